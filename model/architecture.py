@@ -1,0 +1,29 @@
+"""The sizes of one transformer encoder, free of TensorFlow.
+
+Configuration code derives an `Architecture` for the main network and one for the generator; `model.encoder` builds
+networks from it and `flops_computation` prices it.
+"""
+
+from typing import NamedTuple
+
+HEAD_SIZE = 64  # the papers' head size in every model (ELECTRA, Table 6)
+
+
+class Architecture(NamedTuple):
+    """Sizes and regularisation of a BERT-style encoder (ELECTRA, Table 6)."""
+
+    vocab_size: int
+    embedding_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
