@@ -23,6 +23,7 @@ class Architecture(NamedTuple):
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
     initializer_range: float = 0.02
+    hidden_act: str = "gelu"
 
     @property
     def head_size(self) -> int:

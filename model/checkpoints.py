@@ -1,0 +1,160 @@
+"""Reading weights from a checkpoint by variable name: ours, or one of the original TF1 program.
+
+Warm-starting (weights only, new schedule) goes through here; resuming a run does not (util.checkpointing). The two
+kinds of file hold the same variables under the same names, but for the query, key and value of an attention layer,
+which are one fused variable here.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from util.errors import UserError
+
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_FUSED = "/self/qkv/"
+_PARTS = ("/self/query/", "/self/key/", "/self/value/")
+
+
+class LoadReport(NamedTuple):
+    """Names of variables: loaded into the model, missing from the checkpoint, unused in the checkpoint."""
+
+    loaded: list[str]
+    missing: list[str]
+    unused: list[str]
+
+    def __str__(self) -> str:
+        lines = [f"Loaded {len(self.loaded)} variables; {len(self.missing)} missing; {len(self.unused)} unused."]
+        lines += [f"  missing from the checkpoint, left at initial values: {name}" for name in self.missing]
+        lines += [f"  in the checkpoint, unused: {name}" for name in self.unused]
+        return "\n".join(lines)
+
+
+def original_names(variable_name: str) -> list[str]:
+    """The original program's name(s) of a variable; three for a fused query-key-value, in the order of its parts."""
+    name = variable_name.split(":")[0]
+    if _FUSED in name:
+        return [name.replace(_FUSED, part) for part in _PARTS]
+    return [name]
+
+
+def original_values(variables: list[tf.Variable]) -> dict[str, np.ndarray]:
+    """The variables as the original stores them: name -> float32 array."""
+    values: dict[str, np.ndarray] = {}
+    for variable in variables:
+        names = original_names(variable.name)
+        values.update(zip(names, np.split(variable.numpy(), len(names), axis=-1), strict=True))
+    return values
+
+
+def assign_original(variables: list[tf.Variable], values: dict[str, np.ndarray]) -> None:
+    """Assigns arrays under the original's names; every variable must be there, with its shape."""
+    for variable in variables:
+        parts = [values[name] for name in original_names(variable.name)]
+        variable.assign(np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0])
+
+
+def find_checkpoint(path: str) -> str:
+    """The checkpoint prefix behind `path`: a prefix itself, or a directory with a `checkpoint` file.
+
+    Raises:
+      UserError: none is there; the message says what was looked for.
+    """
+    if tf.io.gfile.exists(f"{path}.index"):
+        return path
+    prefix = tf.train.latest_checkpoint(path)
+    if prefix is not None:
+        return prefix
+    where = Path(path)
+    folder = where if where.is_dir() else where.parent
+    found = sorted(p.name for p in folder.glob("*"))[:10] if folder.is_dir() else []
+    listing = f"; {folder} holds {', '.join(found) or 'nothing'}" if folder.is_dir() else f"; {folder} does not exist"
+    raise UserError(
+        f"init_checkpoint: no checkpoint at {path!r} (looked for {path}.index and {path}/checkpoint){listing}."
+    )
+
+
+class CheckpointVariables:
+    """The variables of a checkpoint by their names.
+
+    Args:
+      path: prefix or directory of a checkpoint of ours or of the original.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.prefix = find_checkpoint(path)
+        try:
+            self._reader = tf.train.load_checkpoint(self.prefix)
+            self._shapes = self._reader.get_variable_to_shape_map()
+            self._keys = {name: name for name in self._shapes}
+            if _OBJECT_GRAPH in self._shapes:
+                self._keys = self._keys_by_variable_name()
+        except (tf.errors.OpError, ValueError) as error:
+            raise UserError(f"init_checkpoint: {self.prefix} cannot be read: {error}") from error
+
+    def _keys_by_variable_name(self) -> dict[str, str]:
+        graph = trackable_object_graph_pb2.TrackableObjectGraph()
+        graph.ParseFromString(self._reader.get_tensor(_OBJECT_GRAPH))
+        return {
+            tensor.full_name: tensor.checkpoint_key
+            for node in graph.nodes
+            for tensor in node.attributes
+            if tensor.full_name and tensor.checkpoint_key in self._shapes
+        }
+
+    def names(self) -> list[str]:
+        return sorted(self._keys)
+
+    def get(self, name: str) -> np.ndarray | None:
+        """The value of a variable of this name, fused from the original's parts if need be; None if absent."""
+        if name in self._keys:
+            return self._reader.get_tensor(self._keys[name])
+        parts = original_names(name)
+        if len(parts) > 1 and all(part in self._keys for part in parts):
+            return np.concatenate([self._reader.get_tensor(self._keys[part]) for part in parts], axis=-1)
+        return None
+
+
+def warm_start(model: tf.Module, path: str) -> LoadReport:
+    """Loads the weights that model and checkpoint have in common.
+
+    Args:
+      model: its trainable variables are assigned.
+      path: see `CheckpointVariables`.
+
+    Raises:
+      UserError: no checkpoint there, a variable of another shape, or nothing in common.
+    """
+    checkpoint = CheckpointVariables(path)
+    loaded, missing, wrong, used = [], [], [], set()
+    values = {}
+    for variable in model.trainable_variables:
+        name = variable.name.split(":")[0]
+        value = checkpoint.get(name)
+        if value is None:
+            missing.append(name)
+        elif tuple(value.shape) != tuple(variable.shape):
+            wrong.append(f"{name} is {tuple(variable.shape)} here but {tuple(value.shape)} in the checkpoint")
+        else:
+            values[name] = (variable, value)
+            loaded.append(name)
+            used.update([name, *original_names(name)])
+    if wrong:
+        raise UserError(
+            f"init_checkpoint: {checkpoint.prefix} was trained with other sizes: {'; '.join(wrong[:5])}"
+            f"{f' and {len(wrong) - 5} more' if len(wrong) > 5 else ''}. Set the sizes (model_size, embedding_size, "
+            "vocab_size, generator_hidden_size, ...) to the checkpoint's."
+        )
+    if not loaded:
+        raise UserError(
+            f"init_checkpoint: {checkpoint.prefix} has no variable of this model; it holds "
+            f"{', '.join(checkpoint.names()[:5])} ..."
+        )
+    for variable, value in values.values():
+        variable.assign(value)
+    bookkeeping = ("adam_m", "adam_v", "global_step", "save_counter", "/m", "/v")
+    unused = [name for name in checkpoint.names() if name not in used and not name.endswith(bookkeeping)]
+    return LoadReport(loaded, missing, unused)

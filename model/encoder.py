@@ -1,0 +1,172 @@
+"""The transformer encoder: embeddings of size E, a projection to H, post-norm layers.
+
+Main network, generator and both towers of a two-tower generator are the same class; they differ in `Architecture`,
+scope, embedding block (own or shared) and attention direction. Shapes: B batch, L length, E embedding, H hidden,
+A heads, D head size.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from model.architecture import Architecture
+from model.layers import Dense, Layer, LayerNorm, SeedStream, activation, dropout, glorot_uniform, truncated_normal
+
+# Added to the scores of forbidden keys; the original's finite value, so that a row without any key stays finite.
+MASKED_SCORE = -10000.0
+
+Direction = Literal["both", "left_to_right", "right_to_left"]
+
+
+class EncoderOutput(NamedTuple):
+    """What an encoder computes, in its compute type.
+
+    sequence: [B, L, H], the last layer. embeddings: [B, L, H], its input. layers: every layer's output [B, L, H].
+    """
+
+    sequence: tf.Tensor
+    embeddings: tf.Tensor
+    layers: tuple[tf.Tensor, ...]
+
+
+class Embeddings(Layer):
+    """Word + position + segment tables, summed, normalised, dropped out (BERT, section 3)."""
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        size = architecture.embedding_size
+        initializer = truncated_normal(architecture.initializer_range)
+        self.dropout_rate = architecture.hidden_dropout_prob
+        self.word_embeddings = self.weight("word_embeddings", [architecture.vocab_size, size], initializer)
+        self.token_type_embeddings = self.weight(
+            "token_type_embeddings", [architecture.type_vocab_size, size], initializer
+        )
+        self.position_embeddings = self.weight(
+            "position_embeddings", [architecture.max_position_embeddings, size], initializer
+        )
+        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size)
+
+    def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
+        """int32 [B, L], int32 [B, L] -> float32 [B, L, E]."""
+        length = input_ids.shape[1]
+        types = tf.one_hot(segment_ids, self.token_type_embeddings.shape[0])
+        x = tf.gather(self.word_embeddings, input_ids)
+        x += tf.tensordot(types, self.token_type_embeddings, 1)
+        x += self.position_embeddings[:length]
+        return dropout(self.layer_norm(x), self.dropout_rate, seeds)
+
+
+class SelfAttention(Layer):
+    """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2)."""
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        hidden = architecture.hidden_size
+        initializer = truncated_normal(architecture.initializer_range)
+        self.num_heads = architecture.num_attention_heads
+        self.head_size = architecture.head_size
+        self.probs_dropout_rate = architecture.attention_probs_dropout_prob
+        self.qkv = Dense(f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed)
+        self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, initializer, seed)
+
+    def call(self, x: tf.Tensor, score_bias: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
+        """[B, L, H], float32 bias broadcastable to [B, A, L, L] -> [B, L, H]."""
+        length, hidden = x.shape[1:]
+        qkv = tf.reshape(self.qkv(x), [-1, length, 3, self.num_heads, self.head_size])
+        q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # each [B, A, L, D]
+        scores = tf.cast(tf.matmul(q, k, transpose_b=True), tf.float32) * self.head_size**-0.5 + score_bias
+        probs = dropout(tf.cast(tf.nn.softmax(scores), x.dtype), self.probs_dropout_rate, seeds)
+        context = tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
+        return self.output_dense(tf.reshape(context, [-1, length, hidden]))
+
+
+class TransformerLayer(Layer):
+    """Post-norm: attention, residual, norm; feed-forward, residual, norm (BERT)."""
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        hidden, inner = architecture.hidden_size, architecture.intermediate_size
+        initializer = truncated_normal(architecture.initializer_range)
+        self.dropout_rate = architecture.hidden_dropout_prob
+        self.activation = activation(architecture.hidden_act)
+        self.attention = SelfAttention(f"{scope}/attention", architecture, seed)
+        self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden)
+        self.intermediate = Dense(f"{scope}/intermediate/dense", hidden, inner, initializer, seed)
+        self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, initializer, seed)
+        self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden)
+
+    def call(self, x: tf.Tensor, score_bias: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
+        """[B, L, H] -> [B, L, H]."""
+        x = self.attention_norm(x + dropout(self.attention(x, score_bias, seeds), self.dropout_rate, seeds))
+        y = self.output_dense(self.activation(self.intermediate(x)))
+        return self.output_norm(x + dropout(y, self.dropout_rate, seeds))
+
+
+class Encoder(Layer):
+    """A BERT-style encoder.
+
+    Args:
+      scope: "electra", "generator", "generator_ltr", ...
+      architecture: sizes; `embedding_size` must be that of `embeddings` where given.
+      embeddings: an embedding block to share (ELECTRA, section 3.2: weight sharing), or None for an own one.
+      direction: which keys a position may see; "both" for everything but the towers of a two-tower generator.
+      compute_dtype: type of activations and matrix products.
+    """
+
+    def __init__(
+        self,
+        scope: str,
+        architecture: Architecture,
+        embeddings: Embeddings | None = None,
+        direction: Direction = "both",
+        compute_dtype: str = "float32",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(scope, seed)
+        self.architecture = architecture
+        self.direction = direction
+        self.activation_dtype = tf.as_dtype(compute_dtype)
+        self.embeddings = embeddings or Embeddings(f"{scope}/embeddings", architecture, seed)
+        self.project = None
+        if architecture.embedding_size != architecture.hidden_size:
+            self.project = Dense(
+                f"{scope}/embeddings_project",
+                architecture.embedding_size,
+                architecture.hidden_size,
+                glorot_uniform,
+                seed,
+            )
+        self.transformer_layers = [
+            TransformerLayer(f"{scope}/encoder/layer_{i}", architecture, seed)
+            for i in range(architecture.num_hidden_layers)
+        ]
+
+    def call(
+        self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None = None
+    ) -> EncoderOutput:
+        """Encodes int32 [B, L] ids.
+
+        Args:
+          input_mask: int32 [B, L], 1 at real tokens.
+          segment_ids: int32 [B, L].
+          seeds: of the dropout; None switches it off.
+        """
+        x = tf.cast(self.embeddings(input_ids, segment_ids, seeds), self.activation_dtype)
+        if self.project is not None:
+            x = self.project(x)
+        embeddings = x
+        score_bias = self._score_bias(input_mask)
+        outputs = []
+        for layer in self.transformer_layers:
+            x = layer(x, score_bias, seeds)
+            outputs.append(x)
+        return EncoderOutput(sequence=x, embeddings=embeddings, layers=tuple(outputs))
+
+    def _score_bias(self, input_mask: tf.Tensor) -> tf.Tensor:
+        """float32 [B, 1, 1 or L, L]: 0 where attention is allowed."""
+        allowed = tf.cast(input_mask, tf.float32)[:, tf.newaxis, tf.newaxis, :]
+        if self.direction != "both":
+            triangle = np.tri(input_mask.shape[1], dtype=np.float32)
+            allowed *= triangle if self.direction == "left_to_right" else triangle.T
+        return (1.0 - allowed) * MASKED_SCORE

@@ -1,0 +1,94 @@
+"""The networks that propose replacements: a masked language model, two causal towers, or no network at all.
+
+Every generator maps a masked batch to logits at the drawn positions [B, N, V]; a two-tower generator also has logits
+at every position [B, L, V]. Which one a run
+uses, and what it shares with the main network, is decided in pretrain.pretraining_model.
+"""
+
+from typing import NamedTuple, Protocol
+
+import tensorflow as tf
+
+from model.architecture import Architecture
+from model.encoder import Direction, Embeddings, Encoder
+from model.heads import LanguageModelHead
+from model.layers import Layer, SeedStream
+
+
+class MaskedInput(Protocol):
+    """What a generator reads of a masked batch (pretrain.masking.MaskedBatch)."""
+
+    input_ids: tf.Tensor
+    input_mask: tf.Tensor
+    segment_ids: tf.Tensor
+    masked_input_ids: tf.Tensor
+    positions: tf.Tensor
+
+
+class GeneratorOutput(NamedTuple):
+    """logits: float32 [B, N, V] at the drawn positions. cloze_logits: float32 [B, L, V] of a two-tower generator."""
+
+    logits: tf.Tensor
+    cloze_logits: tf.Tensor | None = None
+
+
+class MaskedLanguageModel(Layer):
+    """An encoder over the masked input and a language-model head at the drawn positions (ELECTRA, equation 1)."""
+
+    def __init__(self, encoder: Encoder, scope: str = "generator_predictions", seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        self.encoder = encoder
+        self.head = LanguageModelHead(
+            scope, encoder.architecture.hidden_size, encoder.architecture, encoder.embeddings, seed
+        )
+
+    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
+        output = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds)
+        states = tf.gather(output.sequence, masked.positions, batch_dims=1)
+        return GeneratorOutput(self.head(states))
+
+
+class TwoTowerClozeModel(Layer):
+    """Two causal encoders over the unmasked input; position t sees all tokens but t (Electric, section 2.4).
+
+    As in the original the towers' states are rolled, so position 0 sees the last position's left-to-right state and
+    the last position the first's right-to-left one; neither is ever a candidate for masking.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        embeddings: Embeddings | None,
+        compute_dtype: str = "float32",
+        seed: int = 0,
+    ) -> None:
+        super().__init__("cloze_predictions", seed)
+
+        def tower(scope: str, direction: Direction) -> Encoder:
+            return Encoder(scope, architecture, embeddings, direction, compute_dtype, seed)
+
+        self.left_to_right = tower("generator_ltr", "left_to_right")
+        self.right_to_left = tower("generator_rtl", "right_to_left")
+        self.head = LanguageModelHead(
+            "cloze_predictions", 2 * architecture.hidden_size, architecture, self.left_to_right.embeddings, seed
+        )
+
+    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
+        inputs = (masked.input_ids, masked.input_mask, masked.segment_ids, seeds)
+        left = tf.roll(self.left_to_right(*inputs).sequence, 1, axis=1)
+        right = tf.roll(self.right_to_left(*inputs).sequence, -1, axis=1)
+        cloze_logits = self.head(tf.concat([left, right], -1))
+        return GeneratorOutput(tf.gather(cloze_logits, masked.positions, batch_dims=1), cloze_logits)
+
+
+class UniformGenerator(Layer):
+    """No network: every token of the vocabulary is equally likely."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__("uniform_generator")
+        self.vocab_size = vocab_size
+
+    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
+        del seeds
+        rows = tf.shape(masked.positions)[0]
+        return GeneratorOutput(tf.zeros([rows, masked.positions.shape[1], self.vocab_size]))

@@ -1,0 +1,137 @@
+"""The few building blocks every network here is made of: dense, layer norm, dropout, activations.
+
+Variables are float32 under the original's names; each layer computes in the type of its input, so mixed precision is
+decided once, where a network casts its embeddings. Statistics and anything that ends in a loss are float32.
+"""
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+LAYER_NORM_EPSILON = 1e-12
+
+
+class Layer(tf_keras.layers.Layer):
+    """A Keras layer whose variables live under a fixed scope such as "electra/encoder/layer_0/output".
+
+    Args:
+      scope: prefix of the variable names, the original program's variable scope.
+      seed: makes the initial values a function of (seed, variable name).
+    """
+
+    def __init__(self, scope: str, seed: int = 0) -> None:
+        super().__init__(name=scope.replace("/", "_") or None, dtype="float32", autocast=False)
+        self.scope = scope
+        self.seed = seed
+
+    def weight(self, name: str, shape: list[int], initializer: Callable[..., tf.Tensor]) -> tf.Variable:
+        """A trainable float32 variable `scope/name`, initialised by `initializer(shape, seed)`."""
+        full_name = f"{self.scope}/{name}" if self.scope else name
+        seed = [self.seed & 0x7FFFFFFF, zlib.crc32(full_name.encode()) & 0x7FFFFFFF]
+
+        def initial_value(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
+            return tf.cast(initializer(shape, seed), dtype)
+
+        return self.add_weight(name=full_name, shape=shape, initializer=initial_value, dtype="float32")
+
+
+def truncated_normal(stddev: float) -> Callable[..., tf.Tensor]:
+    return lambda shape, seed: tf.random.stateless_truncated_normal(shape, seed, stddev=stddev)
+
+
+def glorot_uniform(shape: list[int], seed: list[int]) -> tf.Tensor:
+    """TF1's default for dense kernels; the original uses it for three layers (docs/differences.md)."""
+    limit = (6.0 / (shape[0] + shape[1])) ** 0.5
+    return tf.random.stateless_uniform(shape, seed, -limit, limit)
+
+
+def zeros(shape: list[int], seed: list[int]) -> tf.Tensor:
+    del seed
+    return tf.zeros(shape)
+
+
+def ones(shape: list[int], seed: list[int]) -> tf.Tensor:
+    del seed
+    return tf.ones(shape)
+
+
+def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """The function behind `hidden_act`; "gelu" is the exact, erf form."""
+    functions = {
+        "gelu": lambda x: tf.nn.gelu(x, approximate=False),
+        "relu": tf.nn.relu,
+        "tanh": tf.tanh,
+        "linear": tf.identity,
+    }
+    if name not in functions:
+        raise ValueError(f"hidden_act is {name!r}; choose one of {sorted(functions)}.")
+    return functions[name]
+
+
+class Dense(Layer):
+    """y = x W + b over the last axis, one matrix product for all leading axes.
+
+    Args:
+      input_size, output_size: the kernel's shape.
+      initializer: of the kernel; the bias starts at zero.
+    """
+
+    def __init__(
+        self, scope: str, input_size: int, output_size: int, initializer: Callable[..., tf.Tensor], seed: int = 0
+    ) -> None:
+        super().__init__(scope, seed)
+        self.output_size = output_size
+        self.kernel = self.weight("kernel", [input_size, output_size], initializer)
+        self.bias = self.weight("bias", [output_size], zeros)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """[..., input_size] -> [..., output_size], in the type of `x`."""
+        flat = tf.reshape(x, [-1, x.shape[-1]])
+        y = tf.nn.bias_add(tf.matmul(flat, tf.cast(self.kernel, x.dtype)), tf.cast(self.bias, x.dtype))
+        return tf.reshape(y, [*_static_or_dynamic(x)[:-1], self.output_size])
+
+
+def _static_or_dynamic(x: tf.Tensor) -> list[Any]:
+    dynamic = tf.shape(x)
+    return [dynamic[i] if size is None else size for i, size in enumerate(x.shape)]
+
+
+class LayerNorm(Layer):
+    """Layer normalisation over the last axis, epsilon 1e-12 as in the original, statistics in float32."""
+
+    def __init__(self, scope: str, size: int) -> None:
+        super().__init__(scope)
+        self.beta = self.weight("beta", [size], zeros)
+        self.gamma = self.weight("gamma", [size], ones)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        x32 = tf.cast(x, tf.float32)
+        centred = x32 - tf.reduce_mean(x32, -1, keepdims=True)
+        inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), -1, keepdims=True) + LAYER_NORM_EPSILON)
+        return tf.cast(centred * (inverse * self.gamma) + self.beta, x.dtype)
+
+
+class SeedStream:
+    """Distinct stateless seeds, one per call site of a traced step: element k is `seed + [0, k]`.
+
+    Args:
+      seed: int32 [2], itself a hash of (seed, step, replica), so that neighbouring streams do not meet.
+    """
+
+    def __init__(self, seed: tf.Tensor) -> None:
+        self._seed = seed
+        self._count = 0
+
+    def next(self) -> tf.Tensor:
+        self._count += 1
+        return self._seed + tf.constant([0, self._count], self._seed.dtype)
+
+
+def dropout(x: tf.Tensor, rate: float, seeds: SeedStream | None) -> tf.Tensor:
+    """Inverted dropout; `seeds` None or rate 0 returns `x` itself."""
+    if seeds is None or rate == 0.0:
+        return x
+    return tf.nn.experimental.stateless_dropout(x, rate, seed=seeds.next())

@@ -1,0 +1,116 @@
+"""WordPiece tokenisation of batches of lines in tensorflow_text's kernel.
+
+The data builder turns a corpus into ids here and fine-tuning its sentences. The wordpieces are those of the original's
+FullTokenizer. Of tensorflow_text's tokenizers the fastest is used (FastWordpieceTokenizer, which splits into words by
+itself); its own normaliser and BertTokenizer's differ from the original in hundreds of characters, so lines are
+normalised by model.normalization first and the kernel only splits at blanks, punctuation and Chinese characters.
+
+What remains different:
+  - Unicode properties come from the running Python, as they did for the original: a character added to Unicode later
+    is treated by a newer Python as it now deserves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from model.normalization import TextNormalizer
+from util.vocabulary import load_vocab, special_ids
+
+# Longer words become [UNK], in the original as here. The kernel counts bytes; a character has at most four.
+MAX_CHARS_PER_WORD = 200
+_MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
+_TOO_LONG_FOR_KERNEL = b"x" * (_MAX_BYTES_PER_WORD + 1)
+# In normalised text, where other white space and other punctuation have blanks around them.
+_LONG_WORD = re.compile(rb"[^\x00-\x20!-/:-@\[-`{-~]{%d,}" % (MAX_CHARS_PER_WORD + 1))
+_WINDOW = MAX_CHARS_PER_WORD // 2  # a longer word covers one aligned window of this many bytes
+
+
+class WordpieceTokenizer:
+    """Text to ids of a BERT vocabulary and back.
+
+    do_lower_case, strip_accents: as in the original; accents are only stripped when lower-casing, and None means yes.
+    """
+
+    def __init__(
+        self, vocab_file: str | os.PathLike[str], do_lower_case: bool = True, strip_accents: bool | None = None
+    ):
+        self.vocab = load_vocab(vocab_file)
+        self.inverse = {token: index for index, token in enumerate(self.vocab)}
+        self.special = special_ids(self.vocab)
+        self.normalize = TextNormalizer(do_lower_case, strip_accents)
+        self._kernel: Any = None  # built when first used: importing TensorFlow takes seconds
+
+    def __len__(self) -> int:
+        return len(self.vocab)
+
+    @property
+    def do_lower_case(self) -> bool:
+        return self.normalize.do_lower_case
+
+    @property
+    def strip_accents(self) -> bool:
+        return self.normalize.strip_accents
+
+    def tokenize(self, lines: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of all lines one after the other [sum of lengths] and the number of ids of each line [lines], int32.
+
+        Lines are UTF-8; a line end within a line counts as a blank. No special tokens are added. Large batches
+        (thousands of lines) are fastest.
+        """
+        if not lines:
+            return np.zeros([0], np.int32), np.zeros([0], np.int32)
+        text = _hide_long_words(self.normalize.joined(lines))
+        ids, row_splits = self._tokenize_normalized(text.split(b"\n"))
+        return ids, np.diff(row_splits).astype(np.int32)
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        """The tokens of ids; raises IndexError for an id beyond the vocabulary."""
+        return [self.vocab[index] for index in ids]
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """The ids of tokens, [UNK]'s for a token that the vocabulary lacks."""
+        return [self.inverse.get(token, self.special.unk) for token in tokens]
+
+    def readable(self, ids: Iterable[int]) -> str:
+        """Text for people to look at: wordpieces joined to words, padding left out."""
+        tokens = (self.vocab[index] for index in ids if index != self.special.pad)
+        return " ".join(tokens).replace(" ##", "")
+
+    def _tokenize_normalized(self, lines: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        if self._kernel is None:
+            self._kernel = _build_kernel(self.vocab)
+        return self._kernel(lines)
+
+
+def _hide_long_words(text: bytes) -> bytes:
+    """Makes every word of too many characters one that the kernel turns into [UNK]."""
+    whole = len(text) - len(text) % _WINDOW
+    windows = np.frombuffer(text, np.uint8, whole).reshape(-1, _WINDOW)
+    if (windows.min(axis=1) <= 32).all():  # every window holds a blank: no word can be that long
+        return text
+    return _LONG_WORD.sub(
+        lambda word: _TOO_LONG_FOR_KERNEL if len(word[0].decode("utf-8")) > MAX_CHARS_PER_WORD else word[0], text
+    )
+
+
+def _build_kernel(vocab: Sequence[str]) -> Any:
+    """A function from lines to (ids, row_splits)."""
+    import tensorflow as tf
+    import tensorflow_text
+
+    tokenizer = tensorflow_text.FastWordpieceTokenizer(
+        vocab=list(vocab), max_bytes_per_word=_MAX_BYTES_PER_WORD, token_out_type=tf.int32, unknown_token="[UNK]"
+    )
+
+    def tokenize(lines: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        with tf.device("CPU:0"):
+            ragged = tokenizer.tokenize(tf.constant(lines, tf.string))
+        return ragged.values.numpy(), ragged.row_splits.numpy()
+
+    return tokenize

@@ -1,0 +1,81 @@
+"""Corruption: sampling replacements from the generator and writing them into the input.
+
+Stage between generator and main network: `MaskedBatch + logits -> CorruptedBatch` (ELECTRA, section 2).
+"""
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from pretrain.masking import MaskedBatch, update_positions
+
+DISALLOWED = 1000.0  # subtracted from a forbidden token's logit, as in the original
+
+
+class CorruptedBatch(NamedTuple):
+    """The main network's input.
+
+    input_ids: int32 [B, L] with the samples written at the masked positions.
+    was_sampled: int32 [B, L], 1 at every position that was written.
+    is_replaced: int32 [B, L], 1 where the sample differs from the original token.
+    sampled_ids: int32 [B, N], the generator's sample of each draw.
+    """
+
+    input_ids: tf.Tensor
+    was_sampled: tf.Tensor
+    is_replaced: tf.Tensor
+    sampled_ids: tf.Tensor
+
+
+def sample_from_logits(logits: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """Samples from softmax(logits) by inverting its cumulative distribution in two levels.
+
+    The vocabulary is cut into about sqrt(V) blocks; the first draw chooses the block, the second the token within.
+    The distribution is that of the original's Gumbel-argmax, for two uniform draws per sample instead of V, so no
+    noise of the vocabulary's size exists and the draws can belong to rows of the global batch.
+
+    Args:
+      logits: float32 [B, N, V].
+      noise: float32 [B, N, 2], uniform in [0, 1).
+
+    Returns:
+      int32 [B, N].
+    """
+    vocab_size = logits.shape[-1]
+    block = math.isqrt(vocab_size - 1) + 1
+    blocks = -(-vocab_size // block)
+    probs = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))
+    probs = tf.pad(probs, [[0, 0], [0, 0], [0, blocks * block - vocab_size]])
+    probs = tf.reshape(probs, [-1, logits.shape[1], blocks, block])
+    chosen_block = _invert_cumulative(tf.cumsum(tf.reduce_sum(probs, -1), axis=-1), noise[..., 0])
+    within = tf.cumsum(tf.gather(probs, chosen_block, batch_dims=2), axis=-1)
+    return tf.minimum(chosen_block * block + _invert_cumulative(within, noise[..., 1]), vocab_size - 1)
+
+
+def _invert_cumulative(cumulative: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
+    """The first index whose cumulative weight exceeds uniform x total: int32 [B, N] from [B, N, K], [B, N]."""
+    target = uniform[..., tf.newaxis] * cumulative[..., -1:]
+    index = tf.reduce_sum(tf.cast(cumulative <= target, tf.int32), -1)
+    return tf.minimum(index, cumulative.shape[-1] - 1)
+
+
+def sample(config: PretrainingConfig, masked: MaskedBatch, logits: tf.Tensor) -> tf.Tensor:
+    """int32 [B, N]: one sample for each draw from the generator's float32 logits [B, N, V]; no gradient."""
+    logits = tf.stop_gradient(logits) / config.temperature
+    if config.disallow_correct:
+        correct = tf.range(config.vocab_size) == masked.masked_lm_ids[..., tf.newaxis]
+        logits = tf.where(correct, logits - DISALLOWED, logits)
+    return sample_from_logits(logits, masked.sampling_noise)
+
+
+def corrupt(config: PretrainingConfig, masked: MaskedBatch, sampled_ids: tf.Tensor) -> CorruptedBatch:
+    """Writes the samples int32 [B, N] into the unmasked input."""
+    input_ids, was_sampled = update_positions(
+        masked.input_ids, sampled_ids, masked.positions, average_duplicates=config.compat == "original"
+    )
+    differs = tf.cast(tf.not_equal(input_ids, masked.input_ids), tf.int32)
+    return CorruptedBatch(
+        input_ids=input_ids, was_sampled=was_sampled, is_replaced=was_sampled * differs, sampled_ids=sampled_ids
+    )

@@ -1,0 +1,187 @@
+"""Dynamic masking: which positions of an example are hidden, and every random draw that its corruption needs.
+
+First stage of the training step: `Batch -> MaskedBatch`. All randomness of masking and sampling is drawn here, for the
+rows of the global batch, as a function of (step seed, global row); replicas and micro-batches only slice it. Shapes:
+B rows on this replica, L length, N = max_predictions_per_seq.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from util.vocabulary import SpecialIds
+
+
+class MaskedBatch(NamedTuple):
+    """A batch with its masked positions; every field has leading dimension B.
+
+    input_ids, input_mask, segment_ids: int32 [B, L], as read.
+    masked_input_ids: int32 [B, L], what a masked language model sees.
+    positions: int32 [B, N], the drawn positions; 0 where the weight is 0. May repeat (ELECTRA's code draws with
+      replacement).
+    masked_lm_ids: int32 [B, N], original ids at the positions; 0 where the weight is 0.
+    masked_lm_weights: float32 [B, N], 1 for real draws.
+    candidates: float32 [B, L], 1 where a token may be masked: real and not special.
+    sampling_noise: float32 [B, N, 2], uniform draws with which the generator's samples will be taken.
+    """
+
+    input_ids: tf.Tensor
+    input_mask: tf.Tensor
+    segment_ids: tf.Tensor
+    masked_input_ids: tf.Tensor
+    positions: tf.Tensor
+    masked_lm_ids: tf.Tensor
+    masked_lm_weights: tf.Tensor
+    candidates: tf.Tensor
+    sampling_noise: tf.Tensor
+
+
+class MaskingNoise(NamedTuple):
+    """Uniform draws in [0, 1) behind one masked batch: where [B, N] or [B, L], how [B, N, 2], sampling [B, N, 2]."""
+
+    where: tf.Tensor
+    how: tf.Tensor
+    sampling: tf.Tensor
+
+
+def draw_noise(
+    config: PretrainingConfig, seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int
+) -> MaskingNoise:
+    """The draws of rows [row_offset, row_offset + rows) of a global batch.
+
+    Args:
+      seed: int32 [2], of the step.
+    """
+    count = config.max_predictions_per_seq
+    where_width = config.max_seq_length if config.mask_sampling == "without_replacement" else count
+
+    def draw(index: int, shape: list[int]) -> tf.Tensor:
+        noise = tf.random.stateless_uniform([global_batch_size, *shape], seed + tf.constant([0, index], seed.dtype))
+        if rows == global_batch_size:
+            return noise
+        return tf.slice(noise, [row_offset, *[0] * len(shape)], [rows, *shape])
+
+    return MaskingNoise(where=draw(1, [where_width]), how=draw(2, [count, 2]), sampling=draw(3, [count, 2]))
+
+
+def candidates_mask(input_ids: tf.Tensor, input_mask: tf.Tensor, special: SpecialIds) -> tf.Tensor:
+    """float32 [B, L]: 1 at tokens that may be masked: real, and none of [CLS], [SEP], [MASK], [PAD]."""
+    allowed = tf.cast(input_mask, tf.bool)
+    for token_id in (special.cls, special.sep, special.mask, special.pad):
+        allowed &= tf.not_equal(input_ids, token_id)
+    return tf.cast(allowed, tf.float32)
+
+
+def number_of_predictions(input_mask: tf.Tensor, mask_prob: float, maximum: int) -> tf.Tensor:
+    """int32 [B]: max(1, min(N, round(length * mask_prob))), halves to even; the length counts [CLS] and [SEP]."""
+    length = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32)
+    return tf.maximum(1, tf.minimum(maximum, tf.cast(tf.round(length * mask_prob), tf.int32)))
+
+
+def draw_with_replacement(noise: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
+    """int32 [B, N]: each draw uniform over the candidates, independently (the original's tf.random.categorical)."""
+    rank = tf.cumsum(candidates, axis=-1)
+    total = rank[:, -1:]
+    wanted = tf.minimum(tf.floor(noise * total), total - 1.0)
+    # The position of the k-th candidate is the number of positions whose rank does not exceed k.
+    before = tf.less_equal(rank[:, tf.newaxis, :], wanted[:, :, tf.newaxis])
+    return tf.reduce_sum(tf.cast(before, tf.int32), -1)
+
+
+def draw_without_replacement(noise: tf.Tensor, candidates: tf.Tensor, count: int) -> tf.Tensor:
+    """int32 [B, N]: a random order of the candidates, its first N; positions past the last candidate are arbitrary."""
+    scores = tf.where(candidates > 0, noise, -1.0)
+    return tf.math.top_k(scores, k=count).indices
+
+
+def mask(
+    config: PretrainingConfig, batch: dict[str, tf.Tensor], noise: MaskingNoise, special: SpecialIds
+) -> MaskedBatch:
+    """Chooses positions and hides them (ELECTRA, section 2; the rates are those of the original's code).
+
+    Args:
+      batch: int32 [B, L] input_ids, input_mask, segment_ids.
+
+    Returns:
+      The masked batch. A row without any candidate gets weight 0 everywhere (the original divides by zero).
+    """
+    input_ids, input_mask = batch["input_ids"], batch["input_mask"]
+    count = config.max_predictions_per_seq
+    candidates = candidates_mask(input_ids, input_mask, special)
+    available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
+    if config.mask_sampling == "without_replacement":
+        positions = draw_without_replacement(noise.where, candidates, count)
+        limit = tf.minimum(available, count)
+    else:
+        positions = draw_with_replacement(noise.where, candidates)
+        limit = tf.where(available > 0, count, 0)
+    wanted = tf.minimum(number_of_predictions(input_mask, config.mask_prob, count), limit)
+    real = tf.sequence_mask(wanted, count)
+    return masked_at(config, batch, tf.where(real, positions, 0), tf.cast(real, tf.float32), noise, special)
+
+
+def masked_at(
+    config: PretrainingConfig,
+    batch: dict[str, tf.Tensor],
+    positions: tf.Tensor,
+    weights: tf.Tensor,
+    noise: MaskingNoise,
+    special: SpecialIds,
+) -> MaskedBatch:
+    """The masked batch for given positions int32 [B, N] and weights float32 [B, N]."""
+    input_ids = batch["input_ids"]
+    masked_lm_ids = tf.gather(input_ids, positions, batch_dims=1) * tf.cast(weights, tf.int32)
+    mask_rate, keep_rate, random_rate = config.mask_rates
+    choice, token = tf.unstack(noise.how, axis=-1)
+    hidden = choice < mask_rate
+    if random_rate > 0:
+        random_ids = tf.minimum(tf.cast(token * config.vocab_size, tf.int32), config.vocab_size - 1)
+        updates = tf.where(hidden, special.mask, random_ids)
+        changed = hidden | (choice >= mask_rate + keep_rate)
+    else:
+        updates = tf.fill(tf.shape(positions), special.mask)
+        changed = hidden
+    masked_input_ids, _ = update_positions(input_ids, updates, tf.where(changed, positions, 0))
+    return MaskedBatch(
+        input_ids=input_ids,
+        input_mask=batch["input_mask"],
+        segment_ids=batch["segment_ids"],
+        masked_input_ids=masked_input_ids,
+        positions=positions,
+        masked_lm_ids=masked_lm_ids,
+        masked_lm_weights=weights,
+        candidates=candidates_mask(input_ids, batch["input_mask"], special),
+        sampling_noise=noise.sampling,
+    )
+
+
+def update_positions(
+    sequence: tf.Tensor, updates: tf.Tensor, positions: tf.Tensor, average_duplicates: bool = False
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Writes int32 updates [B, N] at positions [B, N] of a sequence [B, L].
+
+    Updates at position 0 are dropped: it always holds [CLS] and marks draws that do not count. Where a position is
+    drawn more than once, the first draw wins; `average_duplicates` restores the original, which writes the floor of
+    the mean of the updates' ids.
+
+    Returns:
+      The updated sequence and an int32 [B, L] mask of the updated positions.
+    """
+    length, count = sequence.shape[1], positions.shape[1]
+    rows = tf.range(tf.shape(sequence)[0])[:, tf.newaxis] * length
+    flat = tf.reshape(positions + rows, [-1])
+    segments = tf.shape(sequence)[0] * length
+    not_first = tf.cast(tf.range(length) > 0, tf.int32)
+    if average_duplicates:
+        draws = tf.reshape(tf.math.unsorted_segment_sum(tf.ones_like(flat), flat, segments), [-1, length]) * not_first
+        total = tf.reshape(tf.math.unsorted_segment_sum(tf.reshape(updates, [-1]), flat, segments), [-1, length])
+        values = tf.math.floordiv(total, tf.maximum(1, draws))
+        updated = tf.minimum(draws, 1)
+    else:
+        order = tf.tile(tf.range(count)[tf.newaxis], [tf.shape(sequence)[0], 1])
+        first = tf.reshape(tf.math.unsorted_segment_min(tf.reshape(order, [-1]), flat, segments), [-1, length])
+        updated = tf.cast(first < count, tf.int32) * not_first  # empty segments hold the largest int32
+        values = tf.gather(updates, tf.minimum(first, count - 1), batch_dims=1)
+    result = tf.where(updated > 0, values, sequence)
+    return tf.ensure_shape(result, sequence.shape), tf.ensure_shape(updated, sequence.shape)

@@ -1,0 +1,34 @@
+"""Area under the ROC curve from histograms that add up over steps and replicas."""
+
+import numpy as np
+import tensorflow as tf
+
+NUM_BUCKETS = 200  # tf.metrics.auc's default number of thresholds
+_EPSILON = 1e-6  # tf.metrics.auc's
+
+
+def probability_histogram(probs: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Counts probabilities between tf.metrics.auc's thresholds -eps, 1/199, ..., 198/199, 1 + eps.
+
+    Args:
+      probs: float32, any shape, in [0, 1]. labels: 0 or 1, same shape. weights: same shape.
+
+    Returns:
+      float32 [2, 200]: weight of negatives and positives that exceed exactly k thresholds.
+    """
+    exceeded = tf.cast(tf.math.ceil(probs * (NUM_BUCKETS - 1)), tf.int32)
+    exceeded = tf.clip_by_value(exceeded, 1, NUM_BUCKETS - 1)
+    bucket = tf.reshape(tf.cast(labels, tf.int32) * NUM_BUCKETS + exceeded, [-1])
+    counts = tf.math.unsorted_segment_sum(tf.reshape(tf.cast(weights, tf.float32), [-1]), bucket, 2 * NUM_BUCKETS)
+    return tf.reshape(counts, [2, NUM_BUCKETS])
+
+
+def auc(histogram: np.ndarray) -> float:
+    """The trapezoidal area under the ROC curve of a `probability_histogram`, as tf.metrics.auc computes it."""
+    negatives, positives = np.asarray(histogram, np.float64)
+    # Predicted positive at threshold k: everything that exceeds more than k thresholds.
+    false_positives = negatives.sum() - np.cumsum(negatives)
+    true_positives = positives.sum() - np.cumsum(positives)
+    fpr = false_positives / (negatives.sum() + _EPSILON)
+    tpr = (true_positives + _EPSILON) / (positives.sum() + _EPSILON)
+    return float(np.sum((fpr[:-1] - fpr[1:]) * (tpr[:-1] + tpr[1:]) / 2))

@@ -1,0 +1,97 @@
+"""Detection by the main network: replaced tokens (ELECTRA) and noise against data (Electric)."""
+
+import math
+
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from model.heads import ReplacedTokenHead
+from pretrain.masking import MaskedBatch
+from pretrain.metrics import probability_histogram
+from pretrain.objectives.base import Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+
+
+class ReplacedTokenDetection(Objective):
+    """Was this token replaced? Binary cross-entropy over all real tokens (ELECTRA, section 2, L_Disc)."""
+
+    loss_name = "disc_loss"
+
+    def __init__(self, config: PretrainingConfig) -> None:
+        super().__init__("replaced_token_detection", config.seed)
+        self.config = config
+        self.loss_weight = config.disc_weight
+        self.head = ReplacedTokenHead("discriminator_predictions", config.architecture, config.seed)
+
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        """float32 [B, L]: which tokens count."""
+        return tf.cast(masked.input_mask, tf.float32)
+
+    def labels(self, forward: Forward) -> tf.Tensor:
+        """int32 [B, L]: 1 at tokens that the main network should call fake."""
+        return forward.corrupted.is_replaced
+
+    def logits(self, forward: Forward) -> tf.Tensor:
+        """float32 [B, L]: positive means fake."""
+        return self.head(forward.states)
+
+    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
+        return tf.reduce_sum(self.token_weights(masked))
+
+    def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
+        logits, labels, weights = self.logits(forward), self.labels(forward), self.token_weights(forward.masked)
+        losses = weights * tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
+        metrics = self.detection_metrics(forward, logits, labels, weights, losses)
+        histograms = {}
+        if not training:
+            histograms["disc_auc"] = self.auc_histogram(forward, tf.sigmoid(logits), labels, weights)
+        return ObjectiveOutput(tf.reduce_sum(losses), metrics, histograms)
+
+    def detection_metrics(
+        self, forward: Forward, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, losses: tf.Tensor
+    ) -> Metrics:
+        """The original's metrics, and the shares against which to read them."""
+        predictions = tf.cast(logits > 0, tf.int32)
+        correct = tf.equal(predictions, labels)
+        tokens = tf.reduce_sum(weights, -1)
+        per_example = tf.reduce_sum(losses, -1) / (tokens + 1e-6)
+        sampled_correctly = forward.corrupted.was_sampled * (1 - forward.corrupted.is_replaced)
+
+        def among(subset: tf.Tensor) -> tf.Tensor:
+            return tf.cast(subset, tf.float32) * weights
+
+        return {
+            "disc_loss": weighted_mean(per_example, tokens > 0),
+            "disc_accuracy": weighted_mean(correct, weights),
+            "disc_precision": weighted_mean(correct, among(predictions)),
+            "disc_recall": weighted_mean(correct, among(labels)),
+            "disc_sampled_correctly_accuracy": weighted_mean(correct, among(sampled_correctly)),
+            "replaced_rate": weighted_mean(labels, weights),
+            "majority_baseline": weighted_mean(1 - labels, weights),
+        }
+
+    def auc_histogram(self, forward: Forward, probs: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        if self.config.compat == "original":  # every pad is an easy true negative there
+            real = tf.cast(forward.masked.input_mask, tf.float32)
+            return probability_histogram(probs * real, tf.cast(labels, tf.float32) * real, tf.ones_like(probs))
+        return probability_histogram(probs, labels, weights)
+
+
+class NoiseContrastive(ReplacedTokenDetection):
+    """Noise-contrastive estimation of an energy model of text (Electric, section 2.3, equation 4).
+
+    The head's output is the energy E; a token is noise if its position was re-sampled, even to the same token. The
+    classifier's logit is E + log q + log(a / (1 - a)), q the two-tower model's probability of the token and a the
+    share of noise, `mask_prob`. A perfect E is -log p(token | rest).
+    """
+
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return masked.candidates if self.config.electric_candidates_only else super().token_weights(masked)
+
+    def labels(self, forward: Forward) -> tf.Tensor:
+        return forward.corrupted.was_sampled
+
+    def logits(self, forward: Forward) -> tf.Tensor:
+        cloze_logits = tf.stop_gradient(forward.generator.cloze_logits)
+        log_q = -tf.nn.sparse_softmax_cross_entropy_with_logits(forward.corrupted.input_ids, cloze_logits)
+        noise_share = self.config.mask_prob
+        return self.head(forward.states) + log_q + math.log(noise_share / (1 - noise_share))

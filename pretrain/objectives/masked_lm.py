@@ -1,0 +1,69 @@
+"""Language modelling by the generator: at masked positions (BERT, ELECTRA) or at every candidate (Electric's cloze)."""
+
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from pretrain.masking import MaskedBatch
+from pretrain.objectives.base import Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+
+
+class MaskedLM(Objective):
+    """Cross-entropy of the original tokens at the drawn positions, each draw counted (ELECTRA, section 2, L_MLM)."""
+
+    loss_name = "masked_lm_loss"
+
+    def __init__(self, config: PretrainingConfig) -> None:
+        super().__init__("masked_lm_objective")
+        self.loss_weight = config.gen_weight
+
+    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
+        return tf.reduce_sum(masked.masked_lm_weights)
+
+    def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            forward.masked.masked_lm_ids, forward.generator.logits
+        )
+        numerator = tf.reduce_sum(losses * forward.masked.masked_lm_weights)
+        return ObjectiveOutput(numerator, masked_lm_metrics(forward, losses, training), {})
+
+
+class ClozeLM(Objective):
+    """Cross-entropy of every candidate token given all others (Electric, section 2.4)."""
+
+    loss_name = "cloze_loss"
+
+    def __init__(self, config: PretrainingConfig) -> None:
+        super().__init__("cloze_objective")
+        self.loss_weight = config.gen_weight
+
+    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
+        return tf.reduce_sum(masked.candidates)
+
+    def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
+        masked, logits = forward.masked, forward.generator.cloze_logits
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(masked.input_ids, logits)
+        metrics: Metrics = {}
+        if not training:
+            correct = tf.equal(tf.argmax(logits, -1, tf.int32), masked.input_ids)
+            metrics["cloze_loss"] = weighted_mean(losses, masked.candidates)
+            metrics["cloze_accuracy"] = weighted_mean(correct, masked.candidates)
+        at_positions = tf.gather(losses, masked.positions, batch_dims=1)
+        metrics.update(masked_lm_metrics(forward, at_positions, training))
+        return ObjectiveOutput(tf.reduce_sum(losses * masked.candidates), metrics, {})
+
+
+def masked_lm_metrics(forward: Forward, losses: tf.Tensor, training: bool) -> Metrics:
+    """The original's metrics of the language model at the drawn positions; `losses` is float32 [B, N]."""
+    masked, logits = forward.masked, forward.generator.logits
+    weights = masked.masked_lm_weights
+    metrics = {"masked_lm_loss": weighted_mean(losses, weights)}
+    if forward.corrupted is not None:
+        sampled_correctly = tf.equal(forward.corrupted.sampled_ids, masked.masked_lm_ids)
+        metrics["sampled_masked_lm_accuracy"] = weighted_mean(sampled_correctly, weights)
+    if not training:
+        correct = tf.equal(tf.argmax(logits, -1, tf.int32), masked.masked_lm_ids)
+        metrics["masked_lm_accuracy"] = weighted_mean(correct, weights)
+        log_probs = tf.nn.log_softmax(logits)
+        entropy = -tf.reduce_sum(tf.exp(log_probs) * log_probs, -1)
+        metrics["generator_entropy"] = weighted_mean(entropy, weights)
+    return metrics

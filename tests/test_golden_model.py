@@ -1,0 +1,140 @@
+"""Forward passes, losses and gradients against the original program's."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from model.checkpoints import warm_start
+from pretrain.pretraining_model import PretrainingModel
+from tests import golden_support as golden
+
+VARIANTS = golden.load_json("variants")
+MODES = [name for name in VARIANTS if name != "base(checkpoint)"]
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return golden.load_arrays("batch")
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """The model of the original's checkpoint."""
+    model = PretrainingModel(golden.config())
+    report = warm_start(model, str(golden.CHECKPOINT))
+    assert not report.missing and not report.unused
+    return model
+
+
+def losses_and_gradients(model, batch):
+    masked = golden.masked_batch(model, batch)
+    with tf.GradientTape() as tape:
+        forward = model.forward(masked, sampled_ids=tf.constant(batch["sampled_tokids"]))
+        outputs = model.outputs(forward, model.normalizers(masked), training=False)
+    return forward, outputs, tape.gradient(outputs.loss, model.trainable_variables)
+
+
+def is_rounding_only(name):
+    """A key's bias shifts all scores of a query alike, which softmax ignores: its gradient is 0 but for rounding."""
+    return name.endswith("/key/bias")
+
+
+def test_checkpoint_forward(trained, batch):
+    expected = golden.load_arrays("forward")
+    forward, outputs, _ = losses_and_gradients(trained, batch)
+    masked = forward.masked
+    np.testing.assert_array_equal(masked.masked_input_ids, expected["masked_input_ids"])
+    np.testing.assert_array_equal(masked.masked_lm_ids, expected["masked_lm_ids"])
+    np.testing.assert_array_equal(forward.corrupted.input_ids, expected["fake/updated_input_ids"])
+    np.testing.assert_array_equal(forward.corrupted.is_replaced, expected["fake/is_fake_tokens"])
+    generator = trained.generator.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids)
+    main = trained.encoder(forward.corrupted.input_ids, masked.input_mask, masked.segment_ids)
+    actual = {
+        "gen/embedding_output": generator.embeddings,
+        "gen/all_layer_outputs": tf.stack(generator.layers),
+        "gen/mlm_logits": forward.generator.logits,
+        "gen/mlm_loss": outputs.losses["masked_lm_loss"],
+        "disc/embedding_output": main.embeddings,
+        "disc/all_layer_outputs": tf.stack(main.layers),
+        "disc/logits": trained.objectives[1].logits(forward),
+        "disc/loss": outputs.losses["disc_loss"],
+        "total_loss": outputs.loss,
+    }
+    errors = {name: golden.relative_error(value, expected[name]) for name, value in actual.items()}
+    assert max(errors.values()) <= golden.FORWARD_TOLERANCE, errors
+
+
+def test_checkpoint_metrics(trained, batch):
+    expected = golden.load_arrays("forward")
+    forward, outputs, _ = losses_and_gradients(trained, batch)
+    weights = batch["masked_lm_weights"]
+    correct = expected["gen/mlm_preds"] == expected["masked_lm_ids"]
+    numerator, denominator = outputs.metrics["masked_lm_accuracy"]
+    assert float(numerator) == float((correct * weights).sum())
+    assert float(denominator) == weights.sum()
+    numerator, denominator = outputs.metrics["disc_accuracy"]
+    right = (expected["disc/preds"] == expected["disc/labels"]) * batch["input_mask"]
+    assert float(numerator / denominator) == pytest.approx(right.sum() / batch["input_mask"].sum())
+    numerator, denominator = outputs.metrics["disc_loss"]
+    assert float(numerator / denominator) == pytest.approx(expected["disc/per_example_loss"].mean(), rel=1e-5)
+
+
+def test_checkpoint_gradients(trained, batch):
+    expected = golden.load_arrays("gradients")
+    _, _, gradients = losses_and_gradients(trained, batch)
+    actual = golden.original_gradients(trained, gradients)
+    global_norm = float(expected["global_norm"])
+    names = [key.removeprefix("grad/") for key in expected if key.startswith("grad/")]
+    assert sorted(names) == sorted(actual)
+    errors = {}
+    for name in names:
+        sampled = actual[name].reshape(-1)[expected[f"index1024/{name}"]]
+        if is_rounding_only(name):
+            assert np.abs(sampled).max() <= 1e-6 * global_norm
+        else:
+            errors[name] = golden.relative_error(sampled, expected[f"grad/{name}"])
+    assert max(errors.values()) <= golden.GRADIENT_TOLERANCE, sorted(errors.items(), key=lambda item: -item[1])[:5]
+    norm = float(tf.linalg.global_norm([tf.convert_to_tensor(g) for g in gradients if g is not None]))
+    assert norm == pytest.approx(global_norm, rel=golden.GRADIENT_TOLERANCE)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_variant(mode, batch):
+    spec, arrays = VARIANTS[mode], golden.load_arrays("variants")
+    model = golden.model_with_crc_values(**spec["overrides"])
+    expected_shapes = {name: tuple(shape) for name, shape in spec["variables"]}
+    actual_shapes = {name: value.shape for name, value in golden.crc_values(model).items()}
+    assert actual_shapes == expected_shapes
+
+    forward, outputs, gradients = losses_and_gradients(model, batch)
+    losses = {"total_loss": outputs.loss}
+    if "cloze_loss" in outputs.losses:
+        losses["cloze/loss"] = outputs.losses["cloze_loss"]
+    numerator, denominator = outputs.metrics["masked_lm_loss"]
+    losses["gen/mlm_loss"] = numerator / denominator
+    if "disc_loss" in outputs.losses:
+        losses["disc/loss"] = outputs.losses["disc_loss"]
+    assert losses.keys() == spec["losses"].keys()
+    errors = {name: golden.relative_error(value, spec["losses"][name]) for name, value in losses.items()}
+
+    def expected(name):
+        full = spec.get("same_as", {}).get(name, f"{mode}/{name}")
+        return arrays.get(full)
+
+    logits = expected("gen/mlm_logits")
+    errors["gen/mlm_logits"] = golden.relative_error(forward.generator.logits[: len(logits)], logits)
+    if forward.generator.cloze_logits is not None and expected("cloze/logits") is not None:
+        errors["cloze/logits"] = golden.relative_error(forward.generator.cloze_logits[:1], expected("cloze/logits"))
+    if forward.states is not None:
+        errors["disc/logits"] = golden.relative_error(model.objectives[1].logits(forward), expected("disc/logits"))
+        errors["disc/sequence_output"] = golden.relative_error(forward.states, expected("disc/sequence_output"))
+    assert max(errors.values()) <= golden.FORWARD_TOLERANCE, errors
+
+    actual = golden.original_gradients(model, gradients)
+    assert sorted(actual) == sorted(spec["grad_norm"])
+    for name, norm in spec["grad_norm"].items():
+        actual_norm = np.linalg.norm(actual[name].astype(np.float64))
+        if is_rounding_only(name):
+            assert actual_norm <= 1e-6 * spec["global_norm"]
+        else:
+            assert actual_norm == pytest.approx(norm, rel=golden.GRADIENT_TOLERANCE), name
