@@ -1,7 +1,7 @@
 """BERT's text normalisation in bulk: what happens to text before WordPiece sees it.
 
 Both the tokenizer and the vocabulary trainer call this, so a vocabulary is trained on the words that are looked up in
-it. The steps are those of BERT's BasicTokenizer (drop control characters, make every white space a blank, blanks
+it. The steps are those of BERT's BasicTokenizer (drop control and unassigned characters, make every white space a blank, blanks
 around Chinese characters, lower case, strip accents, blanks around punctuation), but never one character or one word
 at a time: ASCII goes through one byte table, and each distinct run of other characters is worked out once and
 remembered. Unicode properties are those of the running Python's unicodedata, as in the original. No TensorFlow.
@@ -97,8 +97,8 @@ def _cleaned(text: str) -> str:
         category = unicodedata.category(character)
         if category in ("Zs", "Zl", "Zp"):  # the original splits at all three
             kept.append(" ")
-        elif category in ("Cc", "Cf") or character == "\N{REPLACEMENT CHARACTER}":
-            continue
+        elif category[0] == "C" or character == "\N{REPLACEMENT CHARACTER}":
+            continue  # control, format, private use, unassigned
         elif category == "Lo" and any(first <= ord(character) <= last for first, last in _CHINESE):
             kept.append(f" {character} ")
         else:
