@@ -1,0 +1,139 @@
+"""What the networks promise beyond the golden numbers: tying, leaks, initial values, precision, checkpoints."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from model.checkpoints import CheckpointVariables, original_names, warm_start
+from pretrain.pretraining_model import PretrainingModel
+from tests import golden_support as golden
+from util.errors import UserError
+
+
+def gradients_of(model, term):
+    batch = golden.load_arrays("batch")
+    masked = golden.masked_batch(model, batch)
+    with tf.GradientTape() as tape:
+        outputs = model(masked, model.normalizers(masked), None, training=False)
+    named = zip(model.trainable_variables, tape.gradient(outputs.losses[term], model.trainable_variables), strict=True)
+    return {variable.name.split(":")[0] for variable, gradient in named if gradient is not None}
+
+
+def test_the_generator_s_loss_moves_what_is_shared():
+    word = "electra/embeddings/word_embeddings"
+    encoder = "electra/encoder/layer_0/attention/self/qkv/kernel"
+    shared_embeddings = gradients_of(PretrainingModel(golden.config()), "masked_lm_loss")
+    assert word in shared_embeddings and encoder not in shared_embeddings
+    nothing = gradients_of(PretrainingModel(golden.config(untied_generator_embeddings=True)), "masked_lm_loss")
+    assert word not in nothing and encoder not in nothing
+    everything = gradients_of(PretrainingModel(golden.config(untied_generator=False)), "masked_lm_loss")
+    assert word in everything and encoder in everything
+
+
+def test_the_discriminator_s_loss_never_reaches_the_generator():
+    moved = gradients_of(PretrainingModel(golden.config(untied_generator_embeddings=True)), "disc_loss")
+    assert moved and not any(name.startswith("generator") for name in moved)
+
+
+def test_a_two_tower_generator_never_sees_the_token_it_predicts():
+    model = golden.model_with_crc_values(electra_objective=False, electric_objective=True)
+    masked = golden.masked_batch(model, golden.load_arrays("batch"))
+    before = model.generator(masked).cloze_logits.numpy()
+    candidates = masked.candidates.numpy()
+    for position in np.flatnonzero(candidates[0])[[0, 3, -1]]:
+        ids = masked.input_ids.numpy()
+        ids[0, position] = (ids[0, position] + 17) % 600
+        after = model.generator(masked._replace(input_ids=tf.constant(ids))).cloze_logits.numpy()
+        np.testing.assert_array_equal(before[0, position], after[0, position])
+        neighbour = position + 1 if candidates[0, position + 1] else position - 1
+        assert (before[0, neighbour] != after[0, neighbour]).any()
+
+
+def test_initial_values():
+    model = PretrainingModel(golden.config(vocab_size=600))
+    for variable in model.trainable_variables:
+        name, value = variable.name.split(":")[0], variable.numpy()
+        last = name.rsplit("/", 1)[-1]
+        if last in ("beta", "bias", "output_bias"):
+            assert not value.any(), name
+        elif last == "gamma":
+            assert (value == 1).all(), name
+        elif "embeddings_project" in name or "dense_1" in name:  # TF1's default, as in the original
+            limit = np.sqrt(6 / sum(value.shape))
+            assert np.abs(value).max() <= limit and value.std() == pytest.approx(limit / np.sqrt(3), rel=0.2), name
+        else:  # a normal of 0.02 cut at two deviations has deviation 0.88 of it
+            assert np.abs(value).max() <= 0.04 and value.std() == pytest.approx(0.02 * 0.88, rel=0.1), name
+
+
+def test_initial_values_are_a_function_of_the_seed():
+    first, same, other = (PretrainingModel(golden.config(seed=seed)).encoder for seed in (1, 1, 2))
+    kernels = [encoder.transformer_layers[0].intermediate.kernel.numpy() for encoder in (first, same, other)]
+    np.testing.assert_array_equal(kernels[0], kernels[1])
+    assert (kernels[0] != kernels[2]).any()
+    assert (first.transformer_layers[1].intermediate.kernel.numpy() != kernels[0]).any()
+
+
+def test_initial_losses_are_those_of_guessing():
+    model = PretrainingModel(golden.config())
+    masked = golden.masked_batch(model, golden.load_arrays("batch"))
+    outputs = model(masked, model.normalizers(masked), None, training=False)
+    assert float(outputs.losses["masked_lm_loss"]) == pytest.approx(np.log(600), rel=0.02)
+    assert float(outputs.losses["disc_loss"]) == pytest.approx(np.log(2), rel=0.05)
+    assert float(outputs.loss) == pytest.approx(
+        float(outputs.losses["masked_lm_loss"] + 50 * outputs.losses["disc_loss"]), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_reduced_precision_stays_close_and_returns_float32(precision):
+    batch = golden.load_arrays("batch")
+    losses = {}
+    for kind in ("float32", precision):
+        model = PretrainingModel(golden.config(precision=kind))
+        warm_start(model, str(golden.CHECKPOINT))
+        assert all(variable.dtype == tf.float32 for variable in model.trainable_variables)
+        masked = golden.masked_batch(model, batch)
+        forward = model.forward(masked, sampled_ids=tf.constant(batch["sampled_tokids"]))
+        outputs = model.outputs(forward, model.normalizers(masked), training=False)
+        assert outputs.loss.dtype == tf.float32 and forward.generator.logits.dtype == tf.float32
+        losses[kind] = float(outputs.loss)
+    assert losses[precision] == pytest.approx(losses["float32"], rel=0.02)
+    assert losses[precision] != losses["float32"]  # the switch does something
+
+
+def test_weight_decay_spares_biases_and_layer_norms():
+    model = PretrainingModel(golden.config())
+    for variable in model.trainable_variables:
+        for name in original_names(variable.name):
+            theirs = not any(part in name for part in ("LayerNorm", "layer_norm", "bias"))  # the original's rule
+            assert model.decays(variable) == theirs, name
+
+
+def test_a_checkpoint_of_ours_is_read_by_name(tmp_path):
+    model = PretrainingModel(golden.config(seed=5))
+    prefix = tf.train.Checkpoint(model=model, step=tf.Variable(3, dtype=tf.int64)).write(str(tmp_path / "ckpt"))
+    other = PretrainingModel(golden.config(seed=6))
+    report = warm_start(other, prefix)
+    assert not report.missing and len(report.loaded) == len(other.trainable_variables)
+    for ours, theirs in zip(model.trainable_variables, other.trainable_variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_is_missing_or_unused_is_reported(tmp_path):
+    two_towers = PretrainingModel(golden.config(two_tower_generator=True))
+    report = warm_start(two_towers, str(golden.CHECKPOINT))
+    assert "cloze_predictions/dense/kernel" in report.missing
+    assert "generator_predictions/dense/kernel" in report.unused
+    assert "cloze_predictions/dense/kernel" in str(report)
+
+
+def test_a_wrong_shape_is_named_with_both_shapes():
+    model = PretrainingModel(golden.config(embedding_size=64))
+    with pytest.raises(UserError, match=r"word_embeddings is \(600, 64\) here but \(600, 32\)"):
+        warm_start(model, str(golden.CHECKPOINT))
+
+
+def test_a_missing_checkpoint_says_where_it_looked(tmp_path):
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(UserError, match="notes.txt"):
+        CheckpointVariables(str(tmp_path))
