@@ -26,10 +26,16 @@ class MaskedInput(Protocol):
 
 
 class GeneratorOutput(NamedTuple):
-    """logits: float32 [B, N, V] at the drawn positions. cloze_logits: float32 [B, L, V] of a two-tower generator."""
+    """What a generator says.
+
+    logits: float32 [B, N, V] at the drawn positions.
+    cloze_logits: float32 [B, L, V] at every position; two-tower generators only.
+    cloze_log_probs: float32 [B, L], log q(x_t | the other tokens) of the input's own tokens; likewise.
+    """
 
     logits: tf.Tensor
     cloze_logits: tf.Tensor | None = None
+    cloze_log_probs: tf.Tensor | None = None
 
 
 class MaskedLanguageModel(Layer):
@@ -78,7 +84,8 @@ class TwoTowerClozeModel(Layer):
         left = tf.roll(self.left_to_right(*inputs).sequence, 1, axis=1)
         right = tf.roll(self.right_to_left(*inputs).sequence, -1, axis=1)
         cloze_logits = self.head(tf.concat([left, right], -1))
-        return GeneratorOutput(tf.gather(cloze_logits, masked.positions, batch_dims=1), cloze_logits)
+        log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(masked.input_ids, cloze_logits)
+        return GeneratorOutput(tf.gather(cloze_logits, masked.positions, batch_dims=1), cloze_logits, log_probs)
 
 
 class UniformGenerator(Layer):

@@ -91,7 +91,18 @@ class NoiseContrastive(ReplacedTokenDetection):
         return forward.corrupted.was_sampled
 
     def logits(self, forward: Forward) -> tf.Tensor:
-        cloze_logits = tf.stop_gradient(forward.generator.cloze_logits)
-        log_q = -tf.nn.sparse_softmax_cross_entropy_with_logits(forward.corrupted.input_ids, cloze_logits)
         noise_share = self.config.mask_prob
-        return self.head(forward.states) + log_q + math.log(noise_share / (1 - noise_share))
+        return self.head(forward.states) + self.log_q(forward) + math.log(noise_share / (1 - noise_share))
+
+    def log_q(self, forward: Forward) -> tf.Tensor:
+        """float32 [B, L]: log-probability of the corrupted input's tokens given the uncorrupted others; no gradient.
+
+        From that of the original tokens, so that the softmax over [B, L, V] is taken once.
+        """
+        logits = tf.stop_gradient(forward.generator.cloze_logits)
+
+        def logit_of(ids: tf.Tensor) -> tf.Tensor:
+            return tf.gather(logits, ids, batch_dims=2)
+
+        change = logit_of(forward.corrupted.input_ids) - logit_of(forward.masked.input_ids)
+        return tf.stop_gradient(forward.generator.cloze_log_probs) + change

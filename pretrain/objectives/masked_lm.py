@@ -40,11 +40,11 @@ class ClozeLM(Objective):
         return tf.reduce_sum(masked.candidates)
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
-        masked, logits = forward.masked, forward.generator.cloze_logits
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(masked.input_ids, logits)
+        masked, generator = forward.masked, forward.generator
+        losses = -generator.cloze_log_probs
         metrics: Metrics = {}
         if not training:
-            correct = tf.equal(tf.argmax(logits, -1, tf.int32), masked.input_ids)
+            correct = tf.equal(tf.argmax(generator.cloze_logits, -1, tf.int32), masked.input_ids)
             metrics["cloze_loss"] = weighted_mean(losses, masked.candidates)
             metrics["cloze_accuracy"] = weighted_mean(correct, masked.candidates)
         at_positions = tf.gather(losses, masked.positions, batch_dims=1)
