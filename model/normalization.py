@@ -9,7 +9,9 @@ remembered. Unicode properties are those of the running Python's unicodedata, as
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 # ASCII: control characters go, tab and carriage return become blanks; "\n" is the separator of lines here.
 _ASCII_DROPPED = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
@@ -17,6 +19,11 @@ _KEEP_CASE = bytes.maketrans(b"\t\r", b"  ")
 _LOWER_CASE = _KEEP_CASE.lower()
 _NON_ASCII = re.compile(rb"[\x80-\xff]+")
 _CAPITAL_SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}".encode()  # its lower case depends on its neighbours
+# Longer words become [UNK] whatever they are made of.
+MAX_CHARS_PER_WORD = 200
+# In normalised text, where other white space and other punctuation have blanks around them.
+_LONG_WORD = re.compile(rb"[^\x00-\x20!-/:-@\[-`{-~]{%d,}" % (MAX_CHARS_PER_WORD + 1))
+_WINDOW = MAX_CHARS_PER_WORD // 2  # a longer word covers one aligned window of this many bytes
 _MAX_REMEMBERED = 1 << 18  # runs; beyond that the memory is given back and filled anew
 
 # The blocks of Chinese characters that BERT's authors listed; later extensions are left alone, as in the original.
@@ -73,10 +80,21 @@ class TextNormalizer:
         return _cleaned(line.decode("utf-8", "ignore")).lower().encode("utf-8")
 
 
+def replace_long_words(text: bytes, replacement: bytes) -> bytes:
+    """Normalised text with another word for each of more than MAX_CHARS_PER_WORD characters."""
+    whole = len(text) - len(text) % _WINDOW
+    windows = np.frombuffer(text, np.uint8, whole).reshape(-1, _WINDOW)
+    if (windows.min(axis=1) <= 32).all():  # every window holds a blank or line end: no word can be that long
+        return text
+    return _LONG_WORD.sub(
+        lambda word: replacement if len(word[0].decode("utf-8")) > MAX_CHARS_PER_WORD else word[0], text
+    )
+
+
 class _Remembered(dict[bytes, bytes]):
     """function(key), worked out once for each key."""
 
-    def __init__(self, function):
+    def __init__(self, function: Callable[[bytes], bytes]):
         super().__init__()
         self._function = function
 

@@ -13,22 +13,17 @@ What remains different:
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from model.normalization import TextNormalizer
+from model.normalization import MAX_CHARS_PER_WORD, TextNormalizer, replace_long_words
 from util.vocabulary import load_vocab, special_ids
 
-# Longer words become [UNK], in the original as here. The kernel counts bytes; a character has at most four.
-MAX_CHARS_PER_WORD = 200
+# Words beyond the limit become [UNK]. The kernel's limit is in bytes; a character has at most four.
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
 _TOO_LONG_FOR_KERNEL = b"x" * (_MAX_BYTES_PER_WORD + 1)
-# In normalised text, where other white space and other punctuation have blanks around them.
-_LONG_WORD = re.compile(rb"[^\x00-\x20!-/:-@\[-`{-~]{%d,}" % (MAX_CHARS_PER_WORD + 1))
-_WINDOW = MAX_CHARS_PER_WORD // 2  # a longer word covers one aligned window of this many bytes
 
 
 class WordpieceTokenizer:
@@ -65,7 +60,7 @@ class WordpieceTokenizer:
         """
         if not lines:
             return np.zeros([0], np.int32), np.zeros([0], np.int32)
-        text = _hide_long_words(self.normalize.joined(lines))
+        text = replace_long_words(self.normalize.joined(lines), _TOO_LONG_FOR_KERNEL)
         ids, row_splits = self._tokenize_normalized(text.split(b"\n"))
         return ids, np.diff(row_splits).astype(np.int32)
 
@@ -86,17 +81,6 @@ class WordpieceTokenizer:
         if self._kernel is None:
             self._kernel = _build_kernel(self.vocab)
         return self._kernel(lines)
-
-
-def _hide_long_words(text: bytes) -> bytes:
-    """Makes every word of too many characters one that the kernel turns into [UNK]."""
-    whole = len(text) - len(text) % _WINDOW
-    windows = np.frombuffer(text, np.uint8, whole).reshape(-1, _WINDOW)
-    if (windows.min(axis=1) <= 32).all():  # every window holds a blank: no word can be that long
-        return text
-    return _LONG_WORD.sub(
-        lambda word: _TOO_LONG_FOR_KERNEL if len(word[0].decode("utf-8")) > MAX_CHARS_PER_WORD else word[0], text
-    )
 
 
 def _build_kernel(vocab: Sequence[str]) -> Any:
