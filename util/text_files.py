@@ -222,7 +222,7 @@ def _check_name(path: Path) -> None:
 def _open(path: Path) -> tuple[BinaryIO, BinaryIO]:
     """The decompressed stream, and the file below it, whose position shows the progress."""
     try:
-        raw: BinaryIO = open(path, "rb")  # noqa: SIM115 - closed with the stream that is returned
+        raw: BinaryIO = open(path, "rb")  # noqa: SIM115
     except OSError as error:
         raise CorpusError(f"corpus file {str(path)!r} cannot be opened: {error.strerror}") from None
     suffix = path.suffix.lower()
@@ -234,7 +234,7 @@ def _open(path: Path) -> tuple[BinaryIO, BinaryIO]:
     elif suffix == ".bz2":
         opened = bz2.BZ2File(raw)
     elif suffix == ".xz":
-        opened = lzma.LZMAFile(raw)
+        opened = lzma.LZMAFile(raw)  # noqa: SIM115
     else:
         opened = io.BufferedReader(_ZstandardFile(raw, path), 1 << 20)
     return cast(BinaryIO, _ClosesBoth(opened, raw)), raw
