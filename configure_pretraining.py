@@ -1,0 +1,297 @@
+"""The hyperparameters of pre-training: the original's names and defaults, and ours beside them.
+
+Imports no TensorFlow: a wrong hparam fails in a fraction of a second. `PretrainingConfig.from_dict` is the one way
+in; recipes, --hparams and flags all arrive there (util.flags).
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from model.architecture import HEAD_SIZE, Architecture
+from util.errors import UserError
+from util.hparams import checked, closest, hparam
+
+_SIZES = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}  # layers, hidden (ELECTRA, Table 6)
+_OVERRIDES: dict[str, type] = {
+    "hidden_size": int,
+    "num_hidden_layers": int,
+    "num_attention_heads": int,
+    "intermediate_size": int,
+    "hidden_act": str,
+    "hidden_dropout_prob": float,
+    "attention_probs_dropout_prob": float,
+    "max_position_embeddings": int,
+    "type_vocab_size": int,
+    "initializer_range": float,
+}
+_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingConfig:
+    """Everything that a pre-training run depends on."""
+
+    model_name: str = hparam("electra_small", "name of the run; also of the recipe used, where there is one")
+    data_dir: str = hparam("data", "folder of vocabulary, records and models")
+    debug: bool = hparam(False, "a 3-layer, 144-wide model and 20 steps, to try out the machinery")
+    do_train: bool = hparam(True, "train the model")
+    do_eval: bool = hparam(False, "evaluate it on held-out records; after training if both are set")
+
+    # Objectives
+    electra_objective: bool = hparam(True, "replaced-token detection; false with electric_objective false is BERT")
+    electric_objective: bool = hparam(False, "noise-contrastive estimation (Electric); implies a two-tower generator")
+    gen_weight: float = hparam(1.0, "weight of the generator's loss", at_least=0)
+    disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
+    mask_prob: float = hparam(0.15, "share of a sequence's tokens that is masked", above=0, below=1)
+    mask_sampling: str = hparam(
+        "with_replacement",
+        "how positions are drawn; the original draws with replacement, so about 7 % of them twice",
+        choices=("with_replacement", "without_replacement"),
+    )
+    mask_rates: list = hparam([0.85, 0.15, 0.0], "of the drawn tokens: shares [MASK], kept, random (paper's BERT: 0.8, 0.1, 0.1)")
+    electric_candidates_only: bool = hparam(False, "Electric's loss on tokens that can be masked only, not [CLS], [SEP]")
+
+    # Optimisation
+    learning_rate: float = hparam(5e-4, "peak learning rate", at_least=0)
+    lr_decay_power: float = hparam(1.0, "power of the polynomial decay to 0 (1: linear)", above=0)
+    lr_schedule: str = hparam(
+        "multiply",
+        "multiply: warm-up factor x decay from step 0 (the original); separate: decay starts after warm-up",
+        choices=("multiply", "separate"),
+    )
+    weight_decay_rate: float = hparam(0.01, "decoupled weight decay of kernels and embeddings", at_least=0)
+    num_warmup_steps: int = hparam(10000, "steps of linear warm-up", at_least=0)
+    adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
+    adam_beta2: float = hparam(0.999, "Adam's decay of the variance", at_least=0, below=1)
+    adam_epsilon: float = hparam(1e-6, "Adam's epsilon, outside the root", above=0)
+    clip_norm: float = hparam(1.0, "global norm to which gradients are clipped", above=0)
+    gradient_accumulation_steps: int = hparam(1, "micro-batches that a step is split into", at_least=1)
+
+    # Training
+    num_train_steps: int = hparam(1000000, "training steps", at_least=0)
+    iterations_per_loop: int = hparam(200, "steps between two looks at the losses", at_least=1)
+    save_checkpoints_steps: int = hparam(1000, "steps between two checkpoints", at_least=1)
+    keep_checkpoint_max: int = hparam(5, "checkpoints that are kept", at_least=1)
+    eval_every_steps: int = hparam(0, "evaluate on held-out records every so many steps; 0: never", at_least=0)
+    num_eval_steps: int = hparam(100, "batches of an evaluation, at most", at_least=1)
+    seed: int = hparam(0, "of initial values, masking, sampling, dropout and shuffling", at_least=0)
+    init_checkpoint: str | None = hparam(None, "warm-start: weights only, from ours or the original's TF1 checkpoint")
+    overwrite: bool = hparam(False, "delete what a previous run left in model_dir")
+
+    # Model
+    model_size: str = hparam("small", "sizes of ELECTRA, Table 6", choices=("small", "base", "large"))
+    model_hparam_overrides: dict = hparam({}, "sizes that differ from model_size's: " + ", ".join(_OVERRIDES))
+    embedding_size: int | None = hparam(None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1)
+    vocab_size: int = hparam(30522, "tokens in the vocabulary", at_least=6)
+    do_lower_case: bool = hparam(True, "whether the vocabulary is uncased")
+
+    # Generator
+    uniform_generator: bool = hparam(False, "replacements uniform over the vocabulary")
+    two_tower_generator: bool = hparam(False, "two causal towers over the unmasked input")
+    untied_generator: bool = hparam(True, "a generator network of its own; false: all weights are the main network's")
+    untied_generator_embeddings: bool = hparam(False, "embeddings of its own for the generator")
+    generator_layers: float = hparam(1.0, "generator's layers as a share of the main network's", above=0, at_most=4)
+    generator_hidden_size: float = hparam(0.25, "generator's width as a share of the main network's", above=0, at_most=4)
+    disallow_correct: bool = hparam(False, "never sample the original token")
+    temperature: float = hparam(1.0, "of the generator's softmax when sampling", above=0)
+
+    # Batches
+    max_seq_length: int = hparam(128, "tokens of a record", at_least=5)
+    max_predictions_per_seq: int = hparam(0, "masked tokens of a sequence, at most; 0: int((mask_prob + 0.005) * length)", at_least=0)
+    train_batch_size: int = hparam(128, "sequences of a step, over all devices and micro-batches", at_least=1)
+    eval_batch_size: int = hparam(128, "sequences of an evaluation batch, over all devices", at_least=1)
+
+    # Numerics and devices
+    precision: str = hparam("float32", "type of activations and matrix products", choices=("float32", "bfloat16", "float16"))
+    jit_compile: str = hparam("auto", "XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false"))
+    strategy: str = hparam(
+        "auto",
+        "tf.distribute strategy; auto: TPU with use_tpu, mirrored with several GPUs",
+        choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
+    )
+    num_gpus: int | None = hparam(None, "GPUs to use; null: all that are visible", at_least=0)
+    use_tpu: bool = hparam(False, "train on a TPU")
+    tpu_name: str | None = hparam(None, "name or address of the TPU")
+    tpu_zone: str | None = hparam(None, "its zone")
+    gcp_project: str | None = hparam(None, "its project")
+    tpu_job_name: str | None = hparam(None, "job name of the TPU workers")
+    num_tpu_cores: int = hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
+
+    # Files
+    pretrain_tfrecords: str | None = hparam(None, "pattern of the training records; null: <data_dir>/pretrain_tfrecords/pretrain_data.tfrecord*")
+    eval_tfrecords: str | None = hparam(None, "pattern of the held-out records; null: <data_dir>/pretrain_tfrecords/dev_data.tfrecord*")
+    vocab_file: str | None = hparam(None, "vocabulary; null: <data_dir>/vocab.txt")
+    model_dir: str | None = hparam(None, "checkpoints and logs; null: <data_dir>/models/<model_name>")
+    results_dir: str | None = hparam(None, "results; null: <model_dir>/results")
+    results_txt: str | None = hparam(None, "table of metrics; null: <results_dir>/unsup_results.txt")
+    results_json: str | None = hparam(None, "metrics as JSON; null: <results_dir>/unsup_results.json")
+
+    compat: str = hparam("none", "original: the original program's fixed bugs return (docs/differences.md)", choices=("none", "original"))
+
+    @classmethod
+    def from_dict(cls, hparams: Mapping[str, Any]) -> "PretrainingConfig":
+        """Checks the hparams, fills in what follows from others, and refuses combinations that make no sense.
+
+        Raises:
+          UserError: names every problem.
+        """
+        values = checked(cls, hparams)
+        if values.get("debug"):
+            values |= {"num_train_steps": 20, "save_checkpoints_steps": 5, "iterations_per_loop": 1, "num_eval_steps": 2}
+            values |= {"train_batch_size": min(values.get("train_batch_size", 32), 32), "embedding_size": None}
+            values["model_hparam_overrides"] = {
+                "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
+            }  # fmt: skip
+        if values.get("electric_objective"):
+            values["two_tower_generator"] = True
+        config = cls(**values)
+        config = dataclasses.replace(config, **config._derived())
+        problems = config._problems()
+        if problems:
+            raise UserError("hparams: " + "; ".join(problems))
+        return config
+
+    def _derived(self) -> dict[str, Any]:
+        """Values of the fields that were left to follow from others."""
+        records = os.path.join(self.data_dir, "pretrain_tfrecords")
+        model_dir = self.model_dir or os.path.join(self.data_dir, "models", self.model_name)
+        results_dir = self.results_dir or os.path.join(model_dir, "results")
+        hidden = self.model_hparam_overrides.get("hidden_size", _SIZES[self.model_size][1])
+        small = self.model_size == "small" and not self.debug
+        return {
+            "embedding_size": self.embedding_size or (128 if small else hidden),
+            "max_predictions_per_seq": self.max_predictions_per_seq
+            or int((self.mask_prob + 0.005) * self.max_seq_length),
+            "pretrain_tfrecords": self.pretrain_tfrecords or os.path.join(records, "pretrain_data.tfrecord*"),
+            "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
+            "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
+            "model_dir": model_dir,
+            "results_dir": results_dir,
+            "results_txt": self.results_txt or os.path.join(results_dir, "unsup_results.txt"),
+            "results_json": self.results_json or os.path.join(results_dir, "unsup_results.json"),
+        }
+
+    def _problems(self) -> list[str]:
+        """What is wrong with the combination; empty if nothing is."""
+        problems = self._override_problems()
+        if problems:
+            return problems  # the sizes below would be meaningless
+        architecture = self.architecture
+        generator = self.generator_architecture
+        micro_batch = self.gradient_accumulation_steps
+
+        def refuse(condition: bool, reason: str) -> None:
+            if condition:
+                problems.append(reason)
+
+        refuse(
+            self.electra_objective and self.electric_objective,
+            "electra_objective and electric_objective are both true: choose one (Electric needs electra_objective false)",
+        )
+        if self.electric_objective:
+            why = "electric_objective needs the probabilities of its two-tower generator"
+            refuse(self.uniform_generator, f"{why}: uniform_generator must be false")
+            refuse(not self.untied_generator, f"{why}: untied_generator must be true")
+            refuse(self.disallow_correct, f"{why} as sampled: disallow_correct must be false")
+            refuse(self.temperature != 1.0, f"{why} as sampled: temperature must be 1, got {self.temperature:g}")
+        elif self.two_tower_generator:
+            refuse(self.uniform_generator, "two_tower_generator and uniform_generator are both true: choose one")
+            refuse(not self.electra_objective, "two_tower_generator needs electra_objective or electric_objective")
+            refuse(not self.untied_generator, "two_tower_generator needs untied_generator: a causal tower cannot be the main network")
+        if not (self.electra_objective or self.electric_objective):
+            refuse(self.uniform_generator, "uniform_generator without electra_objective leaves nothing to train")
+            refuse(not self.gen_weight, "gen_weight is 0, so BERT's only loss is off")
+        refuse(
+            architecture.hidden_size % architecture.num_attention_heads != 0,
+            f"hidden size {architecture.hidden_size} is not divisible by its {architecture.num_attention_heads} heads: "
+            "set num_attention_heads in model_hparam_overrides",
+        )
+        refuse(
+            generator.hidden_size % generator.num_attention_heads != 0,
+            f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which is "
+            f"not divisible by its {generator.num_attention_heads} heads",
+        )
+        refuse(generator.num_hidden_layers < 1, f"generator_layers {self.generator_layers:g} leaves the generator without a layer")
+        refuse(
+            self.max_seq_length > architecture.max_position_embeddings,
+            f"max_seq_length {self.max_seq_length} exceeds max_position_embeddings {architecture.max_position_embeddings}: "
+            "raise the latter in model_hparam_overrides",
+        )
+        refuse(
+            not 1 <= self.max_predictions_per_seq <= self.max_seq_length,
+            f"max_predictions_per_seq is {self.max_predictions_per_seq}; mask_prob {self.mask_prob:g} of "
+            f"{self.max_seq_length} tokens must come to between 1 and max_seq_length",
+        )
+        refuse(
+            self.train_batch_size % micro_batch != 0,
+            f"train_batch_size {self.train_batch_size} is not divisible by gradient_accumulation_steps {micro_batch}",
+        )
+        rates = self.mask_rates
+        refuse(
+            len(rates) != 3
+            or not all(isinstance(rate, (int, float)) and 0 <= rate <= 1 for rate in rates)
+            or abs(sum(rates) - 1) > 1e-6,
+            f"mask_rates must be three shares that add up to 1 ([MASK], kept, random), got {rates!r}",
+        )
+        refuse(
+            self.strategy == "tpu" and self.precision == "float16",
+            "precision float16 is not for TPUs: use bfloat16",
+        )
+        refuse(self.num_warmup_steps > self.num_train_steps > 0,
+               f"num_warmup_steps {self.num_warmup_steps} exceeds num_train_steps {self.num_train_steps}")  # fmt: skip
+        return problems
+
+    def _override_problems(self) -> list[str]:
+        problems = []
+        for name, value in self.model_hparam_overrides.items():
+            if name not in _OVERRIDES:
+                problems.append(f"unknown name in model_hparam_overrides: {name!r}{closest(name, _OVERRIDES)}")
+                continue
+            expected = (int, float) if _OVERRIDES[name] is float else (_OVERRIDES[name],)
+            if not isinstance(value, expected) or isinstance(value, bool):
+                problems.append(f"model_hparam_overrides: {name} must be {_OVERRIDES[name].__name__}, got {value!r}")
+            elif _OVERRIDES[name] is int and value < 1:
+                problems.append(f"model_hparam_overrides: {name} must be at least 1, got {value!r}")
+            elif name.endswith("_prob") and not 0 <= value < 1:
+                problems.append(f"model_hparam_overrides: {name} must be in [0, 1), got {value!r}")
+            elif name == "hidden_act" and value not in _ACTIVATIONS:
+                problems.append(f"model_hparam_overrides: hidden_act is {value!r}; one of {', '.join(_ACTIVATIONS)}")
+        return problems
+
+    @property
+    def architecture(self) -> Architecture:
+        """Sizes of the main network; heads and feed-forward follow the width unless overridden."""
+        layers, hidden = _SIZES[self.model_size]
+        overrides = {"num_hidden_layers": layers, "hidden_size": hidden} | self.model_hparam_overrides
+        hidden = overrides["hidden_size"]
+        sizes = {"num_attention_heads": max(1, hidden // HEAD_SIZE), "intermediate_size": 4 * hidden} | overrides
+        return Architecture(vocab_size=self.vocab_size, embedding_size=self.embedding_size or hidden, **sizes)
+
+    @property
+    def generator_architecture(self) -> Architecture:
+        """Sizes of the generator's network (the main network's if they share all weights).
+
+        Where the rounded width is no multiple of its number of heads, it is rounded to the nearest that is; the
+        original fails there.
+        """
+        main = self.architecture
+        if not self.untied_generator or not (self.electra_objective or self.electric_objective):
+            return main
+        hidden = int(round(main.hidden_size * self.generator_hidden_size))
+        heads = max(1, hidden // HEAD_SIZE)
+        if self.compat != "original":
+            hidden = max(1, round(hidden / heads)) * heads
+        return main._replace(
+            hidden_size=hidden,
+            num_hidden_layers=int(round(main.num_hidden_layers * self.generator_layers)),
+            intermediate_size=4 * hidden,
+            num_attention_heads=heads,
+            embedding_size=hidden if self.untied_generator_embeddings else main.embedding_size,
+        )
+
+    def to_json(self) -> str:
+        """The resolved configuration; `from_dict(json.loads(...))` gives it back."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
