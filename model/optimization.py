@@ -1,0 +1,158 @@
+"""The original's optimizer: Adam without bias correction, decoupled weight decay, clipping, warm-up x decay.
+
+Gradients arrive already summed over micro-batches; `AdamW.apply` sums them over replicas, clips the result and
+updates. The original clips before that sum on TPUs (docs/differences.md).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+
+class Schedule(NamedTuple):
+    """Polynomial decay to zero with a linear warm-up.
+
+    `separate` False multiplies the two, both counted from step 0, as the original does; True starts the decay when
+    the warm-up ends.
+    """
+
+    peak: float
+    num_train_steps: int
+    num_warmup_steps: int
+    power: float = 1.0
+    separate: bool = False
+
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
+        """float32 scalar: the rate of the update at 0-based `step`."""
+        step = tf.cast(step, tf.float32)
+        start = float(self.num_warmup_steps) if self.separate else 0.0
+        span = max(self.num_train_steps - start, 1.0)
+        progress = tf.clip_by_value((step - start) / span, 0.0, 1.0)
+        rate = self.peak * (1.0 - progress) ** self.power
+        if self.num_warmup_steps:
+            rate *= tf.minimum(1.0, step / self.num_warmup_steps)
+        return rate
+
+
+class LossScale(tf.Module):
+    """Dynamic loss scaling for float16 (Micikevicius et al. 2018): halve on overflow, double after 2,000 good steps."""
+
+    def __init__(self, initial: float = 2.0**15, growth_steps: int = 2000) -> None:
+        super().__init__(name="loss_scale")
+        self.growth_steps = growth_steps
+        aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self.scale = tf.Variable(initial, trainable=False, aggregation=aggregation, name="loss_scale")
+        self.good_steps = tf.Variable(0, trainable=False, aggregation=aggregation, name="loss_scale_good_steps")
+
+    def update(self, finite: tf.Tensor) -> None:
+        """Adjusts the scale after a step whose gradients were all finite, or not."""
+        good = tf.where(finite, self.good_steps + 1, 0)
+        grow = good >= self.growth_steps
+        halved = tf.maximum(self.scale / 2.0, 1.0)
+        self.scale.assign(tf.where(finite, tf.where(grow, self.scale * 2.0, self.scale), halved))
+        self.good_steps.assign(tf.where(grow, 0, good))
+
+
+class AdamW(tf.Module):
+    """Adam with decoupled weight decay, as in BERT's and ELECTRA's code; create it under the strategy's scope.
+
+    Args:
+      variables: what to train.
+      schedule: step -> learning rate.
+      decays: variable -> whether weight decay applies to it.
+      weight_decay_rate: times the learning rate and the variable, subtracted at every step.
+      clip_norm: global norm of the summed gradient.
+      lr_multiplier: variable -> factor of its learning rate (layer-wise decay when fine-tuning).
+    """
+
+    def __init__(
+        self,
+        variables: Sequence[tf.Variable],
+        schedule: Callable[[tf.Tensor], tf.Tensor],
+        decays: Callable[[tf.Variable], bool],
+        weight_decay_rate: float = 0.01,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-6,
+        clip_norm: float = 1.0,
+        lr_multiplier: Callable[[tf.Variable], float] = lambda variable: 1.0,
+    ) -> None:
+        super().__init__(name="adamw")
+        self.schedule = schedule
+        self.beta1, self.beta2, self.epsilon, self.clip_norm = beta1, beta2, epsilon, clip_norm
+        self._variables = list(variables)
+        self._decay = [weight_decay_rate if decays(variable) else 0.0 for variable in variables]
+        self._multiplier = [lr_multiplier(variable) for variable in variables]
+        self.step = tf.Variable(
+            0, dtype=tf.int64, trainable=False, name="step", aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+
+        def slot(variable: tf.Variable, name: str) -> tf.Variable:
+            zeros = tf.zeros(variable.shape, variable.dtype)
+            return tf.Variable(zeros, trainable=False, name=f"{variable.name.split(':')[0]}/{name}")
+
+        self.means = [slot(variable, "adam_m") for variable in variables]
+        self.variances = [slot(variable, "adam_v") for variable in variables]
+
+    def apply(self, gradients: Sequence[Any], loss_scale: LossScale | None = None) -> tf.Tensor:
+        """One update; call in replica context.
+
+        Args:
+          gradients: one per variable, this replica's share of the global gradient; None leaves a variable's gradient 0.
+          loss_scale: divides the gradients; a step that overflowed changes nothing but the scale and the step.
+
+        Returns:
+          float32 scalar: the global norm before clipping.
+        """
+        dense = [
+            tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
+            for variable, gradient in zip(self._variables, gradients, strict=True)
+        ]
+        context = tf.distribute.get_replica_context()
+        if context.num_replicas_in_sync > 1:
+            dense = context.all_reduce(tf.distribute.ReduceOp.SUM, dense)
+        if loss_scale is not None:
+            dense = [gradient / loss_scale.scale for gradient in dense]
+        norm = tf.linalg.global_norm(dense)
+        factor = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        rate = self.schedule(self.step)
+        keep = None
+        if loss_scale is not None:
+            keep = tf.math.is_finite(norm)
+            loss_scale.update(keep)
+        for index, gradient in enumerate(dense):
+            clipped = gradient * factor
+            if keep is not None:
+                clipped = tf.where(keep, clipped, tf.zeros_like(clipped))
+            self._update(index, clipped, rate, keep)
+        self.step.assign_add(1)
+        return norm
+
+    def _update(self, index: int, gradient: tf.Tensor, rate: tf.Tensor, keep: tf.Tensor | None) -> None:
+        variable, mean, variance = self._variables[index], self.means[index], self.variances[index]
+        decay, multiplier = self._decay[index], self._multiplier[index]
+
+        def update(variable: Any, mean: Any, variance: Any, gradient: Any, rate: Any, keep: Any) -> None:
+            m = self.beta1 * mean + (1.0 - self.beta1) * gradient
+            v = self.beta2 * variance + (1.0 - self.beta2) * tf.square(gradient)
+            change = m / (tf.sqrt(v) + self.epsilon)
+            if decay:
+                change += decay * variable
+            change *= rate * multiplier
+            if keep is not None:
+                m, v = tf.where(keep, m, mean), tf.where(keep, v, variance)
+                change = tf.where(keep, change, tf.zeros_like(change))
+            mean.assign(m)
+            variance.assign(v)
+            variable.assign_sub(change)
+
+        context = tf.distribute.get_replica_context()
+        if context.num_replicas_in_sync == 1:
+            update(variable, mean, variance, gradient, rate, keep)
+            return
+
+        def merged(strategy: tf.distribute.Strategy, *args: Any) -> None:
+            strategy.extended.update(variable, update, args=(mean, variance, *args), group=False)
+
+        context.merge_call(merged, args=(gradient, rate, keep))
