@@ -1,0 +1,178 @@
+"""Batches of pre-training records in an order that is a function of (seed, position) alone.
+
+Stage `TFRecords -> Batch`. An epoch visits the shards in a random order; every few shards in a row are loaded together
+and their records shuffled as one window, whatever the window's size. So the position in the data is one number, and a
+run resumes anywhere by reading at most one window. Nothing is dropped at the end of an epoch.
+"""
+
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from pretrain.record_metadata import check_metadata, count_records, read_metadata
+from util.errors import UserError
+
+FIELDS = ("input_ids", "input_mask", "segment_ids")
+WINDOW_RECORDS = 1 << 17  # at most so many records are shuffled together, unless one shard holds more
+WINDOW_SHARDS = 16
+
+Batch = dict[str, tf.Tensor]
+
+
+class Records(NamedTuple):
+    """Files of records and how many each holds."""
+
+    files: list[str]
+    counts: list[int]
+    length: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts)
+
+
+def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
+    """The records behind a pattern, checked against the configuration.
+
+    Raises:
+      UserError: no file matches, a file is truncated, or the records are of another vocabulary or length.
+    """
+    files = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
+    if not files:
+        folder = os.path.dirname(pattern) or "."
+        found = sorted(os.listdir(folder))[:8] if os.path.isdir(folder) else None
+        there = f"{folder} does not exist" if found is None else f"{folder} holds {', '.join(found) or 'nothing'}"
+        raise UserError(
+            f"{flag}: no file matches {pattern!r} ({there}). Build records with build_pretraining_dataset.py."
+        )
+    counts = []
+    for file in files:
+        metadata = read_metadata(os.path.dirname(file) or ".")
+        if metadata is not None:
+            check_metadata(metadata, config.vocab_file or "", config.max_seq_length, config.do_lower_case)
+        counts.append(count_records(file))
+    records = Records(files, counts, config.max_seq_length)
+    if not records.total:
+        raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
+    _check_first_record(records, config.vocab_size)
+    return records
+
+
+def _check_first_record(records: Records, vocab_size: int) -> None:
+    file = next(file for file, count in zip(records.files, records.counts, strict=True) if count)
+    try:
+        serialized = next(iter(tf.data.TFRecordDataset(file).take(1))).numpy()
+    except tf.errors.DataLossError as error:
+        raise UserError(f"{file} is corrupt: {error.message}. Delete it and build it again.") from None
+    features = tf.train.Example.FromString(serialized).features.feature
+    for field in FIELDS:
+        if field not in features:
+            raise UserError(f"{file}: its records have no {field!r} but {sorted(features)}; they are not pre-training records.")
+        length = len(features[field].int64_list.value)
+        if length != records.length:
+            raise UserError(f"{file}: its records have length {length}, but max_seq_length is {records.length}.")
+    highest = max(features["input_ids"].int64_list.value)
+    if highest >= vocab_size:
+        raise UserError(f"{file}: token id {highest}, but vocab_size is {vocab_size}; is it the records' vocabulary?")
+
+
+def _windows(records: Records, seed: int, epoch: int) -> list[list[int]]:
+    """An epoch's shards in order, cut into windows."""
+    order = np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(len(records.files))
+    windows: list[list[int]] = [[]]
+    size = 0
+    for shard in order.tolist():
+        count = records.counts[shard]
+        if windows[-1] and (len(windows[-1]) == WINDOW_SHARDS or size + count > WINDOW_RECORDS):
+            windows.append([])
+            size = 0
+        windows[-1].append(shard)
+        size += count
+    return windows
+
+
+class _Window(NamedTuple):
+    files: list[str]
+    seed: tuple[int, int]
+    skip: int
+
+
+def _schedule(records: Records, seed: int, position: int) -> Iterator[_Window]:
+    """The windows from a position on, for ever; the first one skips what came before."""
+    epoch, offset = divmod(position, records.total)
+    while True:
+        for number, window in enumerate(_windows(records, seed, epoch)):
+            size = sum(records.counts[shard] for shard in window)
+            if offset < size:
+                yield _Window([records.files[shard] for shard in window], (seed * 1_000_003 + epoch, number), offset)
+            offset = max(0, offset - size)
+        epoch, offset = epoch + 1, 0
+
+
+def _parse(serialized: tf.Tensor, length: int) -> Batch:
+    """string [B] -> int32 [B, L] per field, all records at once."""
+    features = {field: tf.io.FixedLenFeature([length], tf.int64) for field in FIELDS}
+    return {name: tf.cast(value, tf.int32) for name, value in tf.io.parse_example(serialized, features).items()}
+
+
+def training_batches(
+    records: Records, batch_size: int, seed: int, position: int, rows: slice | None = None
+) -> tf.data.Dataset:
+    """An endless dataset of shuffled batches.
+
+    Args:
+      batch_size: rows of the global batch.
+      position: records consumed before; `step * batch_size` when resuming.
+      rows: of the global batch, those that this host feeds; all if not given.
+
+    Returns:
+      int32 [rows, L] per field, static shapes.
+    """
+
+    def windows() -> Iterator[tuple[list[str], tuple[int, int], int]]:
+        for window in _schedule(records, seed, position):
+            yield window.files, window.seed, window.skip
+
+    def load(files: tf.Tensor, seed: tf.Tensor, skip: tf.Tensor) -> tf.data.Dataset:
+        loaded = tf.data.TFRecordDataset(files, num_parallel_reads=None).batch(1 << 40).get_single_element()
+        return tf.random.experimental.stateless_shuffle(loaded, seed)[skip:]
+
+    dataset = tf.data.Dataset.from_generator(
+        windows,
+        output_signature=(
+            tf.TensorSpec([None], tf.string),
+            tf.TensorSpec([2], tf.int64),
+            tf.TensorSpec([], tf.int64),
+        ),
+    )
+    dataset = dataset.map(load, num_parallel_calls=1, deterministic=True).prefetch(1)
+    dataset = dataset.unbatch().batch(batch_size, drop_remainder=True)
+    if rows is not None:
+        dataset = dataset.map(lambda serialized: serialized[rows])
+    dataset = dataset.map(lambda serialized: _parse(serialized, records.length), num_parallel_calls=2)
+    return dataset.prefetch(4)
+
+
+def evaluation_batches(records: Records, batch_size: int, rows: slice | None = None) -> tf.data.Dataset:
+    """Every record once, in order; the last batch is filled up with rows whose input_mask is 0."""
+    dataset = tf.data.TFRecordDataset(records.files).batch(batch_size)
+    dataset = dataset.map(lambda serialized: _parse(serialized, records.length))
+
+    def fill(batch: Batch) -> Batch:
+        missing = batch_size - tf.shape(batch["input_ids"])[0]
+        filled = {name: tf.pad(value, [[0, missing], [0, 0]]) for name, value in batch.items()}
+        filled = {name: tf.ensure_shape(value, [batch_size, records.length]) for name, value in filled.items()}
+        return filled if rows is None else {name: value[rows] for name, value in filled.items()}
+
+    return dataset.map(fill).prefetch(2)
+
+
+def dataset_summary(records: Records) -> str:
+    """ "12,345 records in 8 files" with their folder."""
+    return f"{records.total:,} records in {len(records.files)} files of {Path(records.files[0]).parent}"
