@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from model.normalization import TextNormalizer, replace_long_words
+from util.errors import UserError
+from util.flags import run
 from util.text_files import find_corpus_files, read_blocks
 from util.vocabulary import SPECIAL_TOKENS, check_vocab, vocab_sha256
 
@@ -85,7 +87,7 @@ def choose_alphabet(counts: CharacterCounts, limit: int, room: int) -> tuple[lis
     cost = np.cumsum(1 + (counts.continuing[codes] > 0))
     kept = np.sort(codes[cost <= room])
     if len(codes) and not len(kept):
-        raise ValueError(f"--vocab-size leaves room for {max(room, 0)} tokens beside the special ones; make it larger")
+        raise UserError(f"--vocab-size leaves room for {max(room, 0)} tokens beside the special ones; make it larger")
     return [chr(code) for code in kept], [chr(code) for code in kept if counts.continuing[code]]
 
 
@@ -102,7 +104,7 @@ def _count_characters(files: Sequence[Path], options: VocabularyOptions) -> Char
             found = np.bincount(seen)
             total[: len(found)] += found
     if not counts.total.any():
-        raise ValueError(f"the corpus holds no text: {len(files)} files with nothing but white space")
+        raise UserError(f"the corpus holds no text: {len(files)} files with nothing but white space")
     return counts
 
 
@@ -159,18 +161,16 @@ def _define_flags() -> None:
     flags.DEFINE_boolean("overwrite", False, "Replace the vocabulary if it exists.")
 
 
-def main(argv: Sequence[str]) -> None:
+def main() -> None:
     values = flags.FLAGS
-    if len(argv) > 1:
-        raise ValueError(f"unexpected argument {argv[1]!r}; flags begin with --")
     for name in ("corpus_dir", "vocab_file"):
         if not values[name].value:
-            raise ValueError(f"--{name.replace('_', '-')} is needed")
+            raise UserError(f"--{name.replace('_', '-')} is needed")
     path = Path(values.vocab_file)
     if path.is_dir():
-        raise ValueError(f"--vocab-file {str(path)!r} is a directory; name a file in it")
+        raise UserError(f"--vocab-file {str(path)!r} is a directory; name a file in it")
     if path.exists() and not values.overwrite:
-        raise ValueError(f"--vocab-file {str(path)!r} exists; pass --overwrite to replace it or name another file")
+        raise UserError(f"--vocab-file {str(path)!r} exists; pass --overwrite to replace it or name another file")
     options = VocabularyOptions(
         vocab_size=values.vocab_size,
         do_lower_case=values.do_lower_case,
@@ -182,7 +182,7 @@ def main(argv: Sequence[str]) -> None:
         text_field=values.text_field,
     )
     if options.vocab_size <= len(SPECIAL_TOKENS) + options.num_unused:
-        raise ValueError(f"--vocab-size {options.vocab_size} is used up by --num-unused {options.num_unused}")
+        raise UserError(f"--vocab-size {options.vocab_size} is used up by --num-unused {options.num_unused}")
     vocab = build_vocab(find_corpus_files(values.corpus_dir, values.recursive), options)
     write_vocab(vocab, path)
     print(f"wrote {path}: {len(vocab)} tokens, sha256 {vocab_sha256(path)}")
@@ -190,26 +190,6 @@ def main(argv: Sequence[str]) -> None:
         print(f"the corpus has no more pieces that occur {options.min_frequency} times (--min-frequency)")
 
 
-def _with_underscores(argument: str) -> str:
-    """--no-lower-case as absl spells it: --nodo_lower_case."""
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument[2:].partition("=")
-    name = name.replace("-", "_")
-    for short in ("lower_case", "strip_accents"):
-        if name == f"no_{short}":
-            name = f"nodo_{short}"
-    return f"--{name}{equals}{value}"
-
-
-def _run(argv: Sequence[str]) -> None:
-    """main with errors as one line."""
-    try:
-        main(argv)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-
-
 if __name__ == "__main__":
     _define_flags()
-    app.run(_run, argv=[sys.argv[0], *map(_with_underscores, sys.argv[1:])])
+    run(main, __doc__)

@@ -1,10 +1,10 @@
 """BERT's text normalisation in bulk: what happens to text before WordPiece sees it.
 
 Both the tokenizer and the vocabulary trainer call this, so a vocabulary is trained on the words that are looked up in
-it. The steps are those of BERT's BasicTokenizer (drop control and unassigned characters, make every white space a blank, blanks
-around Chinese characters, lower case, strip accents, blanks around punctuation), but never one character or one word
-at a time: ASCII goes through one byte table, and each distinct run of other characters is worked out once and
-remembered. Unicode properties are those of the running Python's unicodedata, as in the original. No TensorFlow.
+it. The steps are those of BERT's BasicTokenizer (drop control and unassigned characters, make every white space a
+blank, blanks around Chinese characters, lower case, strip accents, blanks around punctuation), but never one character
+or one word at a time: ASCII goes through one byte table, and each distinct run of other characters is worked out once
+and remembered. Unicode properties are those of the running Python's unicodedata, as in the original. No TensorFlow.
 """
 
 import re
@@ -12,6 +12,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
+from util.text_files import valid_utf8
 
 # ASCII: control characters go, tab and carriage return become blanks; "\n" is the separator of lines here.
 _ASCII_DROPPED = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
@@ -56,9 +58,10 @@ class TextNormalizer:
         text = b"\n".join(lines)
         if text.count(b"\n") != len(lines) - 1:
             text = b"\n".join(line.replace(b"\n", b" ") for line in lines)
-        text = text.translate(self._ascii_table, _ASCII_DROPPED)
         if text.isascii():
-            return text
+            return text.translate(self._ascii_table, _ASCII_DROPPED)
+        # Checked before anything is dropped, which could join the halves of a broken character.
+        text = valid_utf8(text).translate(self._ascii_table, _ASCII_DROPPED)
         if self.do_lower_case and _CAPITAL_SIGMA in text:
             text = b"\n".join(self._lower_sigma(line) if _CAPITAL_SIGMA in line else line for line in text.split(b"\n"))
         runs = self._runs
@@ -66,7 +69,7 @@ class TextNormalizer:
 
     def _normalize_run(self, run: bytes) -> bytes:
         """A maximal run of non-ASCII characters. No step but sigma's lower case looks beyond the run."""
-        text = _cleaned(run.decode("utf-8", "ignore"))
+        text = _cleaned(run.decode("utf-8"))
         if self.do_lower_case:
             text = text.lower()
             if self.strip_accents:
@@ -77,7 +80,7 @@ class TextNormalizer:
 
     def _lower_sigma(self, line: bytes) -> bytes:
         """Lower case for lines with a capital sigma: at the end of a word it becomes another letter."""
-        return _cleaned(line.decode("utf-8", "ignore")).lower().encode("utf-8")
+        return _cleaned(line.decode("utf-8")).lower().encode("utf-8")
 
 
 def replace_long_words(text: bytes, replacement: bytes) -> bytes:

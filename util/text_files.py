@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from util.errors import UserError
+
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 
@@ -39,7 +41,7 @@ MAX_LINE_BYTES = 16 << 20
 _DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
-class CorpusError(ValueError):
+class CorpusError(UserError):
     """A corpus that cannot be read; the message names the file or directory and says what to do."""
 
 
@@ -109,7 +111,7 @@ def read_blocks(
         stack.enter_context(stream)
         seen_on_disk = 0
         for data in _whole_lines(stream, block_bytes, path):
-            text = _valid_utf8(data)
+            text = valid_utf8(data)
             undecodable = len(data) - len(text)
             # What precedes the last line end; a last line without one is complete too.
             rows = text[:-1].split(b"\n") if text.endswith(b"\n") else text.split(b"\n")
@@ -170,7 +172,7 @@ def _cut(line: bytes, limit: int) -> int:
     return cut
 
 
-def _valid_utf8(data: bytes) -> bytes:
+def valid_utf8(data: bytes) -> bytes:
     """The data without the bytes that are not part of a UTF-8 character; the same object when all are."""
     try:
         data.decode("utf-8")
@@ -190,7 +192,9 @@ def _json_documents(rows: list[bytes], path: Path, lines_before: int, field: str
         try:
             document: Any = json.loads(row)
         except ValueError as error:
-            raise CorpusError(f"{where}: not valid JSON ({error}); a .jsonl file holds one JSON object a line") from None
+            raise CorpusError(
+                f"{where}: not valid JSON ({error}); a .jsonl file holds one JSON object a line"
+            ) from None
         text = document.get(field) if isinstance(document, dict) else None
         if not isinstance(text, str):
             if isinstance(document, dict) and field in document:

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from util.errors import UserError
+
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 
 _SHOWN = 5  # how many offending tokens an error lists
 
 
-class VocabularyError(ValueError):
+class VocabularyError(UserError):
     """A vocabulary file that cannot be used; the message names the file and says what to do."""
 
 
@@ -76,9 +78,7 @@ def check_vocab(tokens: Sequence[str], name: str) -> None:
     if blank:
         problems.append(f"has blank lines: {_listing(blank)}")
     if problems:
-        hint = (
-            "; a WordPiece vocabulary in BERT's format is needed (SentencePiece models are not)" if missing else ""
-        )
+        hint = "; a WordPiece vocabulary in BERT's format is needed (SentencePiece models are not)" if missing else ""
         raise VocabularyError(f"vocabulary file {name!r} " + ", ".join(problems) + hint)
 
 
