@@ -6,6 +6,7 @@ table, which decides between merges of equal frequency), so that the same corpus
 corpus is read twice, first to choose the alphabet, and never held in memory; the distinct words are.
 """
 
+import contextlib
 import os
 import sys
 import time
@@ -134,13 +135,15 @@ def _normalized_blocks(files: Sequence[Path], options: VocabularyOptions, doing:
 
 def write_vocab(vocab: Sequence[str], path: Path) -> None:
     """Writes the file under a temporary name and renames it, so that no half-written vocabulary is ever seen."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes("".join(token + "\n" for token in vocab).encode("utf-8"))
         os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise UserError(f"--vocab-file {str(path)!r} cannot be written: {error.strerror}") from None
 
 
 def _define_flags() -> None:
