@@ -1,0 +1,171 @@
+"""Pre-training as a task of the training loop: one step of one replica, its data, its metrics."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from model.optimization import AdamW, LossScale, Schedule
+from pretrain import pretrain_data
+from pretrain.masking import MaskedBatch
+from pretrain.metrics import auc
+from pretrain.pretrain_data import Batch, Records
+from pretrain.pretraining_model import PretrainingModel
+from util.distribution import rows_of_host
+from util.training import ratios
+
+# First words of the seeds of training steps and evaluation batches.
+_TRAIN, _EVALUATE = 1, 2
+
+
+class PretrainingTask:
+    """Builds model and optimizer; create it under the strategy's scope.
+
+    Args:
+      config: of the run.
+      strategy: whose replicas share a step.
+      jit_compile: compile the step with XLA.
+      train_records, eval_records: where the run needs them.
+    """
+
+    def __init__(
+        self,
+        config: PretrainingConfig,
+        strategy: tf.distribute.Strategy,
+        jit_compile: bool = False,
+        train_records: Records | None = None,
+        eval_records: Records | None = None,
+    ) -> None:
+        self.config, self.strategy = config, strategy
+        self.train_records, self.eval_records = train_records, eval_records
+        self.replicas = strategy.num_replicas_in_sync
+        self.model = PretrainingModel(config)
+        schedule = Schedule(
+            peak=config.learning_rate,
+            num_train_steps=config.num_train_steps,
+            num_warmup_steps=config.num_warmup_steps,
+            power=config.lr_decay_power,
+            separate=config.lr_schedule == "separate",
+        )
+        self.optimizer = AdamW(
+            self.model.trainable_variables,
+            schedule,
+            self.model.decays,
+            weight_decay_rate=config.weight_decay_rate,
+            beta1=config.adam_beta1,
+            beta2=config.adam_beta2,
+            epsilon=config.adam_epsilon,
+            clip_norm=config.clip_norm,
+        )
+        self.loss_scale = LossScale() if config.precision == "float16" else None
+
+        def compiled(function: Any) -> Any:
+            return tf.function(function, jit_compile=True) if jit_compile else function
+
+        self._prepare = compiled(self._prepare_rows)
+        self._gradients = compiled(self._gradients_of_rows)
+        self._forward = compiled(self._forward_rows)
+        # Across replicas the reductions and the update stay outside of XLA; on one device all of it is one program.
+        self.train_step = self._train_step if self.replicas > 1 else compiled(self._train_step)
+
+    # A step, in replica context.
+
+    def _train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
+        seed = self._seed(_TRAIN, step)
+        masked, normalizers = self._prepare(batch, seed, self._row_offset(batch))
+        normalizers = self._sum_over_replicas(normalizers)
+        gradients, result = self._gradients(masked, normalizers, self._dropout_seed(seed), self._scale())
+        self.optimizer.apply(gradients, self.loss_scale)
+        return result
+
+    def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
+        """Metrics of a batch; the masking is a function of the batch's number."""
+        masked, normalizers = self._prepare(batch, self._seed(_EVALUATE, step), self._row_offset(batch))
+        return self._forward(masked, normalizers)
+
+    def _prepare_rows(
+        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor
+    ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
+        rows = batch["input_ids"].shape[0]
+        masked = self.model.prepare(batch, seed, row_offset, rows * self.replicas)
+        return masked, self.model.normalizers(masked)
+
+    def _gradients_of_rows(
+        self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor], seed: tf.Tensor, scale: tf.Tensor
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Gradients of these rows' share of the loss, summed over micro-batches."""
+        parts = self.config.gradient_accumulation_steps
+        micro_batches = [
+            MaskedBatch(*rows) for rows in zip(*(tf.split(field, parts) for field in masked), strict=True)
+        ]
+        total: tuple[list[Any], dict[str, Any]] | None = None
+        for index, micro_batch in enumerate(micro_batches):
+            if index:  # one after the other, or their activations would all be alive at once
+                with tf.control_dependencies(tf.nest.flatten(total)):
+                    micro_batch = tf.nest.map_structure(tf.identity, micro_batch)
+            with tf.GradientTape() as tape:
+                micro_seed = tf.random.experimental.stateless_fold_in(seed, index)
+                outputs = self.model(micro_batch, normalizers, micro_seed, training=True)
+                scaled = outputs.loss * scale
+            gradients = [
+                tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
+                for variable, gradient in zip(
+                    self.model.trainable_variables,
+                    tape.gradient(scaled, self.model.trainable_variables),
+                    strict=True,
+                )
+            ]
+            result = {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
+            part = (gradients, result)
+            total = part if total is None else tf.nest.map_structure(tf.add, total, part)
+        assert total is not None
+        return total
+
+    def _forward_rows(self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor]) -> dict[str, Any]:
+        outputs = self.model(masked, normalizers, None, training=False)
+        return {"metrics": outputs.metrics, "histograms": outputs.histograms}
+
+    def _seed(self, purpose: int, step: tf.Tensor) -> tf.Tensor:
+        return tf.random.experimental.stateless_fold_in(
+            tf.constant([self.config.seed, purpose]), tf.cast(step, tf.int32)
+        )
+
+    def _dropout_seed(self, seed: tf.Tensor) -> tf.Tensor:
+        return tf.random.experimental.stateless_fold_in(seed, self._replica())
+
+    def _replica(self) -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        return tf.cast(context.replica_id_in_sync_group, tf.int32)
+
+    def _row_offset(self, batch: Batch) -> tf.Tensor:
+        return self._replica() * batch["input_ids"].shape[0]
+
+    def _scale(self) -> tf.Tensor:
+        return tf.constant(1.0) if self.loss_scale is None else self.loss_scale.scale.read_value()
+
+    def _sum_over_replicas(self, values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        if self.replicas == 1:
+            return values
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+    # Data and metrics, on the host.
+
+    def training_data(self, position: int) -> tf.data.Dataset:
+        assert self.train_records is not None
+        size = self.config.train_batch_size
+        rows = rows_of_host(self.strategy, size)
+        return pretrain_data.training_batches(self.train_records, size, self.config.seed, position, rows)
+
+    def evaluation_data(self) -> tf.data.Dataset:
+        assert self.eval_records is not None
+        size = self.config.eval_batch_size
+        return pretrain_data.evaluation_batches(self.eval_records, size, rows_of_host(self.strategy, size))
+
+    def summarise(self, totals: dict[str, Any]) -> dict[str, float]:
+        """The original's metrics by name, `loss` (the weighted sum) and the areas under the ROC curves."""
+        metrics = ratios(totals["metrics"])
+        metrics |= {name: auc(histogram.numpy()) for name, histogram in totals["histograms"].items()}
+        metrics["loss"] = sum(
+            objective.loss_weight * metrics[objective.loss_name] for objective in self.model.objectives
+        )
+        return dict(sorted(metrics.items()))

@@ -1,0 +1,198 @@
+"""Pre-trains an ELECTRA, Electric or BERT model, and evaluates it on held-out records.
+
+  python run_pretraining.py --data-dir data --model-name electra_small
+
+trains the recipe of that name on <data-dir>/pretrain_tfrecords with <data-dir>/vocab.txt. The same command resumes a
+run that was stopped. --do-eval --no-do-train evaluates the newest checkpoint; --dry-run shows what would happen, times
+a few steps and leaves nothing behind.
+"""
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from configure_pretraining import PretrainingConfig
+from util import flags as util_flags
+from util.errors import UserError
+from util.files import write_atomically, write_json
+from util.vocabulary import load_vocab
+
+# What may differ when a run is resumed: how long, how often, where and on what, but not what is trained.
+_FREE_ON_RESUME = frozenset(
+    "do_train do_eval num_train_steps iterations_per_loop save_checkpoints_steps keep_checkpoint_max eval_every_steps "
+    "num_eval_steps eval_batch_size overwrite data_dir model_name model_dir pretrain_tfrecords eval_tfrecords "
+    "vocab_file results_dir results_txt results_json jit_compile strategy num_gpus use_tpu tpu_name tpu_zone "
+    "gcp_project tpu_job_name num_tpu_cores init_checkpoint gradient_accumulation_steps debug".split()
+)
+
+
+def check_vocabulary(config: PretrainingConfig) -> None:
+    """Before anything slow: the vocabulary is there and has the configured size."""
+    size = len(load_vocab(config.vocab_file or ""))
+    if size != config.vocab_size:
+        raise UserError(f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: set --vocab-size {size}")
+
+
+def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
+    """Refuses to mix runs; writes the configuration beside the checkpoints."""
+    folder = Path(config.model_dir or "")
+    saved = folder / "config.json"
+    if config.overwrite and config.do_train and not dry_run and folder.exists():
+        if not saved.exists() and any(folder.iterdir()):
+            raise UserError(f"--overwrite: {folder} holds no config.json, so it is no model of ours; delete it yourself")
+        shutil.rmtree(folder)
+    if saved.exists():
+        import json
+
+        before = json.loads(saved.read_text(encoding="utf-8"))
+        now = json.loads(config.to_json())
+        changed = [
+            f"{name} was {before[name]!r}, is {now[name]!r}"
+            for name in sorted(before.keys() & now.keys() - _FREE_ON_RESUME)
+            if before[name] != now[name]
+        ]
+        if changed:
+            raise UserError(
+                f"{folder} holds a run with other hparams: {'; '.join(changed)}. "
+                "Give another --model-name, or --overwrite to delete that run."
+            )
+    if config.do_train and not dry_run:
+        write_atomically(saved, config.to_json())
+
+
+def print_summary(config: PretrainingConfig, task: Any, strategy: Any, jit_compile: bool) -> None:
+    """What is about to be trained, on what, for how long."""
+    import math
+
+    import flops_computation
+
+    parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
+    flops = flops_computation.training_flops_per_example(config)
+    lines = [
+        f"model          {config.model_name}: {parameters:,} parameters, {flops / 1e9:.2f} GFLOP per training example",
+        f"               {config.num_train_steps * config.train_batch_size * flops:.3g} FLOP in all",
+        f"devices        {strategy.num_replicas_in_sync} x {strategy.extended.worker_devices[0]}"
+        f" ({type(strategy).__name__}), {config.precision}, XLA {'on' if jit_compile else 'off'}",
+        f"batch          {config.train_batch_size} sequences of {config.max_seq_length} tokens, "
+        f"{config.train_batch_size // strategy.num_replicas_in_sync} per device, "
+        f"{config.gradient_accumulation_steps} micro-batch(es)",
+    ]
+    if task.train_records is not None:
+        epochs = config.num_train_steps * config.train_batch_size / task.train_records.total
+        lines.append(f"data           {task.train_records.total:,} records; {config.num_train_steps:,} steps are {epochs:.3g} epochs")
+        if epochs > 100:
+            lines.append("               WARNING: more than 100 epochs; a larger corpus or fewer steps would serve better")
+    expected = config.gen_weight * math.log(config.vocab_size)
+    if config.electra_objective:
+        expected += config.disc_weight * math.log(2)
+        lines.append(f"initial loss   about {expected:.2f} expected (ln V + disc_weight ln 2)")
+    print("\n".join(lines), flush=True)
+
+
+def main() -> int:
+    config = util_flags.config_from_flags(PretrainingConfig)
+    dry_run = flags.FLAGS.dry_run
+    if not (config.do_train or config.do_eval or dry_run):
+        raise UserError("do_train and do_eval are both false: nothing to do")
+    check_vocabulary(config)
+    prepare_model_dir(config, dry_run)
+    print(config.to_json(), flush=True)
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow as tf
+
+    from model.checkpoints import warm_start
+    from pretrain.pretrain_data import dataset_summary, find_records
+    from pretrain.task import PretrainingTask
+    from util.distribution import check_batch, is_chief, make_strategy
+    from util.training import Schedule, Trainer, format_metrics
+
+    strategy = make_strategy(config)
+    check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
+    check_batch("eval_batch_size", config.eval_batch_size, strategy)
+    jit_compile = {"true": True, "false": False}.get(
+        config.jit_compile, bool(tf.config.list_logical_devices("GPU") or config.use_tpu)
+    )
+
+    train_records = eval_records = None
+    if config.do_train or dry_run:
+        train_records = find_records(config.pretrain_tfrecords or "", config, "pretrain_tfrecords")
+        print(f"training on {dataset_summary(train_records)}")
+    if config.do_eval or config.eval_every_steps:
+        import glob
+
+        pattern, flag = config.eval_tfrecords or "", "eval_tfrecords"
+        if not glob.glob(pattern):
+            print(f"WARNING: no held-out records match {pattern}: evaluating on the training records.")
+            pattern, flag = config.pretrain_tfrecords or "", "pretrain_tfrecords"
+        eval_records = find_records(pattern, config, flag)
+        print(f"evaluating on {dataset_summary(eval_records)}")
+
+    with strategy.scope():
+        task = PretrainingTask(config, strategy, jit_compile, train_records, eval_records)
+    print_summary(config, task, strategy, jit_compile)
+    schedule = Schedule(
+        num_train_steps=config.num_train_steps,
+        iterations_per_loop=config.iterations_per_loop,
+        save_checkpoints_steps=config.save_checkpoints_steps,
+        keep_checkpoint_max=config.keep_checkpoint_max,
+        eval_every_steps=config.eval_every_steps,
+        num_eval_steps=config.num_eval_steps,
+        examples_per_step=config.train_batch_size,
+    )
+    trainer = Trainer(task, strategy, schedule, config.model_dir or "")
+    if dry_run:
+        return time_some_steps(trainer, config)
+    step = trainer.restore()
+    if step:
+        print(f"resuming {config.model_dir} at step {step:,}")
+    elif config.init_checkpoint:
+        print(warm_start(task.model, config.init_checkpoint))
+
+    if config.do_train:
+        code = trainer.train()
+        if code:
+            return code
+    elif not step:
+        print("There is no checkpoint: evaluating the initial weights.")
+    if config.do_eval:
+        metrics = trainer.evaluate()
+        print(f"evaluation at step {int(trainer.step):,}: {format_metrics(metrics)}")
+        if is_chief(strategy):
+            write_json(config.results_json or "", {"step": int(trainer.step)} | metrics)
+            table = "".join(f"{name} = {value}\n" for name, value in metrics.items())
+            write_atomically(config.results_txt or "", table)
+    return 0
+
+
+def time_some_steps(trainer: Any, config: PretrainingConfig) -> int:
+    """Runs a few steps and says how long the whole run would take."""
+    import tensorflow as tf
+
+    from util.distribution import distribute
+    from util.progress import duration
+
+    iterator = iter(distribute(trainer.strategy, trainer.task.training_data(0)))
+    totals, _ = trainer._train_loop(iterator, tf.constant(2, tf.int32))  # noqa: SLF001
+    float(totals["losses"]["loss"])
+    steps, start = 5, time.monotonic()
+    totals, _ = trainer._train_loop(iterator, tf.constant(steps, tf.int32))  # noqa: SLF001
+    loss = float(totals["losses"]["loss"]) / steps
+    seconds = (time.monotonic() - start) / steps
+    print(
+        f"dry run        loss {loss:.2f}; {1 / seconds:.2f} steps/s, {config.train_batch_size / seconds:.1f} examples/s; "
+        f"{config.num_train_steps:,} steps would take {duration(config.num_train_steps * seconds)}"
+    )
+    return 0
+
+
+flags.DEFINE_bool("dry_run", False, "show what would happen, time a few steps, leave nothing behind")
+util_flags.define_hparam_flags(PretrainingConfig)
+
+if __name__ == "__main__":
+    sys.exit(util_flags.run(main, __doc__))  # type: ignore[func-returns-value]

@@ -1,0 +1,102 @@
+"""Devices: which tf.distribute strategy a configuration means, and how a host's input relates to the global batch."""
+
+from typing import Protocol
+
+import tensorflow as tf
+from official.common import distribute_utils
+
+from util.errors import UserError
+
+
+class DeviceConfig(Protocol):
+    """The hparams that choose devices."""
+
+    strategy: str
+    num_gpus: int | None
+    use_tpu: bool
+    tpu_name: str | None
+    tpu_zone: str | None
+    gcp_project: str | None
+    num_tpu_cores: int
+
+
+def make_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
+    """The strategy of `strategy`, `num_gpus` and the TPU flags.
+
+    Raises:
+      UserError: fewer devices than asked for.
+    """
+    name = config.strategy
+    if name == "tpu" or (name == "auto" and config.use_tpu):
+        return _tpu_strategy(config)
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    wanted = len(gpus) if config.num_gpus is None else config.num_gpus
+    if wanted > len(gpus):
+        raise UserError(f"num_gpus is {wanted}, but {len(gpus)} GPUs are visible")
+    if name == "auto":
+        name = "mirrored" if wanted > 1 else "one_device"
+    if name == "multi_worker":
+        return distribute_utils.get_distribution_strategy("multi_worker_mirrored", num_gpus=wanted)
+    if name == "mirrored":
+        # Without a GPU: the logical CPU devices, so that the same code runs and is tested anywhere.
+        devices = [f"GPU:{i}" for i in range(wanted)] or [d.name for d in tf.config.list_logical_devices("CPU")]
+        return tf.distribute.MirroredStrategy(devices)
+    return tf.distribute.OneDeviceStrategy("GPU:0" if wanted else "CPU:0")
+
+
+def _tpu_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=config.tpu_name or "", zone=config.tpu_zone, project=config.gcp_project
+        )
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        raise UserError(f"use_tpu: TPU {config.tpu_name or '(local)'!r} cannot be reached: {error}") from None
+    strategy = tf.distribute.TPUStrategy(resolver)
+    if config.num_tpu_cores not in (1, strategy.num_replicas_in_sync):
+        raise UserError(f"num_tpu_cores is {config.num_tpu_cores}, but the TPU has {strategy.num_replicas_in_sync} cores")
+    return strategy
+
+
+def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> slice | None:
+    """The rows of the global batch that this host's input feeds; None for all of them."""
+    context = strategy.cluster_resolver if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) else None
+    workers = len(context.cluster_spec().as_dict().get("worker", [])) if context is not None else 1
+    if context is None or workers <= 1:
+        return None
+    chief = 1 if context.cluster_spec().as_dict().get("chief") else 0
+    index = context.task_id + (chief if context.task_type == "worker" else 0)
+    rows = global_batch_size // (workers + chief)
+    return slice(index * rows, (index + 1) * rows)
+
+
+def check_batch(name: str, size: int, strategy: tf.distribute.Strategy, parts: int = 1) -> None:
+    """Raises UserError unless a global batch divides among replicas and micro-batches."""
+    replicas = strategy.num_replicas_in_sync
+    if size % (replicas * parts):
+        raise UserError(
+            f"{name} {size} is not divisible by {replicas} devices"
+            + (f" x {parts} micro-batches (gradient_accumulation_steps)" if parts > 1 else "")
+        )
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes results (all but one host of a multi-worker job do not)."""
+    return bool(strategy.extended.should_save_summary)
+
+
+def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> tf.distribute.DistributedDataset:
+    """A dataset of host batches split among the host's replicas, without sharding it again among hosts."""
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return strategy.distribute_datasets_from_function(
+            lambda context: dataset.unbatch().batch(
+                dataset.element_spec["input_ids"].shape[0] // strategy.extended._num_devices_per_worker,  # noqa: SLF001
+                drop_remainder=True,
+            )
+        )
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return strategy.experimental_distribute_dataset(dataset.with_options(options))

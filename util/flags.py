@@ -1,0 +1,152 @@
+"""Command lines: absl flags with dashes, every hparam a flag, recipes, and one-line errors.
+
+`run(main)` is how every script starts. A configuration is resolved in layers, later ones winning: defaults, the recipe
+(--recipe, or the one named like --model-name), --hparams, single flags.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from absl import flags
+
+from util.errors import UserError
+from util.hparams import closest, read_json_object, value_type
+
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+_RECIPE_NOTES = ("description", "source")
+
+
+class Config(Protocol):
+    """A dataclass of hparams with a checked constructor."""
+
+    @classmethod
+    def from_dict(cls, hparams: dict[str, Any]) -> Any: ...
+
+
+C = TypeVar("C", bound=Config)
+
+
+def define_hparam_flags(config_class: type) -> None:
+    """One flag per hparam, unset by default; also --hparams, --recipe."""
+    flags.DEFINE_string("hparams", None, "JSON object of hparams, or the path of a .json file")
+    flags.DEFINE_string("recipe", None, f"hparams of recipes/NAME.json: {', '.join(recipe_names())}; or a path")
+    for field in dataclasses.fields(config_class):
+        kind, _ = value_type(config_class, field)
+        text = field.metadata["help"]
+        if not isinstance(field.default, dataclasses._MISSING_TYPE) and field.default is not None:
+            text += f" [{field.default}]"
+        if kind is bool:
+            flags.DEFINE_bool(field.name, None, text)
+        elif kind is int:
+            flags.DEFINE_integer(field.name, None, text)
+        elif kind is float:
+            flags.DEFINE_float(field.name, None, text)
+        elif kind is str:
+            flags.DEFINE_string(field.name, None, text)
+        else:
+            flags.DEFINE_string(field.name, None, f"{text} (JSON)")
+
+
+def recipe_names() -> list[str]:
+    return sorted(path.stem for path in RECIPES.glob("*.json"))
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """The hparams of a recipe by name or path, without its notes."""
+    path = Path(name) if name.endswith(".json") else RECIPES / f"{name}.json"
+    if not path.is_file():
+        raise UserError(f"--recipe: there is no recipe {name!r}{closest(name, recipe_names())} ({', '.join(recipe_names())})")
+    hparams = read_json_object(str(path), f"recipe {path}")
+    return {key: value for key, value in hparams.items() if key not in _RECIPE_NOTES}
+
+
+def config_from_flags(config_class: type[C]) -> C:
+    """The configuration that the parsed flags describe."""
+    values = flags.FLAGS
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(config_class):  # type: ignore[arg-type]
+        value = values[field.name].value
+        if value is not None:
+            kind, _ = value_type(config_class, field)
+            given[field.name] = _parse_json(field.name, value) if kind in (dict, list) else value
+    hparams = read_json_object(values.hparams, "--hparams") if values.hparams else {}
+    recipe = values.recipe
+    if recipe is None:
+        name = given.get("model_name", hparams.get("model_name", "electra_small"))
+        recipe = name if name in recipe_names() else None
+    layers: dict[str, Any] = read_recipe(recipe) if recipe else {}
+    # A recipe names the run after itself; --recipe with another --model-name keeps the latter.
+    if recipe and "model_name" not in layers:
+        layers["model_name"] = Path(recipe).stem
+    return config_class.from_dict(layers | hparams | given)
+
+
+def _parse_json(name: str, text: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"--{name.replace('_', '-')}: not valid JSON ({error}): {text!r}") from None
+
+
+def with_underscores(argv: Sequence[str]) -> list[str]:
+    """`--train-batch-size=4` as `--train_batch_size=4`, `--no-do-eval` as `--nodo_eval`."""
+    result = [argv[0]]
+    for position, word in enumerate(argv[1:], start=1):
+        if word == "--":
+            return result + list(argv[position:])
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            if name.startswith("no_") and name not in flags.FLAGS and name[3:] in flags.FLAGS:
+                name = "no" + name[3:]
+            elif name.startswith("no_") and name not in flags.FLAGS and f"do_{name[3:]}" in flags.FLAGS:
+                name = "nodo_" + name[3:]  # the original's --do-lower-case and --no-lower-case
+            word = f"--{name}{equals}{value}"
+        result.append(word)
+    return result
+
+
+def print_help(doc: str) -> None:
+    """The script's docstring and its flags, hparams included."""
+    print(doc.strip())
+    print("\nFlags:")
+    skipped = {"absl.app", "absl.logging", "absl.flags", "absl.testing.absltest"}
+    for module, defined in sorted(flags.FLAGS.flags_by_module_dict().items()):
+        if module in skipped:
+            continue
+        for flag in defined:
+            name = flag.name.replace("_", "-")
+            shown = f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}"
+            default = f" [{flag.default}]" if flag.default is not None else ""
+            print(f"  {shown:34} {flag.help}{default}")
+
+
+def run(main: Callable[[], int | None], doc: str | None) -> None:
+    """Parses the command line and runs `main`; a UserError becomes one line and exit code 2."""
+    argv = with_underscores(sys.argv)
+    if any(word in ("--help", "-h", "-help", "--helpfull", "--helpshort") for word in argv[1:]):
+        print_help(doc or "")
+        sys.exit(0)
+    try:
+        rest = flags.FLAGS(argv)
+        if len(rest) > 1:
+            raise UserError(f"unexpected argument {rest[1]!r}: flags are --name value")
+        code = main()
+    except flags.UnrecognizedFlagError as error:
+        _fail(f"unknown flag --{error.flagname.replace('_', '-')}{closest(error.flagname, list(flags.FLAGS))}; see --help")
+    except (flags.Error, UserError) as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("interrupted", code=130)
+    else:
+        sys.exit(code or 0)
+
+
+def _fail(message: str, code: int = 2) -> None:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)
