@@ -47,9 +47,7 @@ def inspect(output_dir: str, vocab_file: str, count: int) -> None:
         raise UserError(f"--output-dir: {output_dir} holds no records to inspect")
     for number, record in enumerate(tf.data.TFRecordDataset(files).take(count).as_numpy_iterator()):
         features = tf.train.Example.FromString(record).features.feature
-        ids, mask, segments = (
-            features[name].int64_list.value for name in ("input_ids", "input_mask", "segment_ids")
-        )
+        ids, mask, segments = (features[name].int64_list.value for name in ("input_ids", "input_mask", "segment_ids"))
         print(f"example {number}: {sum(mask)} of {len(ids)} tokens")
         for segment in (0, 1):
             words = [vocab[i] for i, real, s in zip(ids, mask, segments, strict=True) if real and s == segment]

@@ -51,8 +51,12 @@ class PretrainingConfig:
         "how positions are drawn; the original draws with replacement, so about 7 % of them twice",
         choices=("with_replacement", "without_replacement"),
     )
-    mask_rates: list = hparam([0.85, 0.15, 0.0], "of the drawn tokens: shares [MASK], kept, random (paper's BERT: 0.8, 0.1, 0.1)")
-    electric_candidates_only: bool = hparam(False, "Electric's loss on tokens that can be masked only, not [CLS], [SEP]")
+    mask_rates: list[float] = hparam(
+        [0.85, 0.15, 0.0], "of the drawn tokens: shares [MASK], kept, random (paper's BERT: 0.8, 0.1, 0.1)"
+    )
+    electric_candidates_only: bool = hparam(
+        False, "Electric's loss on tokens that can be masked only, not [CLS], [SEP]"
+    )
 
     # Optimisation
     learning_rate: float = hparam(5e-4, "peak learning rate", at_least=0)
@@ -83,8 +87,10 @@ class PretrainingConfig:
 
     # Model
     model_size: str = hparam("small", "sizes of ELECTRA, Table 6", choices=("small", "base", "large"))
-    model_hparam_overrides: dict = hparam({}, "sizes that differ from model_size's: " + ", ".join(_OVERRIDES))
-    embedding_size: int | None = hparam(None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1)
+    model_hparam_overrides: dict[str, Any] = hparam({}, "sizes that differ from model_size's: " + ", ".join(_OVERRIDES))
+    embedding_size: int | None = hparam(
+        None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
+    )
     vocab_size: int = hparam(30522, "tokens in the vocabulary", at_least=6)
     do_lower_case: bool = hparam(True, "whether the vocabulary is uncased")
 
@@ -94,18 +100,24 @@ class PretrainingConfig:
     untied_generator: bool = hparam(True, "a generator network of its own; false: all weights are the main network's")
     untied_generator_embeddings: bool = hparam(False, "embeddings of its own for the generator")
     generator_layers: float = hparam(1.0, "generator's layers as a share of the main network's", above=0, at_most=4)
-    generator_hidden_size: float = hparam(0.25, "generator's width as a share of the main network's", above=0, at_most=4)
+    generator_hidden_size: float = hparam(
+        0.25, "generator's width as a share of the main network's", above=0, at_most=4
+    )
     disallow_correct: bool = hparam(False, "never sample the original token")
     temperature: float = hparam(1.0, "of the generator's softmax when sampling", above=0)
 
     # Batches
     max_seq_length: int = hparam(128, "tokens of a record", at_least=5)
-    max_predictions_per_seq: int = hparam(0, "masked tokens of a sequence, at most; 0: int((mask_prob + 0.005) * length)", at_least=0)
+    max_predictions_per_seq: int = hparam(
+        0, "masked tokens of a sequence, at most; 0: int((mask_prob + 0.005) * length)", at_least=0
+    )
     train_batch_size: int = hparam(128, "sequences of a step, over all devices and micro-batches", at_least=1)
     eval_batch_size: int = hparam(128, "sequences of an evaluation batch, over all devices", at_least=1)
 
     # Numerics and devices
-    precision: str = hparam("float32", "type of activations and matrix products", choices=("float32", "bfloat16", "float16"))
+    precision: str = hparam(
+        "float32", "type of activations and matrix products", choices=("float32", "bfloat16", "float16")
+    )
     jit_compile: str = hparam("auto", "XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false"))
     strategy: str = hparam(
         "auto",
@@ -121,15 +133,21 @@ class PretrainingConfig:
     num_tpu_cores: int = hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
 
     # Files
-    pretrain_tfrecords: str | None = hparam(None, "pattern of the training records; null: <data_dir>/pretrain_tfrecords/pretrain_data.tfrecord*")
-    eval_tfrecords: str | None = hparam(None, "pattern of the held-out records; null: <data_dir>/pretrain_tfrecords/dev_data.tfrecord*")
-    vocab_file: str | None = hparam(None, "vocabulary; null: <data_dir>/vocab.txt")
-    model_dir: str | None = hparam(None, "checkpoints and logs; null: <data_dir>/models/<model_name>")
-    results_dir: str | None = hparam(None, "results; null: <model_dir>/results")
-    results_txt: str | None = hparam(None, "table of metrics; null: <results_dir>/unsup_results.txt")
-    results_json: str | None = hparam(None, "metrics as JSON; null: <results_dir>/unsup_results.json")
+    pretrain_tfrecords: str = hparam(
+        "", "pattern of the training records; default <data_dir>/pretrain_tfrecords/pretrain_data.tfrecord*"
+    )
+    eval_tfrecords: str = hparam(
+        "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*"
+    )
+    vocab_file: str = hparam("", "vocabulary; default <data_dir>/vocab.txt")
+    model_dir: str = hparam("", "checkpoints and logs; default <data_dir>/models/<model_name>")
+    results_dir: str = hparam("", "results; default <model_dir>/results")
+    results_txt: str = hparam("", "table of metrics; default <results_dir>/unsup_results.txt")
+    results_json: str = hparam("", "metrics as JSON; default <results_dir>/unsup_results.json")
 
-    compat: str = hparam("none", "original: the original program's fixed bugs return (docs/differences.md)", choices=("none", "original"))
+    compat: str = hparam(
+        "none", "original: the original program's fixed bugs return (docs/differences.md)", choices=("none", "original")
+    )
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "PretrainingConfig":
@@ -140,7 +158,12 @@ class PretrainingConfig:
         """
         values = checked(cls, hparams)
         if values.get("debug"):
-            values |= {"num_train_steps": 20, "save_checkpoints_steps": 5, "iterations_per_loop": 1, "num_eval_steps": 2}
+            values |= {
+                "num_train_steps": 20,
+                "save_checkpoints_steps": 5,
+                "iterations_per_loop": 1,
+                "num_eval_steps": 2,
+            }
             values |= {"train_batch_size": min(values.get("train_batch_size", 32), 32), "embedding_size": None}
             values["model_hparam_overrides"] = {
                 "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
@@ -189,7 +212,7 @@ class PretrainingConfig:
 
         refuse(
             self.electra_objective and self.electric_objective,
-            "electra_objective and electric_objective are both true: choose one (Electric needs electra_objective false)",
+            "electra_objective and electric_objective are both true: Electric needs electra_objective false",
         )
         if self.electric_objective:
             why = "electric_objective needs the probabilities of its two-tower generator"
@@ -200,7 +223,10 @@ class PretrainingConfig:
         elif self.two_tower_generator:
             refuse(self.uniform_generator, "two_tower_generator and uniform_generator are both true: choose one")
             refuse(not self.electra_objective, "two_tower_generator needs electra_objective or electric_objective")
-            refuse(not self.untied_generator, "two_tower_generator needs untied_generator: a causal tower cannot be the main network")
+            refuse(
+                not self.untied_generator,
+                "two_tower_generator needs untied_generator: a causal tower cannot be the main network",
+            )
         if not (self.electra_objective or self.electric_objective):
             refuse(self.uniform_generator, "uniform_generator without electra_objective leaves nothing to train")
             refuse(not self.gen_weight, "gen_weight is 0, so BERT's only loss is off")
@@ -214,11 +240,14 @@ class PretrainingConfig:
             f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which is "
             f"not divisible by its {generator.num_attention_heads} heads",
         )
-        refuse(generator.num_hidden_layers < 1, f"generator_layers {self.generator_layers:g} leaves the generator without a layer")
+        refuse(
+            generator.num_hidden_layers < 1,
+            f"generator_layers {self.generator_layers:g} leaves the generator without a layer",
+        )
         refuse(
             self.max_seq_length > architecture.max_position_embeddings,
-            f"max_seq_length {self.max_seq_length} exceeds max_position_embeddings {architecture.max_position_embeddings}: "
-            "raise the latter in model_hparam_overrides",
+            f"max_seq_length {self.max_seq_length} exceeds {architecture.max_position_embeddings} position embeddings: "
+            "raise max_position_embeddings in model_hparam_overrides",
         )
         refuse(
             not 1 <= self.max_predictions_per_seq <= self.max_seq_length,
@@ -250,12 +279,11 @@ class PretrainingConfig:
             if name not in _OVERRIDES:
                 problems.append(f"unknown name in model_hparam_overrides: {name!r}{closest(name, _OVERRIDES)}")
                 continue
-            expected = (int, float) if _OVERRIDES[name] is float else (_OVERRIDES[name],)
-            if not isinstance(value, expected) or isinstance(value, bool):
+            if type(value) is not _OVERRIDES[name] and (_OVERRIDES[name], type(value)) != (float, int):
                 problems.append(f"model_hparam_overrides: {name} must be {_OVERRIDES[name].__name__}, got {value!r}")
-            elif _OVERRIDES[name] is int and value < 1:
+            elif _OVERRIDES[name] is int and int(value) < 1:
                 problems.append(f"model_hparam_overrides: {name} must be at least 1, got {value!r}")
-            elif name.endswith("_prob") and not 0 <= value < 1:
+            elif name.endswith("_prob") and not 0 <= float(value) < 1:
                 problems.append(f"model_hparam_overrides: {name} must be in [0, 1), got {value!r}")
             elif name == "hidden_act" and value not in _ACTIVATIONS:
                 problems.append(f"model_hparam_overrides: hidden_act is {value!r}; one of {', '.join(_ACTIVATIONS)}")
@@ -265,9 +293,12 @@ class PretrainingConfig:
     def architecture(self) -> Architecture:
         """Sizes of the main network; heads and feed-forward follow the width unless overridden."""
         layers, hidden = _SIZES[self.model_size]
-        overrides = {"num_hidden_layers": layers, "hidden_size": hidden} | self.model_hparam_overrides
+        overrides: dict[str, Any] = {"num_hidden_layers": layers, "hidden_size": hidden} | self.model_hparam_overrides
         hidden = overrides["hidden_size"]
-        sizes = {"num_attention_heads": max(1, hidden // HEAD_SIZE), "intermediate_size": 4 * hidden} | overrides
+        sizes: dict[str, Any] = {
+            "num_attention_heads": max(1, hidden // HEAD_SIZE),
+            "intermediate_size": 4 * hidden,
+        } | overrides
         return Architecture(vocab_size=self.vocab_size, embedding_size=self.embedding_size or hidden, **sizes)
 
     @property
@@ -280,13 +311,13 @@ class PretrainingConfig:
         main = self.architecture
         if not self.untied_generator or not (self.electra_objective or self.electric_objective):
             return main
-        hidden = int(round(main.hidden_size * self.generator_hidden_size))
+        hidden = round(main.hidden_size * self.generator_hidden_size)
         heads = max(1, hidden // HEAD_SIZE)
         if self.compat != "original":
             hidden = max(1, round(hidden / heads)) * heads
         return main._replace(
             hidden_size=hidden,
-            num_hidden_layers=int(round(main.num_hidden_layers * self.generator_layers)),
+            num_hidden_layers=round(main.num_hidden_layers * self.generator_layers),
             intermediate_size=4 * hidden,
             num_attention_heads=heads,
             embedding_size=hidden if self.untied_generator_embeddings else main.embedding_size,

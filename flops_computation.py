@@ -1,2 +1,5 @@
 """placeholder"""
-def training_flops_per_example(config): return 0
+
+
+def training_flops_per_example(config):
+    return 0

@@ -24,27 +24,60 @@ from util.vocabulary import load_vocab
 
 # What may differ when a run is resumed: how long, how often, where and on what, but not what is trained.
 _FREE_ON_RESUME = frozenset(
-    "do_train do_eval num_train_steps iterations_per_loop save_checkpoints_steps keep_checkpoint_max eval_every_steps "
-    "num_eval_steps eval_batch_size overwrite data_dir model_name model_dir pretrain_tfrecords eval_tfrecords "
-    "vocab_file results_dir results_txt results_json jit_compile strategy num_gpus use_tpu tpu_name tpu_zone "
-    "gcp_project tpu_job_name num_tpu_cores init_checkpoint gradient_accumulation_steps debug".split()
+    [
+        "do_train",
+        "do_eval",
+        "num_train_steps",
+        "iterations_per_loop",
+        "save_checkpoints_steps",
+        "keep_checkpoint_max",
+        "eval_every_steps",
+        "num_eval_steps",
+        "eval_batch_size",
+        "overwrite",
+        "data_dir",
+        "model_name",
+        "model_dir",
+        "pretrain_tfrecords",
+        "eval_tfrecords",
+        "vocab_file",
+        "results_dir",
+        "results_txt",
+        "results_json",
+        "jit_compile",
+        "strategy",
+        "num_gpus",
+        "use_tpu",
+        "tpu_name",
+        "tpu_zone",
+        "gcp_project",
+        "tpu_job_name",
+        "num_tpu_cores",
+        "init_checkpoint",
+        "gradient_accumulation_steps",
+        "debug",
+    ]
 )
 
 
 def check_vocabulary(config: PretrainingConfig) -> None:
     """Before anything slow: the vocabulary is there and has the configured size."""
-    size = len(load_vocab(config.vocab_file or ""))
+    size = len(load_vocab(config.vocab_file))
     if size != config.vocab_size:
-        raise UserError(f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: set --vocab-size {size}")
+        raise UserError(
+            f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: set --vocab-size {size}"
+        )
 
 
 def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
     """Refuses to mix runs; writes the configuration beside the checkpoints."""
-    folder = Path(config.model_dir or "")
+    folder = Path(config.model_dir)
     saved = folder / "config.json"
     if config.overwrite and config.do_train and not dry_run and folder.exists():
         if not saved.exists() and any(folder.iterdir()):
-            raise UserError(f"--overwrite: {folder} holds no config.json, so it is no model of ours; delete it yourself")
+            raise UserError(
+                f"--overwrite: {folder} holds no config.json, so it is no model of ours; delete it yourself"
+            )
         shutil.rmtree(folder)
     if saved.exists():
         import json
@@ -84,9 +117,14 @@ def print_summary(config: PretrainingConfig, task: Any, strategy: Any, jit_compi
     ]
     if task.train_records is not None:
         epochs = config.num_train_steps * config.train_batch_size / task.train_records.total
-        lines.append(f"data           {task.train_records.total:,} records; {config.num_train_steps:,} steps are {epochs:.3g} epochs")
+        lines.append(
+            f"data           {task.train_records.total:,} records, "
+            f"which {config.num_train_steps:,} steps see {epochs:.3g} times"
+        )
         if epochs > 100:
-            lines.append("               WARNING: more than 100 epochs; a larger corpus or fewer steps would serve better")
+            lines.append(
+                "               WARNING: more than 100 epochs; a larger corpus or fewer steps would serve better"
+            )
     expected = config.gen_weight * math.log(config.vocab_size)
     if config.electra_objective:
         expected += config.disc_weight * math.log(2)
@@ -121,15 +159,15 @@ def main() -> int:
 
     train_records = eval_records = None
     if config.do_train or dry_run:
-        train_records = find_records(config.pretrain_tfrecords or "", config, "pretrain_tfrecords")
+        train_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
         print(f"training on {dataset_summary(train_records)}")
     if config.do_eval or config.eval_every_steps:
         import glob
 
-        pattern, flag = config.eval_tfrecords or "", "eval_tfrecords"
+        pattern, flag = config.eval_tfrecords, "eval_tfrecords"
         if not glob.glob(pattern):
             print(f"WARNING: no held-out records match {pattern}: evaluating on the training records.")
-            pattern, flag = config.pretrain_tfrecords or "", "pretrain_tfrecords"
+            pattern, flag = config.pretrain_tfrecords, "pretrain_tfrecords"
         eval_records = find_records(pattern, config, flag)
         print(f"evaluating on {dataset_summary(eval_records)}")
 
@@ -145,7 +183,7 @@ def main() -> int:
         num_eval_steps=config.num_eval_steps,
         examples_per_step=config.train_batch_size,
     )
-    trainer = Trainer(task, strategy, schedule, config.model_dir or "")
+    trainer = Trainer(task, strategy, schedule, config.model_dir)
     if dry_run:
         return time_some_steps(trainer, config)
     step = trainer.restore()
@@ -164,9 +202,9 @@ def main() -> int:
         metrics = trainer.evaluate()
         print(f"evaluation at step {int(trainer.step):,}: {format_metrics(metrics)}")
         if is_chief(strategy):
-            write_json(config.results_json or "", {"step": int(trainer.step)} | metrics)
+            write_json(config.results_json, {"step": int(trainer.step)} | metrics)
             table = "".join(f"{name} = {value}\n" for name, value in metrics.items())
-            write_atomically(config.results_txt or "", table)
+            write_atomically(config.results_txt, table)
     return 0
 
 
@@ -178,14 +216,15 @@ def time_some_steps(trainer: Any, config: PretrainingConfig) -> int:
     from util.progress import duration
 
     iterator = iter(distribute(trainer.strategy, trainer.task.training_data(0)))
-    totals, _ = trainer._train_loop(iterator, tf.constant(2, tf.int32))  # noqa: SLF001
+    totals, _ = trainer._train_loop(iterator, tf.constant(2, tf.int32))
     float(totals["losses"]["loss"])
     steps, start = 5, time.monotonic()
-    totals, _ = trainer._train_loop(iterator, tf.constant(steps, tf.int32))  # noqa: SLF001
+    totals, _ = trainer._train_loop(iterator, tf.constant(steps, tf.int32))
     loss = float(totals["losses"]["loss"]) / steps
     seconds = (time.monotonic() - start) / steps
     print(
-        f"dry run        loss {loss:.2f}; {1 / seconds:.2f} steps/s, {config.train_batch_size / seconds:.1f} examples/s; "
+        f"dry run        loss {loss:.2f}; {1 / seconds:.2f} steps/s, "
+        f"{config.train_batch_size / seconds:.1f} examples/s; "
         f"{config.num_train_steps:,} steps would take {duration(config.num_train_steps * seconds)}"
     )
     return 0

@@ -4,13 +4,15 @@ Gradients arrive already summed over micro-batches; `AdamW.apply` sums them over
 updates. The original clips before that sum on TPUs (docs/differences.md).
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 
-class Schedule(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Schedule:
     """Polynomial decay to zero with a linear warm-up.
 
     `separate` False multiplies the two, both counted from step 0, as the original does; True starts the decay when

@@ -147,7 +147,9 @@ def build(settings: BuildSettings, num_processes: int = 1, overwrite: bool = Fal
         "undecodable_bytes": sum(result["undecodable_bytes"] for result in results),
     }
     if not metadata["train_examples"]:
-        raise UserError(f"--corpus-dir: {settings.corpus_dir} gave no training example; is it all blank, or all held out?")
+        raise UserError(
+            f"--corpus-dir: {settings.corpus_dir} gave no training example; is it all blank, or all held out?"
+        )
     write_json(output / METADATA_FILE, metadata)
     shutil.rmtree(state)
     return metadata
@@ -168,7 +170,9 @@ def _prepare_output(output: Path, mark: str, overwrite: bool) -> dict[str, Any] 
     if plan_file.exists():
         if json.loads(plan_file.read_text(encoding="utf-8"))["fingerprint"] == mark:
             return None
-        raise UserError(f"--output-dir: {output} holds an unfinished build with other flags or corpus; --overwrite deletes it")
+        raise UserError(
+            f"--output-dir: {output} holds an unfinished build with other flags or corpus; --overwrite deletes it"
+        )
     ours = _our_files(output)
     if ours:
         raise UserError(
@@ -205,9 +209,7 @@ def _run(settings: BuildSettings, units: list[Unit], todo: list[Unit], num_proce
         )
 
 
-def _results(
-    settings: BuildSettings, todo: list[Unit], num_processes: int
-) -> Iterator[tuple[Unit, dict[str, Any]]]:
+def _results(settings: BuildSettings, todo: list[Unit], num_processes: int) -> Iterator[tuple[Unit, dict[str, Any]]]:
     processes = min(num_processes, len(todo))
     if processes <= 1:
         for unit in todo:
@@ -267,9 +269,7 @@ def _examples(
     """The unit's examples and whether their document is held out."""
     keep_overflow = settings.compat != "original"
     source = random.Random(f"{settings.seed}/{unit.number}")
-    builders = {
-        held_out: ExampleBuilder(settings.max_seq_length, source, keep_overflow) for held_out in (False, True)
-    }
+    builders = {held_out: ExampleBuilder(settings.max_seq_length, source, keep_overflow) for held_out in (False, True)}
     for file in unit.files:
         document = 0
         held_out = _is_held_out(settings, file, document)

@@ -55,7 +55,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     for file in files:
         metadata = read_metadata(os.path.dirname(file) or ".")
         if metadata is not None:
-            check_metadata(metadata, config.vocab_file or "", config.max_seq_length, config.do_lower_case)
+            check_metadata(metadata, config.vocab_file, config.max_seq_length, config.do_lower_case)
         counts.append(count_records(file))
     records = Records(files, counts, config.max_seq_length)
     if not records.total:
@@ -73,7 +73,9 @@ def _check_first_record(records: Records, vocab_size: int) -> None:
     features = tf.train.Example.FromString(serialized).features.feature
     for field in FIELDS:
         if field not in features:
-            raise UserError(f"{file}: its records have no {field!r} but {sorted(features)}; they are not pre-training records.")
+            raise UserError(
+                f"{file}: its records have no {field!r} but {sorted(features)}; they are not pre-training records."
+            )
         length = len(features[field].int64_list.value)
         if length != records.length:
             raise UserError(f"{file}: its records have length {length}, but max_seq_length is {records.length}.")

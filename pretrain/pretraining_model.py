@@ -145,6 +145,7 @@ class PretrainingModel(Layer):
         if sampled_ids is None:
             sampled_ids = corruption.sample(self.config, masked, generated.logits)
         corrupted = corruption.corrupt(self.config, masked, sampled_ids)
+        assert self.encoder is not None
         encoded = self.encoder(corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds)
         return Forward(masked, generated, corrupted, encoded.sequence)
 

@@ -95,9 +95,7 @@ class PretrainingTask:
     ) -> tuple[list[Any], dict[str, Any]]:
         """Gradients of these rows' share of the loss, summed over micro-batches."""
         parts = self.config.gradient_accumulation_steps
-        micro_batches = [
-            MaskedBatch(*rows) for rows in zip(*(tf.split(field, parts) for field in masked), strict=True)
-        ]
+        micro_batches = [MaskedBatch(*rows) for rows in zip(*(tf.split(field, parts) for field in masked), strict=True)]
         total: tuple[list[Any], dict[str, Any]] | None = None
         for index, micro_batch in enumerate(micro_batches):
             if index:  # one after the other, or their activations would all be alive at once

@@ -47,9 +47,7 @@ def masked_batch(model: PretrainingModel, arrays: dict[str, np.ndarray]) -> mask
         sampling=tf.zeros([*replaced.shape, 2]),
     )
     positions, weights = arrays["masked_lm_positions"], arrays["masked_lm_weights"]
-    return masking.masked_at(
-        model.config, batch, tf.constant(positions), tf.constant(weights), noise, model.special
-    )
+    return masking.masked_at(model.config, batch, tf.constant(positions), tf.constant(weights), noise, model.special)
 
 
 def crc_values(model: PretrainingModel) -> dict[str, np.ndarray]:
@@ -88,7 +86,7 @@ def relative_error(actual: Any, expected: np.ndarray) -> float:
 
 def original_gradients(model: PretrainingModel, gradients: list[Any]) -> dict[str, np.ndarray]:
     """Gradients by the original's variable names; unused variables have none."""
-    result = {}
+    result: dict[str, np.ndarray] = {}
     for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
         if gradient is None:
             continue

@@ -67,8 +67,11 @@ def test_draws_become_mask_as_often_as_the_original_s(case, special):
     masked = draw(golden.config(max_seq_length=128), special, ARRAYS[f"stats/{case}/input_ids"])
     drawn = np.zeros(masked.input_ids.shape, np.int64)
     rows = np.arange(DRAWS)[:, np.newaxis]
-    np.add.at(drawn, (np.broadcast_to(rows, masked.positions.shape), masked.positions.numpy()),
-              masked.masked_lm_weights.numpy().astype(np.int64))
+    np.add.at(
+        drawn,
+        (np.broadcast_to(rows, masked.positions.shape), masked.positions.numpy()),
+        masked.masked_lm_weights.numpy().astype(np.int64),
+    )
     hidden = masked.masked_input_ids.numpy() == special.mask
     assert not hidden[drawn == 0].any()
     for multiplicity in (1, 2):  # 85 % of single draws; 1 - 0.15^2 of double ones

@@ -66,7 +66,7 @@ def test_checkpoint_forward(trained, batch):
 
 def test_checkpoint_metrics(trained, batch):
     expected = golden.load_arrays("forward")
-    forward, outputs, _ = losses_and_gradients(trained, batch)
+    _forward, outputs, _ = losses_and_gradients(trained, batch)
     weights = batch["masked_lm_weights"]
     correct = expected["gen/mlm_preds"] == expected["masked_lm_ids"]
     numerator, denominator = outputs.metrics["masked_lm_accuracy"]

@@ -36,7 +36,9 @@ def batches(draw, rows=6, length=32):
 def mask(batch, seed=1, **overrides):
     config = golden.config(**overrides)
     rows = batch["input_ids"].shape[0]
-    return config, masking.mask(config, batch, masking.draw_noise(config, tf.constant([seed, 3]), rows, 0, rows), SPECIAL)
+    return config, masking.mask(
+        config, batch, masking.draw_noise(config, tf.constant([seed, 3]), rows, 0, rows), SPECIAL
+    )
 
 
 @SETTINGS

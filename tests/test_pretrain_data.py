@@ -1,7 +1,8 @@
 """The input pipeline: an exactly resumable order, every record once per epoch, clear refusals."""
 
-import hypothesis
 import itertools
+
+import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,7 +21,11 @@ def write_shards(folder, counts, length=LENGTH):
     for shard, count in enumerate(counts):
         with tf.io.TFRecordWriter(str(folder / f"pretrain_data.tfrecord-{shard}-of-{len(counts)}")) as writer:
             for _ in range(count):
-                values = {"input_ids": [next(number) % 600] * length, "input_mask": [1] * length, "segment_ids": [0] * length}
+                values = {
+                    "input_ids": [next(number) % 600] * length,
+                    "input_mask": [1] * length,
+                    "segment_ids": [0] * length,
+                }
                 features = {
                     name: tf.train.Feature(int64_list=tf.train.Int64List(value=value)) for name, value in values.items()
                 }
@@ -85,7 +90,7 @@ def test_evaluation_sees_every_record_once(tmp_path):
 
 def test_no_records_lists_what_is_there(tmp_path):
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(UserError, match="notes.txt"):
+    with pytest.raises(UserError, match=r"notes\.txt"):
         records(tmp_path)
 
 

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+from typing import Any
 
 import pytest
 import zstandard
@@ -170,7 +171,7 @@ def test_files_are_closed(tmp_path, recwarn):
     for suffix, compress in COMPRESS.items():
         stream = open_corpus_file(write(tmp_path / f"c{suffix}", compress(TEXT)))
         stream.close()
-        blocks = read_blocks(tmp_path / f"c{suffix}", block_bytes=4)
+        blocks: Any = read_blocks(tmp_path / f"c{suffix}", block_bytes=4)
         next(blocks)
         blocks.close()
         del stream, blocks

@@ -11,13 +11,26 @@ from util.errors import UserError
 class DeviceConfig(Protocol):
     """The hparams that choose devices."""
 
-    strategy: str
-    num_gpus: int | None
-    use_tpu: bool
-    tpu_name: str | None
-    tpu_zone: str | None
-    gcp_project: str | None
-    num_tpu_cores: int
+    @property
+    def strategy(self) -> str: ...
+
+    @property
+    def num_gpus(self) -> int | None: ...
+
+    @property
+    def use_tpu(self) -> bool: ...
+
+    @property
+    def tpu_name(self) -> str | None: ...
+
+    @property
+    def tpu_zone(self) -> str | None: ...
+
+    @property
+    def gcp_project(self) -> str | None: ...
+
+    @property
+    def num_tpu_cores(self) -> int: ...
 
 
 def make_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
@@ -57,7 +70,9 @@ def _tpu_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
         raise UserError(f"use_tpu: TPU {config.tpu_name or '(local)'!r} cannot be reached: {error}") from None
     strategy = tf.distribute.TPUStrategy(resolver)
     if config.num_tpu_cores not in (1, strategy.num_replicas_in_sync):
-        raise UserError(f"num_tpu_cores is {config.num_tpu_cores}, but the TPU has {strategy.num_replicas_in_sync} cores")
+        raise UserError(
+            f"num_tpu_cores is {config.num_tpu_cores}, but the TPU has {strategy.num_replicas_in_sync} cores"
+        )
     return strategy
 
 
@@ -93,7 +108,7 @@ def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> tf
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return strategy.distribute_datasets_from_function(
             lambda context: dataset.unbatch().batch(
-                dataset.element_spec["input_ids"].shape[0] // strategy.extended._num_devices_per_worker,  # noqa: SLF001
+                dataset.element_spec["input_ids"].shape[0] // strategy.extended._num_devices_per_worker,
                 drop_remainder=True,
             )
         )

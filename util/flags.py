@@ -58,7 +58,9 @@ def read_recipe(name: str) -> dict[str, Any]:
     """The hparams of a recipe by name or path, without its notes."""
     path = Path(name) if name.endswith(".json") else RECIPES / f"{name}.json"
     if not path.is_file():
-        raise UserError(f"--recipe: there is no recipe {name!r}{closest(name, recipe_names())} ({', '.join(recipe_names())})")
+        raise UserError(
+            f"--recipe: there is no recipe {name!r}{closest(name, recipe_names())} ({', '.join(recipe_names())})"
+        )
     hparams = read_json_object(str(path), f"recipe {path}")
     return {key: value for key, value in hparams.items() if key not in _RECIPE_NOTES}
 
@@ -138,7 +140,9 @@ def run(main: Callable[[], int | None], doc: str | None) -> None:
             raise UserError(f"unexpected argument {rest[1]!r}: flags are --name value")
         code = main()
     except flags.UnrecognizedFlagError as error:
-        _fail(f"unknown flag --{error.flagname.replace('_', '-')}{closest(error.flagname, list(flags.FLAGS))}; see --help")
+        _fail(
+            f"unknown flag --{error.flagname.replace('_', '-')}{closest(error.flagname, list(flags.FLAGS))}; see --help"
+        )
     except (flags.Error, UserError) as error:
         _fail(str(error))
     except KeyboardInterrupt:

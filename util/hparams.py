@@ -63,13 +63,16 @@ def _type_problem(config_class: type, field: dataclasses.Field, value: Any) -> s
     accepted = (int, float) if expected is float else (expected,)
     if isinstance(value, accepted) and (expected is bool or not isinstance(value, bool)):
         return None
-    return f"{field.name} must be {expected.__name__}{' or null' if optional else ''}, got {value!r} ({type(value).__name__})"
+    wanted = expected.__name__ + (" or null" if optional else "")
+    return f"{field.name} must be {wanted}, got {value!r} ({type(value).__name__})"
 
 
 def _range_problem(field: dataclasses.Field, value: Any) -> str | None:
     limits = field.metadata
     if limits["choices"] is not None and value not in limits["choices"]:
-        return f"{field.name} is {value!r}{closest(str(value), limits['choices'])} (one of {', '.join(limits['choices'])})"
+        return (
+            f"{field.name} is {value!r}{closest(str(value), limits['choices'])} (one of {', '.join(limits['choices'])})"
+        )
     checks: list[tuple[str, str, Callable[[Any, Any], bool]]] = [
         ("at_least", "at least", lambda v, limit: v >= limit),
         ("above", "above", lambda v, limit: v > limit),

@@ -34,16 +34,24 @@ class StepResult(NamedTuple):
 class Optimizer(Protocol):
     """What the loop reads of an optimizer (model.optimization.AdamW)."""
 
-    step: tf.Variable
-    schedule: Callable[[tf.Tensor], tf.Tensor]
+    @property
+    def step(self) -> tf.Variable: ...
+
+    @property
+    def schedule(self) -> Callable[[tf.Tensor], tf.Tensor]: ...
 
 
 class Task(Protocol):
     """What the loop needs to know of a kind of training."""
 
-    model: tf.Module
-    optimizer: Optimizer
-    loss_scale: tf.Module | None
+    @property
+    def model(self) -> tf.Module: ...
+
+    @property
+    def optimizer(self) -> Optimizer: ...
+
+    @property
+    def loss_scale(self) -> tf.Module | None: ...
 
     def train_step(self, batch: Tensors, step: tf.Tensor) -> dict[str, Tensors]:
         """One update in replica context. Returns {"losses": name -> scalar whose sum over replicas is the loss,

@@ -32,6 +32,12 @@ class Forward(NamedTuple):
     states: tf.Tensor | None = None
 
 
+def corrupted(forward: Forward) -> CorruptedBatch:
+    """The corrupted batch of a run that has a main network of its own."""
+    assert forward.corrupted is not None
+    return forward.corrupted
+
+
 class ObjectiveOutput(NamedTuple):
     """An objective's result on some rows.
 

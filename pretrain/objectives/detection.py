@@ -8,7 +8,7 @@ from configure_pretraining import PretrainingConfig
 from model.heads import ReplacedTokenHead
 from pretrain.masking import MaskedBatch
 from pretrain.metrics import probability_histogram
-from pretrain.objectives.base import Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+from pretrain.objectives.base import Forward, Metrics, Objective, ObjectiveOutput, corrupted, weighted_mean
 
 
 class ReplacedTokenDetection(Objective):
@@ -28,7 +28,7 @@ class ReplacedTokenDetection(Objective):
 
     def labels(self, forward: Forward) -> tf.Tensor:
         """int32 [B, L]: 1 at tokens that the main network should call fake."""
-        return forward.corrupted.is_replaced
+        return corrupted(forward).is_replaced
 
     def logits(self, forward: Forward) -> tf.Tensor:
         """float32 [B, L]: positive means fake."""
@@ -54,7 +54,7 @@ class ReplacedTokenDetection(Objective):
         correct = tf.equal(predictions, labels)
         tokens = tf.reduce_sum(weights, -1)
         per_example = tf.reduce_sum(losses, -1) / (tokens + 1e-6)
-        sampled_correctly = forward.corrupted.was_sampled * (1 - forward.corrupted.is_replaced)
+        sampled_correctly = corrupted(forward).was_sampled * (1 - corrupted(forward).is_replaced)
 
         def among(subset: tf.Tensor) -> tf.Tensor:
             return tf.cast(subset, tf.float32) * weights
@@ -88,7 +88,7 @@ class NoiseContrastive(ReplacedTokenDetection):
         return masked.candidates if self.config.electric_candidates_only else super().token_weights(masked)
 
     def labels(self, forward: Forward) -> tf.Tensor:
-        return forward.corrupted.was_sampled
+        return corrupted(forward).was_sampled
 
     def logits(self, forward: Forward) -> tf.Tensor:
         noise_share = self.config.mask_prob
@@ -104,5 +104,5 @@ class NoiseContrastive(ReplacedTokenDetection):
         def logit_of(ids: tf.Tensor) -> tf.Tensor:
             return tf.gather(logits, ids, batch_dims=2)
 
-        change = logit_of(forward.corrupted.input_ids) - logit_of(forward.masked.input_ids)
+        change = logit_of(corrupted(forward).input_ids) - logit_of(forward.masked.input_ids)
         return tf.stop_gradient(forward.generator.cloze_log_probs) + change

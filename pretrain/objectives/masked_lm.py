@@ -20,9 +20,7 @@ class MaskedLM(Objective):
         return tf.reduce_sum(masked.masked_lm_weights)
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-            forward.masked.masked_lm_ids, forward.generator.logits
-        )
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(forward.masked.masked_lm_ids, forward.generator.logits)
         numerator = tf.reduce_sum(losses * forward.masked.masked_lm_weights)
         return ObjectiveOutput(numerator, masked_lm_metrics(forward, losses, training), {})
 
@@ -41,6 +39,7 @@ class ClozeLM(Objective):
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         masked, generator = forward.masked, forward.generator
+        assert generator.cloze_log_probs is not None  # ClozeLM goes with a two-tower generator
         losses = -generator.cloze_log_probs
         metrics: Metrics = {}
         if not training:
