@@ -200,9 +200,9 @@ def main() -> int:
         print("There is no checkpoint: evaluating the initial weights.")
     if config.do_eval:
         metrics = trainer.evaluate()
-        print(f"evaluation at step {int(trainer.step):,}: {format_metrics(metrics)}")
+        print(f"evaluation at step {trainer.current_step:,}: {format_metrics(metrics)}")
         if is_chief(strategy):
-            write_json(config.results_json, {"step": int(trainer.step)} | metrics)
+            write_json(config.results_json, {"step": trainer.current_step} | metrics)
             table = "".join(f"{name} = {value}\n" for name, value in metrics.items())
             write_atomically(config.results_txt, table)
     return 0

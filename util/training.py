@@ -110,6 +110,11 @@ class Trainer:
         self._train_loop = tf.function(self._loop_of_steps)
         self._eval_step = tf.function(self._one_eval_step)
 
+    @property
+    def current_step(self) -> int:
+        """Updates made so far."""
+        return int(self.step.numpy())
+
     def restore(self) -> int:
         """Restores the newest checkpoint, if there is one. Returns the step."""
         latest = tf.train.latest_checkpoint(str(self.model_dir))
@@ -118,11 +123,11 @@ class Trainer:
                 self.checkpoint.restore(latest).assert_existing_objects_matched()
             except (AssertionError, ValueError, tf.errors.OpError) as error:
                 raise UserError(f"{latest} is not a checkpoint of this model: {error}") from None
-        keep_json_lines(self.metrics_file, lambda line: line["step"] <= int(self.step))
-        return int(self.step)
+        keep_json_lines(self.metrics_file, lambda line: line["step"] <= self.current_step)
+        return self.current_step
 
     def save(self) -> str:
-        return self.manager.save(checkpoint_number=int(self.step))
+        return self.manager.save(checkpoint_number=self.current_step)
 
     # The device's side.
 
@@ -157,7 +162,7 @@ class Trainer:
     def train(self) -> int:
         """Trains to `num_train_steps`. Returns 0, or 143 if a SIGTERM stopped it after saving."""
         schedule = self.schedule
-        start = int(self.step)
+        start = self.current_step
         if start >= schedule.num_train_steps:
             print(f"Nothing to train: {self.model_dir} is at step {start:,} of {schedule.num_train_steps:,}.")
             return 0
@@ -170,7 +175,7 @@ class Trainer:
         progress = Progress(start, schedule.num_train_steps, schedule.examples_per_step)
         previous = signal.signal(signal.SIGTERM, self._on_signal)
         try:
-            while (step := int(self.step)) < schedule.num_train_steps:
+            while (step := self.current_step) < schedule.num_train_steps:
                 steps = self._steps_until_next_event(step)
                 totals, first_bad = self._train_loop(iterator, tf.constant(steps, tf.int32))
                 result = self._to_host(totals, steps)

@@ -1,0 +1,101 @@
+"""Every objective x legal generator mode trains, as a graph and under XLA; the rest is refused with a reason."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from pretrain.pretrain_data import training_batches
+from pretrain.task import PretrainingTask
+from tests import training_support as support
+from util.errors import UserError
+
+OBJECTIVES = {
+    "electra": {"electra_objective": True},
+    "electric": {"electra_objective": False, "electric_objective": True},
+    "bert": {"electra_objective": False},
+}
+MODES = {
+    "default": {},
+    "uniform": {"uniform_generator": True},
+    "two_tower": {"two_tower_generator": True},
+    "tied": {"untied_generator": False},
+    "untied_embeddings": {"untied_generator_embeddings": True},
+    "two_tower_untied_embeddings": {"two_tower_generator": True, "untied_generator_embeddings": True},
+    "half_the_layers": {"generator_layers": 0.5, "sizes": {"num_hidden_layers": 2}},
+    "disallow_correct": {"disallow_correct": True},
+    "temperature": {"temperature": 2.0},
+    "without_replacement": {"mask_sampling": "without_replacement"},
+    "original": {"compat": "original"},
+    "paper_bert_masking": {"mask_rates": [0.8, 0.1, 0.1]},
+    "accumulation": {"gradient_accumulation_steps": 2},
+    "bfloat16": {"precision": "bfloat16"},
+    "float16": {"precision": "float16"},
+}
+ILLEGAL = {
+    ("electric", "uniform"): "uniform_generator must be false",
+    ("electric", "tied"): "untied_generator must be true",
+    ("electric", "disallow_correct"): "disallow_correct must be false",
+    ("electric", "temperature"): "temperature must be 1",
+    ("bert", "uniform"): "nothing to train",
+    ("bert", "two_tower"): "needs electra_objective or electric_objective",
+    ("bert", "two_tower_untied_embeddings"): "needs electra_objective or electric_objective",
+}
+LEGAL = [pair for pair in itertools.product(OBJECTIVES, MODES) if pair not in ILLEGAL]
+# XLA compiles for seconds each; these reach every piece of the step.
+COMPILED = [
+    ("electra", "default"),
+    ("electra", "uniform"),
+    ("electra", "without_replacement"),
+    ("electra", "original"),
+    ("electra", "float16"),
+    ("electric", "default"),
+    ("bert", "paper_bert_masking"),
+]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    support.write_records(folder / "pretrain_tfrecords")
+    return folder
+
+
+def train(data_dir, objective, mode, jit_compile, steps=20):
+    settings = support.hparams(data_dir, **OBJECTIVES[objective] | MODES[mode])
+    config = PretrainingConfig.from_dict(settings)
+    from pretrain.pretrain_data import find_records
+
+    records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        task = PretrainingTask(config, strategy, jit_compile, records)
+    step = tf.function(lambda batch: strategy.run(task.train_step, args=(batch, task.optimizer.step.read_value())))
+    batches = training_batches(records, config.train_batch_size, config.seed, 0).take(steps)
+    results = [step(batch) for batch in batches]
+    assert int(task.optimizer.step) == steps
+    return {name: np.array([float(result["losses"][name]) for result in results]) for name in results[0]["losses"]}
+
+
+@pytest.mark.parametrize(("objective", "mode"), LEGAL)
+def test_trains_as_a_graph(data_dir, objective, mode):
+    losses = train(data_dir, objective, mode, jit_compile=False)
+    assert all(np.isfinite(values).all() for values in losses.values())
+    if mode not in ("uniform",):
+        assert losses["loss"][-5:].mean() < losses["loss"][:5].mean()
+
+
+@pytest.mark.parametrize(("objective", "mode"), COMPILED)
+def test_trains_under_xla_alike(data_dir, objective, mode):
+    compiled = train(data_dir, objective, mode, jit_compile=True)
+    assert all(np.isfinite(values).all() for values in compiled.values())
+    graph = train(data_dir, objective, mode, jit_compile=False, steps=1)
+    assert compiled["loss"][0] == pytest.approx(graph["loss"][0], rel=0.02)
+
+
+@pytest.mark.parametrize(("objective", "mode"), ILLEGAL)
+def test_illegal_combinations_are_refused(tmp_path, objective, mode):
+    with pytest.raises(UserError, match=ILLEGAL[objective, mode]):
+        PretrainingConfig.from_dict(support.hparams(tmp_path, **OBJECTIVES[objective] | MODES[mode]))

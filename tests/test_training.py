@@ -1,0 +1,128 @@
+"""Replicas and micro-batches make no difference; non-finite losses stop a run; evaluation counts every record once."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from pretrain.pretrain_data import find_records
+from pretrain.task import PretrainingTask
+from tests import training_support as support
+from util.errors import UserError
+from util.training import Schedule, Trainer
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    support.write_records(folder / "pretrain_tfrecords")
+    support.write_records(folder / "pretrain_tfrecords", "dev_data", examples=21, shards=1)
+    return folder
+
+
+def trainer(data_dir, model_dir, strategy=None, **overrides):
+    settings = support.hparams(data_dir, model_dir=str(model_dir), **{"sizes": NO_DROPOUT} | overrides)
+    config = PretrainingConfig.from_dict(settings)
+    strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        task = PretrainingTask(
+            config,
+            strategy,
+            False,
+            find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords"),
+            find_records(config.eval_tfrecords, config, "eval_tfrecords"),
+        )
+    schedule = Schedule(
+        config.num_train_steps,
+        config.iterations_per_loop,
+        config.save_checkpoints_steps,
+        config.keep_checkpoint_max,
+        config.eval_every_steps,
+        config.num_eval_steps,
+        config.train_batch_size,
+    )
+    return Trainer(task, strategy, schedule, config.model_dir)
+
+
+def losses(model_dir):
+    return np.array([[line["loss"], line["masked_lm_loss"], line["disc_loss"]] for line in support.logged(model_dir)])
+
+
+@pytest.fixture(scope="module")
+def one_device(data_dir, tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("one")
+    runner = trainer(data_dir, model_dir, num_train_steps=12)
+    assert runner.train() == 0
+    return losses(model_dir), runner.evaluate()
+
+
+def test_two_replicas_compute_what_one_does(data_dir, tmp_path, one_device):
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    assert len(devices) == 2  # tests/conftest.py splits the processor
+    runner = trainer(data_dir, tmp_path, tf.distribute.MirroredStrategy(devices), num_train_steps=12)
+    assert runner.train() == 0
+    np.testing.assert_allclose(losses(tmp_path), one_device[0], rtol=2e-4)
+    metrics = runner.evaluate()
+    assert metrics.keys() == one_device[1].keys()
+    for name, value in metrics.items():
+        assert value == pytest.approx(one_device[1][name], rel=2e-3, abs=2e-3), name
+
+
+def test_micro_batches_compute_what_one_batch_does(data_dir, tmp_path, one_device):
+    runner = trainer(data_dir, tmp_path, num_train_steps=12, gradient_accumulation_steps=4)
+    assert runner.train() == 0
+    np.testing.assert_allclose(losses(tmp_path), one_device[0], rtol=2e-4)
+
+
+def test_a_longer_loop_changes_nothing(data_dir, tmp_path, one_device):
+    runner = trainer(data_dir, tmp_path, num_train_steps=12, iterations_per_loop=6, save_checkpoints_steps=12)
+    assert runner.train() == 0
+    np.testing.assert_allclose(losses(tmp_path), one_device[0].reshape(2, 6, 3).mean(1), rtol=1e-5)
+
+
+def test_training_learns(one_device):
+    history, _ = one_device
+    assert history[-3:, 0].mean() < history[:3, 0].mean()
+
+
+def test_evaluation_counts_every_record_once_and_repeats_exactly(data_dir, tmp_path):
+    runner = trainer(data_dir, tmp_path)
+    first, second = runner.evaluate(), runner.evaluate()
+    assert first == second
+    assert first["majority_baseline"] == pytest.approx(1 - first["replaced_rate"])
+    assert 0.3 < first["disc_auc"] < 0.7
+    for name in ("masked_lm_accuracy", "sampled_masked_lm_accuracy", "disc_accuracy", "disc_precision", "disc_recall"):
+        assert 0 <= first[name] <= 1
+    whole = trainer(data_dir, tmp_path, eval_batch_size=21).evaluate()  # no padding rows
+    assert whole["masked_lm_loss"] == pytest.approx(first["masked_lm_loss"], rel=0.02)
+
+
+def test_evaluation_during_training_is_written(data_dir, tmp_path):
+    runner = trainer(data_dir, tmp_path, num_train_steps=4, eval_every_steps=2)
+    runner.train()
+    written = json.loads((tmp_path / "eval" / "step-2.json").read_text())
+    assert np.isfinite(list(written.values())).all()
+    assert list((tmp_path / "events").glob("events*"))
+
+
+def test_a_non_finite_loss_stops_with_step_term_and_checkpoint(data_dir, tmp_path):
+    runner = trainer(data_dir, tmp_path, num_train_steps=8)
+    runner.train()
+    saved = tf.train.latest_checkpoint(str(tmp_path))
+    again = trainer(data_dir, tmp_path, num_train_steps=12)
+    assert again.restore() == 8
+    head = again.task.model.objectives[1].head.logit.bias
+    head.assign([np.nan])
+    with pytest.raises(UserError, match=r"since step 9 \(loss, disc_loss\)") as error:
+        again.train()
+    assert saved in str(error.value)
+    assert tf.train.latest_checkpoint(str(tmp_path)) == saved
+
+
+def test_old_checkpoints_are_deleted(data_dir, tmp_path):
+    trainer(data_dir, tmp_path, num_train_steps=5, save_checkpoints_steps=1, keep_checkpoint_max=2).train()
+    assert sorted(path.stem for path in tmp_path.glob("*.index")) == ["model.ckpt-4", "model.ckpt-5"]

@@ -1,0 +1,66 @@
+"""Shared by the tests of training: a small corpus of records and a small configuration."""
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tests import golden_support as golden
+
+ROOT = Path(__file__).parent.parent
+LENGTH = 16
+
+
+def write_records(folder: Path, name: str = "pretrain_data", examples: int = 60, shards: int = 2) -> None:
+    """Learnable records: every sequence counts up from a random token."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.RandomState(0)
+    for shard in range(shards):
+        with tf.io.TFRecordWriter(str(folder / f"{name}.tfrecord-{shard}-of-{shards}")) as writer:
+            for _ in range(examples // shards):
+                size = random.randint(8, LENGTH + 1)
+                ids = [2, *((random.randint(100) + np.arange(size - 2)) % 100 + 20), 3] + [0] * (LENGTH - size)
+                lists = {"input_ids": ids, "input_mask": [1] * size + [0] * (LENGTH - size), "segment_ids": [0] * LENGTH}
+                features = {
+                    key: tf.train.Feature(int64_list=tf.train.Int64List(value=value)) for key, value in lists.items()
+                }
+                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def hparams(data_dir: Path, **overrides: Any) -> dict[str, Any]:
+    """A model of one layer on `write_records`' records in `data_dir`/pretrain_tfrecords."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2} | overrides.pop("sizes", {})
+    return {
+        "model_name": "test",
+        "data_dir": str(data_dir),
+        "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
+        "vocab_size": 600,
+        "model_hparam_overrides": sizes,
+        "embedding_size": 16,
+        "generator_hidden_size": 0.5,
+        "max_seq_length": LENGTH,
+        "train_batch_size": 8,
+        "eval_batch_size": 8,
+        "learning_rate": 2e-3,
+        "num_train_steps": 20,
+        "num_warmup_steps": 3,
+        "iterations_per_loop": 1,
+        "save_checkpoints_steps": 4,
+    } | overrides
+
+
+def start(*flags: str, **settings: Any) -> "subprocess.Popen[str]":
+    """run_pretraining.py in a process of its own."""
+    command = [sys.executable, str(ROOT / "run_pretraining.py"), "--hparams", json.dumps(settings), *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def logged(model_dir: Path) -> list[dict[str, Any]]:
+    """The lines of train_metrics.jsonl, timing left out."""
+    lines = itertools.chain((model_dir / "train_metrics.jsonl").read_text().splitlines())
+    return [{k: v for k, v in json.loads(line).items() if k != "examples_per_second"} for line in lines]
