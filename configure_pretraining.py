@@ -6,6 +6,7 @@ in; recipes, --hparams and flags all arrive there (util.flags).
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -28,20 +29,26 @@ _OVERRIDES: dict[str, type] = {
     "initializer_range": float,
 }
 _ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+_PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingConfig:
     """Everything that a pre-training run depends on."""
 
-    model_name: str = hparam("electra_small", "name of the run; also of the recipe used, where there is one")
+    # Run
+    model_name: str = hparam(
+        "electra_small", "name of the run; also of the recipe used, where there is one", heading="Run"
+    )
     data_dir: str = hparam("data", "folder of vocabulary, records and models")
     debug: bool = hparam(False, "a 3-layer, 144-wide model and 20 steps, to try out the machinery")
     do_train: bool = hparam(True, "train the model")
     do_eval: bool = hparam(False, "evaluate it on held-out records; after training if both are set")
 
     # Objectives
-    electra_objective: bool = hparam(True, "replaced-token detection; false with electric_objective false is BERT")
+    electra_objective: bool = hparam(
+        True, "replaced-token detection; false with electric_objective false is BERT", heading="Objectives"
+    )
     electric_objective: bool = hparam(False, "noise-contrastive estimation (Electric); implies a two-tower generator")
     gen_weight: float = hparam(1.0, "weight of the generator's loss", at_least=0)
     disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
@@ -59,7 +66,7 @@ class PretrainingConfig:
     )
 
     # Optimisation
-    learning_rate: float = hparam(5e-4, "peak learning rate", at_least=0)
+    learning_rate: float = hparam(5e-4, "peak learning rate", at_least=0, heading="Optimisation")
     lr_decay_power: float = hparam(1.0, "power of the polynomial decay to 0 (1: linear)", above=0)
     lr_schedule: str = hparam(
         "multiply",
@@ -75,7 +82,7 @@ class PretrainingConfig:
     gradient_accumulation_steps: int = hparam(1, "micro-batches that a step is split into", at_least=1)
 
     # Training
-    num_train_steps: int = hparam(1000000, "training steps", at_least=0)
+    num_train_steps: int = hparam(1000000, "training steps", at_least=0, heading="Training")
     iterations_per_loop: int = hparam(200, "steps between two looks at the losses", at_least=1)
     save_checkpoints_steps: int = hparam(1000, "steps between two checkpoints", at_least=1)
     keep_checkpoint_max: int = hparam(5, "checkpoints that are kept", at_least=1)
@@ -86,7 +93,7 @@ class PretrainingConfig:
     overwrite: bool = hparam(False, "delete what a previous run left in model_dir")
 
     # Model
-    model_size: str = hparam("small", "sizes of ELECTRA, Table 6", choices=("small", "base", "large"))
+    model_size: str = hparam("small", "sizes of ELECTRA, Table 6", choices=("small", "base", "large"), heading="Model")
     model_hparam_overrides: dict[str, Any] = hparam({}, "sizes that differ from model_size's: " + ", ".join(_OVERRIDES))
     embedding_size: int | None = hparam(
         None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
@@ -95,7 +102,7 @@ class PretrainingConfig:
     do_lower_case: bool = hparam(True, "whether the vocabulary is uncased")
 
     # Generator
-    uniform_generator: bool = hparam(False, "replacements uniform over the vocabulary")
+    uniform_generator: bool = hparam(False, "replacements uniform over the vocabulary", heading="Generator")
     two_tower_generator: bool = hparam(False, "two causal towers over the unmasked input")
     untied_generator: bool = hparam(True, "a generator network of its own; false: all weights are the main network's")
     untied_generator_embeddings: bool = hparam(False, "embeddings of its own for the generator")
@@ -107,7 +114,7 @@ class PretrainingConfig:
     temperature: float = hparam(1.0, "of the generator's softmax when sampling", above=0)
 
     # Batches
-    max_seq_length: int = hparam(128, "tokens of a record", at_least=5)
+    max_seq_length: int = hparam(128, "tokens of a record", at_least=5, heading="Batches")
     max_predictions_per_seq: int = hparam(
         0, "masked tokens of a sequence, at most; 0: int((mask_prob + 0.005) * length)", at_least=0
     )
@@ -116,7 +123,10 @@ class PretrainingConfig:
 
     # Numerics and devices
     precision: str = hparam(
-        "float32", "type of activations and matrix products", choices=("float32", "bfloat16", "float16")
+        "float32",
+        "type of activations and matrix products",
+        choices=("float32", "bfloat16", "float16"),
+        heading="Numerics and devices",
     )
     jit_compile: str = hparam("auto", "XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false"))
     strategy: str = hparam(
@@ -134,7 +144,9 @@ class PretrainingConfig:
 
     # Files
     pretrain_tfrecords: str = hparam(
-        "", "pattern of the training records; default <data_dir>/pretrain_tfrecords/pretrain_data.tfrecord*"
+        "",
+        "pattern of the training records; default <data_dir>/pretrain_tfrecords/pretrain_data.tfrecord*",
+        heading="Files",
     )
     eval_tfrecords: str = hparam(
         "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*"
@@ -160,6 +172,7 @@ class PretrainingConfig:
         if values.get("debug"):
             values |= {
                 "num_train_steps": 20,
+                "num_warmup_steps": 2,
                 "save_checkpoints_steps": 5,
                 "iterations_per_loop": 1,
                 "num_eval_steps": 2,
@@ -261,17 +274,41 @@ class PretrainingConfig:
         rates = self.mask_rates
         refuse(
             len(rates) != 3
-            or not all(isinstance(rate, (int, float)) and 0 <= rate <= 1 for rate in rates)
-            or abs(sum(rates) - 1) > 1e-6,
+            or not all(type(rate) in (int, float) and 0 <= rate <= 1 for rate in rates)
+            or not math.isclose(sum(rates), 1, abs_tol=1e-6),
             f"mask_rates must be three shares that add up to 1 ([MASK], kept, random), got {rates!r}",
         )
         refuse(
-            self.strategy == "tpu" and self.precision == "float16",
+            (self.strategy == "tpu" or self.use_tpu) and self.precision == "float16",
             "precision float16 is not for TPUs: use bfloat16",
         )
-        refuse(self.num_warmup_steps > self.num_train_steps > 0,
-               f"num_warmup_steps {self.num_warmup_steps} exceeds num_train_steps {self.num_train_steps}")  # fmt: skip
+        refuse(
+            self.use_tpu and self.strategy not in ("auto", "tpu"),
+            f"use_tpu is true, but strategy is {self.strategy}: use one of auto, tpu",
+        )
+        refuse(
+            self.num_warmup_steps > self.num_train_steps > 0,
+            f"num_warmup_steps {self.num_warmup_steps} exceeds num_train_steps {self.num_train_steps}: "
+            "set num_warmup_steps too",
+        )
         return problems
+
+    def notes(self) -> list[str]:
+        """What is legal but deserves a look."""
+        notes = []
+        main, generator = self.architecture, self.generator_architecture
+        wanted = round(main.hidden_size * self.generator_hidden_size)
+        if generator is not main and generator.hidden_size != wanted:
+            notes.append(
+                f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {wanted}, rounded to "
+                f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it"
+            )
+        if self.electra_objective and self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE:
+            notes.append(
+                f"learning_rate {self.learning_rate:g} is above the {_PAPER_LEARNING_RATE:g} of the paper's "
+                f"{self.model_size} model: training may diverge"
+            )
+        return notes
 
     def _override_problems(self) -> list[str]:
         problems = []
@@ -285,6 +322,8 @@ class PretrainingConfig:
                 problems.append(f"model_hparam_overrides: {name} must be at least 1, got {value!r}")
             elif name.endswith("_prob") and not 0 <= float(value) < 1:
                 problems.append(f"model_hparam_overrides: {name} must be in [0, 1), got {value!r}")
+            elif name == "initializer_range" and not 0 < float(value) < math.inf:
+                problems.append(f"model_hparam_overrides: {name} must be above 0, got {value!r}")
             elif name == "hidden_act" and value not in _ACTIVATIONS:
                 problems.append(f"model_hparam_overrides: hidden_act is {value!r}; one of {', '.join(_ACTIVATIONS)}")
         return problems

@@ -5,7 +5,10 @@
 """
 
 import dataclasses
+import json
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -17,6 +20,7 @@ from util.hparams import closest, read_json_object, value_type
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 _RECIPE_NOTES = ("description", "source")
+_headings: dict[str, str] = {}  # first flag of a group -> its heading in --help
 
 
 class Config(Protocol):
@@ -24,6 +28,8 @@ class Config(Protocol):
 
     @classmethod
     def from_dict(cls, hparams: dict[str, Any]) -> Any: ...
+
+    def notes(self) -> list[str]: ...
 
 
 C = TypeVar("C", bound=Config)
@@ -36,8 +42,11 @@ def define_hparam_flags(config_class: type) -> None:
     for field in dataclasses.fields(config_class):
         kind, _ = value_type(config_class, field)
         text = field.metadata["help"]
-        if not isinstance(field.default, dataclasses._MISSING_TYPE) and field.default is not None:
-            text += f" [{field.default}]"
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if default not in (None, ""):
+            text += f" [{default}]"
+        if field.metadata["heading"]:
+            _headings[field.name] = field.metadata["heading"]
         if kind is bool:
             flags.DEFINE_bool(field.name, None, text)
         elif kind is int:
@@ -47,7 +56,7 @@ def define_hparam_flags(config_class: type) -> None:
         elif kind is str:
             flags.DEFINE_string(field.name, None, text)
         else:
-            flags.DEFINE_string(field.name, None, f"{text} (JSON)")
+            flags.DEFINE_string(field.name, None, f"JSON: {text}")
 
 
 def recipe_names() -> list[str]:
@@ -66,7 +75,7 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 
 def config_from_flags(config_class: type[C]) -> C:
-    """The configuration that the parsed flags describe."""
+    """The configuration that the parsed flags describe. Notes on it go to standard error."""
     values = flags.FLAGS
     given: dict[str, Any] = {}
     for field in dataclasses.fields(config_class):  # type: ignore[arg-type]
@@ -79,20 +88,32 @@ def config_from_flags(config_class: type[C]) -> C:
     if recipe is None:
         name = given.get("model_name", hparams.get("model_name", "electra_small"))
         recipe = name if name in recipe_names() else None
+        if recipe is None:
+            close = closest(name, recipe_names())
+            _note(f"there is no recipe {name!r}: the defaults apply, or --recipe{close or ' picks one'}")
     layers: dict[str, Any] = read_recipe(recipe) if recipe else {}
     # A recipe names the run after itself; --recipe with another --model-name keeps the latter.
     if recipe and "model_name" not in layers:
         layers["model_name"] = Path(recipe).stem
-    return config_class.from_dict(layers | hparams | given)
+    config = config_class.from_dict(layers | hparams | given)
+    for note in config.notes():
+        _note(note)
+    return config
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
+
+
+def _dashed(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _parse_json(name: str, text: str) -> Any:
-    import json
-
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise UserError(f"--{name.replace('_', '-')}: not valid JSON ({error}): {text!r}") from None
+        raise UserError(f"{_dashed(name)}: not valid JSON ({error}): {text!r}") from None
 
 
 def with_underscores(argv: Sequence[str]) -> list[str]:
@@ -114,18 +135,21 @@ def with_underscores(argv: Sequence[str]) -> list[str]:
 
 
 def print_help(doc: str) -> None:
-    """The script's docstring and its flags, hparams included."""
+    """The script's docstring and its flags, hparams under their headings."""
     print(doc.strip())
-    print("\nFlags:")
+    print("\nFlags")
     skipped = {"absl.app", "absl.logging", "absl.flags", "absl.testing.absltest"}
     for module, defined in sorted(flags.FLAGS.flags_by_module_dict().items()):
         if module in skipped:
             continue
         for flag in defined:
+            if flag.name in _headings:
+                print(f"\n{_headings[flag.name]}")
             name = flag.name.replace("_", "-")
             shown = f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}"
             default = f" [{flag.default}]" if flag.default is not None else ""
-            print(f"  {shown:34} {flag.help}{default}")
+            lines = textwrap.wrap(f"{flag.help}{default}", 80, break_on_hyphens=False)
+            print(f"  {shown:34} " + ("\n" + " " * 37).join(lines))
 
 
 def run(main: Callable[[], int | None], doc: str | None) -> None:
@@ -137,18 +161,28 @@ def run(main: Callable[[], int | None], doc: str | None) -> None:
     try:
         rest = flags.FLAGS(argv)
         if len(rest) > 1:
-            raise UserError(f"unexpected argument {rest[1]!r}: flags are --name value")
+            raise UserError(f"unexpected argument {rest[1]!r}: flags are --name value, switches --name or --no-name")
         code = main()
     except flags.UnrecognizedFlagError as error:
-        _fail(
-            f"unknown flag --{error.flagname.replace('_', '-')}{closest(error.flagname, list(flags.FLAGS))}; see --help"
-        )
+        valid = [_dashed(name) for name in flags.FLAGS]
+        _fail(f"unknown flag {_dashed(error.flagname)}{closest(_dashed(error.flagname), valid)}; see --help")
+    except flags.IllegalFlagValueError as error:
+        _fail(f"{_illegal_value(str(error))}; see --help")
     except (flags.Error, UserError) as error:
         _fail(str(error))
     except KeyboardInterrupt:
         _fail("interrupted", code=130)
     else:
         sys.exit(code or 0)
+
+
+def _illegal_value(message: str) -> str:
+    """absl's message about a value of the wrong type, in our words."""
+    match = re.match(r"flag --(\w+)=(.*?): ", message, re.DOTALL)
+    wanted = {"int": "an integer", "float": "a number", "bool": "true or false"}
+    if match is None or match[1] not in flags.FLAGS or flags.FLAGS[match[1]].flag_type() not in wanted:
+        return message
+    return f"{_dashed(match[1])} must be {wanted[flags.FLAGS[match[1]].flag_type()]}, got {match[2]!r}"
 
 
 def _fail(message: str, code: int = 2) -> None:

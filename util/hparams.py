@@ -8,6 +8,7 @@ with the closest valid one.
 import dataclasses
 import difflib
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -26,8 +27,9 @@ def hparam(
     at_most: float | None = None,
     below: float | None = None,
     choices: tuple[str, ...] | None = None,
+    heading: str | None = None,
 ) -> Any:
-    """A field with a default, a one-line description and its range."""
+    """A field with a default, a one-line description and its range; `heading` opens a group in --help."""
     metadata = {
         "help": help,
         "at_least": at_least,
@@ -35,6 +37,7 @@ def hparam(
         "at_most": at_most,
         "below": below,
         "choices": choices,
+        "heading": heading,
     }
     if isinstance(default, (dict, list)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -73,6 +76,8 @@ def _range_problem(field: dataclasses.Field, value: Any) -> str | None:
         return (
             f"{field.name} is {value!r}{closest(str(value), limits['choices'])} (one of {', '.join(limits['choices'])})"
         )
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{field.name} must be finite, got {value!r}"
     checks: list[tuple[str, str, Callable[[Any, Any], bool]]] = [
         ("at_least", "at least", lambda v, limit: v >= limit),
         ("above", "above", lambda v, limit: v > limit),
