@@ -4,90 +4,134 @@
       --output-dir data/pretrain_tfrecords --max-seq-length 128 --num-processes 8 --dev-fraction 0.01
 
 Text files (.txt, .gz, .bz2, .xz, .zst, one paragraph or sentence a line, a blank line between documents) and JSON
-lines (.jsonl, also compressed) become shards of int64 input_ids, input_mask and segment_ids, as the original's. The
-same command goes on with a build that was stopped. Nothing is deleted without --overwrite.
+lines (.jsonl, also compressed) become shards of int64 input_ids, input_mask and segment_ids, as the original's, with a
+metadata.json beside them. The records depend on the corpus, the flags and the seed, not on the number of processes.
+The same command goes on with a build that was stopped. Nothing is deleted without --overwrite.
 """
 
+import shlex
 import sys
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
-from pretrain.dataset_builder import BuildSettings, build
+from pretrain.build_plan import BuildSettings, absolute, make_plan
+from pretrain.dataset_builder import build, quiet_tensorflow, run_local
 from util import flags as util_flags
 from util.errors import UserError
 from util.vocabulary import load_vocab
 
+SETTINGS_FLAGS = ("max_seq_length", "do_lower_case", "seed", "dev_fraction", "num_shards", "compat")
+
+
+def define_common_flags() -> None:
+    """The flags that the builder for OpenWebText has too."""
+    flags.DEFINE_integer("max_seq_length", 128, "Tokens of an example.", lower_bound=5)
+    flags.DEFINE_integer("num_processes", 1, "Processes; the records do not depend on it.", lower_bound=1)
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text (--no-lower-case: keep case).")
+    flags.DEFINE_bool("do_strip_accents", True, "Strip accents when lower-casing (--no-strip-accents: keep them).")
+    flags.DEFINE_integer("seed", 0, "Of all random decisions.", lower_bound=0)
+    flags.DEFINE_float(
+        "dev_fraction", 0.0, "Share of the documents to hold out in dev_data.tfrecord*.", lower_bound=0, upper_bound=0.5
+    )
+    flags.DEFINE_integer("num_shards", 0, "Training files; 0: as many as suit the corpus.", lower_bound=0)
+    flags.DEFINE_enum("compat", "none", ["none", "original"], "original: throw overlong lines' ends away.")
+    flags.DEFINE_bool("overwrite", False, "Replace the records that are there.")
+    flags.DEFINE_integer("inspect", 0, "Print so many examples as text.", lower_bound=0)
+    flags.DEFINE_bool("verify", False, "Read all records again and check them.")
+    flags.DEFINE_enum("runner", "local", ["local", "beam"], "Where to run: this machine, or Apache Beam.")
+    flags.DEFINE_string("beam_options", "", "Beam's own flags in one string, such as '--runner=FlinkRunner'.")
+
 
 def define_flags() -> None:
-    flags.DEFINE_string("corpus_dir", None, "directory of the text")
-    flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary (build_vocab.py makes one)")
-    flags.DEFINE_string("output_dir", None, "directory of the records")
-    flags.DEFINE_integer("max_seq_length", 128, "tokens of an example", lower_bound=5)
-    flags.DEFINE_integer("num_processes", 1, "processes; the records do not depend on it", lower_bound=1)
-    flags.DEFINE_bool("blanks_separate_docs", True, "blank lines are document boundaries")
-    flags.DEFINE_bool("do_lower_case", True, "lower-case the text")
-    flags.DEFINE_bool("do_strip_accents", True, "strip accents")
-    flags.DEFINE_integer("seed", 0, "of all random decisions", lower_bound=0)
-    flags.DEFINE_float("dev_fraction", 0.0, "share of documents held out", lower_bound=0.0, upper_bound=0.5)
-    flags.DEFINE_string("text_field", "text", "field of .jsonl files that holds the text")
-    flags.DEFINE_bool("recursive", False, "read the folders below --corpus-dir too")
-    flags.DEFINE_enum("compat", "none", ["none", "original"], "original: text beyond a full example is thrown away")
-    flags.DEFINE_bool("overwrite", False, "delete the records that --output-dir holds")
-    flags.DEFINE_integer("inspect", 0, "print so many examples of --output-dir as text, and stop", lower_bound=0)
+    flags.DEFINE_string("corpus_dir", None, "Directory of the text.")
+    flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary (build_vocab.py makes one).")
+    flags.DEFINE_string("output_dir", None, "Directory of the records.")
+    flags.DEFINE_bool("blanks_separate_docs", True, "Blank lines end documents; else only files do.")
+    flags.DEFINE_string("text_field", "text", "The field of .jsonl files that holds the text.")
+    flags.DEFINE_bool("recursive", False, "Read the directories below --corpus-dir too.")
+    define_common_flags()
 
 
-def inspect(output_dir: str, vocab_file: str, count: int) -> None:
-    """Prints examples of the records that are there."""
-    import tensorflow as tf
-
-    vocab = load_vocab(vocab_file)
-    files = sorted(map(str, Path(output_dir).glob("pretrain_data.tfrecord*")))
-    if not files:
-        raise UserError(f"--output-dir: {output_dir} holds no records to inspect")
-    for number, record in enumerate(tf.data.TFRecordDataset(files).take(count).as_numpy_iterator()):
-        features = tf.train.Example.FromString(record).features.feature
-        ids, mask, segments = (features[name].int64_list.value for name in ("input_ids", "input_mask", "segment_ids"))
-        print(f"example {number}: {sum(mask)} of {len(ids)} tokens")
-        for segment in (0, 1):
-            words = [vocab[i] for i, real, s in zip(ids, mask, segments, strict=True) if real and s == segment]
-            if words:
-                print(f"  segment {segment}: {' '.join(words).replace(' ##', '')}")
+def with_values_attached(argv: Sequence[str], name: str) -> list[str]:
+    """`--name False` as `--name=False`: the original's flag takes a value, and so may ours."""
+    words = list(argv)
+    for index in range(len(words) - 1, 0, -1):
+        if words[index - 1].replace("_", "-") == f"--{name}" and words[index].lower() in ("true", "false", "0", "1"):
+            words[index - 1 : index + 1] = [f"{words[index - 1]}={words[index]}"]
+    return words
 
 
-def main() -> int:
+def settings_from_flags(**more: Any) -> BuildSettings:
+    """Build settings of the common flags and of those given here."""
     values = flags.FLAGS
-    for name in ("vocab_file", "output_dir") if values.inspect else ("corpus_dir", "vocab_file", "output_dir"):
+    common = {name: values[name].value for name in SETTINGS_FLAGS}
+    return absolute(BuildSettings(strip_accents=values.do_strip_accents, **common, **more))
+
+
+def run_build(settings: BuildSettings) -> None:
+    """Builds, then does what --verify and --inspect ask for; prints a summary."""
+    values = flags.FLAGS
+    load_vocab(settings.vocab_file)  # before anything slow
+    plan = make_plan(settings)
+    quiet_tensorflow()
+    if values.runner == "beam":
+        from pretrain.beam_builder import run_beam
+
+        run_units = run_beam(shlex.split(values.beam_options))
+    else:
+        run_units = run_local(values.num_processes)
+    metadata = build(plan, run_units, values.overwrite)
+    train = metadata["train_examples"]
+    print(
+        f"{train:,} training examples"
+        + (f" and {metadata['dev_examples']:,} held-out ones" if settings.dev_fraction else "")
+        + f", {metadata['tokens']:,} tokens from {metadata['text_bytes'] / 1e6:.1f} MB of text, in "
+        f"{len(metadata['shards'])} files of {settings.output_dir}"
+    )
+    if settings.dev_fraction and not metadata["dev_examples"]:
+        print(f"--dev-fraction {settings.dev_fraction} held no document out: the corpus has too few", file=sys.stderr)
+    if metadata["undecodable_bytes"]:
+        print(f"left out {metadata['undecodable_bytes']:,} bytes that are not UTF-8", file=sys.stderr)
+    look(settings.output_dir, settings.vocab_file)
+
+
+def look(output_dir: str, vocab_file: str) -> None:
+    """--verify and --inspect on records that are there."""
+    from pretrain.record_inspection import inspect, verify
+
+    values = flags.FLAGS
+    if values.verify:
+        print(f"verified {verify(output_dir, vocab_file):,} examples")
+    if values.inspect:
+        for line in inspect(output_dir, vocab_file, values.inspect):
+            print(line)
+
+
+def main() -> None:
+    values = flags.FLAGS
+    only_look = (values.inspect or values.verify) and not values.corpus_dir
+    for name in ("vocab_file", "output_dir") if only_look else ("corpus_dir", "vocab_file", "output_dir"):
         if not values[name].value:
             raise UserError(f"--{name.replace('_', '-')} is needed; see --help")
-    if values.inspect:
-        inspect(values.output_dir, values.vocab_file, values.inspect)
-        return 0
-    settings = BuildSettings(
-        corpus_dir=values.corpus_dir,
-        vocab_file=values.vocab_file,
-        output_dir=values.output_dir,
-        max_seq_length=values.max_seq_length,
-        blanks_separate_docs=values.blanks_separate_docs,
-        do_lower_case=values.do_lower_case,
-        strip_accents=values.do_strip_accents,
-        seed=values.seed,
-        dev_fraction=values.dev_fraction,
-        text_field=values.text_field,
-        recursive=values.recursive,
-        compat=values.compat,
+    if only_look:
+        quiet_tensorflow()
+        look(values.output_dir, values.vocab_file)
+        return
+    run_build(
+        settings_from_flags(
+            corpus_dir=values.corpus_dir,
+            vocab_file=values.vocab_file,
+            output_dir=values.output_dir,
+            blanks_separate_docs=values.blanks_separate_docs,
+            text_field=values.text_field,
+            recursive=values.recursive,
+        )
     )
-    metadata = build(settings, values.num_processes, values.overwrite)
-    print(
-        f"{metadata['train_examples']:,} training and {metadata['dev_examples']:,} held-out examples, "
-        f"{metadata['tokens']:,} tokens from {metadata['text_bytes'] / 1e6:.1f} MB of text in {values.output_dir}"
-    )
-    if metadata["undecodable_bytes"]:
-        print(f"WARNING: {metadata['undecodable_bytes']:,} bytes were not UTF-8 and were left out")
-    return 0
 
-
-define_flags()
 
 if __name__ == "__main__":
-    sys.exit(util_flags.run(main, __doc__))  # type: ignore[func-returns-value]
+    define_flags()
+    sys.argv = with_values_attached(sys.argv, "blanks-separate-docs")
+    util_flags.run(main, __doc__)

@@ -1,337 +1,358 @@
-"""The work behind build_pretraining_dataset.py: a corpus becomes shards of records, in parallel, resumably.
+"""Runs the units of a build on this machine's processes and puts the result together.
 
-The corpus is cut into units, groups of whole files; each unit is one job that writes shards of its own from its own
-random numbers. So the output is a function of (corpus, flags, seed) whatever the number of processes, a killed build
-goes on at the unfinished units, and memory does not grow with the corpus.
+build_pretraining_dataset.py calls this. Everything is written into the folder `.unfinished` of the output directory
+and moved to its final names when all units are done, metadata.json last; so a killed build leaves nothing that looks
+like records, and the same command goes on at the units that have no report yet. Existing records are only replaced
+with `overwrite`, and not before the new ones are complete.
 """
 
 import concurrent.futures
-import dataclasses
-import hashlib
+import contextlib
 import json
 import multiprocessing
 import os
-import random
 import shutil
+import signal
+import sys
 import time
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pretrain.example_builder import Example, ExampleBuilder, serialize, to_arrays
-from pretrain.record_metadata import METADATA_FILE
+from pretrain.build_plan import DEV_PREFIX, TRAIN_PREFIX, BuildPlan, BuildSettings, Unit, describe_difference
+from pretrain.build_unit import build_unit, dev_part, unit_report
+from pretrain.record_metadata import METADATA_FILE, UNFINISHED_FOLDER
 from util.errors import UserError
 from util.files import write_json
 from util.progress import duration
-from util.text_files import COMPRESSED_SUFFIXES, find_corpus_files, read_blocks
-from util.vocabulary import load_vocab, vocab_sha256
+from util.vocabulary import load_vocab
 
-BUILDER_VERSION = 1
-UNIT_BYTES = 8 << 20  # of text; a larger file is a unit by itself
-SHARD_BYTES = 16 << 20  # of text
-COMPRESSION = 3.0  # text bytes per byte of a compressed file, to size units; only their number depends on it
-STATE_FOLDER = ".build"
-_FLUSH = 2048  # examples serialised at a time
+FORMAT_VERSION = 1
+_PLAN_FILE = "plan.json"
+_LINE_SECONDS = 10.0  # between lines of progress in a log
+
+RunUnits = Callable[[BuildPlan, list[Unit], Path], None]
 
 
-@dataclasses.dataclass(frozen=True)
-class BuildSettings:
-    """What the records depend on, besides the corpus."""
+def build(plan: BuildPlan, run_units: RunUnits, overwrite: bool = False) -> dict[str, Any]:
+    """Builds, or goes on building, the records of a plan. Returns the metadata.
 
-    corpus_dir: str
-    vocab_file: str
-    output_dir: str
-    max_seq_length: int = 128
-    blanks_separate_docs: bool = True
-    do_lower_case: bool = True
-    strip_accents: bool = True
-    seed: int = 0
-    dev_fraction: float = 0.0
-    text_field: str = "text"
-    recursive: bool = False
-    compat: str = "none"
-
-
-@dataclasses.dataclass(frozen=True)
-class Unit:
-    """One job: files, and the numbers of the training shards and of the dev shard that it writes."""
-
-    number: int
-    files: tuple[str, ...]
-    shards: tuple[int, ...]
-    total_shards: int
-    total_units: int
-
-
-def text_bytes(path: Path) -> float:
-    """About how much text a file holds, from its size on disk."""
-    return path.stat().st_size * (COMPRESSION if path.suffix in COMPRESSED_SUFFIXES else 1.0)
-
-
-def plan(files: list[Path]) -> list[Unit]:
-    """Cuts a sorted corpus into units; a function of the files' names and sizes alone."""
-    groups: list[list[Path]] = [[]]
-    size = 0.0
-    for file in files:
-        bytes_here = text_bytes(file)
-        if groups[-1] and size + bytes_here > UNIT_BYTES:
-            groups.append([])
-            size = 0.0
-        groups[-1].append(file)
-        size += bytes_here
-    counts = [max(1, round(sum(text_bytes(file) for file in group) / SHARD_BYTES)) for group in groups]
-    units, first = [], 0
-    for number, (group, count) in enumerate(zip(groups, counts, strict=True)):
-        shards = tuple(range(first, first + count))
-        units.append(Unit(number, tuple(map(str, group)), shards, sum(counts), len(groups)))
-        first += count
-    return units
-
-
-def fingerprint(settings: BuildSettings, files: list[Path]) -> str:
-    """A hash of everything that decides the records: flags, vocabulary, names and sizes of the corpus files."""
-    values: dict[str, Any] = dataclasses.asdict(settings) | {
-        "output_dir": "",
-        "corpus_dir": "",
-        "vocab_file": vocab_sha256(settings.vocab_file),
-        "files": [[str(file.relative_to(settings.corpus_dir)), file.stat().st_size] for file in files],
-        "version": BUILDER_VERSION,
-    }
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
-def build(settings: BuildSettings, num_processes: int = 1, overwrite: bool = False) -> dict[str, Any]:
-    """Builds, or goes on building, the records. Returns the metadata.
+    Args:
+      run_units: runs the units that are given, each of which leaves its report.
 
     Raises:
-      UserError: an empty corpus, an unusable vocabulary, or another build's files in the output folder.
+      UserError: the output directory holds something else, or the corpus is unusable.
     """
-    vocab = load_vocab(settings.vocab_file)
-    files = find_corpus_files(settings.corpus_dir, settings.recursive)
-    if not any(file.stat().st_size for file in files):
-        raise UserError(f"--corpus-dir: the {len(files)} files of {settings.corpus_dir} are empty")
-    mark = fingerprint(settings, files)
-    output = Path(settings.output_dir)
-    state = output / STATE_FOLDER
-    finished = _prepare_output(output, mark, overwrite)
-    if finished is not None:
-        print(f"{output} already holds these records: nothing to do")
-        return finished
-    units = plan(files)
-    todo = [unit for unit in units if not _unit_file(state, unit).exists()]
-    if len(todo) < len(units):
-        print(f"going on with an unfinished build: {len(units) - len(todo)} of {len(units)} parts are there")
-    _run(settings, units, todo, num_processes, state)
+    vocab = load_vocab(plan.settings.vocab_file)
+    output = Path(plan.settings.output_dir)
+    staging = output / UNFINISHED_FOLDER
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--output-dir {str(output)!r} cannot be made: {error.strerror}") from None
+    with _locked(output):
+        finished = _prepare(plan, output, staging, overwrite)
+        if finished is not None:
+            print(f"{output} already holds these records; nothing to do")
+            return finished
+        if not (staging / METADATA_FILE).exists():
+            todo = [unit for unit in plan.units if not _is_done(plan, unit, staging)]
+            if len(todo) < len(plan.units):
+                print(
+                    f"going on with an unfinished build: {len(plan.units) - len(todo)} of {len(plan.units)} units done"
+                )
+            run_units(plan, todo, staging)
+            _complete(plan, staging, len(vocab))
+        return _publish(output, staging)
 
-    results = [json.loads(_unit_file(state, unit).read_text(encoding="utf-8")) for unit in units]
-    shards = {name: shard for result in results for name, shard in result["shards"].items()}
+
+def run_local(
+    num_processes: int, make_progress: Callable[[BuildPlan, list[Unit]], "Progress"] | None = None
+) -> RunUnits:
+    """Runs units on this machine; num_processes=1 means in this process."""
+
+    def run(plan: BuildPlan, units: list[Unit], staging: Path) -> None:
+        progress = (make_progress or Progress)(plan, units)
+        # Large units first, so that the last ones to finish are small.
+        units = sorted(units, key=lambda unit: -unit.text_bytes)
+        if num_processes == 1 or len(units) <= 1:
+            for unit in units:
+                build_unit(plan, unit, staging, progress.add)
+        else:
+            _run_pool(plan, units, staging, min(num_processes, len(units)), progress)
+        progress.close()
+
+    return run
+
+
+class Progress:
+    """A line of progress with rate and time left, on stderr: rewritten on a terminal, one every few seconds in a log."""
+
+    def __init__(self, plan: BuildPlan, units: list[Unit]):
+        self._total = sum(unit.text_bytes for unit in units)
+        self._planned = self._bytes = 0
+        self._terminal = sys.stderr.isatty()
+        self._every = 1.0 if self._terminal else _LINE_SECONDS
+        self._start: float | None = None  # the first report: loading TensorFlow does not count in the rate
+        self._start_bytes = self._start_planned = 0
+        self._shown = time.monotonic()
+
+    def add(self, text_bytes: int, planned: int) -> None:
+        self.update(self._bytes + text_bytes, self._planned + planned)
+
+    def update(self, text_bytes: int, planned: int) -> None:
+        """Reports totals: bytes of text read, and how much of the plan that is."""
+        self._bytes, self._planned = text_bytes, planned
+        now = time.monotonic()
+        if not planned:
+            return
+        if self._start is None:
+            self._start = self._shown = now
+            self._start_bytes, self._start_planned = text_bytes, planned
+        if now - self._shown >= self._every:
+            self._shown = now
+            self._show(now - self._start)
+
+    def close(self) -> None:
+        if self._terminal and self._planned:
+            print(file=sys.stderr)
+
+    def _show(self, seconds: float) -> None:
+        seconds = max(seconds, 1e-3)
+        rate = (self._bytes - self._start_bytes) / 1e6 / seconds
+        speed = (self._planned - self._start_planned) / seconds
+        left = max(self._total - self._planned, 0)
+        share = 100 * self._planned / max(self._total, 1)
+        line = f"{share:.0f}% {self._bytes / 1e6:.1f} MB of text, {rate:.1f} MB/s"
+        if speed > 0:
+            line += f", {duration(left / speed)} left"
+        end = "" if self._terminal else "\n"
+        print(("\r\033[K" if self._terminal else "") + line, end=end, file=sys.stderr, flush=True)
+
+
+# ---- processes ----
+
+_worker: tuple[BuildPlan, Path, Any] | None = None  # in a worker: what its units have in common
+
+
+def _start_worker(plan: BuildPlan, staging: Path, counters: Any) -> None:
+    global _worker
+    _worker = (plan, staging, counters)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends the workers
+    quiet_tensorflow()
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # there are as many processes as wanted
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def quiet_tensorflow() -> None:
+    """Before TensorFlow is imported: keeps it off the GPU and its start-up messages off the screen."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+
+def _work(number: int) -> None:
+    if _worker is None:
+        raise RuntimeError("not in a worker process")
+    plan, staging, counters = _worker
+
+    def report(text_bytes: int, planned: int) -> None:
+        with counters.get_lock():
+            counters[0] += text_bytes
+            counters[1] += planned
+
+    build_unit(plan, plan.units[number], staging, report)
+
+
+def _run_pool(plan: BuildPlan, units: list[Unit], staging: Path, processes: int, progress: Progress) -> None:
+    context = multiprocessing.get_context("spawn")  # TensorFlow cannot be forked
+    counters = context.Array("q", 2)
+    pool = concurrent.futures.ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_start_worker, initargs=(plan, staging, counters)
+    )
+    try:
+        waiting = {pool.submit(_work, unit.number) for unit in units}
+        while waiting:
+            done, waiting = concurrent.futures.wait(waiting, timeout=1, return_when="FIRST_COMPLETED")
+            for job in done:
+                job.result()
+            progress.update(*counters)
+    except concurrent.futures.process.BrokenProcessPool:
+        raise UserError(
+            "a worker process was killed (out of memory?); run the same command again to go on, "
+            "with a smaller --num-processes if memory is short"
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+# ---- the output directory ----
+
+
+def _prepare(plan: BuildPlan, output: Path, staging: Path, overwrite: bool) -> dict[str, Any] | None:
+    """Makes the staging folder ready; returns the metadata if the records are already there."""
+    times = {file.name: file.mtime_ns for file in plan.files}
+    begun = _read_json(staging / _PLAN_FILE)
+    if begun is not None:
+        same_times = begun.get("times") == times
+        if begun.get("build_hash") == plan.build_hash and same_times:
+            if not (overwrite or begun.get("overwrite") or (staging / METADATA_FILE).exists()):
+                _check_no_records(output)
+            return None
+        difference = describe_difference(plan.identity, begun.get("identity", {}))
+        if begun.get("build_hash") == plan.build_hash:
+            before = begun.get("times", {})
+            changed = next(name for name in times if before.get(name) != times[name])
+            difference = f"corpus file {changed!r} has changed since"
+        if not overwrite:
+            raise UserError(
+                f"--output-dir {str(output)!r} holds an unfinished build that cannot go on: {difference}. "
+                "Repeat the command that began it, choose another directory, or pass --overwrite to start anew."
+            )
+    elif not overwrite:
+        metadata = _read_json(output / METADATA_FILE)
+        if metadata is not None and metadata.get("build_hash") == plan.build_hash and _is_complete(output, metadata):
+            return metadata
+        _check_no_records(output)
+    try:
+        if staging.exists():
+            shutil.rmtree(staging)
+        staging.mkdir()
+    except OSError as error:
+        raise UserError(f"--output-dir {str(output)!r} cannot be written: {error.strerror}") from None
+    begun = {"build_hash": plan.build_hash, "identity": plan.identity, "times": times, "overwrite": overwrite}
+    write_json(staging / _PLAN_FILE, begun)
+    return None
+
+
+def _check_no_records(output: Path) -> None:
+    ours = _record_files(output)
+    if ours:
+        raise UserError(
+            f"--output-dir {str(output)!r} holds other records ({ours[0].name} and {len(ours) - 1} more files); "
+            "choose another directory, or pass --overwrite to replace them"
+        )
+
+
+@contextlib.contextmanager
+def _locked(output: Path) -> Iterator[None]:
+    """Keeps a second build out of the same directory; where directories cannot be locked, nothing happens."""
+    try:
+        import fcntl
+    except ImportError:  # not on this platform
+        yield
+        return
+    descriptor = os.open(output, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"another process is building in {str(output)!r}; wait for it or stop it") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_done(plan: BuildPlan, unit: Unit, staging: Path) -> bool:
+    result = _read_json(unit_report(staging, unit))
+    if result is None:
+        return False
+    sizes = {staging / name: shard["bytes"] for name, shard in result["shards"].items()}
+    if plan.settings.dev_fraction:
+        sizes[dev_part(staging, unit)] = result["dev"]["bytes"]
+    return all(path.exists() and path.stat().st_size == size for path, size in sizes.items())
+
+
+def _complete(plan: BuildPlan, staging: Path, vocab_size: int) -> None:
+    """Joins the held-out parts to few files and writes the metadata."""
+    reports = []
+    for unit in plan.units:
+        result = _read_json(unit_report(staging, unit))
+        if result is None:
+            raise RuntimeError(f"unit {unit.number} of the build left no report in {staging}")
+        reports.append(result)
+    train: dict[str, dict[str, int]] = {}
+    for result in reports:
+        train |= result["shards"]
+    dev: dict[str, dict[str, int]] = {}
+    for number in range(plan.num_dev_shards):
+        first, end = (len(plan.units) * edge // plan.num_dev_shards for edge in (number, number + 1))
+        name = plan.dev_shard_name(number)
+        with open(staging / name, "wb") as joined:  # TFRecord files can be joined end to end
+            for unit in plan.units[first:end]:
+                with open(dev_part(staging, unit), "rb") as part:
+                    shutil.copyfileobj(part, joined, 1 << 20)
+        dev[name] = {
+            key: sum(result["dev"][key] for result in reports[first:end]) for key in ("examples", "tokens", "bytes")
+        }
+    _check_not_empty(plan.settings, train, dev)
+    settings = plan.settings
+    shards = train | dev
     metadata = {
-        "format_version": 1,
-        "builder_version": BUILDER_VERSION,
-        "fingerprint": mark,
-        "vocab_sha256": vocab_sha256(settings.vocab_file),
-        "vocab_size": len(vocab),
+        "format_version": FORMAT_VERSION,
+        "build_hash": plan.build_hash,
+        "vocab_sha256": plan.identity["vocab_sha256"],
+        "vocab_size": vocab_size,
+        "builder_version": plan.identity["builder_version"],
         "max_seq_length": settings.max_seq_length,
         "do_lower_case": settings.do_lower_case,
         "strip_accents": settings.strip_accents,
         "blanks_separate_docs": settings.blanks_separate_docs,
-        "compat": settings.compat,
         "seed": settings.seed,
         "dev_fraction": settings.dev_fraction,
-        "shards": dict(sorted(shards.items())),
-        "train_examples": sum(s["examples"] for name, s in shards.items() if name.startswith("pretrain")),
-        "dev_examples": sum(s["examples"] for name, s in shards.items() if name.startswith("dev")),
-        "tokens": sum(s["tokens"] for s in shards.values()),
-        "text_bytes": sum(result["text_bytes"] for result in results),
-        "undecodable_bytes": sum(result["undecodable_bytes"] for result in results),
+        "compat": settings.compat,
+        "shards": shards,
+        "train_examples": sum(shard["examples"] for shard in train.values()),
+        "dev_examples": sum(shard["examples"] for shard in dev.values()),
+        "tokens": sum(shard["tokens"] for shard in shards.values()),
+        "text_bytes": sum(result["text_bytes"] for result in reports),
+        "undecodable_bytes": sum(result["undecodable_bytes"] for result in reports),
     }
-    if not metadata["train_examples"]:
-        raise UserError(
-            f"--corpus-dir: {settings.corpus_dir} gave no training example; is it all blank, or all held out?"
-        )
-    write_json(output / METADATA_FILE, metadata)
-    shutil.rmtree(state)
+    write_json(staging / METADATA_FILE, metadata)
+
+
+def _check_not_empty(settings: BuildSettings, train: dict[str, Any], dev: dict[str, Any]) -> None:
+    if any(shard["examples"] for shard in train.values()):
+        return
+    if any(shard["examples"] for shard in dev.values()):
+        raise UserError(f"--dev-fraction {settings.dev_fraction} holds out every document; make it smaller")
+    raise UserError(f"corpus directory {settings.corpus_dir!r} holds no text: its files are blank")
+
+
+def _publish(output: Path, staging: Path) -> dict[str, Any]:
+    """Moves the finished build to its final names. If killed here, the next run goes on here."""
+    metadata = _read_json(staging / METADATA_FILE)
+    if metadata is None:
+        raise RuntimeError(f"{staging / METADATA_FILE} has disappeared")
+    for path in _record_files(output):  # not there without --overwrite, but for what has been moved already
+        if path.name not in metadata["shards"] or (staging / path.name).exists():
+            path.unlink()
+    for name in metadata["shards"]:
+        if (staging / name).exists():
+            os.replace(staging / name, output / name)
+    os.replace(staging / METADATA_FILE, output / METADATA_FILE)
+    shutil.rmtree(staging)
     return metadata
 
 
-def _prepare_output(output: Path, mark: str, overwrite: bool) -> dict[str, Any] | None:
-    """Makes the folder ready for this build; returns the metadata if the build is already complete."""
-    state, metadata_file = output / STATE_FOLDER, output / METADATA_FILE
-    if overwrite:
-        for path in _our_files(output):
-            path.unlink()
-        shutil.rmtree(state, ignore_errors=True)
-    elif metadata_file.exists():
-        metadata = json.loads(metadata_file.read_text(encoding="utf-8"))
-        if metadata.get("fingerprint") == mark:
-            return metadata
-    plan_file = state / "plan.json"
-    if plan_file.exists():
-        if json.loads(plan_file.read_text(encoding="utf-8"))["fingerprint"] == mark:
-            return None
-        raise UserError(
-            f"--output-dir: {output} holds an unfinished build with other flags or corpus; --overwrite deletes it"
-        )
-    ours = _our_files(output)
-    if ours:
-        raise UserError(
-            f"--output-dir: {output} holds other records ({ours[0].name} and {len(ours) - 1} more files); "
-            "choose another folder, or --overwrite to delete them"
-        )
-    output.mkdir(parents=True, exist_ok=True)
-    write_json(plan_file, {"fingerprint": mark})
-    return None
+def _is_complete(output: Path, metadata: dict[str, Any]) -> bool:
+    files = {output / name: shard["bytes"] for name, shard in metadata["shards"].items()}
+    return all(path.exists() and path.stat().st_size == size for path, size in files.items())
 
 
-def _our_files(output: Path) -> list[Path]:
-    patterns = ("pretrain_data.tfrecord*", "dev_data.tfrecord*", METADATA_FILE)
+def _record_files(output: Path) -> list[Path]:
+    """Records and metadata in a folder, whoever made them."""
+    patterns = (f"{TRAIN_PREFIX}*", f"{DEV_PREFIX}*", METADATA_FILE)
     return sorted(path for pattern in patterns for path in output.glob(pattern))
 
 
-def _unit_file(state: Path, unit: Unit) -> Path:
-    return state / f"unit-{unit.number}.json"
-
-
-def _run(settings: BuildSettings, units: list[Unit], todo: list[Unit], num_processes: int, state: Path) -> None:
-    """Runs the jobs; a failing one stops the build with its file named."""
-    total = sum(text_bytes(Path(file)) for unit in todo for file in unit.files)
-    start, done = time.monotonic(), 0.0
-    for unit, result in _results(settings, todo, num_processes):
-        write_json(_unit_file(state, unit), result)
-        done += sum(text_bytes(Path(file)) for file in unit.files)
-        seconds = time.monotonic() - start
-        print(
-            f"{unit.number + 1}/{len(units)} parts: {result['text_bytes'] / 1e6:.1f} MB, "
-            f"{sum(s['examples'] for s in result['shards'].values()):,} examples; "
-            f"{done / 1e6 / seconds:.1f} MB/s, {duration((total - done) / max(done / seconds, 1e-9))} left",
-            flush=True,
-        )
-
-
-def _results(settings: BuildSettings, todo: list[Unit], num_processes: int) -> Iterator[tuple[Unit, dict[str, Any]]]:
-    processes = min(num_processes, len(todo))
-    if processes <= 1:
-        for unit in todo:
-            yield unit, build_unit(settings, unit)
-        return
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
-        jobs = {pool.submit(build_unit, settings, unit): unit for unit in todo}
-        try:
-            for job in concurrent.futures.as_completed(jobs):
-                yield jobs[job], job.result()
-        except concurrent.futures.process.BrokenProcessPool:
-            raise UserError("a worker process died (out of memory?); run the same command again to go on") from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-_tokenizers: dict[tuple[str, bool, bool], Any] = {}  # one per process: loading it takes seconds
-
-
-def _tokenizer(settings: BuildSettings) -> Any:
-    key = (settings.vocab_file, settings.do_lower_case, settings.strip_accents)
-    if key not in _tokenizers:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        from model.tokenization import WordpieceTokenizer
-
-        _tokenizers[key] = WordpieceTokenizer(settings.vocab_file, settings.do_lower_case, settings.strip_accents)
-    return _tokenizers[key]
-
-
-def build_unit(settings: BuildSettings, unit: Unit) -> dict[str, Any]:
-    """Writes one unit's shards under temporary names and renames them. Returns their counts."""
-    tokenizer = _tokenizer(settings)
-    output = Path(settings.output_dir)
-    train = [f"pretrain_data.tfrecord-{shard}-of-{unit.total_shards}" for shard in unit.shards]
-    dev = [f"dev_data.tfrecord-{unit.number}-of-{unit.total_units}"] if settings.dev_fraction else []
-    text = {"text_bytes": 0, "undecodable_bytes": 0}
-    writers = {name: ShardWriter(output / name, settings.max_seq_length, tokenizer.special) for name in train + dev}
+def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        written = 0
-        for example, held_out in _examples(settings, unit, tokenizer, text):
-            name = dev[0] if held_out else train[written % len(train)]
-            written += not held_out
-            writers[name].add(example)
-        for writer in writers.values():
-            writer.finish()
-    except BaseException:
-        for writer in writers.values():
-            writer.discard()
-        raise
-    return {"shards": {name: writer.counts for name, writer in writers.items()}} | text
-
-
-def _examples(
-    settings: BuildSettings, unit: Unit, tokenizer: Any, text: dict[str, int]
-) -> Iterator[tuple[Example, bool]]:
-    """The unit's examples and whether their document is held out."""
-    keep_overflow = settings.compat != "original"
-    source = random.Random(f"{settings.seed}/{unit.number}")
-    builders = {held_out: ExampleBuilder(settings.max_seq_length, source, keep_overflow) for held_out in (False, True)}
-    for file in unit.files:
-        document = 0
-        held_out = _is_held_out(settings, file, document)
-        for block in read_blocks(file, text_field=settings.text_field):
-            text["text_bytes"] += block.raw_bytes
-            text["undecodable_bytes"] += block.undecodable_bytes
-            ids, lengths = tokenizer.tokenize(block.lines)
-            start = 0
-            for line, length in zip(block.lines, lengths.tolist(), strict=True):
-                if line:
-                    for example in builders[held_out].add_line(ids[start : start + length]):
-                        yield example, held_out
-                    start += length
-                elif settings.blanks_separate_docs:
-                    for example in builders[held_out].end_document():
-                        yield example, held_out
-                    document += 1
-                    held_out = _is_held_out(settings, file, document)
-        for example in builders[held_out].end_document():
-            yield example, held_out
-
-
-def _is_held_out(settings: BuildSettings, file: str, document: int) -> bool:
-    if not settings.dev_fraction:
-        return False
-    name = os.path.relpath(file, settings.corpus_dir)
-    return zlib.crc32(f"{settings.seed}/{name}/{document}".encode()) < settings.dev_fraction * 2**32
-
-
-class ShardWriter:
-    """Writes examples to a TFRecord file that appears under its name only when it is complete."""
-
-    def __init__(self, path: Path, max_length: int, special: Any) -> None:
-        import tensorflow as tf
-
-        self._path, self._temporary = path, path.with_name(path.name + ".tmp")
-        self._max_length, self._special = max_length, special
-        self._writer = tf.io.TFRecordWriter(str(self._temporary))
-        self._pending: list[Example] = []
-        self.counts = {"examples": 0, "tokens": 0, "bytes": 0}
-
-    def add(self, example: Example) -> None:
-        self._pending.append(example)
-        if len(self._pending) == _FLUSH:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._pending:
-            return
-        ids, mask, segments = to_arrays(self._pending, self._max_length, self._special.cls, self._special.sep)
-        for record in serialize(ids, mask, segments):
-            self._writer.write(record)
-        self.counts["examples"] += len(self._pending)
-        self.counts["tokens"] += int(mask.sum())
-        self._pending = []
-
-    def finish(self) -> None:
-        self._flush()
-        self._writer.close()
-        os.replace(self._temporary, self._path)
-        self.counts["bytes"] = self._path.stat().st_size
-
-    def discard(self) -> None:
-        self._writer.close()
-        self._temporary.unlink(missing_ok=True)
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError:
+        raise UserError(f"{str(path)!r} is damaged (no valid JSON); delete it or pass --overwrite") from None
+    return values if isinstance(values, dict) else None

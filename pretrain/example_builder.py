@@ -1,157 +1,171 @@
-"""From tokenised lines to pre-training examples: one or two segments, packed to a length, never across documents.
+"""Packs lines of tokens into pre-training examples of one or two segments, never across documents.
 
-The rules are those of the original's ExampleBuilder (spec: about 10 % one segment, 5 % of a random target length, a
-coin flip for the sentence that straddles the first segment's target). Its loss of text beyond the maximum length of a
-long line is mended: a line is cut where an example is full and goes on in the next; `keep_overflow=False` restores it.
+The data builder calls this between tokenisation and encoding. The rules are those of the original's ExampleBuilder:
+lines are gathered until the target length is reached; one example in ten has a single segment, otherwise lines go to
+the first segment until about half the target, the line that straddles it by the toss of a coin; one example in twenty
+has a random target length. Two things differ unless `original` is set: what does not fit into an example begins the
+next one (the original throws it away, half of a corpus with long lines), and lines keep their order (the original puts
+a short line into the first segment although earlier lines have gone to the second).
+
+Only the line and example loops are Python; tokens stay in flat arrays and examples are spans of them.
 """
 
-import random
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-NO_SECOND_SEGMENT = 100_000  # a first segment's target length that no text reaches
+MIN_LENGTH = 5  # the shortest random target length
+SINGLE_SEGMENT_CHANCE = 0.1
+RANDOM_LENGTH_CHANCE = 0.05
+_NO_SECOND_SEGMENT = 100_000  # a target length of the first segment that no example reaches
 
 
-class Example(NamedTuple):
-    """Token ids without special tokens, int32 [any] each; `second` may be empty."""
+class RandomSource(Protocol):
+    """What is used of random.Random; a fixed seed gives the original's decisions in the original's order."""
 
-    first: np.ndarray
-    second: np.ndarray
+    def random(self) -> float: ...
+
+    def randint(self, a: int, b: int, /) -> int: ...
+
+
+class Spans(NamedTuple):
+    """Examples as places in a flat array of tokens; the second segment follows the first there.
+
+    tokens: int32 [tokens]
+    starts, first_lengths, second_lengths: int64 [examples]; no special tokens are counted, second_lengths may be 0.
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    first_lengths: np.ndarray
+    second_lengths: np.ndarray
+
+
+class Examples(NamedTuple):
+    """Padded examples with special tokens: input_ids int32, input_mask and segment_ids uint8, all [examples, length]."""
+
+    input_ids: np.ndarray
+    input_mask: np.ndarray
+    segment_ids: np.ndarray
 
 
 class ExampleBuilder:
-    """Turns lines of one document after another into examples.
+    """Packs a stream of documents; what is unfinished at the end of a call waits for the next one.
 
     Args:
-      max_length: tokens of an example, [CLS] and [SEP] included; at least 5.
-      source: of all random decisions, called in the original's order.
-      keep_overflow: cut long lines instead of losing what exceeds the example.
+      max_length: tokens of an example, [CLS] and [SEP] included.
+      source: random.Random(seed) gives the same examples every time.
+      original: throw overlong text away and reorder lines as the original does.
     """
 
-    def __init__(self, max_length: int, source: random.Random, keep_overflow: bool = True) -> None:
+    def __init__(self, max_length: int, source: RandomSource, original: bool = False):
+        if max_length < MIN_LENGTH:
+            raise ValueError(f"max_length is {max_length}, but must be at least {MIN_LENGTH}")
         self._max_length = max_length
         self._source = source
-        self._keep_overflow = keep_overflow
-        self._sentences: list[np.ndarray] = []
-        self._length = 0
+        self._original = original
         self._target_length = max_length
+        # The text that waits: tokens from `_start` on, and the lengths of the lines it consists of.
+        self._tokens = np.zeros([0], np.int32)
+        self._start = 0
+        self._lines: list[int] = []
+        self._length = 0
+        self._examples: list[tuple[int, int, int]] = []
 
-    def add_line(self, ids: np.ndarray) -> Iterator[Example]:
-        """Adds a line of text; yields the examples that it completes."""
-        if not self._keep_overflow:
-            self._add(ids)
-            if self._length >= self._target_length:
-                yield self._create_example()
-            return
-        while True:
-            room = max(1, self._target_length - 3) - self._length  # [CLS] and two [SEP]
-            if len(ids) < room:
-                self._add(ids)
-                return
-            self._add(ids[:room])
-            ids = ids[room:]
-            yield self._create_example()
-            if not len(ids):
-                return
+    def add(self, tokens: np.ndarray, lengths: Iterable[int], ends: Iterable[bool]) -> Spans:
+        """Adds lines and returns the examples that they complete.
 
-    def end_document(self) -> Iterator[Example]:
-        """Yields what is left of the document, if anything is."""
-        if self._length:
-            yield self._create_example()
+        Args:
+          tokens: int32 [sum of lengths], the lines one after the other.
+          lengths: tokens of each line.
+          ends: whether the line is the end of a document (and holds no text).
+        """
+        self._tokens = np.concatenate([self._tokens, tokens])
+        for length, end in zip(lengths, ends, strict=True):
+            if end:
+                while self._length:
+                    self._create_example()
+            elif length:
+                self._lines.append(length)
+                self._length += length
+                while self._length >= self._target_length:
+                    self._create_example()
+        table = np.array(self._examples, np.int64).reshape(-1, 3)
+        spans = Spans(self._tokens, table[:, 0], table[:, 1], table[:, 2])
+        self._tokens = self._tokens[self._start :].copy()
+        self._start = 0
+        self._examples = []
+        return spans
 
-    def _add(self, ids: np.ndarray) -> None:
-        self._sentences.append(ids)
-        self._length += len(ids)
+    def end_document(self) -> Spans:
+        """Returns the examples that are left of the document; none if it is used up."""
+        return self.add(np.zeros([0], np.int32), [0], [True])
 
-    def _create_example(self) -> Example:
-        chance = self._source.random
-        first_target = NO_SECOND_SEGMENT if chance() < 0.1 else (self._target_length - 3) // 2
-        first: list[np.ndarray] = []
-        second: list[np.ndarray] = []
-        first_length = second_length = 0
-        for sentence in self._sentences:
-            if (
-                first_length == 0
-                or first_length + len(sentence) < first_target
-                or (second_length == 0 and first_length < first_target and chance() < 0.5)
-            ):
-                first.append(sentence)
-                first_length += len(sentence)
+    def _create_example(self) -> None:
+        random = self._source.random
+        single = random() < SINGLE_SEGMENT_CHANCE
+        # 3: one [CLS] and two [SEP] will be added.
+        first_target = _NO_SECOND_SEGMENT if single else (self._target_length - 3) // 2
+        first = second = 0
+        for index, length in enumerate(self._lines):
+            if first == 0 or first + length < first_target or (second == 0 and first < first_target and random() < 0.5):
+                if second:  # only in the original: a later line joins the first segment
+                    self._move_before(self._start + first, second, length)
+                first += length
+            elif self._original:
+                second += length
             else:
-                second.append(sentence)
-                second_length += len(sentence)
-        first_ids = np.concatenate(first)[: self._max_length - 2]
-        room = max(0, self._max_length - len(first_ids) - 3)
-        second_ids = np.concatenate(second)[:room] if second else first_ids[:0]
-        self._sentences, self._length = [], 0
-        self._target_length = self._source.randint(5, self._max_length) if chance() < 0.05 else self._max_length
-        return Example(first_ids, second_ids)
+                second = sum(self._lines[index:])
+                break
+        first = min(first, self._max_length - 2)
+        second = min(second, max(0, self._max_length - first - 3))
+        self._examples.append((self._start, first, second))
+        self._remove(self._length if self._original else first + second)
+        if random() < RANDOM_LENGTH_CHANCE:
+            self._target_length = self._source.randint(MIN_LENGTH, self._max_length)
+        else:
+            self._target_length = self._max_length
+
+    def _move_before(self, place: int, passed: int, length: int) -> None:
+        """Moves a line that lies `passed` tokens after a place to that place."""
+        block = self._tokens[place : place + passed + length]
+        block[:] = np.concatenate([block[passed:], block[:passed]])
+
+    def _remove(self, count: int) -> None:
+        """Takes tokens off the front of the waiting text."""
+        self._start += count
+        self._length -= count
+        whole = 0
+        while whole < len(self._lines) and count >= self._lines[whole]:
+            count -= self._lines[whole]
+            whole += 1
+        del self._lines[:whole]
+        if count:
+            self._lines[0] -= count
 
 
-def to_arrays(examples: list[Example], max_length: int, cls_id: int, sep_id: int) -> tuple[np.ndarray, ...]:
-    """Padded input_ids int32, input_mask uint8, segment_ids uint8, each [examples, max_length]."""
-    ids = np.zeros([len(examples), max_length], np.int32)
-    mask = np.zeros([len(examples), max_length], np.uint8)
-    segments = np.zeros([len(examples), max_length], np.uint8)
-    for row, (first, second) in enumerate(examples):
-        end = len(first) + 2
-        ids[row, 0] = cls_id
-        ids[row, 1 : end - 1] = first
-        ids[row, end - 1] = sep_id
-        if len(second):
-            start, end = end, end + len(second) + 1
-            ids[row, start : end - 1] = second
-            ids[row, end - 1] = sep_id
-            segments[row, start:end] = 1
-        mask[row, :end] = 1
-    return ids, mask, segments
+def assemble(spans: Spans, max_length: int, cls_id: int, sep_id: int) -> Examples:
+    """Spans as rows `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`, padded with zeros."""
+    rows = len(spans.starts)
+    if not rows:
+        empty = np.zeros([0, max_length], np.uint8)
+        return Examples(empty.astype(np.int32), empty, empty)
+    column = np.arange(max_length, dtype=np.int32)
+    first_sep = (spans.first_lengths + 1).astype(np.int32)[:, None]
+    length = example_lengths(spans).astype(np.int32)[:, None]
+    after_first = column > first_sep
+    mask = column < length
+    # Column 1 holds the span's first token; the second segment is one further to the right because of [SEP].
+    place = (spans.starts - 1)[:, None] + column - after_first
+    ids = spans.tokens.take(place, mode="clip")
+    ids *= mask
+    ids[:, 0] = cls_id
+    np.put_along_axis(ids, first_sep.astype(np.int64), sep_id, axis=1)
+    np.put_along_axis(ids, length.astype(np.int64) - 1, sep_id, axis=1)
+    return Examples(ids, mask.view(np.uint8), (after_first & mask).view(np.uint8))
 
 
-def serialize(ids: np.ndarray, mask: np.ndarray, segments: np.ndarray) -> list[bytes]:
-    """tf.train.Example protos with int64 lists input_ids, input_mask, segment_ids, encoded for all rows at once."""
-    payloads, ends = _varints(ids)
-    start = 0
-    records = []
-    for row, end in enumerate(ends):
-        features = (
-            _entry(b"input_ids", payloads[start:end])
-            + _entry(b"input_mask", mask[row].tobytes())
-            + _entry(b"segment_ids", segments[row].tobytes())
-        )
-        records.append(b"\x0a" + _varint(len(features)) + features)
-        start = end
-    return records
-
-
-def _varints(values: np.ndarray) -> tuple[bytes, list[int]]:
-    """Protocol-buffer varints of all values of [rows, n] below 2^21, row after row, and where each row ends."""
-    flat = values.reshape(-1).astype(np.uint32)
-    lengths = 1 + (flat >= 1 << 7).astype(np.int64) + (flat >= 1 << 14)
-    ends = np.cumsum(lengths)
-    starts = ends - lengths
-    encoded = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-    encoded[starts] = (flat & 0x7F) | np.where(lengths > 1, 0x80, 0).astype(np.uint32)
-    two = lengths > 1
-    encoded[starts[two] + 1] = ((flat[two] >> 7) & 0x7F) | np.where(lengths[two] > 2, 0x80, 0).astype(np.uint32)
-    three = lengths > 2
-    encoded[starts[three] + 2] = flat[three] >> 14
-    return encoded.tobytes(), ends[values.shape[1] - 1 :: values.shape[1]].tolist()
-
-
-def _varint(value: int) -> bytes:
-    result = bytearray()
-    while value >= 0x80:
-        result.append(value & 0x7F | 0x80)
-        value >>= 7
-    result.append(value)
-    return bytes(result)
-
-
-def _entry(key: bytes, payload: bytes) -> bytes:
-    """A map entry key -> Feature(int64_list=payload) of Features."""
-    values = b"\x0a" + _varint(len(payload)) + payload
-    feature = b"\x1a" + _varint(len(values)) + values
-    entry = b"\x0a" + _varint(len(key)) + key + b"\x12" + _varint(len(feature)) + feature
-    return b"\x0a" + _varint(len(entry)) + entry
+def example_lengths(spans: Spans) -> np.ndarray:
+    """Tokens of each example, special ones included, int64 [examples]."""
+    return spans.first_lengths + spans.second_lengths + 2 + (spans.second_lengths > 0)

@@ -14,6 +14,7 @@ from util.errors import UserError
 from util.vocabulary import vocab_sha256
 
 METADATA_FILE = "metadata.json"
+UNFINISHED_FOLDER = ".unfinished"  # where the builder works; it holds metadata.json while shards are being moved out
 _HEADER = struct.Struct("<Q4x")  # length, its checksum
 _FOOTER_BYTES = 4
 
@@ -31,8 +32,14 @@ class RecordMetadata(NamedTuple):
 
 
 def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
-    """The metadata of a folder of records; None if it has none."""
+    """The metadata of a folder of records; None if it has none.
+
+    Raises:
+      UserError: it cannot be read, or the build was stopped while it moved its files to their places.
+    """
     path = Path(directory) / METADATA_FILE
+    if (Path(directory) / UNFINISHED_FOLDER / METADATA_FILE).exists():
+        raise UserError(f"{directory}: the build of these records was stopped just before its end; run it once more")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

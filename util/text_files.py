@@ -97,11 +97,16 @@ def open_corpus_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_blocks(
-    path: str | os.PathLike[str], block_bytes: int = 1 << 20, text_field: str = "text"
+    path: str | os.PathLike[str],
+    block_bytes: int = 1 << 20,
+    text_field: str = "text",
+    span: tuple[int, int] | None = None,
 ) -> Iterator[TextBlock]:
     """Streams a corpus file as blocks of about block_bytes; the lines do not depend on where blocks end.
 
     Of a JSON-lines file every document yields the non-blank lines of its text_field and then a blank line.
+    span: of an uncompressed file, the bytes [start, end) to read instead of all; both must be starts of lines. Line
+    numbers in errors then count from there.
     """
     path = Path(path)
     json_lines = is_json_lines(path)
@@ -110,6 +115,12 @@ def read_blocks(
         stream, on_disk = _open(path)
         stack.enter_context(stream)
         seen_on_disk = 0
+        if span is not None:
+            if stream is not on_disk:
+                raise ValueError(f"{path} is compressed and can only be read from its start")
+            stream.seek(span[0])
+            seen_on_disk = span[0]
+            stream = cast(BinaryIO, _Limited(stream, span[1] - span[0]))
         for data in _whole_lines(stream, block_bytes, path):
             text = valid_utf8(data)
             undecodable = len(data) - len(text)
@@ -242,6 +253,23 @@ def _open(path: Path) -> tuple[BinaryIO, BinaryIO]:
     else:
         opened = io.BufferedReader(_ZstandardFile(raw, path), 1 << 20)
     return cast(BinaryIO, _ClosesBoth(opened, raw)), raw
+
+
+class _Limited(io.RawIOBase):
+    """The next `size` bytes of a stream."""
+
+    def __init__(self, stream: BinaryIO, size: int):
+        self._stream = stream
+        self._left = size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(min(len(buffer), self._left))
+        self._left -= len(data)
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class _ClosesBoth(io.BufferedReader):

@@ -1,0 +1,55 @@
+"""Turns OpenWebText into TFRecords for pre-training.
+
+  python build_openwebtext_pretraining_dataset.py --data-dir data --max-seq-length 128 --num-processes 8
+
+Expects what openwebtext.tar.xz unpacks to, urlsf_subset*.xz archives of text files, in DATA_DIR/openwebtext, and the
+vocabulary in DATA_DIR/vocab.txt; writes DATA_DIR/pretrain_tfrecords. The archives are read as streams, never unpacked
+to disk. Each text file in them is a document, so blank lines in it do not matter. All else is as in
+build_pretraining_dataset.py.
+"""
+
+import os
+
+from absl import flags
+
+from build_pretraining_dataset import define_common_flags, look, run_build, settings_from_flags
+from pretrain.build_plan import OPENWEBTEXT
+from pretrain.dataset_builder import quiet_tensorflow
+from util import flags as util_flags
+from util.errors import UserError
+
+
+def define_flags() -> None:
+    flags.DEFINE_string("data_dir", None, "Directory of the vocabulary, the archives and the records.")
+    flags.DEFINE_string("corpus_dir", None, "Directory of the archives [DATA_DIR/openwebtext].")
+    flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary [DATA_DIR/vocab.txt].")
+    flags.DEFINE_string("output_dir", None, "Directory of the records [DATA_DIR/pretrain_tfrecords].")
+    define_common_flags()
+
+
+def main() -> None:
+    values = flags.FLAGS
+    if not values.data_dir and not (values.corpus_dir and values.vocab_file and values.output_dir):
+        raise UserError("--data-dir is needed, or all of --corpus-dir, --vocab-file and --output-dir; see --help")
+    data_dir = values.data_dir or ""
+    vocab_file = values.vocab_file or os.path.join(data_dir, "vocab.txt")
+    output_dir = values.output_dir or os.path.join(data_dir, "pretrain_tfrecords")
+    corpus_dir = values.corpus_dir or os.path.join(data_dir, "openwebtext")
+    if (values.inspect or values.verify) and not os.path.isdir(corpus_dir):
+        quiet_tensorflow()
+        look(output_dir, vocab_file)
+        return
+    run_build(
+        settings_from_flags(
+            corpus_dir=corpus_dir,
+            vocab_file=vocab_file,
+            output_dir=output_dir,
+            blanks_separate_docs=False,
+            corpus_kind=OPENWEBTEXT,
+        )
+    )
+
+
+if __name__ == "__main__":
+    define_flags()
+    util_flags.run(main, __doc__)
