@@ -1,0 +1,1 @@
+"""`make demo`: the whole path on a corpus that every machine has."""
