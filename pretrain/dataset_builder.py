@@ -66,13 +66,11 @@ def build(plan: BuildPlan, run_units: RunUnits, overwrite: bool = False) -> dict
         return _publish(output, staging)
 
 
-def run_local(
-    num_processes: int, make_progress: Callable[[BuildPlan, list[Unit]], "Progress"] | None = None
-) -> RunUnits:
+def run_local(num_processes: int) -> RunUnits:
     """Runs units on this machine; num_processes=1 means in this process."""
 
     def run(plan: BuildPlan, units: list[Unit], staging: Path) -> None:
-        progress = (make_progress or Progress)(plan, units)
+        progress = Progress(plan, units)
         # Large units first, so that the last ones to finish are small.
         units = sorted(units, key=lambda unit: -unit.text_bytes)
         if num_processes == 1 or len(units) <= 1:
@@ -86,7 +84,7 @@ def run_local(
 
 
 class Progress:
-    """A line of progress with rate and time left, on stderr: rewritten on a terminal, one every few seconds in a log."""
+    """Rate and time left on stderr: one line rewritten on a terminal, a line every few seconds in a log."""
 
     def __init__(self, plan: BuildPlan, units: list[Unit]):
         self._total = sum(unit.text_bytes for unit in units)
@@ -177,7 +175,7 @@ def _run_pool(plan: BuildPlan, units: list[Unit], staging: Path, processes: int,
             done, waiting = concurrent.futures.wait(waiting, timeout=1, return_when="FIRST_COMPLETED")
             for job in done:
                 job.result()
-            progress.update(*counters)
+            progress.update(counters[0], counters[1])
     except concurrent.futures.process.BrokenProcessPool:
         raise UserError(
             "a worker process was killed (out of memory?); run the same command again to go on, "

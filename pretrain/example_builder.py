@@ -43,7 +43,7 @@ class Spans(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """Padded examples with special tokens: input_ids int32, input_mask and segment_ids uint8, all [examples, length]."""
+    """Padded rows with special tokens: input_ids int32, input_mask and segment_ids uint8, all [examples, length]."""
 
     input_ids: np.ndarray
     input_mask: np.ndarray

@@ -36,11 +36,7 @@ def inspect(output_dir: str, vocab_file: str, count: int) -> Iterator[str]:
     """The first examples of every few shards as lines of text, `count` in all."""
     vocab = load_vocab(vocab_file)
     special = special_ids(vocab)
-    metadata = _metadata(output_dir)
-    if vocab_sha256(vocab_file) != metadata.vocab_sha256:
-        raise UserError(
-            f"--vocab-file {vocab_file!r} is not the vocabulary that the records of {output_dir!r} were built with"
-        )
+    metadata = _metadata(output_dir, vocab_file)
     shown = 0
     for name, examples in metadata.shards.items():
         wanted = min(count - shown, examples, -(-count // len(metadata.shards)))
@@ -61,11 +57,7 @@ def verify(output_dir: str, vocab_file: str) -> int:
     """Reads every record and compares with the metadata. Returns the number of examples; raises UserError."""
     vocab = load_vocab(vocab_file)
     special = special_ids(vocab)
-    metadata = _metadata(output_dir)
-    if vocab_sha256(vocab_file) != metadata.vocab_sha256:
-        raise UserError(
-            f"--vocab-file {vocab_file!r} is not the vocabulary that the records of {output_dir!r} were built with"
-        )
+    metadata = _metadata(output_dir, vocab_file)
     total = 0
     for name, shard in metadata.values["shards"].items():
         path = Path(output_dir) / name
@@ -115,8 +107,12 @@ def _problem(batch: dict[str, np.ndarray], vocab_size: int, special: Any) -> str
     return None
 
 
-def _metadata(output_dir: str) -> RecordMetadata:
+def _metadata(output_dir: str, vocab_file: str) -> RecordMetadata:
     metadata = read_metadata(output_dir)
     if metadata is None:
         raise UserError(f"--output-dir {output_dir!r} holds no metadata.json; build the records first")
+    if vocab_sha256(vocab_file) != metadata.vocab_sha256:
+        raise UserError(
+            f"--vocab-file {vocab_file!r} is not the one that the records of {output_dir!r} were built with"
+        )
     return metadata
