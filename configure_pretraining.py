@@ -298,7 +298,7 @@ class PretrainingConfig:
         notes = []
         main, generator = self.architecture, self.generator_architecture
         wanted = round(main.hidden_size * self.generator_hidden_size)
-        if generator is not main and generator.hidden_size != wanted:
+        if self._has_own_generator and generator.hidden_size != wanted:
             notes.append(
                 f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {wanted}, rounded to "
                 f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it"
@@ -348,7 +348,7 @@ class PretrainingConfig:
         original fails there.
         """
         main = self.architecture
-        if not self.untied_generator or not (self.electra_objective or self.electric_objective):
+        if not self._has_own_generator:
             return main
         hidden = round(main.hidden_size * self.generator_hidden_size)
         heads = max(1, hidden // HEAD_SIZE)
@@ -361,6 +361,10 @@ class PretrainingConfig:
             num_attention_heads=heads,
             embedding_size=hidden if self.untied_generator_embeddings else main.embedding_size,
         )
+
+    @property
+    def _has_own_generator(self) -> bool:
+        return self.untied_generator and (self.electra_objective or self.electric_objective)
 
     def to_json(self) -> str:
         """The resolved configuration; `from_dict(json.loads(...))` gives it back."""

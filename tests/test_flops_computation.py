@@ -1,0 +1,152 @@
+"""FLOPs and parameters: the original's printed figures, its variables' sizes, and counting by hand."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flops_computation
+from configure_pretraining import PretrainingConfig
+from util.flags import read_recipe, recipe_names
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = Path(__file__).parent / "golden"
+
+# What google-research/electra's flops_computation.py prints.
+ORIGINAL = {
+    "elmo": 3.4114394716164127e18,
+    "xlnet": 3.856582065028608e21,
+    "gpt": 3.968752230785352e19,
+    "bert_small": 1.4187399146496e18,
+    "bert_base": 6.428335104e19,
+    "bert_large": 1.91720905883648e20,
+    "electra_small": 1.293743798272e18,
+    "electra_base": 6.424541834277683e19,
+    "electra_400k": 7.117606040895488e20,
+    "electra_1.75M": 3.113952642891776e21,
+    "roberta": 3.187221435776e21,
+    "albert": 3.113923955392512e22,
+    "t5_11b": 4.581900124212429e22,
+}
+
+
+def golden_modes() -> list[tuple[str, dict[str, Any], int]]:
+    """(mode, hparams, number of parameters of the original's graph)."""
+    base = json.loads((GOLDEN / "tiny_checkpoint" / "hparams.json").read_text())
+    modes = []
+    for name, mode in json.loads((GOLDEN / "variants.json").read_text()).items():
+        sizes = base["model_hparam_overrides"] | mode["overrides"].get("model_hparam_overrides", {})
+        count = sum(math.prod(shape) for _, shape in mode["variables"])
+        modes.append((name, base | mode["overrides"] | {"model_hparam_overrides": sizes}, count))
+    return modes
+
+
+def recipe(name: str, **hparams: Any) -> PretrainingConfig:
+    return PretrainingConfig.from_dict({"model_name": name} | read_recipe(name) | hparams)
+
+
+def test_the_originals_table() -> None:
+    table = flops_computation.original_table()
+    assert list(table) == list(ORIGINAL)
+    for name, flops in ORIGINAL.items():
+        assert table[name] == pytest.approx(flops, rel=1e-12), name
+
+
+@pytest.mark.parametrize(
+    ("name", "original"),
+    [
+        ("bert_small", "bert_small"),
+        ("bert_base", "bert_base"),
+        ("electra_small", "electra_small"),
+        ("electra_base", "electra_base"),
+        ("electra_large", "electra_400k"),
+        ("electra_large_pp", "electra_1.75M"),
+    ],
+)
+def test_recipes_cost_what_the_original_says(name: str, original: str) -> None:
+    flops = flops_computation.original_training_flops(recipe(name))
+    assert flops == pytest.approx(ORIGINAL[original], rel=1e-12)
+
+
+def test_the_original_has_no_rule_for_two_towers() -> None:
+    assert flops_computation.original_training_flops(recipe("electric_base")) is None
+
+
+@pytest.mark.parametrize(("mode", "hparams", "count"), golden_modes(), ids=[mode[0] for mode in golden_modes()])
+def test_parameters_are_those_of_the_originals_graph(mode: str, hparams: dict[str, Any], count: int) -> None:
+    assert flops_computation.parameter_count(PretrainingConfig.from_dict(hparams)) == count
+
+
+@pytest.mark.parametrize(("name", "millions"), [("electra_small", 14), ("electra_base", 110), ("electra_large", 335)])
+def test_main_networks_have_the_papers_sizes(name: str, millions: int) -> None:
+    parameters = flops_computation.main_network_parameters(recipe(name).architecture)
+    assert parameters == pytest.approx(millions * 1e6, rel=0.04)
+
+
+def test_a_training_example_by_hand() -> None:
+    """One layer, 64 wide, 8 tokens of which 1 is masked, a vocabulary of 100, generator of the same size."""
+    c = PretrainingConfig.from_dict(
+        {
+            "model_hparam_overrides": {"hidden_size": 64, "num_hidden_layers": 1},
+            "embedding_size": 64,
+            "generator_hidden_size": 1.0,
+            "vocab_size": 100,
+            "max_seq_length": 8,
+        }
+    )
+    assert c.max_predictions_per_seq == 1
+    layer = 8 * (4 * 64 * 64 + 2 * 64 * 256) + 2 * 8 * 8 * 64
+    head = 64 * 64 + 64 * 100
+    detection = 8 * (64 * 64 + 64)
+    assert flops_computation.training_flops_per_example(c) == 3 * 2 * (2 * layer + head + detection)
+
+
+def test_what_a_switch_costs() -> None:
+    flops = flops_computation.training_flops_per_example
+    small = flops(recipe("electra_small"))
+    assert flops(recipe("electra_small", uniform_generator=True)) < small
+    assert flops(recipe("electra_small", untied_generator=False)) > small
+    assert flops(recipe("electra_small", untied_generator_embeddings=True)) != small
+    # Two towers pay for a softmax at the other 109 positions too, and for a second network.
+    other_positions = 3 * 2 * (128 - 19) * 128 * 30522
+    assert flops(recipe("electra_small", two_tower_generator=True)) > small + other_positions
+    # Accumulating gradients and precision change no count.
+    assert flops(recipe("electra_small", gradient_accumulation_steps=4, precision="bfloat16")) == small
+
+
+def test_a_run_costs_its_steps() -> None:
+    c = recipe("electra_tiny")
+    expected = 600 * 64 * flops_computation.training_flops_per_example(c)
+    assert (c.num_train_steps, c.train_batch_size) == (600, 64)
+    assert flops_computation.training_flops(c) == expected
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "flops_computation.py", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_without_arguments_it_prices_every_recipe() -> None:
+    result = run()
+    assert result.returncode == 0, result.stderr
+    assert "1.294e+18" in result.stdout
+    assert all(name in result.stdout for name in [*ORIGINAL, *recipe_names()])
+
+
+def test_one_configuration_part_by_part() -> None:
+    result = run("--recipe", "electra_small", "--max-seq-length", "512", "--tflops", "100")
+    assert result.returncode == 0, result.stderr
+    assert "sequences of 512 tokens" in result.stdout
+    assert "detection head" in result.stdout
+    assert "100 TFLOP/s" in result.stdout
+
+
+def test_a_rate_must_be_positive() -> None:
+    result = run("--tflops", "0")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "error: --tflops must be above 0, got 0\n"

@@ -1,0 +1,91 @@
+"""The recipes: every one is a legal configuration, with the papers' hyperparameters."""
+
+import json
+from typing import Any
+
+import pytest
+
+from configure_pretraining import PretrainingConfig
+from util.errors import UserError
+from util.flags import RECIPES, read_recipe, recipe_names
+
+
+def recipe(name: str) -> PretrainingConfig:
+    return PretrainingConfig.from_dict({"model_name": name} | read_recipe(name))
+
+
+def test_all_named_models_are_there() -> None:
+    assert recipe_names() == [
+        "bert_base",
+        "bert_large",
+        "bert_small",
+        "electra_base",
+        "electra_large",
+        "electra_large_pp",
+        "electra_small",
+        "electra_small_pp",
+        "electra_tiny",
+        "electric_base",
+    ]
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_is_legal_and_says_where_it_comes_from(name: str) -> None:
+    text = json.loads((RECIPES / f"{name}.json").read_text())
+    assert text["description"] and text["source"]
+    c = recipe(name)
+    assert c.notes() == []
+    assert c.compat == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [  # ELECTRA, Table 6: layers, hidden, embedding, generator hidden, masked %, length, batch, steps, learning rate
+        ("electra_small", (12, 256, 128, 64, 0.15, 128, 128, 1000000, 5e-4)),
+        ("electra_base", (12, 768, 768, 256, 0.15, 512, 256, 766000, 2e-4)),
+        ("electra_large", (24, 1024, 1024, 256, 0.25, 512, 2048, 400000, 2e-4)),
+        ("electra_large_pp", (24, 1024, 1024, 256, 0.25, 512, 2048, 1750000, 2e-4)),
+        ("electra_small_pp", (12, 256, 128, 256, 0.15, 512, 128, 4000000, 5e-4)),
+        ("electric_base", (12, 768, 768, 192, 0.15, 512, 256, 700000, 5e-4)),
+    ],
+)
+def test_the_papers_hyperparameters(name: str, expected: tuple[Any, ...]) -> None:
+    c = recipe(name)
+    assert (
+        c.architecture.num_hidden_layers,
+        c.architecture.hidden_size,
+        c.architecture.embedding_size,
+        c.generator_architecture.hidden_size,
+        c.mask_prob,
+        c.max_seq_length,
+        c.train_batch_size,
+        c.num_train_steps,
+        c.learning_rate,
+    ) == expected
+    assert (c.gen_weight, c.disc_weight, c.num_warmup_steps, c.weight_decay_rate) == (1.0, 50.0, 10000, 0.01)
+    assert (c.adam_beta1, c.adam_beta2, c.adam_epsilon, c.clip_norm) == (0.9, 0.999, 1e-6, 1.0)
+
+
+@pytest.mark.parametrize("size", ["small", "base", "large"])
+def test_a_bert_baseline_differs_from_its_electra_in_objective_masking_and_steps(size: str) -> None:
+    bert, electra = recipe(f"bert_{size}"), recipe(f"electra_{size}")
+    assert not bert.electra_objective and not bert.electric_objective
+    assert bert.mask_rates == [0.8, 0.1, 0.1]
+    assert bert.architecture == electra.architecture == bert.generator_architecture
+    assert (bert.max_seq_length, bert.train_batch_size) == (electra.max_seq_length, electra.train_batch_size)
+
+
+def test_electric_draws_noise_without_replacement() -> None:
+    c = recipe("electric_base")
+    assert c.electric_objective and c.two_tower_generator and c.mask_sampling == "without_replacement"
+
+
+def test_an_unknown_recipe_is_answered_with_the_closest() -> None:
+    with pytest.raises(UserError, match="did you mean 'electra_base'"):
+        read_recipe("electra_bse")
+
+
+def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Any) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text('{"description": "mine", "train_batch_size": 4}')
+    assert read_recipe(str(path)) == {"train_batch_size": 4}
