@@ -18,6 +18,7 @@ from absl import flags
 
 from pretrain.build_plan import BuildSettings, absolute, make_plan
 from pretrain.dataset_builder import build, quiet_tensorflow, run_local
+from pretrain.example_builder import MIN_LENGTH
 from util import flags as util_flags
 from util.errors import UserError
 from util.vocabulary import load_vocab
@@ -27,7 +28,7 @@ SETTINGS_FLAGS = ("max_seq_length", "do_lower_case", "seed", "dev_fraction", "nu
 
 def define_common_flags() -> None:
     """The flags that the builder for OpenWebText has too."""
-    flags.DEFINE_integer("max_seq_length", 128, "Tokens of an example.", lower_bound=5)
+    flags.DEFINE_integer("max_seq_length", 128, "Tokens of an example, at least 5.")
     flags.DEFINE_integer("num_processes", 1, "Processes; the records do not depend on it.", lower_bound=1)
     flags.DEFINE_bool("do_lower_case", True, "Lower-case the text (--no-lower-case: keep case).")
     flags.DEFINE_bool("do_strip_accents", True, "Strip accents when lower-casing (--no-strip-accents: keep them).")
@@ -73,6 +74,8 @@ def settings_from_flags(**more: Any) -> BuildSettings:
 def run_build(settings: BuildSettings) -> None:
     """Builds, then does what --verify and --inspect ask for; prints a summary."""
     values = flags.FLAGS
+    if settings.max_seq_length < MIN_LENGTH:
+        raise UserError(f"--max-seq-length {settings.max_seq_length} is too short; at least {MIN_LENGTH} is needed")
     load_vocab(settings.vocab_file)  # before anything slow
     plan = make_plan(settings)
     quiet_tensorflow()
