@@ -115,14 +115,15 @@ class LayerNorm(Layer):
 
 
 class SeedStream:
-    """Distinct stateless seeds, one per call site of a traced step: element k is `seed + [0, k]`.
+    """Distinct stateless seeds, one per call site of a traced step: the hash of `seed` with the site's number.
 
     Args:
-      seed: int32 [2], itself a hash of (seed, step, replica), so that neighbouring streams do not meet.
+      seed: int32 [2], a function of (seed, step, replica, micro-batch).
     """
 
     def __init__(self, seed: tf.Tensor) -> None:
-        self._seed = seed
+        # Folding in hashes what was there and appends the number as it is, so only the hash may be added to.
+        self._seed = tf.random.experimental.stateless_fold_in(seed, 0)
         self._count = 0
 
     def next(self) -> tf.Tensor:

@@ -57,7 +57,8 @@ def draw_noise(
     where_width = config.max_seq_length if config.mask_sampling == "without_replacement" else count
 
     def draw(index: int, shape: list[int]) -> tf.Tensor:
-        noise = tf.random.stateless_uniform([global_batch_size, *shape], seed + tf.constant([0, index], seed.dtype))
+        key = tf.random.experimental.stateless_fold_in(seed, index)
+        noise = tf.random.stateless_uniform([global_batch_size, *shape], key)
         if rows == global_batch_size:
             return noise
         return tf.slice(noise, [row_offset, *[0] * len(shape)], [rows, *shape])

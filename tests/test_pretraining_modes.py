@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from pretrain.pretrain_data import training_batches
+from pretrain.pretrain_data import find_records, training_batches
 from pretrain.task import PretrainingTask
 from tests import training_support as support
 from util.errors import UserError
@@ -44,16 +44,9 @@ ILLEGAL = {
     ("bert", "two_tower_untied_embeddings"): "needs electra_objective or electric_objective",
 }
 LEGAL = [pair for pair in itertools.product(OBJECTIVES, MODES) if pair not in ILLEGAL]
-# XLA compiles for seconds each; these reach every piece of the step.
-COMPILED = [
-    ("electra", "default"),
-    ("electra", "uniform"),
-    ("electra", "without_replacement"),
-    ("electra", "original"),
-    ("electra", "float16"),
-    ("electric", "default"),
-    ("bert", "paper_bert_masking"),
-]
+# XLA compiles each for many seconds, so by default only those that reach every piece of the step.
+COMPILED_ALWAYS = [("electra", "default"), ("electric", "default"), ("bert", "paper_bert_masking")]
+COMPILED = [pytest.param(*pair, marks=[] if pair in COMPILED_ALWAYS else pytest.mark.slow) for pair in LEGAL]
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +59,6 @@ def data_dir(tmp_path_factory):
 def train(data_dir, objective, mode, jit_compile, steps=20):
     settings = support.hparams(data_dir, **OBJECTIVES[objective] | MODES[mode])
     config = PretrainingConfig.from_dict(settings)
-    from pretrain.pretrain_data import find_records
-
     records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
@@ -83,16 +74,16 @@ def train(data_dir, objective, mode, jit_compile, steps=20):
 def test_trains_as_a_graph(data_dir, objective, mode):
     losses = train(data_dir, objective, mode, jit_compile=False)
     assert all(np.isfinite(values).all() for values in losses.values())
-    if mode not in ("uniform",):
+    if mode != "uniform":
         assert losses["loss"][-5:].mean() < losses["loss"][:5].mean()
 
 
 @pytest.mark.parametrize(("objective", "mode"), COMPILED)
-def test_trains_under_xla_alike(data_dir, objective, mode):
-    compiled = train(data_dir, objective, mode, jit_compile=True)
-    assert all(np.isfinite(values).all() for values in compiled.values())
-    graph = train(data_dir, objective, mode, jit_compile=False, steps=1)
-    assert compiled["loss"][0] == pytest.approx(graph["loss"][0], rel=0.02)
+def test_trains_under_xla(data_dir, objective, mode):
+    losses = train(data_dir, objective, mode, jit_compile=True)
+    assert all(np.isfinite(values).all() for values in losses.values())
+    if mode != "uniform":
+        assert losses["loss"][-5:].mean() < losses["loss"][:5].mean()
 
 
 @pytest.mark.parametrize(("objective", "mode"), ILLEGAL)

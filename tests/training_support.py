@@ -25,7 +25,11 @@ def write_records(folder: Path, name: str = "pretrain_data", examples: int = 60,
             for _ in range(examples // shards):
                 size = random.randint(8, LENGTH + 1)
                 ids = [2, *((random.randint(100) + np.arange(size - 2)) % 100 + 20), 3] + [0] * (LENGTH - size)
-                lists = {"input_ids": ids, "input_mask": [1] * size + [0] * (LENGTH - size), "segment_ids": [0] * LENGTH}
+                lists = {
+                    "input_ids": ids,
+                    "input_mask": [1] * size + [0] * (LENGTH - size),
+                    "segment_ids": [0] * LENGTH,
+                }
                 features = {
                     key: tf.train.Feature(int64_list=tf.train.Int64List(value=value)) for key, value in lists.items()
                 }
