@@ -92,6 +92,7 @@ def test_records_hold_every_token_of_the_corpus_once(corpus, reference):
 
 def test_metadata_describes_the_records(reference):
     metadata = read_metadata(reference)
+    assert metadata is not None
     values = metadata.values
     assert record_inspection.verify(str(reference), VOCAB) == values["train_examples"] + values["dev_examples"]
     assert values["tokens"] == all_rows(reference)["input_mask"].sum()
@@ -107,7 +108,8 @@ def test_training_reads_the_records(reference):
         "max_seq_length": LENGTH, "pretrain_tfrecords": str(reference / "pretrain_data.tfrecord*"),
     })  # fmt: skip
     records = pretrain_data.find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
-    assert records.total == read_metadata(reference).values["train_examples"]
+    metadata = read_metadata(reference)
+    assert metadata is not None and records.total == metadata.values["train_examples"]
     batch = next(iter(pretrain_data.training_batches(records, 8, 0, 0)))
     assert batch["input_ids"].shape == [8, LENGTH]
 
@@ -131,7 +133,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("finished_units", [0, 1, 3])
 def test_stopped_build_leaves_no_records_and_goes_on(corpus, reference, tmp_path, finished_units, monkeypatch):
     plan = make_plan(settings(corpus, tmp_path / "records"))
-    built = []
+    built: list[int] = []
 
     def stop(plan, unit, staging, report=None):
         if len(built) == finished_units:
@@ -159,7 +161,8 @@ def test_stopped_build_leaves_no_records_and_goes_on(corpus, reference, tmp_path
 @pytest.mark.parametrize("moved", [0, 1, 4])
 def test_stopped_while_moving_files_is_noticed_and_goes_on(corpus, reference, tmp_path, moved, monkeypatch):
     plan = make_plan(settings(corpus, tmp_path / "records"))
-    replace, calls = os.replace, []
+    replace = os.replace
+    calls: list[str] = []
 
     def stop(source, target):
         if Path(target).parent == tmp_path / "records":

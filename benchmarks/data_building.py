@@ -1,0 +1,173 @@
+"""Speed of building records, per core and with several processes, beside a plain Python rendering of the same job.
+
+  python benchmarks/data_building.py --corpus-dir corpus --vocab-file vocab.txt
+
+Reading, tokenising, packing, encoding and writing are all measured; starting Python, importing TensorFlow and building
+the tokenizer (a few seconds per process, once) are not, on either side. The peer follows the original's algorithm: it
+tokenises character by character, packs lists, and makes a tf.train.Example message for each example. It sees the first
+--peer-megabytes of the text only, and its rate is that of one process.
+"""
+
+import argparse
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from pretrain.build_plan import BuildPlan, BuildSettings, absolute, make_plan
+from pretrain.build_unit import build_unit
+from pretrain.dataset_builder import quiet_tensorflow
+from util.text_files import find_corpus_files, read_blocks
+from util.vocabulary import load_vocab
+
+
+class Rate(NamedTuple):
+    """A measurement: bytes of text, tokens with special ones, seconds."""
+
+    text_bytes: int
+    tokens: int
+    seconds: float
+
+    def line(self, name: str, processes: int, peer: float | None) -> str:
+        megabytes = self.text_bytes / 1e6 / self.seconds
+        per_core = self.tokens / self.seconds / processes
+        ratio = f"  {megabytes / peer:7.1f}x" if peer else ""
+        return f"{name:28} {megabytes:8.2f} MB/s  {per_core:12,.0f} tokens/s per core{ratio}"
+
+    @property
+    def megabytes_per_second(self) -> float:
+        return self.text_bytes / 1e6 / self.seconds
+
+
+_plan: BuildPlan | None = None
+_folder = Path()
+
+
+def start(plan: BuildPlan, folder: Path, barrier: Any) -> None:
+    """In each process: load everything and build a unit, then wait for the other processes."""
+    global _plan, _folder
+    _plan, _folder = plan, folder
+    quiet_tensorflow()
+    with tempfile.TemporaryDirectory() as warm:
+        build_unit(plan, min(plan.units, key=lambda unit: unit.text_bytes), Path(warm))
+    if barrier is not None:
+        barrier.wait()
+
+
+def work(number: int) -> tuple[int, int]:
+    """Builds a unit. Returns bytes of text and tokens."""
+    if _plan is None:
+        raise RuntimeError("start() has not run")
+    report = build_unit(_plan, _plan.units[number], _folder)
+    return report["text_bytes"], sum(shard["tokens"] for shard in report["shards"].values())
+
+
+def measure(plan: BuildPlan, processes: int) -> Rate:
+    numbers = range(len(plan.units))
+    with tempfile.TemporaryDirectory() as folder:
+        if processes == 1:
+            start(plan, Path(folder), None)
+            began = time.perf_counter()
+            results = [work(number) for number in numbers]
+        else:
+            context = multiprocessing.get_context("spawn")
+            barrier = context.Barrier(processes + 1)
+            with context.Pool(processes, start, (plan, Path(folder), barrier)) as pool:
+                barrier.wait()
+                began = time.perf_counter()
+                results = pool.map(work, numbers, chunksize=1)
+        seconds = time.perf_counter() - began
+    return Rate(sum(text for text, _ in results), sum(tokens for _, tokens in results), seconds)
+
+
+def plain_examples(lines: Iterator[str], vocab: dict[str, int], length: int) -> Iterator[tuple[list[int], list[int]]]:
+    """The original's packing with lists: (first segment, second segment)."""
+    from tests.bert_reference import tokens
+
+    sentences: list[list[int]] = []
+    total, target = 0, length
+    for line in lines:
+        if line:
+            sentences.append([vocab[token] for token in tokens(line, vocab)])
+            total += len(sentences[-1])
+        if total >= target or (total and not line):
+            limit = 100_000 if random.random() < 0.1 else (target - 3) // 2
+            first: list[int] = []
+            second: list[int] = []
+            for sentence in sentences:
+                fits = not first or len(first) + len(sentence) < limit
+                if fits or (not second and len(first) < limit and random.random() < 0.5):
+                    first += sentence
+                else:
+                    second += sentence
+            first = first[: length - 2]
+            yield first, second[: max(0, length - len(first) - 3)]
+            sentences, total = [], 0
+            target = random.randint(5, length) if random.random() < 0.05 else length
+
+
+def measure_plain(settings: BuildSettings, limit: int) -> Rate:
+    """The peer, on the first `limit` bytes of the corpus."""
+    import tensorflow as tf
+
+    vocab = {token: index for index, token in enumerate(load_vocab(settings.vocab_file))}
+    length = settings.max_seq_length
+    lines: list[str] = []
+    text_bytes = 0
+    for path in find_corpus_files(settings.corpus_dir):
+        for block in read_blocks(path, 1 << 16):
+            if text_bytes < limit:
+                lines += [line.decode() for line in block.lines]
+                text_bytes += block.raw_bytes
+    list(plain_examples(iter(lines[:50]), vocab, length))
+    tokens = 0
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, tf.io.TFRecordWriter(os.path.join(folder, "records")) as writer:
+        for first, second in plain_examples(iter(lines), vocab, length):
+            ids = [vocab["[CLS]"], *first, vocab["[SEP]"], *([*second, vocab["[SEP]"]] if second else [])]
+            real = len(ids)
+            tokens += real
+            padding = [0] * (length - real)
+            segments = [0] * (len(first) + 2) + [1] * (real - len(first) - 2)
+            lists = {"input_ids": ids, "input_mask": [1] * real, "segment_ids": segments}
+            features = {
+                name: tf.train.Feature(int64_list=tf.train.Int64List(value=values + padding))
+                for name, values in lists.items()
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
+    return Rate(text_bytes, tokens, time.perf_counter() - began)
+
+
+def main() -> None:
+    assert __doc__
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus-dir", required=True)
+    parser.add_argument("--vocab-file", required=True)
+    parser.add_argument("--max-seq-length", type=int, default=128)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--peer-megabytes", type=float, default=1.0)
+    arguments = parser.parse_args()
+    settings = absolute(
+        BuildSettings(arguments.corpus_dir, arguments.vocab_file, "unused", arguments.max_seq_length, num_shards=24)
+    )
+    quiet_tensorflow()
+    plan = make_plan(settings)
+    peer = measure_plain(settings, int(arguments.peer_megabytes * 1e6))
+    print(f"length {settings.max_seq_length}, start-up not counted, {os.cpu_count()} cores in the machine")
+    print(peer.line("plain Python, 1 process", 1, None), flush=True)
+    for processes in arguments.processes:
+        rate = measure(plan, processes)
+        name = f"builder, {processes} process{'es' if processes > 1 else ''}"
+        print(rate.line(name, processes, peer.megabytes_per_second), flush=True)
+
+
+if __name__ == "__main__":
+    main()
