@@ -1,6 +1,7 @@
 """Every objective x legal generator mode trains, as a graph and under XLA; the rest is refused with a reason."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,12 @@ from pretrain.task import PretrainingTask
 from tests import training_support as support
 from util.errors import UserError
 
-OBJECTIVES = {
+OBJECTIVES: dict[str, dict[str, Any]] = {
     "electra": {"electra_objective": True},
     "electric": {"electra_objective": False, "electric_objective": True},
     "bert": {"electra_objective": False},
 }
-MODES = {
+MODES: dict[str, dict[str, Any]] = {
     "default": {},
     "uniform": {"uniform_generator": True},
     "two_tower": {"two_tower_generator": True},
