@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -137,11 +138,20 @@ def _start_worker(plan: BuildPlan, staging: Path, counters: Any) -> None:
     global _worker
     _worker = (plan, staging, counters)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends the workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     quiet_tensorflow()
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)  # there are as many processes as wanted
     tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def _end_with_parent() -> None:
+    """A killed parent cannot end its workers, and they must not write into a build that has been taken up again."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def quiet_tensorflow() -> None:

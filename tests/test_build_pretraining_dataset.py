@@ -185,15 +185,16 @@ def test_killed_process_resumes(corpus, reference, tmp_path):
     """A real SIGKILL in the middle of a build in two processes."""
     code = """
 import os, signal, sys
+from pathlib import Path
 from pretrain import dataset_builder
 from pretrain.build_plan import BuildSettings, make_plan
-original = dataset_builder.build_unit
-def build_unit(plan, unit, staging, report=None):
-    if unit.number == 2:
+def update(self, *done):
+    if list(Path(sys.argv[3]).glob(".unfinished/unit-*.json")):
         os.kill(os.getpid(), signal.SIGKILL)
-    return original(plan, unit, staging, report)
-dataset_builder.build_unit = build_unit
-dataset_builder.build(make_plan(BuildSettings(*sys.argv[1:], 32, dev_fraction=0.1)), dataset_builder.run_local(1))
+if __name__ == "__main__":
+    dataset_builder.Progress.update = update
+    settings = BuildSettings(*sys.argv[1:], 32, dev_fraction=0.1)
+    dataset_builder.build(make_plan(settings), dataset_builder.run_local(2))
 """
     output = tmp_path / "records"
     command = [sys.executable, "-c", code, str(corpus), VOCAB, str(output)]
