@@ -7,10 +7,12 @@ run that was stopped. --do-eval --no-do-train evaluates the newest checkpoint; -
 a few steps and leaves nothing behind.
 """
 
+import glob
+import json
+import math
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from absl import flags
 
 from configure_pretraining import PretrainingConfig
 from util import flags as util_flags
+from util.cluster import this_host
 from util.errors import UserError
 from util.files import write_atomically, write_json
 from util.vocabulary import load_vocab
@@ -70,9 +73,11 @@ def check_vocabulary(config: PretrainingConfig) -> None:
 
 
 def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
-    """Refuses to mix runs; writes the configuration beside the checkpoints."""
+    """Refuses to mix runs; writes the configuration beside the checkpoints. Of several hosts, the first does it."""
     folder = Path(config.model_dir)
     saved = folder / "config.json"
+    if this_host(config.strategy).number:
+        return
     if config.overwrite and config.do_train and not dry_run and folder.exists():
         if not saved.exists() and any(folder.iterdir()):
             raise UserError(
@@ -80,8 +85,6 @@ def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
             )
         shutil.rmtree(folder)
     if saved.exists():
-        import json
-
         before = json.loads(saved.read_text(encoding="utf-8"))
         now = json.loads(config.to_json())
         changed = [
@@ -100,8 +103,6 @@ def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
 
 def print_summary(config: PretrainingConfig, task: Any, strategy: Any, jit_compile: bool) -> None:
     """What is about to be trained, on what, for how long."""
-    import math
-
     import flops_computation
 
     parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
@@ -162,8 +163,6 @@ def main() -> int:
         train_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
         print(f"training on {dataset_summary(train_records)}")
     if config.do_eval or config.eval_every_steps:
-        import glob
-
         pattern, flag = config.eval_tfrecords, "eval_tfrecords"
         if not glob.glob(pattern):
             print(f"WARNING: no held-out records match {pattern}: evaluating on the training records.")
@@ -210,21 +209,13 @@ def main() -> int:
 
 def time_some_steps(trainer: Any, config: PretrainingConfig) -> int:
     """Runs a few steps and says how long the whole run would take."""
-    import tensorflow as tf
-
-    from util.distribution import distribute
+    from util.distribution import peak_memory
     from util.progress import duration
 
-    iterator = iter(distribute(trainer.strategy, trainer.task.training_data(0)))
-    totals, _ = trainer._train_loop(iterator, tf.constant(2, tf.int32))
-    float(totals["losses"]["loss"])
-    steps, start = 5, time.monotonic()
-    totals, _ = trainer._train_loop(iterator, tf.constant(steps, tf.int32))
-    loss = float(totals["losses"]["loss"]) / steps
-    seconds = (time.monotonic() - start) / steps
+    loss, seconds = trainer.time_steps()
     print(
         f"dry run        loss {loss:.2f}; {1 / seconds:.2f} steps/s, "
-        f"{config.train_batch_size / seconds:.1f} examples/s; "
+        f"{config.train_batch_size / seconds:.1f} examples/s, {peak_memory()} of memory at most; "
         f"{config.num_train_steps:,} steps would take {duration(config.num_train_steps * seconds)}"
     )
     return 0

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from configure_pretraining import PretrainingConfig
-from pretrain.record_metadata import check_metadata, count_records, read_metadata
+from pretrain.record_metadata import RecordMetadata, check_metadata, count_records, read_metadata
 from util.errors import UserError
 
 FIELDS = ("input_ids", "input_mask", "segment_ids")
@@ -51,37 +52,56 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
         raise UserError(
             f"{flag}: no file matches {pattern!r} ({there}). Build records with build_pretraining_dataset.py."
         )
-    counts = []
-    for file in files:
-        metadata = read_metadata(os.path.dirname(file) or ".")
-        if metadata is not None:
-            check_metadata(metadata, config.vocab_file, config.max_seq_length, config.do_lower_case)
-        counts.append(count_records(file))
+    folders = {os.path.dirname(file) or "." for file in files}
+    metadata = {folder: read_metadata(folder) for folder in sorted(folders)}
+    for found_metadata in metadata.values():
+        if found_metadata is not None:
+            check_metadata(found_metadata, config.vocab_file, config.max_seq_length, config.do_lower_case)
+    counts = [_count(file, metadata[os.path.dirname(file) or "."]) for file in files]
     records = Records(files, counts, config.max_seq_length)
     if not records.total:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
-    _check_first_record(records, config.vocab_size)
+    first = next(file for file, count in zip(files, counts, strict=True) if count)
+    problem = _problem_of_file(first, records.length, config.vocab_size, only_first=True)
+    if problem is not None:
+        raise UserError(problem)
     return records
 
 
-def _check_first_record(records: Records, vocab_size: int) -> None:
-    file = next(file for file, count in zip(records.files, records.counts, strict=True) if count)
+def _count(file: str, metadata: RecordMetadata | None) -> int:
+    """Records of a file: as metadata.json says if the file has the size it should have, else from its headers."""
+    shard = metadata.values["shards"].get(os.path.basename(file)) if metadata is not None else None
+    if isinstance(shard, dict) and shard.get("bytes") == os.path.getsize(file):
+        return shard["examples"]
+    return count_records(file)
+
+
+def _problem_of_file(file: str, length: int, vocab_size: int, only_first: bool = False) -> str | None:
+    """What is wrong with a file's records; None if nothing is."""
+    dataset = tf.data.TFRecordDataset(file)
     try:
-        serialized = next(iter(tf.data.TFRecordDataset(file).take(1))).numpy()
-    except tf.errors.DataLossError as error:
-        raise UserError(f"{file} is corrupt: {error.message}. Delete it and build it again.") from None
-    features = tf.train.Example.FromString(serialized).features.feature
-    for field in FIELDS:
-        if field not in features:
-            raise UserError(
-                f"{file}: its records have no {field!r} but {sorted(features)}; they are not pre-training records."
-            )
-        length = len(features[field].int64_list.value)
-        if length != records.length:
-            raise UserError(f"{file}: its records have length {length}, but max_seq_length is {records.length}.")
-    highest = max(features["input_ids"].int64_list.value)
-    if highest >= vocab_size:
-        raise UserError(f"{file}: token id {highest}, but vocab_size is {vocab_size}; is it the records' vocabulary?")
+        for serialized in dataset.take(1) if only_first else dataset:
+            features = tf.train.Example.FromString(serialized.numpy()).features.feature
+            for field in FIELDS:
+                if field not in features:
+                    names = ", ".join(sorted(features)) or "no field"
+                    return f"{file}: a record has no {field!r} but {names}: not a pre-training record"
+                found = len(features[field].int64_list.value)
+                if found != length:
+                    return f"{file}: its records have length {found}, but max_seq_length is {length}"
+            ids = features["input_ids"].int64_list.value
+            if not 0 <= min(ids) <= max(ids) < vocab_size:
+                wrong = min(ids) if min(ids) < 0 else max(ids)
+                return f"{file}: token id {wrong}, but vocab_size is {vocab_size}; is it the records' vocabulary?"
+    except (tf.errors.DataLossError, DecodeError) as error:
+        return f"{file} is corrupt ({getattr(error, 'message', error)}). Delete it and build it again."
+    return None
+
+
+def find_problem(records: Records, vocab_size: int) -> str | None:
+    """Reads all records to say which file is at fault when reading them failed; None if none is."""
+    problems = (_problem_of_file(file, records.length, vocab_size) for file in records.files)
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def _windows(records: Records, seed: int, epoch: int) -> list[list[int]]:

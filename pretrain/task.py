@@ -74,9 +74,12 @@ class PretrainingTask:
         seed = self._seed(_TRAIN, step)
         masked, normalizers = self._prepare(batch, seed, self._row_offset(batch))
         normalizers = self._sum_over_replicas(normalizers)
-        gradients, result = self._gradients(masked, normalizers, self._dropout_seed(seed), self._scale())
-        self.optimizer.apply(gradients, self.loss_scale)
-        return result
+        scale = self._scale()
+        gradients, result = self._gradients(masked, normalizers, self._dropout_seed(seed), scale)
+        norm = self.optimizer.apply(gradients, self.loss_scale)
+        if self.loss_scale is not None:  # an overflow is skipped and the scale halved, as long as it can be
+            norm = tf.where(tf.math.is_finite(norm) | (scale <= 1.0), norm, 0.0)
+        return result | {"watched": {"gradient_norm": norm / self.replicas}}
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch; the masking is a function of the batch's number."""
@@ -94,29 +97,31 @@ class PretrainingTask:
         self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor], seed: tf.Tensor, scale: tf.Tensor
     ) -> tuple[list[Any], dict[str, Any]]:
         """Gradients of these rows' share of the loss, summed over micro-batches."""
-        parts = self.config.gradient_accumulation_steps
-        micro_batches = [MaskedBatch(*rows) for rows in zip(*(tf.split(field, parts) for field in masked), strict=True)]
-        total: tuple[list[Any], dict[str, Any]] | None = None
-        for index, micro_batch in enumerate(micro_batches):
-            if index:  # one after the other, or their activations would all be alive at once
-                with tf.control_dependencies(tf.nest.flatten(total)):
-                    micro_batch = tf.nest.map_structure(tf.identity, micro_batch)
+        variables = self.model.trainable_variables
+
+        def part(index: tf.Tensor, rows: MaskedBatch) -> tuple[list[tf.Tensor], dict[str, Any]]:
             with tf.GradientTape() as tape:
                 micro_seed = tf.random.experimental.stateless_fold_in(seed, index)
-                outputs = self.model(micro_batch, normalizers, micro_seed, training=True)
+                outputs = self.model(rows, normalizers, micro_seed, training=True)
                 scaled = outputs.loss * scale
             gradients = [
                 tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
-                for variable, gradient in zip(
-                    self.model.trainable_variables,
-                    tape.gradient(scaled, self.model.trainable_variables),
-                    strict=True,
-                )
+                for variable, gradient in zip(variables, tape.gradient(scaled, variables), strict=True)
             ]
-            result = {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
-            part = (gradients, result)
-            total = part if total is None else tf.nest.map_structure(tf.add, total, part)
-        assert total is not None
+            return gradients, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
+
+        parts = self.config.gradient_accumulation_steps
+        if parts == 1:
+            return part(tf.constant(0), masked)
+        # A loop, so that neither the graph nor the memory grows with the number of micro-batches.
+        fields = [tf.reshape(field, [parts, field.shape[0] // parts, *field.shape[1:]]) for field in masked]
+
+        def add_part(index: tf.Tensor, total: Any) -> tuple[tf.Tensor, Any]:
+            result = part(index, MaskedBatch(*(field[index] for field in fields)))
+            return index + 1, tf.nest.map_structure(tf.add, total, result)
+
+        first = part(tf.constant(0), MaskedBatch(*(field[0] for field in fields)))
+        _, total = tf.while_loop(lambda index, _: index < parts, add_part, (tf.constant(1), first))
         return total
 
     def _forward_rows(self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor]) -> dict[str, Any]:
@@ -158,6 +163,16 @@ class PretrainingTask:
         assert self.eval_records is not None
         size = self.config.eval_batch_size
         return pretrain_data.evaluation_batches(self.eval_records, size, rows_of_host(self.strategy, size))
+
+    def explain(self, error: Exception) -> str | None:
+        """Blames a file of records, if one is at fault."""
+        if not isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
+            return None
+        for records in (self.train_records, self.eval_records):
+            problem = None if records is None else pretrain_data.find_problem(records, self.config.vocab_size)
+            if problem is not None:
+                return problem
+        return None
 
     def summarise(self, totals: dict[str, Any]) -> dict[str, float]:
         """The original's metrics by name, `loss` (the weighted sum) and the areas under the ROC curves."""

@@ -1,6 +1,7 @@
 """The input pipeline: an exactly resumable order, every record once per epoch, clear refusals."""
 
 import itertools
+import json
 
 import hypothesis
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from pretrain import pretrain_data
 from tests import golden_support as golden
 from util.errors import UserError
+from util.vocabulary import vocab_sha256
 
 LENGTH = 8
 
@@ -112,3 +114,78 @@ def test_empty_files_are_refused(tmp_path):
     write_shards(tmp_path, [0, 0])
     with pytest.raises(UserError, match="hold no record"):
         records(tmp_path)
+
+
+def write_metadata(folder, counts, **changes):
+    """As the builder does; `changes` per file name replace its "examples"."""
+    settings = config(folder)
+    shards = {
+        f"pretrain_data.tfrecord-{shard}-of-{len(counts)}": {"examples": count} for shard, count in enumerate(counts)
+    }
+    for name, shard in shards.items():
+        shard["bytes"] = (folder / name).stat().st_size
+    values = {
+        "vocab_sha256": vocab_sha256(settings.vocab_file),
+        "vocab_size": settings.vocab_size,
+        "max_seq_length": LENGTH,
+        "do_lower_case": settings.do_lower_case,
+        "shards": shards,
+    } | changes
+    (folder / "metadata.json").write_text(json.dumps(values))
+
+
+def test_counts_come_from_metadata_without_reading_the_shards(tmp_path, monkeypatch):
+    write_shards(tmp_path, [3, 5])
+    write_metadata(tmp_path, [3, 5])
+    monkeypatch.setattr(pretrain_data, "count_records", lambda path: pytest.fail(f"{path} was scanned"))
+    assert records(tmp_path).counts == [3, 5]
+
+
+def test_a_shard_truncated_after_the_build_is_found_although_metadata_counts_it(tmp_path):
+    write_shards(tmp_path, [3, 5])
+    write_metadata(tmp_path, [3, 5])
+    path = sorted(tmp_path.glob("pretrain*"))[1]
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(UserError, match=f"{path.name} is truncated.*record 5"):
+        records(tmp_path)
+
+
+def test_a_shard_that_metadata_does_not_know_is_counted(tmp_path):
+    write_shards(tmp_path, [3, 5])
+    write_metadata(tmp_path, [3, 5])
+    (tmp_path / "pretrain_data.tfrecord-more").write_bytes((tmp_path / "pretrain_data.tfrecord-0-of-2").read_bytes())
+    assert sorted(records(tmp_path).counts) == [3, 3, 5]
+
+
+def test_another_vocabulary_is_refused(tmp_path):
+    write_shards(tmp_path, [3])
+    write_metadata(tmp_path, [3], vocab_sha256="0" * 64)
+    with pytest.raises(UserError, match="another vocabulary"):
+        records(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"input_ids": [700] * LENGTH}, "token id 700, but vocab_size is 600"),
+        ({"input_ids": [-1] * LENGTH}, "token id -1, but vocab_size is 600"),
+        ({"input_mask": [1] * 3}, f"length 3, but max_seq_length is {LENGTH}"),
+        ({"segment_ids": None}, "no 'segment_ids' but input_ids, input_mask"),
+    ],
+)
+def test_a_bad_record_anywhere_is_found(tmp_path, change, message):
+    write_shards(tmp_path, [3])
+    found = records(tmp_path)
+    assert pretrain_data.find_problem(found, 600) is None
+    values = {"input_ids": [5] * LENGTH, "input_mask": [1] * LENGTH, "segment_ids": [0] * LENGTH} | change
+    features = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+        for name, value in values.items()
+        if value is not None
+    }
+    good = next(iter(tf.data.TFRecordDataset(found.files))).numpy()
+    with tf.io.TFRecordWriter(found.files[0]) as writer:
+        writer.write(good)
+        writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    problem = pretrain_data.find_problem(found, 600)
+    assert problem is not None and found.files[0] in problem and message in problem

@@ -1,10 +1,13 @@
 """Devices: which tf.distribute strategy a configuration means, and how a host's input relates to the global batch."""
 
+import resource
+import sys
 from typing import Protocol
 
 import tensorflow as tf
 from official.common import distribute_utils
 
+from util.cluster import this_host
 from util.errors import UserError
 
 
@@ -51,7 +54,10 @@ def make_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
     if name == "auto":
         name = "mirrored" if wanted > 1 else "one_device"
     if name == "multi_worker":
-        return distribute_utils.get_distribution_strategy("multi_worker_mirrored", num_gpus=wanted)
+        strategy = distribute_utils.get_distribution_strategy("multi_worker_mirrored", num_gpus=wanted)
+        # Every host's batches are full and equally many; handling partial ones would cost the static shapes.
+        strategy.extended.experimental_enable_get_next_as_optional = False
+        return strategy
     if name == "mirrored":
         # Without a GPU: the logical CPU devices, so that the same code runs and is tested anywhere.
         devices = [f"GPU:{i}" for i in range(wanted)] or [d.name for d in tf.config.list_logical_devices("CPU")]
@@ -76,16 +82,21 @@ def _tpu_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
     return strategy
 
 
+def host_number(strategy: tf.distribute.Strategy) -> int | None:
+    """This host's number among several; None if it is the only one."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return None
+    host = this_host("multi_worker")
+    return host.number if host.hosts > 1 else None
+
+
 def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> slice | None:
     """The rows of the global batch that this host's input feeds; None for all of them."""
-    context = strategy.cluster_resolver if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) else None
-    workers = len(context.cluster_spec().as_dict().get("worker", [])) if context is not None else 1
-    if context is None or workers <= 1:
+    if host_number(strategy) is None:
         return None
-    chief = 1 if context.cluster_spec().as_dict().get("chief") else 0
-    index = context.task_id + (chief if context.task_type == "worker" else 0)
-    rows = global_batch_size // (workers + chief)
-    return slice(index * rows, (index + 1) * rows)
+    host = this_host("multi_worker")
+    rows = global_batch_size // host.hosts
+    return slice(host.number * rows, (host.number + 1) * rows)
 
 
 def check_batch(name: str, size: int, strategy: tf.distribute.Strategy, parts: int = 1) -> None:
@@ -101,6 +112,14 @@ def check_batch(name: str, size: int, strategy: tf.distribute.Strategy, parts: i
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process writes results (all but one host of a multi-worker job do not)."""
     return bool(strategy.extended.should_save_summary)
+
+
+def peak_memory() -> str:
+    """ "GPU 12.3 GB" of the first GPU, or "host 1.2 GB": the most that this process has used."""
+    if tf.config.list_logical_devices("GPU"):
+        return f"GPU {tf.config.experimental.get_memory_info('GPU:0')['peak'] / 1e9:.1f} GB"
+    unit = 1 if sys.platform == "darwin" else 1024
+    return f"host {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9:.1f} GB"
 
 
 def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> tf.distribute.DistributedDataset:

@@ -1,14 +1,16 @@
 """The training loop of pre-training and fine-tuning: steps on the device, looks at them once a loop.
 
 A `Task` knows one step of one replica; `Trainer` compiles a loop of them, saves and restores, watches for non-finite
-losses and signals, evaluates and reports. orbit's Controller is the model, and its summary manager is used; the
-controller itself prints every line twice, keeps the input's state in Python and neither estimates time nor checks
-losses, so the loop is ours.
+losses and gradients and for signals, evaluates and reports. orbit's Controller is the model, and its summary manager
+is used; the controller itself prints every line twice, keeps the input's state in Python and neither estimates time nor
+checks losses, so the loop is ours.
 """
 
+import contextlib
 import json
-import math
+import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -16,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import orbit
 import tensorflow as tf
 
-from util.distribution import distribute, is_chief
+from util.distribution import distribute, host_number, is_chief
 from util.errors import UserError
 from util.files import keep_json_lines, write_json
 from util.progress import Progress
@@ -24,11 +26,17 @@ from util.progress import Progress
 Tensors = Any  # a nested structure of tensors
 
 
-class StepResult(NamedTuple):
-    """Of one step or several, on the host: losses (means over steps), metrics (ratios), and what they came from."""
+class LoopResult(NamedTuple):
+    """Of a loop of steps, as tensors.
 
-    losses: dict[str, float]
-    metrics: dict[str, float]
+    totals: the steps' results, summed over replicas and steps.
+    first: the losses and watched values of the first step.
+    first_bad: name of a loss or watched value -> the first step (0-based) at which it was not finite, or int64.max.
+    """
+
+    totals: dict[str, Tensors]
+    first: dict[str, Tensors]
+    first_bad: dict[str, Tensors]
 
 
 class Optimizer(Protocol):
@@ -54,8 +62,11 @@ class Task(Protocol):
     def loss_scale(self) -> tf.Module | None: ...
 
     def train_step(self, batch: Tensors, step: tf.Tensor) -> dict[str, Tensors]:
-        """One update in replica context. Returns {"losses": name -> scalar whose sum over replicas is the loss,
-        "metrics": name -> (numerator, denominator)}."""
+        """One update in replica context.
+
+        Returns {"losses": name -> scalar whose sum over replicas is the loss, "watched": likewise, other values that
+        must be finite, "metrics": name -> (numerator, denominator)}.
+        """
         ...
 
     def eval_step(self, batch: Tensors, step: tf.Tensor) -> dict[str, Tensors]:
@@ -68,6 +79,10 @@ class Task(Protocol):
 
     def summarise(self, totals: dict[str, Tensors]) -> dict[str, float]:
         """Metrics from summed numerators, denominators and histograms."""
+        ...
+
+    def explain(self, error: Exception) -> str | None:
+        """What the user can do about an error of TensorFlow's while stepping; None if the task does not know."""
         ...
 
 
@@ -94,21 +109,25 @@ class Trainer:
     def __init__(self, task: Task, strategy: tf.distribute.Strategy, schedule: Schedule, model_dir: str) -> None:
         self.task, self.strategy, self.schedule = task, strategy, schedule
         self.model_dir = Path(model_dir)
+        self.chief = is_chief(strategy)
         self.step = task.optimizer.step
         tracked = {"model": task.model, "optimizer": task.optimizer}
         if task.loss_scale is not None:
             tracked["loss_scale"] = task.loss_scale
         self.checkpoint = tf.train.Checkpoint(**tracked)
-        directory = str(self.model_dir)
-        if not is_chief(strategy):  # every host takes part in saving; only the chief's file is kept
-            directory = str(self.model_dir / f"worker_{strategy.cluster_resolver.task_id}")
+        # Every host takes part in saving; only the chief's files are kept.
+        self._scratch = None if self.chief else self.model_dir / f".host_{host_number(strategy)}"
         self.manager = tf.train.CheckpointManager(
-            self.checkpoint, directory, max_to_keep=schedule.keep_checkpoint_max, checkpoint_name="model.ckpt"
+            self.checkpoint,
+            str(self._scratch or self.model_dir),
+            max_to_keep=schedule.keep_checkpoint_max if self.chief else 1,
+            checkpoint_name="model.ckpt",
         )
         self.metrics_file = self.model_dir / "train_metrics.jsonl"
-        self._stop_signal: int | None = None
+        self._signalled = False
         self._train_loop = tf.function(self._loop_of_steps)
         self._eval_step = tf.function(self._one_eval_step)
+        self._sum_over_hosts = tf.function(self._sum)
 
     @property
     def current_step(self) -> int:
@@ -123,7 +142,6 @@ class Trainer:
                 self.checkpoint.restore(latest).assert_existing_objects_matched()
             except (AssertionError, ValueError, tf.errors.OpError) as error:
                 raise UserError(f"{latest} is not a checkpoint of this model: {error}") from None
-        keep_json_lines(self.metrics_file, lambda line: line["step"] <= self.current_step)
         return self.current_step
 
     def save(self) -> str:
@@ -137,75 +155,105 @@ class Trainer:
             lambda value: self.strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None), result
         )
 
-    def _loop_of_steps(self, iterator: Iterator[Tensors], steps: tf.Tensor) -> tuple[dict[str, Tensors], tf.Tensor]:
-        """`steps` steps; their summed results and the first step with a non-finite loss, or -1."""
+    def _loop_of_steps(self, iterator: Iterator[Tensors], steps: tf.Tensor) -> LoopResult:
+        """`steps` steps, without a word to the host in between."""
 
         @tf.function
-        def one_step() -> tuple[dict[str, Tensors], tf.Tensor]:
+        def one_step() -> tuple[dict[str, Tensors], dict[str, Tensors], dict[str, Tensors]]:
             number = tf.identity(self.step)
             result = self._run(self.task.train_step, next(iterator), number)
-            finite = tf.reduce_all(tf.math.is_finite(tf.stack(list(result["losses"].values()))))
-            return result, tf.where(finite, tf.int64.max, number)
+            watched = result["losses"] | result["watched"]
+            bad = {name: tf.where(tf.math.is_finite(value), tf.int64.max, number) for name, value in watched.items()}
+            return result, watched, bad
 
-        totals, first_bad = one_step()
+        totals, first, first_bad = one_step()
         for _ in tf.range(steps - 1):
-            result, bad = one_step()
+            result, _, bad = one_step()
             totals = tf.nest.map_structure(tf.add, totals, result)
-            first_bad = tf.minimum(first_bad, bad)
-        return totals, first_bad
+            first_bad = tf.nest.map_structure(tf.minimum, first_bad, bad)
+        return LoopResult(totals, first, first_bad)
 
     def _one_eval_step(self, batch: Tensors, number: tf.Tensor) -> dict[str, Tensors]:
         return self._run(self.task.eval_step, batch, number)
+
+    def _sum(self, value: tf.Tensor) -> tf.Tensor:
+        return self.strategy.reduce(
+            tf.distribute.ReduceOp.SUM, self.strategy.run(tf.identity, args=(value,)), axis=None
+        )
 
     # The host's side.
 
     def train(self) -> int:
         """Trains to `num_train_steps`. Returns 0, or 143 if a SIGTERM stopped it after saving."""
-        schedule = self.schedule
-        start = self.current_step
+        schedule, start = self.schedule, self.current_step
         if start >= schedule.num_train_steps:
             print(f"Nothing to train: {self.model_dir} is at step {start:,} of {schedule.num_train_steps:,}.")
             return 0
-        position = start * schedule.examples_per_step
-        iterator = iter(distribute(self.strategy, self.task.training_data(position)))
-        chief = is_chief(self.strategy)
+        if self.chief:  # what was logged after the checkpoint will be logged again
+            keep_json_lines(self.metrics_file, lambda line: line["step"] <= start)
+        iterator = iter(distribute(self.strategy, self.task.training_data(start * schedule.examples_per_step)))
         summaries = orbit.utils.SummaryManager(
-            str(self.model_dir / "events") if chief else None, tf.summary.scalar, global_step=self.step
+            str(self.model_dir / "events") if self.chief else None, tf.summary.scalar, global_step=self.step
         )
         progress = Progress(start, schedule.num_train_steps, schedule.examples_per_step)
         previous = signal.signal(signal.SIGTERM, self._on_signal)
         try:
-            while (step := self.current_step) < schedule.num_train_steps:
-                steps = self._steps_until_next_event(step)
-                totals, first_bad = self._train_loop(iterator, tf.constant(steps, tf.int32))
-                result = self._to_host(totals, steps)
-                step += steps
-                if int(first_bad) != tf.int64.max:
-                    self._stop_non_finite(int(first_bad), result)
-                rate = progress.update(step, result.losses | result.metrics)
-                learning_rate = float(self.task.optimizer.schedule(tf.constant(step - 1)))
-                if chief:
-                    self._log(summaries, step, result, learning_rate, rate)
-                if self._stop_signal is not None:
-                    print(f"\nSIGTERM: saved {self.save()} at step {step:,}. Run the same command to go on.")
-                    return 128 + self._stop_signal
-                if step % schedule.save_checkpoints_steps == 0 or step == schedule.num_train_steps:
-                    self.save()
-                if schedule.eval_every_steps and step % schedule.eval_every_steps == 0:
-                    metrics = self.evaluate()
-                    progress.line(f"evaluation at step {step:,}: {format_metrics(metrics)}")
-                    if chief:
-                        summaries.write_summaries({f"eval/{name}": value for name, value in metrics.items()})
-                        write_json(self.model_dir / "eval" / f"step-{step}.json", metrics)
+            with self._explaining():
+                return self._train(iterator, summaries, progress)
         finally:
             signal.signal(signal.SIGTERM, previous)
             summaries.flush()
             progress.close()
+            if self._scratch is not None:
+                shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _train(self, iterator: Iterator[Tensors], summaries: Any, progress: Progress) -> int:
+        schedule, step = self.schedule, self.current_step
+        while step < schedule.num_train_steps:
+            steps = self._steps_until_next_event(step)
+            result = self._train_loop(iterator, tf.constant(steps, tf.int32))
+            self._check_finite(result)
+            if step == 0:
+                print(f"initial loss   {float(result.first['loss']):.2f}", flush=True)
+            step += steps
+            values = {name: float(total) / steps for name, total in result.totals["losses"].items()}
+            values |= {name: float(total) / steps for name, total in result.totals["watched"].items()}
+            values["learning_rate"] = float(self.task.optimizer.schedule(tf.constant(step - 1)))
+            self._log(summaries, step, values, ratios(result.totals["metrics"]), progress)
+            stopped = self._stopped()
+            with progress.pause():
+                if stopped or step % schedule.save_checkpoints_steps == 0 or step == schedule.num_train_steps:
+                    path = self.save()
+                if stopped:
+                    progress.line(f"SIGTERM: saved {path} at step {step:,}. Run the same command to go on.")
+                    return 128 + signal.SIGTERM
+                if schedule.eval_every_steps and step % schedule.eval_every_steps == 0:
+                    metrics = self.evaluate()
+                    progress.line(f"evaluation at step {step:,}: {format_metrics(metrics)}")
+                    if self.chief:
+                        summaries.write_summaries({f"eval/{name}": value for name, value in metrics.items()})
+                        write_json(self.model_dir / "eval" / f"step-{step}.json", metrics)
         return 0
 
+    def time_steps(self, warm_up: int = 2, steps: int = 5) -> tuple[float, float]:
+        """Trains a few steps from the start of the data, saving nothing. Returns mean loss and seconds per step."""
+        with self._explaining():
+            iterator = iter(distribute(self.strategy, self.task.training_data(0)))
+            float(self._train_loop(iterator, tf.constant(warm_up, tf.int32)).first["loss"])
+            start = time.monotonic()
+            result = self._train_loop(iterator, tf.constant(steps, tf.int32))
+            loss = float(result.totals["losses"]["loss"]) / steps
+            return loss, (time.monotonic() - start) / steps
+
     def _on_signal(self, number: int, frame: Any) -> None:
-        del frame
-        self._stop_signal = number
+        del number, frame
+        self._signalled = True
+
+    def _stopped(self) -> bool:
+        """Whether any host was told to stop; all of them find out after the same step."""
+        if host_number(self.strategy) is None:
+            return self._signalled
+        return bool(self._sum_over_hosts(tf.constant(int(self._signalled))) > 0)
 
     def _steps_until_next_event(self, step: int) -> int:
         schedule = self.schedule
@@ -213,34 +261,58 @@ class Trainer:
         ahead = [every - step % every for every in events if every]
         return min([*ahead, schedule.num_train_steps - step])
 
-    def _to_host(self, totals: dict[str, Tensors], steps: int) -> StepResult:
-        losses = {name: float(value) / steps for name, value in totals["losses"].items()}
-        return StepResult(losses, ratios(totals["metrics"]))
+    def _check_finite(self, result: LoopResult) -> None:
+        """Stops at the first non-finite loss or gradient, before anything is saved that came after it."""
+        first_bad = {name: int(step) for name, step in result.first_bad.items()}
+        step = min(first_bad.values())
+        if step == tf.int64.max:
+            return
+        last = tf.train.latest_checkpoint(str(self.model_dir)) or "none was saved yet"
+        raise UserError(
+            f"not finite at step {step + 1:,}: {', '.join(name for name, bad in first_bad.items() if bad == step)}. "
+            f"Nothing was saved since. Last good checkpoint: {last}. "
+            "Try a lower learning_rate, more num_warmup_steps, or precision float32."
+        )
 
-    def _log(self, summaries: Any, step: int, result: StepResult, learning_rate: float, rate: float) -> None:
-        line = {"step": step} | result.losses | {f"train_{name}": value for name, value in result.metrics.items()}
-        line |= {"learning_rate": learning_rate, "examples_per_second": rate}
-        values = {f"train/{name}": value for name, value in (result.losses | result.metrics).items()}
-        summaries.write_summaries(values | {"learning_rate": learning_rate, "examples_per_second": rate})
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Errors of TensorFlow's that the user can mend leave as such."""
+        try:
+            yield
+        except tf.errors.ResourceExhaustedError as error:
+            raise UserError(
+                f"out of memory with {self.schedule.examples_per_step} sequences a step: lower train_batch_size, or "
+                "keep it and raise gradient_accumulation_steps; precision bfloat16 also saves memory"
+            ) from error
+        except tf.errors.OpError as error:
+            reason = self.task.explain(error)
+            if reason is None:
+                raise
+            raise UserError(reason) from error
+
+    def _log(
+        self, summaries: Any, step: int, values: dict[str, float], metrics: dict[str, float], progress: Progress
+    ) -> None:
+        rate = progress.update(step, values | metrics)
+        if not self.chief:
+            return
+        # Names of the metrics file and of TensorBoard: the schedule's and the clock's values belong to no phase.
+        phase = {name: value for name, value in values.items() if name != "learning_rate"}
+        common = {"learning_rate": values["learning_rate"], "examples_per_second": rate}
+        line = {"step": step} | phase | {f"train_{name}": value for name, value in metrics.items()} | common
+        summaries.write_summaries({f"train/{name}": value for name, value in (phase | metrics).items()} | common)
         self.metrics_file.parent.mkdir(parents=True, exist_ok=True)
         with open(self.metrics_file, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-
-    def _stop_non_finite(self, step: int, result: StepResult) -> None:
-        bad = [name for name, value in result.losses.items() if not math.isfinite(value)]
-        last = tf.train.latest_checkpoint(str(self.model_dir)) or "none was saved yet"
-        raise UserError(
-            f"the loss is not finite since step {step + 1:,} ({', '.join(bad)}); nothing was saved after it. "
-            f"Last good checkpoint: {last}. Try a lower learning_rate, more num_warmup_steps, or precision float32."
-        )
 
     def evaluate(self) -> dict[str, float]:
         """Metrics over the evaluation data, at most `num_eval_steps` batches; masking is the same at every call."""
         totals: dict[str, Tensors] | None = None
         dataset = self.task.evaluation_data().take(self.schedule.num_eval_steps)
-        for number, batch in enumerate(distribute(self.strategy, dataset)):
-            result = self._eval_step(batch, tf.constant(number, tf.int64))
-            totals = result if totals is None else tf.nest.map_structure(tf.add, totals, result)
+        with self._explaining():
+            for number, batch in enumerate(distribute(self.strategy, dataset)):
+                result = self._eval_step(batch, tf.constant(number, tf.int64))
+                totals = result if totals is None else tf.nest.map_structure(tf.add, totals, result)
         if totals is None:
             raise UserError("there is nothing to evaluate: the held-out records hold no batch")
         return self.task.summarise(totals)
