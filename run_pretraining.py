@@ -195,7 +195,7 @@ def main() -> int:
         code = trainer.train()
         if code:
             return code
-    elif not step:
+    elif not step and not config.init_checkpoint:
         print("There is no checkpoint: evaluating the initial weights.")
     if config.do_eval:
         metrics = trainer.evaluate()

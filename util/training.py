@@ -139,7 +139,8 @@ class Trainer:
         latest = tf.train.latest_checkpoint(str(self.model_dir))
         if latest is not None:
             try:
-                self.checkpoint.restore(latest).assert_existing_objects_matched()
+                status = self.checkpoint.restore(latest).assert_existing_objects_matched()
+                status.expect_partial()  # an evaluation has no use for the counter of saves; no warning about that
             except (AssertionError, ValueError, tf.errors.OpError) as error:
                 raise UserError(f"{latest} is not a checkpoint of this model: {error}") from None
         return self.current_step

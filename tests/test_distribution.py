@@ -1,0 +1,128 @@
+"""Which strategy a configuration means, and that two hosts train what one does."""
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import training_support as support
+from util import distribution
+from util.cluster import Host, this_host
+from util.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The hparams that choose devices, at their defaults."""
+
+    strategy: str = "auto"
+    num_gpus: int | None = None
+    use_tpu: bool = False
+    tpu_name: str | None = None
+    tpu_zone: str | None = None
+    gcp_project: str | None = None
+    num_tpu_cores: int = 1
+
+
+def tf_config(kind="worker", index=0, **cluster):
+    return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+
+
+def test_without_a_gpu_auto_is_one_processor_and_mirrored_its_logical_ones():
+    one = distribution.make_strategy(Devices(num_gpus=0))
+    assert isinstance(one, tf.distribute.OneDeviceStrategy) and distribution.is_chief(one)
+    mirrored = distribution.make_strategy(Devices(strategy="mirrored", num_gpus=0))
+    assert mirrored.num_replicas_in_sync == 2
+    assert distribution.rows_of_host(mirrored, 8) is None and distribution.host_number(mirrored) is None
+
+
+def test_more_gpus_than_there_are_is_refused():
+    with pytest.raises(UserError, match="num_gpus is 99, but"):
+        distribution.make_strategy(Devices(num_gpus=99))
+
+
+def test_batches_divide_among_replicas_and_micro_batches():
+    strategy = distribution.make_strategy(Devices(strategy="mirrored", num_gpus=0))
+    distribution.check_batch("train_batch_size", 12, strategy, 3)
+    with pytest.raises(UserError, match="train_batch_size 10 is not divisible by 2 devices x 3 micro-batches"):
+        distribution.check_batch("train_batch_size", 10, strategy, 3)
+    with pytest.raises(UserError, match=r"eval_batch_size 7 is not divisible by 2 devices$"):
+        distribution.check_batch("eval_batch_size", 7, strategy)
+
+
+def test_the_place_among_hosts(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert this_host("multi_worker") == Host(0, 1)
+    monkeypatch.setenv("TF_CONFIG", tf_config(index=1, worker=["a:1", "b:1"]))
+    assert this_host("multi_worker") == Host(1, 2)
+    assert this_host("mirrored") == Host(0, 1)
+    monkeypatch.setenv("TF_CONFIG", tf_config(index=1, chief=["a:1"], worker=["b:1", "c:1"], ps=["d:1"]))
+    assert this_host("multi_worker") == Host(2, 3)
+    monkeypatch.setenv("TF_CONFIG", tf_config("chief", chief=["a:1"], worker=["b:1"]))
+    assert this_host("multi_worker") == Host(0, 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", tf_config(index=2, worker=["a:1", "b:1"]), tf_config("ps", ps=["a:1"], worker=["b:1"])]
+)
+def test_a_wrong_tf_config_is_explained(monkeypatch, text):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(UserError, match="TF_CONFIG: "):
+        this_host("multi_worker")
+
+
+def free_ports(number):
+    sockets = [socket.socket() for _ in range(number)]
+    for one in sockets:
+        one.bind(("localhost", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def test_two_hosts_train_and_evaluate_what_one_does(tmp_path):
+    support.write_records(tmp_path / "pretrain_tfrecords")
+    support.write_records(tmp_path / "pretrain_tfrecords", "dev_data", examples=21, shards=1)
+    settings = support.hparams(
+        tmp_path,
+        num_train_steps=8,
+        iterations_per_loop=2,
+        do_eval=True,
+        sizes={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    )
+    hosts = [f"localhost:{port}" for port in free_ports(2)]
+    several = json.dumps(settings | {"model_name": "several", "strategy": "multi_worker"})
+    one = json.dumps(settings | {"model_name": "one"})
+    runs = [(one, "")] + [(several, tf_config(index=index, worker=hosts)) for index in range(2)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "run_pretraining.py", "--hparams", hparams],
+            cwd=support.ROOT,
+            env=os.environ | {"TF_CONFIG": config},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for hparams, config in runs
+    ]
+    try:
+        for process in processes:
+            output, _ = process.communicate(timeout=300)
+            assert process.returncode == 0, output
+    finally:
+        for process in processes:
+            process.kill()
+    folders = [tmp_path / "models" / name for name in ("one", "several")]
+    expected, actual = ([line["loss"] for line in support.logged(folder)] for folder in folders)
+    assert len(actual) == 4  # written once, by the chief
+    np.testing.assert_allclose(actual, expected, rtol=2e-4)
+    metrics = [json.loads((folder / "results" / "unsup_results.json").read_text()) for folder in folders]
+    assert metrics[1] == pytest.approx(metrics[0], rel=2e-3, abs=2e-3)
+    assert not list(folders[1].glob(".host*")) and len(list(folders[1].glob("model.ckpt-8.*"))) == 2

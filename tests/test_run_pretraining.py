@@ -1,0 +1,151 @@
+"""The script from its command line: what it prints and writes, and how it refuses."""
+
+import json
+import shutil
+import sys
+
+import pytest
+from absl import flags
+
+import run_pretraining
+from tests import training_support as support
+from util import flags as util_flags
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """A function from hparams and flags to (exit code, stdout, stderr), in this process."""
+
+    def call(settings, *words):
+        for name in flags.FLAGS:
+            flags.FLAGS[name].unparse()
+        monkeypatch.setattr(sys, "argv", ["run_pretraining.py", "--hparams", json.dumps(settings), *words])
+        with pytest.raises(SystemExit) as stop:
+            util_flags.run(run_pretraining.main, run_pretraining.__doc__)
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    support.write_records(folder / "pretrain_tfrecords")
+    support.write_records(folder / "pretrain_tfrecords", "dev_data", examples=21, shards=1)
+    return folder
+
+
+@pytest.fixture
+def settings(data_dir, tmp_path):
+    return support.hparams(data_dir, model_dir=str(tmp_path / "model"), num_train_steps=4)
+
+
+def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, settings, tmp_path):
+    code, out, err = run(settings, "--do-eval")
+    assert code == 0, err
+    for words in ("parameters", "GFLOP per training example", "60 records", "see 0.533 times"):
+        assert words in out
+    assert "initial loss   about 41.05 expected" in out  # ln 600 + 50 ln 2
+    first = float(out.split("initial loss")[2].split()[0])
+    assert first == pytest.approx(41.05, rel=0.1)
+    folder = tmp_path / "model"
+    assert json.loads((folder / "config.json").read_text())["num_train_steps"] == 4
+    results = json.loads((folder / "results" / "unsup_results.json").read_text())
+    names = "masked_lm_accuracy masked_lm_loss sampled_masked_lm_accuracy disc_loss disc_auc disc_accuracy"
+    assert {*names.split(), "disc_precision", "disc_recall", "replaced_rate", "majority_baseline"} <= results.keys()
+    assert results["step"] == 4
+    lines = (folder / "results" / "unsup_results.txt").read_text().splitlines()
+    assert f"disc_loss = {results['disc_loss']}" in lines
+
+    code, out, _ = run(settings, "--do-eval")
+    assert code == 0 and "Nothing to train" in out
+    assert json.loads((folder / "results" / "unsup_results.json").read_text()) == results
+
+
+def test_a_longer_schedule_goes_on_and_overwrite_starts_again(run, settings, tmp_path):
+    assert run(settings)[0] == 0
+    code, out, _ = run(settings | {"num_train_steps": 6})
+    assert code == 0 and "resuming" in out and "at step 4" in out and "initial loss   4" not in out
+    assert [line["step"] for line in support.logged(tmp_path / "model")] == [1, 2, 3, 4, 5, 6]
+    code, out, err = run(settings | {"learning_rate": 0.01}, "--overwrite")
+    assert code == 0 and "resuming" not in out, err
+    assert [line["step"] for line in support.logged(tmp_path / "model")] == [1, 2, 3, 4]
+
+
+def test_overwrite_deletes_no_folder_that_is_not_a_model(run, settings, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "thesis.tex").write_text("")
+    code, _, err = run(settings, "--overwrite")
+    assert code == 2 and "no config.json" in err
+    assert (tmp_path / "model" / "thesis.tex").exists()
+
+
+def test_warm_start_reports_what_it_loaded_and_starts_at_step_0(run, settings, tmp_path):
+    assert run(settings)[0] == 0
+    warm = settings | {"model_dir": str(tmp_path / "warm"), "init_checkpoint": str(tmp_path / "model")}
+    code, out, err = run(warm, "--no-do-train", "--do-eval")
+    assert code == 0 and "0 missing; 0 unused" in out and "initial weights" not in out, out + err
+    assert run(settings, "--no-do-train", "--do-eval")[0] == 0
+    of_step_4 = json.loads((tmp_path / "model" / "results" / "unsup_results.json").read_text())
+    of_start = json.loads((tmp_path / "warm" / "results" / "unsup_results.json").read_text())
+    assert (of_step_4.pop("step"), of_start.pop("step")) == (4, 0)
+    assert of_start == of_step_4
+
+
+def test_without_held_out_records_the_training_records_are_evaluated_with_a_warning(run, settings, tmp_path):
+    copy = tmp_path / "data" / "pretrain_tfrecords"
+    support.write_records(copy)
+    code, out, err = run(settings | {"data_dir": str(tmp_path / "data")}, "--no-do-train", "--do-eval")
+    assert code == 0, err
+    assert "WARNING: no held-out records match" in out and "There is no checkpoint" in out
+
+
+def test_a_dry_run_times_steps_states_memory_and_writes_nothing(run, settings, tmp_path):
+    code, out, err = run(settings, "--dry-run")
+    assert code == 0, err
+    assert "examples/s" in out and "GB of memory" in out and "4 steps would take" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def damage(folder, kind):
+    first = sorted(folder.glob("pretrain_data*"))[0]
+    if kind == "truncated":
+        first.write_bytes(first.read_bytes()[:-5])
+    elif kind == "empty":
+        for path in folder.iterdir():
+            path.write_bytes(b"")
+    elif kind == "none":
+        shutil.rmtree(folder)
+    elif kind == "text":
+        first.write_text("This is not a TFRecord file, it is a text of more than sixteen characters.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("", {"vocab_file": "/nowhere/vocab.txt"}, "/nowhere/vocab.txt"),
+        ("", {"vocab_size": 700}, "vocab_size is 700, but"),
+        ("", {"max_seq_length": 32}, "its records have length 16, but max_seq_length is 32"),
+        ("none", {}, "pretrain_tfrecords: no file matches"),
+        ("truncated", {}, "is truncated or no TFRecord"),
+        ("text", {}, "is truncated or no TFRecord"),
+        ("empty", {}, "hold no record; was the corpus empty?"),
+        ("", {"init_checkpoint": "/nowhere/model.ckpt-1"}, "init_checkpoint: no checkpoint at '/nowhere/model.ckpt-1'"),
+        ("", {"train_batch_size": 9, "strategy": "mirrored"}, "train_batch_size 9 is not divisible by 2 devices"),
+    ],
+)
+def test_bad_input_is_one_line(run, settings, tmp_path, kind, change, message):
+    folder = tmp_path / "data" / "pretrain_tfrecords"
+    support.write_records(folder)
+    damage(folder, kind)
+    code, _, err = run(settings | {"data_dir": str(tmp_path / "data")} | change)
+    errors = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert code == 2 and len(errors) == 1 and message in errors[0] and "Traceback" not in err
+
+
+def test_a_checkpoint_of_other_sizes_without_its_configuration_is_refused(run, settings, tmp_path):
+    assert run(settings)[0] == 0
+    (tmp_path / "model" / "config.json").unlink()
+    code, _, err = run(settings | {"embedding_size": 24})
+    assert code == 2 and "is not a checkpoint of this model" in err and "Traceback" not in err
