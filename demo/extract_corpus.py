@@ -1,7 +1,8 @@
 """A real English corpus that every machine has: the docstrings of the standard library and the installed packages.
 
 Sources are parsed, never imported. Each module's docstrings become one document: paragraphs joined to lines, code,
-tables and doctests left out, documents separated by blank lines. The same installation gives the same corpus.
+tables, doctests and lists of arguments left out, documents separated by blank lines. The same installation gives the
+same corpus. `documents` also says which package each document is from, a label for a classifier.
 """
 
 import ast
@@ -11,7 +12,7 @@ import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +23,15 @@ from util.errors import UserError
 from util.files import write_atomically
 
 _SKIPPED_FOLDERS = {"test", "tests", "testing", "__pycache__", "idlelib", "lib2to3", "_vendor", "vendor"}
-_CODE = re.compile(r"^\s*(>>>|\.\.\.|[-=~#*+|^`]{3,}|@|:\w+|\.\. )|[{}<>=|\\]{2,}|[_=(){}\[\];]\s*$")
+_CODE = re.compile(r"^\s*(>>>|\.\.\.|[-=~#*+|^`]{3,}|@|:\w+|\.\. )|[{}<>=|\\]{2,}|\) ->|[_=(){}\[\];]\s*$")
+# "Args: ...", and NumPy's "name, other : type".
+_TABLE = re.compile(r"\s*(Arg|Argument|Attribute|Keyword|Kwarg|Param|Parameter|Raise)s?\b[^.]*:|[*\w, .]+ : ", re.I)
+_ROLE = re.compile(r":[\w:]+:`~?([^`<]+?)(\s*<[^`]*)?`|``([^`]+)``")  # of Sphinx: :class:`~name` and ``code``
+_NEITHER_LETTER_NOR_SPACE = re.compile(r"[^A-Za-z ]")
 _FEWEST_WORDS = 8  # of a paragraph
 _FEWEST_PARAGRAPHS = 2  # of a document
 _LARGEST_SOURCE = 1 << 20  # larger files are generated
+_GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 class Document(NamedTuple):
@@ -36,17 +42,27 @@ class Document(NamedTuple):
     paragraphs: list[str]
 
 
-def source_files(roots: list[Path]) -> Iterator[tuple[str, str, Path]]:
-    """(package, module, path) of every source below the roots, sorted."""
+class Source(NamedTuple):
+    """A file of a package. module: dotted name, without __init__."""
+
+    package: str
+    module: str
+    path: Path
+
+
+def source_files(roots: Iterable[Path]) -> Iterator[Source]:
+    """Every source below the roots, sorted."""
     for root in roots:
         for folder, subfolders, names in os.walk(root):
-            skip = _SKIPPED_FOLDERS | ({"site-packages"} if Path(folder) == root else set())
+            # The standard library's folder may hold that of the installed packages, a root of its own.
+            skip = _SKIPPED_FOLDERS | ({"site-packages", "dist-packages"} if Path(folder) == root else set())
             subfolders[:] = sorted(name for name in subfolders if name not in skip)
             for name in sorted(names):
                 path = Path(folder, name)
                 if path.suffix == ".py" and not name.startswith("test_"):
                     parts = path.relative_to(root).with_suffix("").parts
-                    yield parts[0], ".".join(parts), path
+                    module = parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts
+                    yield Source(parts[0], ".".join(module), path)
 
 
 def docstrings(path: Path) -> Iterator[str]:
@@ -67,22 +83,21 @@ def docstrings(path: Path) -> Iterator[str]:
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
-    """Paragraphs of prose, each on one line."""
+    """Paragraphs of English prose, each on one line."""
     for block in re.split(r"\n\s*\n", docstring):
         lines = block.splitlines()
-        if any(_CODE.search(line) for line in lines) or lines[0].startswith("    "):
+        if not lines or lines[0].startswith("    ") or _TABLE.match(lines[0]) or any(map(_CODE.search, lines)):
             continue
-        text = " ".join(" ".join(lines).split())
-        words = text.split()
-        letters = sum(character.isalpha() or character == " " for character in text)
-        if len(words) >= _FEWEST_WORDS and letters > 0.85 * len(text):
+        text = _ROLE.sub(lambda match: match[1] or match[3], " ".join(block.split()))
+        others = len(_NEITHER_LETTER_NOR_SPACE.findall(text))
+        if len(text.split()) >= _FEWEST_WORDS and others < 0.15 * len(text):
             yield text
 
 
-def documents(roots: list[Path]) -> Iterator[Document]:
-    """The prose of every module; a paragraph that occurs twice is kept once."""
+def documents(sources: Iterable[Source]) -> Iterator[Document]:
+    """The prose of the sources; a paragraph that occurs twice is kept once."""
     seen: set[bytes] = set()
-    for package, module, path in source_files(roots):
+    for package, module, path in sources:
         kept = []
         for docstring in docstrings(path):
             for paragraph in paragraphs(docstring):
@@ -97,21 +112,27 @@ def documents(roots: list[Path]) -> Iterator[Document]:
 def default_roots() -> list[Path]:
     """The standard library, then the installed packages."""
     paths = sysconfig.get_paths()
-    return [Path(paths["stdlib"]), Path(paths["purelib"])]
+    return [Path(name) for name in dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]])]
 
 
-def extract(output: Path, max_bytes: int) -> tuple[int, int]:
-    """Writes the corpus, cut to `max_bytes` by leaving out modules evenly. Returns (documents, bytes)."""
-    found = list(documents(default_roots()))
-    sizes = [sum(len(p.encode()) + 1 for p in document.paragraphs) + 1 for document in found]
-    share = min(1.0, max_bytes / max(sum(sizes), 1))
-    # Every k-th module, so that all packages stay in.
-    chosen = [document for i, document in enumerate(found) if int((i + 1) * share) > int(i * share)]
-    if not chosen:
-        raise UserError("no docstrings were found below " + ", ".join(map(str, default_roots())))
-    text = "\n".join("".join(f"{paragraph}\n" for paragraph in document.paragraphs) for document in chosen)
-    write_atomically(output, text)
-    return len(chosen), len(text.encode())
+def extract(roots: Iterable[Path], max_bytes: int) -> list[Document]:
+    """About `max_bytes` of documents from all over the roots, sorted by package and module."""
+    files = list(source_files(roots))
+    # Multiples of the golden ratio, modulo 1, are spread evenly however many are taken: so are the first files of this
+    # order, and no more are parsed than are needed.
+    order = sorted(range(len(files)), key=lambda i: (i * _GOLDEN_RATIO) % 1)
+    chosen, size = [], 0
+    for document in documents(files[i] for i in order):
+        chosen.append(document)
+        size += len(as_text([document]).encode())
+        if size >= max_bytes:
+            break
+    return sorted(chosen)
+
+
+def as_text(chosen: Iterable[Document]) -> str:
+    """A paragraph a line, a blank line after each document."""
+    return "".join("\n".join(document.paragraphs) + "\n\n" for document in chosen)
 
 
 def main() -> int:
@@ -120,8 +141,15 @@ def main() -> int:
     if output.exists() and not values.overwrite:
         print(f"{output} is there already; --overwrite extracts it anew")
         return 0
-    count, size = extract(output, values.max_bytes)
-    print(f"{count:,} documents, {size / 1e6:.1f} MB of docstrings in {output}")
+    roots = default_roots()
+    chosen = extract(roots, values.max_bytes)
+    if not chosen:
+        raise UserError("no docstrings were found below " + ", ".join(map(str, roots)))
+    text = as_text(chosen)
+    write_atomically(output, text)
+    packages = len({document.package for document in chosen})
+    megabytes = len(text.encode()) / 1e6
+    print(f"{len(chosen):,} documents of {packages:,} packages, {megabytes:.1f} MB of docstrings in {output}")
     return 0
 
 

@@ -1,0 +1,103 @@
+"""README and docs: every command parses, every flag and file they name exists, every quoted link leads somewhere."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from configure_pretraining import PretrainingConfig
+from util.flags import read_recipe, recipe_names
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {
+    path.relative_to(ROOT): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
+}
+# Flags of the programs that the README quotes beside ours.
+FOREIGN = {"--runner=FlinkRunner", "--help"}
+
+
+def commands() -> list[list[str]]:
+    """The words of every command in the README's code blocks."""
+    blocks = re.findall(r"^```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.strip()]
+
+
+@cache
+def flags_of(script: str) -> frozenset[str]:
+    """The flags in a script's --help, switches in both forms."""
+    done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    names = set()
+    for switch, name in re.findall(r"^ +--(\[no-\])?([a-z0-9-]+)", done.stdout, re.MULTILINE):
+        names |= {f"--{name}", f"--no-{name}"} if switch else {f"--{name}"}
+        if switch and name.startswith("do-"):
+            names.add(f"--no-{name[3:]}")
+    return frozenset(names)
+
+
+def flags_in(text: str) -> set[str]:
+    lines = [line for line in text.splitlines() if "-->" not in line]  # arrows of diagrams
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*(?:=[A-Z]\w+)?", "\n".join(lines))) - FOREIGN
+
+
+def test_the_readme_has_its_commands():
+    scripts = {words[1] for words in commands() if words[0] == "python"}
+    assert scripts >= {
+        "build_vocab.py",
+        "build_pretraining_dataset.py",
+        "build_openwebtext_pretraining_dataset.py",
+        "run_pretraining.py",
+    }
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_a_command_of_the_readme_parses(words):
+    if words[0] == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert words[1] in targets
+        return
+    if words[0] == "pip":
+        return
+    assert words[0] == "python" and (ROOT / words[1]).is_file()
+    given = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
+    assert given <= flags_of(words[1])
+
+
+def test_every_flag_that_is_named_exists():
+    known = frozenset().union(*(flags_of(path.name) for path in ROOT.glob("*.py") if "configure" not in path.name))
+    for page, text in PAGES.items():
+        assert flags_in(text) <= known, page
+
+
+def test_links_and_files_lead_somewhere():
+    for page, text in PAGES.items():
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (ROOT / page.parent / target).exists(), f"{page}: {target}"
+        for script in re.findall(r"`(?:python )?([\w/]+\.py)\b", text):
+            assert (ROOT / script).exists(), f"{page}: {script}"
+
+
+def test_every_recipe_is_in_the_readme():
+    table = "\n".join(line for line in README.splitlines() if line.startswith("| `"))
+    assert [name for name in recipe_names() if f"`{name}`" not in table] == []
+
+
+def test_settings_in_the_text_are_legal():
+    """`name: value` in the docs is a setting that the configuration takes, under a name that it has."""
+    settings = [found for text in PAGES.values() for found in re.findall(r"`(\w+): (\w+)`", text)]
+    assert ("mask_sampling", "without_replacement") in settings
+    for name, value in settings:
+        assert PretrainingConfig.from_dict({name: json.loads(value) if value in ("true", "false", "0") else value})
+
+
+def test_the_demo_trains_a_recipe_that_is_there():
+    from demo.run_demo import RECIPE
+
+    assert PretrainingConfig.from_dict(read_recipe(RECIPE)).num_train_steps > 0
