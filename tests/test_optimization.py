@@ -7,6 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from model.optimization import AdamW, LossScale, Schedule
+from tests import training_support as support
 
 SHAPES = {"dense/kernel": (3, 2), "dense/bias": (2,), "table": (5, 4)}
 MULTIPLIERS = {"dense/kernel": 1.0, "dense/bias": 0.5, "table": 0.25}
@@ -84,7 +85,7 @@ def test_ten_steps_equal_the_reference(mode, schedule):
 
 
 def test_replicas_sum_their_gradients_before_clipping():
-    strategy = tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
+    strategy = support.two_replicas()
     schedule = Schedule(0.1, 10, 3)
     with strategy.scope():
         variables, optimizer = make_optimizer(schedule)

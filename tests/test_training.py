@@ -61,10 +61,8 @@ def one_device(data_dir, tmp_path_factory):
 
 
 def test_two_replicas_compute_what_one_does(data_dir, tmp_path, one_device):
-    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
-    assert len(devices) == 2  # tests/conftest.py splits the processor
     loop = {"num_train_steps": 12, "iterations_per_loop": 3, "save_checkpoints_steps": 12}
-    runner = trainer(data_dir, tmp_path, tf.distribute.MirroredStrategy(devices), **loop)
+    runner = trainer(data_dir, tmp_path, support.two_replicas(), **loop)
     assert runner.train() == 0
     np.testing.assert_allclose(losses(tmp_path), one_device[0].reshape(4, 3, 3).mean(1), rtol=2e-4)
     metrics = runner.evaluate()
@@ -80,13 +78,13 @@ def test_micro_batches_compute_what_one_batch_does(data_dir, tmp_path, one_devic
 
 
 def test_micro_batches_on_two_replicas_compute_what_one_batch_does(data_dir, tmp_path, one_device):
-    strategy = tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
+    strategy = support.two_replicas()
     assert trainer(data_dir, tmp_path, strategy, num_train_steps=12, gradient_accumulation_steps=2).train() == 0
     np.testing.assert_allclose(losses(tmp_path), one_device[0], rtol=2e-4)
 
 
 def test_float16_on_two_replicas_skips_overflows_and_learns(data_dir, tmp_path):
-    strategy = tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
+    strategy = support.two_replicas()
     runner = trainer(data_dir, tmp_path, strategy, num_train_steps=12, num_warmup_steps=1, precision="float16")
     before = [variable.numpy() for variable in runner.task.model.trainable_variables]
     runner.task.loss_scale.scale.assign(2.0**16)  # overflows here

@@ -11,9 +11,17 @@ import numpy as np
 import tensorflow as tf
 
 from tests import golden_support as golden
+from util.distribution import mirrored_strategy
 
 ROOT = Path(__file__).parent.parent
 LENGTH = 16
+
+
+def two_replicas() -> tf.distribute.Strategy:
+    """MirroredStrategy over the two logical processors of conftest.py."""
+    devices = tuple(device.name for device in tf.config.list_logical_devices("CPU"))
+    assert len(devices) == 2
+    return mirrored_strategy(devices)
 
 
 def write_records(folder: Path, name: str = "pretrain_data", examples: int = 60, shards: int = 2) -> None:

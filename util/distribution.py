@@ -1,5 +1,6 @@
 """Devices: which tf.distribute strategy a configuration means, and how a host's input relates to the global batch."""
 
+import functools
 import resource
 import sys
 from typing import Protocol
@@ -61,8 +62,18 @@ def make_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
     if name == "mirrored":
         # Without a GPU: the logical CPU devices, so that the same code runs and is tested anywhere.
         devices = [f"GPU:{i}" for i in range(wanted)] or [d.name for d in tf.config.list_logical_devices("CPU")]
-        return tf.distribute.MirroredStrategy(devices)
+        return mirrored_strategy(tuple(devices))
     return tf.distribute.OneDeviceStrategy("GPU:0" if wanted else "CPU:0")
+
+
+@functools.cache
+def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.Strategy:
+    """The process's one strategy over these devices.
+
+    TensorFlow numbers each strategy's collective operations from the same start, and two strategies in one process then
+    take each other's for their own ("Shape mismatch in the collective instance").
+    """
+    return tf.distribute.MirroredStrategy(devices)
 
 
 def _tpu_strategy(config: DeviceConfig) -> tf.distribute.Strategy:

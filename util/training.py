@@ -224,9 +224,9 @@ class Trainer:
             stopped = self._stopped()
             with progress.pause():
                 if stopped or step % schedule.save_checkpoints_steps == 0 or step == schedule.num_train_steps:
-                    path = self.save()
+                    self.save()
                 if stopped:
-                    progress.line(f"SIGTERM: saved {path} at step {step:,}. Run the same command to go on.")
+                    progress.line(f"SIGTERM: saved {self.model_dir} at step {step:,}. Run the same command to go on.")
                     return 128 + signal.SIGTERM
                 if schedule.eval_every_steps and step % schedule.eval_every_steps == 0:
                     metrics = self.evaluate()
