@@ -12,23 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from model.architecture import HEAD_SIZE, Architecture
+from model.sizes import MODEL_SIZES, OVERRIDES, make_architecture, override_problems
 from util.errors import UserError
-from util.hparams import checked, closest, hparam
+from util.hparams import checked, hparam
 
-_SIZES = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}  # layers, hidden (ELECTRA, Table 6)
-_OVERRIDES: dict[str, type] = {
-    "hidden_size": int,
-    "num_hidden_layers": int,
-    "num_attention_heads": int,
-    "intermediate_size": int,
-    "hidden_act": str,
-    "hidden_dropout_prob": float,
-    "attention_probs_dropout_prob": float,
-    "max_position_embeddings": int,
-    "type_vocab_size": int,
-    "initializer_range": float,
-}
-_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
 
@@ -93,8 +80,8 @@ class PretrainingConfig:
     overwrite: bool = hparam(False, "delete what a previous run left in model_dir")
 
     # Model
-    model_size: str = hparam("small", "sizes of ELECTRA, Table 6", choices=("small", "base", "large"), heading="Model")
-    model_hparam_overrides: dict[str, Any] = hparam({}, "sizes that differ from model_size's: " + ", ".join(_OVERRIDES))
+    model_size: str = hparam("small", "sizes of ELECTRA, Table 6", choices=tuple(MODEL_SIZES), heading="Model")
+    model_hparam_overrides: dict[str, Any] = hparam({}, "sizes that differ from model_size's: " + ", ".join(OVERRIDES))
     embedding_size: int | None = hparam(
         None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
     )
@@ -195,7 +182,7 @@ class PretrainingConfig:
         records = os.path.join(self.data_dir, "pretrain_tfrecords")
         model_dir = self.model_dir or os.path.join(self.data_dir, "models", self.model_name)
         results_dir = self.results_dir or os.path.join(model_dir, "results")
-        hidden = self.model_hparam_overrides.get("hidden_size", _SIZES[self.model_size][1])
+        hidden = self.model_hparam_overrides.get("hidden_size", MODEL_SIZES[self.model_size][1])
         small = self.model_size == "small" and not self.debug
         return {
             "embedding_size": self.embedding_size or (128 if small else hidden),
@@ -212,7 +199,7 @@ class PretrainingConfig:
 
     def _problems(self) -> list[str]:
         """What is wrong with the combination; empty if nothing is."""
-        problems = self._override_problems()
+        problems = override_problems(self.model_hparam_overrides)
         if problems:
             return problems  # the sizes below would be meaningless
         architecture = self.architecture
@@ -310,35 +297,10 @@ class PretrainingConfig:
             )
         return notes
 
-    def _override_problems(self) -> list[str]:
-        problems = []
-        for name, value in self.model_hparam_overrides.items():
-            if name not in _OVERRIDES:
-                problems.append(f"unknown name in model_hparam_overrides: {name!r}{closest(name, _OVERRIDES)}")
-                continue
-            if type(value) is not _OVERRIDES[name] and (_OVERRIDES[name], type(value)) != (float, int):
-                problems.append(f"model_hparam_overrides: {name} must be {_OVERRIDES[name].__name__}, got {value!r}")
-            elif _OVERRIDES[name] is int and int(value) < 1:
-                problems.append(f"model_hparam_overrides: {name} must be at least 1, got {value!r}")
-            elif name.endswith("_prob") and not 0 <= float(value) < 1:
-                problems.append(f"model_hparam_overrides: {name} must be in [0, 1), got {value!r}")
-            elif name == "initializer_range" and not 0 < float(value) < math.inf:
-                problems.append(f"model_hparam_overrides: {name} must be above 0, got {value!r}")
-            elif name == "hidden_act" and value not in _ACTIVATIONS:
-                problems.append(f"model_hparam_overrides: hidden_act is {value!r}; one of {', '.join(_ACTIVATIONS)}")
-        return problems
-
     @property
     def architecture(self) -> Architecture:
         """Sizes of the main network; heads and feed-forward follow the width unless overridden."""
-        layers, hidden = _SIZES[self.model_size]
-        overrides: dict[str, Any] = {"num_hidden_layers": layers, "hidden_size": hidden} | self.model_hparam_overrides
-        hidden = overrides["hidden_size"]
-        sizes: dict[str, Any] = {
-            "num_attention_heads": max(1, hidden // HEAD_SIZE),
-            "intermediate_size": 4 * hidden,
-        } | overrides
-        return Architecture(vocab_size=self.vocab_size, embedding_size=self.embedding_size or hidden, **sizes)
+        return make_architecture(self.model_size, self.model_hparam_overrides, self.vocab_size, self.embedding_size)
 
     @property
     def generator_architecture(self) -> Architecture:

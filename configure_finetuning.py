@@ -1,0 +1,319 @@
+"""The hyperparameters of fine-tuning: the original's names and defaults, and ours beside them.
+
+Imports no TensorFlow: a wrong hparam fails in a fraction of a second. `FinetuningConfig.from_dict` is the one way in;
+recipes, --hparams and flags all arrive there (util.flags).
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from model.architecture import Architecture
+from model.sizes import MODEL_SIZES, make_architecture, override_problems
+from util.errors import UserError
+from util.hparams import checked, closest, hparam
+
+GLUE_TASKS = ("cola", "mrpc", "mnli", "sst", "rte", "qnli", "qqp", "sts", "wnli")
+QA_TASKS = ("squad", "squadv1", "newsqa", "naturalqs", "triviaqa", "searchqa")
+TAGGING_TASKS = ("chunk", "ner", "pos")
+TASK_TYPES = ("classification", "regression", "tagging", "qa")
+
+# The original's defaults of single tasks; it takes "naturalqs" for a task of sentences (docs/differences.md).
+_TASK_DEFAULTS: dict[str, dict[str, Any]] = {
+    "rte": {"num_train_epochs": 10.0},
+    "sts": {"num_train_epochs": 10.0},
+    "chunk": {"max_seq_length": 256},
+} | {task: {"num_train_epochs": 2.0, "max_seq_length": 512} for task in QA_TASKS}
+_SIZE_DEFAULTS: dict[str, dict[str, Any]] = {"large": {"learning_rate": 5e-5, "layerwise_lr_decay": 0.9}}
+_DEBUG_DEFAULTS: dict[str, Any] = {
+    "num_trials": 1,
+    "iterations_per_loop": 1,
+    "train_batch_size": 32,
+    "num_train_epochs": 3.0,
+    "log_examples": True,
+    "debug_examples": 64,
+}
+# What the pre-trained model's config.json says, so that nobody needs to repeat it.
+_FROM_PRETRAINING = (
+    "model_size",
+    "model_hparam_overrides",
+    "embedding_size",
+    "vocab_size",
+    "do_lower_case",
+    "vocab_file",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuningConfig:
+    """Everything that fine-tuning depends on."""
+
+    # Run
+    model_name: str = hparam("electra_small", "name of the pre-trained model", heading="Run")
+    data_dir: str = hparam("data", "folder of vocabulary, models and finetuning_data")
+    task_names: list[str] = hparam(["chunk"], "tasks to learn, together: JSON list or names separated by commas")
+    tasks: dict[str, Any] = hparam(
+        {}, "tasks of one's own: name -> {type, text_columns, label_column, metric, ...} (README, Your own task)"
+    )
+    num_trials: int = hparam(1, "training runs, each with a seed of its own", at_least=1)
+    do_train: bool = hparam(True, "train")
+    do_eval: bool = hparam(True, "evaluate after training")
+    keep_all_models: bool = hparam(True, "false: only the last trial's model is kept")
+    keep_best: bool = hparam(
+        False, "score the checkpoint that did best on the development data, looking every eval_every_steps"
+    )
+    log_examples: bool = hparam(False, "print some training examples as the model sees them")
+    debug: bool = hparam(False, "a few examples and steps, to try out the machinery")
+    debug_examples: int = hparam(0, "examples of a split to use, at most; 0: all", at_least=0)
+    overwrite: bool = hparam(False, "delete what a previous run of these tasks left")
+
+    # Optimisation
+    learning_rate: float = hparam(1e-4, "peak learning rate [large: 5e-5]", at_least=0, heading="Optimisation")
+    weight_decay_rate: float = hparam(0.01, "decoupled weight decay of kernels and embeddings", at_least=0)
+    layerwise_lr_decay: float = hparam(
+        0.8,
+        "factor of the learning rate from a layer to the one below; 0 or 1: none [large: 0.9]",
+        at_least=0,
+        at_most=1,
+    )
+    layerwise_lr_top: str = hparam(
+        "pooler",
+        "pooler: the top layer has two factors less than the head, as if there were a pooler (the original); "
+        "head: one factor less",
+        choices=("pooler", "head"),
+    )
+    num_train_epochs: float = hparam(3.0, "passes over the training data [rte, sts: 10, qa: 2]", at_least=0)
+    warmup_proportion: float = hparam(0.1, "share of the steps that warm up", at_least=0, at_most=1)
+    lr_schedule: str = hparam(
+        "multiply",
+        "multiply: warm-up factor x decay from step 0 (the original); separate: decay starts after warm-up",
+        choices=("multiply", "separate"),
+    )
+    adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
+    adam_beta2: float = hparam(0.999, "Adam's decay of the variance", at_least=0, below=1)
+    adam_epsilon: float = hparam(1e-6, "Adam's epsilon, outside the root", above=0)
+    clip_norm: float = hparam(1.0, "global norm to which gradients are clipped", above=0)
+    loss_reduction: str = hparam(
+        "sum", "over a batch; the original's sum is clipped at most steps", choices=("sum", "mean")
+    )
+    gradient_accumulation_steps: int = hparam(1, "micro-batches that a step is split into", at_least=1)
+    seed: int = hparam(0, "of the first trial; the next ones add 1 each", at_least=0)
+
+    # Training
+    save_checkpoints_steps: int = hparam(1000, "steps between two checkpoints", at_least=1, heading="Training")
+    iterations_per_loop: int = hparam(100, "steps between two looks at the losses", at_least=1)
+    eval_every_steps: int = hparam(0, "evaluate every so many steps; 0: only at the end", at_least=0)
+    init_checkpoint: str | None = hparam(
+        None, "weights to start from, ours or TF1's; default: the pre-trained model's folder"
+    )
+    random_init: bool = hparam(False, "start from random weights instead, for comparison")
+
+    # Model
+    model_size: str = hparam("small", "sizes of ELECTRA, Table 6", choices=tuple(MODEL_SIZES), heading="Model")
+    model_hparam_overrides: dict[str, Any] = hparam({}, "sizes that differ from model_size's")
+    embedding_size: int | None = hparam(
+        None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
+    )
+    vocab_size: int = hparam(30522, "tokens in the vocabulary", at_least=6)
+    do_lower_case: bool = hparam(True, "whether the vocabulary is uncased")
+    do_strip_accents: bool | None = hparam(None, "whether accents are stripped; null: if lower-cased")
+
+    # Batches
+    max_seq_length: int = hparam(
+        128, "tokens of an input, at most [chunk: 256, qa: 512]", at_least=8, heading="Batches"
+    )
+    train_batch_size: int = hparam(32, "examples of a step, over all devices", at_least=1)
+    eval_batch_size: int = hparam(32, "examples of a batch that is evaluated", at_least=1)
+    predict_batch_size: int = hparam(32, "examples of a batch of --predict", at_least=1)
+    fixed_padding: bool = hparam(False, "pad every batch to max_seq_length, as the original does")
+
+    # Heads
+    double_unordered: bool = hparam(
+        True, "train mrpc and sts on both orders of the sentences", heading="Heads and tasks"
+    )
+    classifier: str = hparam(
+        "linear", "linear: dropout and dense (ELECTRA); tanh, gelu: a dense layer before (COCO-LM)",
+        choices=("linear", "tanh", "gelu"),
+    )  # fmt: skip
+    classifier_dropout: float = hparam(0.1, "dropout before a classifier", at_least=0, below=1)
+    max_query_length: int = hparam(64, "tokens of a question, at most", at_least=1)
+    doc_stride: int = hparam(128, "tokens from a window of a document to the next", at_least=1)
+    n_best_size: int = hparam(20, "answers of a question that are written", at_least=1)
+    max_answer_length: int = hparam(30, "tokens of an answer, at most", at_least=1)
+    joint_prediction: bool = hparam(True, "the end of an answer is predicted given its start")
+    beam_size: int = hparam(20, "starts, and ends of each, that are considered", at_least=1)
+    answerable_classifier: bool = hparam(True, "predict whether a question has an answer")
+    answerable_uses_start_logits: bool = hparam(True, "from the predicted start as well as [CLS]")
+    answerable_weight: float = hparam(0.5, "weight of that loss", at_least=0)
+    qa_na_threshold: float = hparam(-2.75, "no answer is predicted above this score")
+    qa_out_of_span: str = hparam(
+        "cls",
+        "windows without the answer: cls, answerable with both ends at [CLS] (the original); impossible: as if the "
+        "question had no answer; skip: not trained on",
+        choices=("cls", "impossible", "skip"),
+    )
+
+    # Outputs
+    write_test_outputs: bool = hparam(False, "predict the test files too, and write submissions", heading="Outputs")
+    n_writes_test: int = hparam(5, "trials that do so", at_least=1)
+    write_distill_outputs: bool = hparam(False, "write the outputs on the training data")
+
+    # Numerics and devices
+    precision: str = hparam(
+        "float32",
+        "type of activations and matrix products",
+        choices=("float32", "bfloat16", "float16"),
+        heading="Numerics and devices",
+    )
+    jit_compile: str = hparam("auto", "XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false"))
+    strategy: str = hparam(
+        "auto",
+        "tf.distribute strategy; auto: TPU with use_tpu, mirrored with several GPUs",
+        choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
+    )
+    num_gpus: int | None = hparam(None, "GPUs to use; null: all that are visible", at_least=0)
+    use_tpu: bool = hparam(False, "train on a TPU")
+    tpu_name: str | None = hparam(None, "name or address of the TPU")
+    tpu_zone: str | None = hparam(None, "its zone")
+    gcp_project: str | None = hparam(None, "its project")
+    tpu_job_name: str | None = hparam(None, "job name of the TPU workers")
+    num_tpu_cores: int = hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
+
+    # Files
+    pretrained_model_dir: str = hparam(
+        "", "the pre-trained model; default <data_dir>/models/<model_name>", heading="Files"
+    )
+    raw_data_dir: str = hparam("", "folder of the tasks' folders; default <data_dir>/finetuning_data")
+    vocab_file: str = hparam("", "vocabulary; default: what the model was pre-trained with, <data_dir>/vocab.txt")
+    model_dir: str = hparam("", "fine-tuned models; default <pretrained_model_dir>/finetuning_models/<tasks>_model")
+    results_dir: str = hparam("", "results; default <pretrained_model_dir>/results")
+    results_txt: str = hparam("", "table of scores; default <results_dir>/<tasks>_results.txt")
+    results_json: str = hparam("", "scores of all trials; default <results_dir>/<tasks>_results.json")
+    test_predictions: str = hparam(
+        "", "folder of test predictions and submissions; default <pretrained_model_dir>/test_predictions"
+    )
+
+    compat: str = hparam(
+        "none", "original: the original program's fixed bugs return (docs/differences.md)", choices=("none", "original")
+    )
+
+    @classmethod
+    def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":
+        """Checks the hparams, fills in what follows from the tasks, the size and the pre-trained model.
+
+        Raises:
+          UserError: names every problem.
+        """
+        given = checked(cls, hparams)
+        names = given.get("task_names", ["chunk"])
+        known = known_tasks(given.get("tasks", {}))
+        problems = [
+            f"task_names: unknown task {name!r}{closest(str(name), known)} (one of {', '.join(known)})"
+            for name in names
+            if name not in known
+        ]
+        if not names or len(set(map(str, names))) < len(names):
+            problems.append(f"task_names must be different tasks, at least one, got {names!r}")
+        if problems:
+            raise UserError("hparams: " + "; ".join(problems))
+        pretrained = given.get("pretrained_model_dir") or os.path.join(
+            given.get("data_dir", "data"), "models", given.get("model_name", "electra_small")
+        )
+        defaults = _pretrained_sizes(pretrained)
+        if len(names) == 1:
+            type_of_own = given.get("tasks", {}).get(names[0], {}).get("type")
+            defaults |= _TASK_DEFAULTS.get(names[0]) or (_TASK_DEFAULTS["squad"] if type_of_own == "qa" else {})
+        defaults |= _SIZE_DEFAULTS.get(given.get("model_size", defaults.get("model_size", "small")), {})
+        if given.get("debug"):
+            defaults |= _DEBUG_DEFAULTS
+        config = cls(**(defaults | {"pretrained_model_dir": pretrained} | given))
+        config = dataclasses.replace(config, **config._derived())
+        problems = config._problems()
+        if problems:
+            raise UserError("hparams: " + "; ".join(problems))
+        return config
+
+    def _derived(self) -> dict[str, Any]:
+        """Values of the fields that were left to follow from others."""
+        pretrained, tasks = self.pretrained_model_dir, ",".join(self.task_names)
+        results_dir = self.results_dir or os.path.join(pretrained, "results")
+        hidden = self.model_hparam_overrides.get("hidden_size", MODEL_SIZES[self.model_size][1])
+        return {
+            "embedding_size": self.embedding_size or (128 if self.model_size == "small" else hidden),
+            "raw_data_dir": self.raw_data_dir or os.path.join(self.data_dir, "finetuning_data"),
+            "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
+            "init_checkpoint": None if self.random_init else self.init_checkpoint or pretrained,
+            "model_dir": self.model_dir or os.path.join(pretrained, "finetuning_models", f"{tasks}_model"),
+            "results_dir": results_dir,
+            "results_txt": self.results_txt or os.path.join(results_dir, f"{tasks}_results.txt"),
+            "results_json": self.results_json or os.path.join(results_dir, f"{tasks}_results.json"),
+            "test_predictions": self.test_predictions or os.path.join(pretrained, "test_predictions"),
+        }
+
+    def _problems(self) -> list[str]:
+        """What is wrong with the combination; empty if nothing is."""
+        problems = override_problems(self.model_hparam_overrides)
+        if problems:
+            return problems
+        architecture = self.architecture
+        if architecture.hidden_size % architecture.num_attention_heads:
+            problems.append(
+                f"hidden size {architecture.hidden_size} is not divisible by its "
+                f"{architecture.num_attention_heads} heads: set num_attention_heads in model_hparam_overrides"
+            )
+        if self.max_seq_length > architecture.max_position_embeddings:
+            problems.append(
+                f"max_seq_length {self.max_seq_length} exceeds the {architecture.max_position_embeddings} position "
+                "embeddings of the model"
+            )
+        if self.train_batch_size % self.gradient_accumulation_steps:
+            problems.append(
+                f"train_batch_size {self.train_batch_size} is not divisible by gradient_accumulation_steps "
+                f"{self.gradient_accumulation_steps}"
+            )
+        if self.keep_best and not self.eval_every_steps:
+            problems.append("keep_best needs eval_every_steps, to have several checkpoints to choose from")
+        if self.random_init and self.init_checkpoint:
+            problems.append("random_init and init_checkpoint are both set: choose one")
+        if (self.strategy == "tpu" or self.use_tpu) and self.precision == "float16":
+            problems.append("precision float16 is not for TPUs: use bfloat16")
+        if self.use_tpu and self.strategy not in ("auto", "tpu"):
+            problems.append(f"use_tpu is true, but strategy is {self.strategy}: use one of auto, tpu")
+        return problems
+
+    def notes(self) -> list[str]:
+        """What is legal but deserves a look."""
+        return []
+
+    @property
+    def architecture(self) -> Architecture:
+        """Sizes of the encoder."""
+        return make_architecture(self.model_size, self.model_hparam_overrides, self.vocab_size, self.embedding_size)
+
+    def task_data_dir(self, task: str) -> str:
+        """Folder of a task's files."""
+        return os.path.join(self.raw_data_dir, task)
+
+    def to_json(self) -> str:
+        """The resolved configuration; `from_dict(json.loads(...))` gives it back."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+
+def known_tasks(own: Mapping[str, Any]) -> list[str]:
+    """Names that `task_names` may hold."""
+    return [*GLUE_TASKS, *QA_TASKS, *TAGGING_TASKS, *own]
+
+
+def _pretrained_sizes(model_dir: str) -> dict[str, Any]:
+    """What the configuration beside a pre-trained model says about its network and vocabulary; {} without one."""
+    path = Path(model_dir) / "config.json"
+    if not path.is_file():
+        return {}
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        return {name: saved[name] for name in _FROM_PRETRAINING}
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not the configuration of a pre-trained model: {error}") from None

@@ -1,0 +1,152 @@
+"""What a fine-tuning task is: files to examples to features, a head, and scores.
+
+Subclass `Task` (or one of the subclasses in classification/, qa/, tagging/) in one file and register it
+(finetune.registry); batching, the encoder, training, several tasks and trials, and result files come from elsewhere.
+
+    files --load--> Split --(batching, encoder, head)--> one prediction per feature --scores, answers--> results
+
+A feature is one input of the encoder. Classification and tagging make one per example; question answering makes one
+per window of the document.
+"""
+
+import abc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from configure_finetuning import FinetuningConfig
+from model.layers import Layer, SeedStream
+from model.tokenization import WordpieceTokenizer
+
+# One feature's predictions: name -> the row of the head's output, without the batch axis.
+Prediction = dict[str, np.ndarray]
+
+
+class Features(NamedTuple):
+    """One input of the encoder.
+
+    input_ids, segment_ids: int32 [length], special tokens included, no padding.
+    labels: name -> scalar or, for a `Label` that is per token, array of at most `length` items.
+    """
+
+    input_ids: np.ndarray
+    segment_ids: np.ndarray
+    labels: dict[str, Any]
+
+
+class Label(NamedTuple):
+    """Type of a label; `per_token` labels are padded with 0 to the batch's length."""
+
+    dtype: str
+    per_token: bool = False
+
+
+class Split(NamedTuple):
+    """A file's content: what people see, and what the network sees (at least one feature per example)."""
+
+    examples: Sequence[Any]
+    features: list[Features]
+
+
+class HeadInput(NamedTuple):
+    """What a head reads. B batch, L length (differs between batches), H hidden.
+
+    sequence: [B, L, H], the encoder's last layer, in the compute type.
+    input_mask, segment_ids: int32 [B, L].
+    labels: name -> [B] or [B, L]; zeros where there are none.
+    """
+
+    sequence: tf.Tensor
+    input_mask: tf.Tensor
+    segment_ids: tf.Tensor
+    labels: dict[str, tf.Tensor]
+
+
+class HeadOutput(NamedTuple):
+    """losses: float32 [B], one per row. predictions: name -> [B, ...]; empty when training."""
+
+    losses: tf.Tensor
+    predictions: dict[str, tf.Tensor]
+
+
+class Head(Layer):
+    """Base of heads; variables under "task_specific/<task>" as in the original."""
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """`seeds` of the dropout, None without it."""
+        raise NotImplementedError
+
+
+class Task(abc.ABC):
+    """One thing to learn, and how it is scored.
+
+    Args:
+      name: of the task; its files lie in `config.task_data_dir(name)`.
+    """
+
+    primary_metric: str  # of `scores`: what trials are compared by, higher is better
+    evaluation_splits: tuple[str, ...] = ("dev",)
+    test_splits: tuple[str, ...] = ("test",)
+
+    def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> None:
+        self.name, self.config, self.tokenizer = name, config, tokenizer
+        self.data_dir = Path(config.task_data_dir(name))
+
+    @property
+    @abc.abstractmethod
+    def labels(self) -> dict[str, Label]:
+        """Every label that `Features.labels` holds."""
+
+    @abc.abstractmethod
+    def load(self, split: str) -> Split:
+        """Reads "train", one of `evaluation_splits` or one of `test_splits` (whose labels may be missing: 0).
+
+        Raises:
+          UserError: a missing file, a wrong column count, an unknown label, ...: names file and line.
+        """
+
+    @abc.abstractmethod
+    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
+        """Unlabelled examples from JSON objects, keyed as `{train,dev,test}.jsonl` is; for --predict.
+
+        Args:
+          where: the file, for error messages; row i is its line i + 1.
+        """
+
+    @abc.abstractmethod
+    def make_head(self, hidden_size: int, seed: int) -> Head:
+        """The layer on top of an encoder of this width."""
+
+    @abc.abstractmethod
+    def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
+        """Metrics, in percent where they are shares; predictions in the order of `split.features`.
+
+        "loss" is added by the caller.
+        """
+
+    @abc.abstractmethod
+    def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        """One JSON object per example: the predicted label, tags or text, and scores."""
+
+    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+        """Writes the files that a benchmark's server or official script wants, if there is such a thing.
+
+        Args:
+          name: of the split.
+
+        Returns:
+          The files written.
+        """
+        del name, split, predictions, folder
+        return []
+
+    def state(self) -> dict[str, Any]:
+        """What a fine-tuned checkpoint means, as JSON: label names, for example. Saved beside it; see `check_state`."""
+        return {}
+
+    def check_state(self, saved: dict[str, Any]) -> None:
+        """Adopts the saved state when nothing was loaded yet; refuses a checkpoint that means something else."""
+        del saved
