@@ -26,7 +26,8 @@ _TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     "rte": {"num_train_epochs": 10.0},
     "sts": {"num_train_epochs": 10.0},
     "chunk": {"max_seq_length": 256},
-} | {task: {"num_train_epochs": 2.0, "max_seq_length": 512} for task in QA_TASKS}
+    **{task: {"num_train_epochs": 2.0, "max_seq_length": 512} for task in QA_TASKS},
+}
 _SIZE_DEFAULTS: dict[str, dict[str, Any]] = {"large": {"learning_rate": 5e-5, "layerwise_lr_decay": 0.9}}
 _DEBUG_DEFAULTS: dict[str, Any] = {
     "num_trials": 1,

@@ -11,7 +11,17 @@ import numpy as np
 import tensorflow as tf
 
 from model.architecture import Architecture
-from model.layers import Dense, Layer, LayerNorm, SeedStream, activation, dropout, glorot_uniform, truncated_normal
+from model.layers import (
+    Dense,
+    Layer,
+    LayerNorm,
+    SeedStream,
+    activation,
+    dropout,
+    glorot_uniform,
+    shape_of,
+    truncated_normal,
+)
 
 # Added to the scores of forbidden keys; the original's finite value, so that a row without any key stays finite.
 MASKED_SCORE = -10000.0
@@ -49,7 +59,7 @@ class Embeddings(Layer):
 
     def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
         """int32 [B, L], int32 [B, L] -> float32 [B, L, E]."""
-        length = input_ids.shape[1]
+        length = shape_of(input_ids)[1]
         types = tf.one_hot(segment_ids, self.token_type_embeddings.shape[0])
         x = tf.gather(self.word_embeddings, input_ids)
         x += tf.tensordot(types, self.token_type_embeddings, 1)
@@ -72,7 +82,7 @@ class SelfAttention(Layer):
 
     def call(self, x: tf.Tensor, score_bias: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
         """[B, L, H], float32 bias broadcastable to [B, A, L, L] -> [B, L, H]."""
-        length, hidden = x.shape[1:]
+        length, hidden = shape_of(x)[1:]
         qkv = tf.reshape(self.qkv(x), [-1, length, 3, self.num_heads, self.head_size])
         q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # each [B, A, L, D]
         scores = tf.cast(tf.matmul(q, k, transpose_b=True), tf.float32) * self.head_size**-0.5 + score_bias

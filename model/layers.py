@@ -91,10 +91,11 @@ class Dense(Layer):
         """[..., input_size] -> [..., output_size], in the type of `x`."""
         flat = tf.reshape(x, [-1, x.shape[-1]])
         y = tf.nn.bias_add(tf.matmul(flat, tf.cast(self.kernel, x.dtype)), tf.cast(self.bias, x.dtype))
-        return tf.reshape(y, [*_static_or_dynamic(x)[:-1], self.output_size])
+        return tf.reshape(y, [*shape_of(x)[:-1], self.output_size])
 
 
-def _static_or_dynamic(x: tf.Tensor) -> list[Any]:
+def shape_of(x: tf.Tensor) -> list[Any]:
+    """The shape: integers where it is known when tracing, scalar tensors elsewhere."""
     dynamic = tf.shape(x)
     return [dynamic[i] if size is None else size for i, size in enumerate(x.shape)]
 

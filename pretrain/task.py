@@ -5,7 +5,8 @@ from typing import Any
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from model.optimization import AdamW, LossScale, Schedule
+from model.optimization import AdamW, Schedule
+from model.replicated_task import ReplicatedTask
 from pretrain import pretrain_data
 from pretrain.masking import MaskedBatch
 from pretrain.metrics import auc
@@ -18,7 +19,7 @@ from util.training import ratios
 _TRAIN, _EVALUATE = 1, 2
 
 
-class PretrainingTask:
+class PretrainingTask(ReplicatedTask):
     """Builds model and optimizer; create it under the strategy's scope.
 
     Args:
@@ -36,9 +37,9 @@ class PretrainingTask:
         train_records: Records | None = None,
         eval_records: Records | None = None,
     ) -> None:
-        self.config, self.strategy = config, strategy
+        super().__init__(strategy, jit_compile, config.seed, config.precision, config.gradient_accumulation_steps)
+        self.config = config
         self.train_records, self.eval_records = train_records, eval_records
-        self.replicas = strategy.num_replicas_in_sync
         self.model = PretrainingModel(config)
         schedule = Schedule(
             peak=config.learning_rate,
@@ -57,33 +58,24 @@ class PretrainingTask:
             epsilon=config.adam_epsilon,
             clip_norm=config.clip_norm,
         )
-        self.loss_scale = LossScale() if config.precision == "float16" else None
-
-        def compiled(function: Any) -> Any:
-            return tf.function(function, jit_compile=True) if jit_compile else function
-
-        self._prepare = compiled(self._prepare_rows)
-        self._gradients = compiled(self._gradients_of_rows)
-        self._forward = compiled(self._forward_rows)
-        # Across replicas the reductions and the update stay outside of XLA; on one device all of it is one program.
-        self.train_step = self._train_step if self.replicas > 1 else compiled(self._train_step)
+        self._prepare = self.compiled(self._prepare_rows)
+        self._gradients = self.compiled(self._gradients_of_rows)
+        self._forward = self.compiled(self._forward_rows)
+        self.train_step = self.compiled_step(self._train_step)
 
     # A step, in replica context.
 
     def _train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        seed = self._seed(_TRAIN, step)
+        seed = self.seed_of(_TRAIN, step)
         masked, normalizers = self._prepare(batch, seed, self._row_offset(batch))
         normalizers = self._sum_over_replicas(normalizers)
-        scale = self._scale()
-        gradients, result = self._gradients(masked, normalizers, self._dropout_seed(seed), scale)
-        norm = self.optimizer.apply(gradients, self.loss_scale)
-        if self.loss_scale is not None:  # an overflow is skipped and the scale halved, as long as it can be
-            norm = tf.where(tf.math.is_finite(norm) | (scale <= 1.0), norm, 0.0)
-        return result | {"watched": {"gradient_norm": norm / self.replicas}}
+        scale = self.scale()
+        gradients, result = self._gradients(masked, normalizers, self.seed_of_replica(seed), scale)
+        return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch; the masking is a function of the batch's number."""
-        masked, normalizers = self._prepare(batch, self._seed(_EVALUATE, step), self._row_offset(batch))
+        masked, normalizers = self._prepare(batch, self.seed_of(_EVALUATE, step), self._row_offset(batch))
         return self._forward(masked, normalizers)
 
     def _prepare_rows(
@@ -95,56 +87,21 @@ class PretrainingTask:
 
     def _gradients_of_rows(
         self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor], seed: tf.Tensor, scale: tf.Tensor
-    ) -> tuple[list[Any], dict[str, Any]]:
-        """Gradients of these rows' share of the loss, summed over micro-batches."""
-        variables = self.model.trainable_variables
+    ) -> tuple[list[tf.Tensor], dict[str, Any]]:
+        """Gradients of these rows' share of the loss."""
 
-        def part(index: tf.Tensor, rows: MaskedBatch) -> tuple[list[tf.Tensor], dict[str, Any]]:
-            with tf.GradientTape() as tape:
-                micro_seed = tf.random.experimental.stateless_fold_in(seed, index)
-                outputs = self.model(rows, normalizers, micro_seed, training=True)
-                scaled = outputs.loss * scale
-            gradients = [
-                tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
-                for variable, gradient in zip(variables, tape.gradient(scaled, variables), strict=True)
-            ]
-            return gradients, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
+        def forward(rows: MaskedBatch, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
+            outputs = self.model(rows, normalizers, seed, training=True)
+            return outputs.loss, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
 
-        parts = self.config.gradient_accumulation_steps
-        if parts == 1:
-            return part(tf.constant(0), masked)
-        # A loop, so that neither the graph nor the memory grows with the number of micro-batches.
-        fields = [tf.reshape(field, [parts, field.shape[0] // parts, *field.shape[1:]]) for field in masked]
-
-        def add_part(index: tf.Tensor, total: Any) -> tuple[tf.Tensor, Any]:
-            result = part(index, MaskedBatch(*(field[index] for field in fields)))
-            return index + 1, tf.nest.map_structure(tf.add, total, result)
-
-        first = part(tf.constant(0), MaskedBatch(*(field[0] for field in fields)))
-        _, total = tf.while_loop(lambda index, _: index < parts, add_part, (tf.constant(1), first))
-        return total
+        return self.summed_gradients(self.model.trainable_variables, forward, masked, seed, scale)
 
     def _forward_rows(self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor]) -> dict[str, Any]:
         outputs = self.model(masked, normalizers, None, training=False)
         return {"metrics": outputs.metrics, "histograms": outputs.histograms}
 
-    def _seed(self, purpose: int, step: tf.Tensor) -> tf.Tensor:
-        return tf.random.experimental.stateless_fold_in(
-            tf.constant([self.config.seed, purpose]), tf.cast(step, tf.int32)
-        )
-
-    def _dropout_seed(self, seed: tf.Tensor) -> tf.Tensor:
-        return tf.random.experimental.stateless_fold_in(seed, self._replica())
-
-    def _replica(self) -> tf.Tensor:
-        context = tf.distribute.get_replica_context()
-        return tf.cast(context.replica_id_in_sync_group, tf.int32)
-
     def _row_offset(self, batch: Batch) -> tf.Tensor:
-        return self._replica() * batch["input_ids"].shape[0]
-
-    def _scale(self) -> tf.Tensor:
-        return tf.constant(1.0) if self.loss_scale is None else self.loss_scale.scale.read_value()
+        return self.replica() * batch["input_ids"].shape[0]
 
     def _sum_over_replicas(self, values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         if self.replicas == 1:
