@@ -8,10 +8,8 @@ a few steps and leaves nothing behind.
 """
 
 import glob
-import json
 import math
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from util import flags as util_flags
 from util.cluster import this_host
 from util.errors import UserError
 from util.files import write_atomically, write_json
+from util.run_folder import check_run_folder, delete_run_folder, write_config
 from util.vocabulary import load_vocab
 
 # What may differ when a run is resumed: how long, how often, where and on what, but not what is trained.
@@ -75,30 +74,14 @@ def check_vocabulary(config: PretrainingConfig) -> None:
 def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
     """Refuses to mix runs; writes the configuration beside the checkpoints. Of several hosts, the first does it."""
     folder = Path(config.model_dir)
-    saved = folder / "config.json"
     if this_host(config.strategy).number:
         return
-    if config.overwrite and config.do_train and not dry_run and folder.exists():
-        if not saved.exists() and any(folder.iterdir()):
-            raise UserError(
-                f"--overwrite: {folder} holds no config.json, so it is no model of ours; delete it yourself"
-            )
-        shutil.rmtree(folder)
-    if saved.exists():
-        before = json.loads(saved.read_text(encoding="utf-8"))
-        now = json.loads(config.to_json())
-        changed = [
-            f"{name} was {before[name]!r}, is {now[name]!r}"
-            for name in sorted(before.keys() & now.keys() - _FREE_ON_RESUME)
-            if before[name] != now[name]
-        ]
-        if changed:
-            raise UserError(
-                f"{folder} holds a run with other hparams: {'; '.join(changed)}. "
-                "Give another --model-name, or --overwrite to delete that run."
-            )
+    if config.overwrite and config.do_train and not dry_run:
+        delete_run_folder(folder)
+    advice = "Give another --model-name, or --overwrite to delete that run."
+    check_run_folder(folder, config.to_json(), _FREE_ON_RESUME, advice)
     if config.do_train and not dry_run:
-        write_atomically(saved, config.to_json())
+        write_config(folder, config.to_json())
 
 
 def print_summary(config: PretrainingConfig, task: Any, strategy: Any, jit_compile: bool) -> None:

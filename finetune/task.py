@@ -131,6 +131,11 @@ class Task(abc.ABC):
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """One JSON object per example: the predicted label, tags or text, and scores."""
 
+    def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
+        """What looks wrong with predictions on the whole: the same label for every example, say. None: nothing."""
+        del split, predictions
+        return None
+
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """Writes the files that a benchmark's server or official script wants, if there is such a thing.
 

@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import textwrap
+import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -20,6 +21,7 @@ from util.hparams import closest, read_json_object, value_type
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 _RECIPE_NOTES = ("description", "source")
+_SECTIONS = ("finetuning",)
 _headings: dict[str, str] = {}  # first flag of a group -> its heading in --help
 
 
@@ -63,42 +65,72 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.json"))
 
 
-def read_recipe(name: str) -> dict[str, Any]:
-    """The hparams of a recipe by name or path, without its notes."""
+def read_recipe(name: str, section: str | None = None) -> dict[str, Any]:
+    """The hparams of a recipe by name or path, without its notes.
+
+    Args:
+      section: "finetuning" reads what the recipe says under that name instead of its hparams of pre-training.
+    """
     path = Path(name) if name.endswith(".json") else RECIPES / f"{name}.json"
     if not path.is_file():
         raise UserError(
             f"--recipe: there is no recipe {name!r}{closest(name, recipe_names())} ({', '.join(recipe_names())})"
         )
     hparams = read_json_object(str(path), f"recipe {path}")
-    return {key: value for key, value in hparams.items() if key not in _RECIPE_NOTES}
+    if section is None:
+        return {key: value for key, value in hparams.items() if key not in (*_RECIPE_NOTES, *_SECTIONS)}
+    if section not in hparams:
+        raise UserError(f"--recipe: {path} has no section {section!r}")
+    return dict(hparams[section])
 
 
-def config_from_flags(config_class: type[C]) -> C:
-    """The configuration that the parsed flags describe. Notes on it go to standard error."""
+def config_from_flags(config_class: type[C], section: str | None = None) -> C:
+    """The configuration that the parsed flags describe. Notes on it go to standard error.
+
+    Args:
+      section: of recipes that belongs to this program; such a recipe applies only if --recipe asks for it.
+    """
     values = flags.FLAGS
     given: dict[str, Any] = {}
     for field in dataclasses.fields(config_class):  # type: ignore[arg-type]
         value = values[field.name].value
         if value is not None:
             kind, _ = value_type(config_class, field)
-            given[field.name] = _parse_json(field.name, value) if kind in (dict, list) else value
+            given[field.name] = value
+            if kind in (dict, list):
+                words = typing.get_type_hints(config_class)[field.name] == list[str]
+                given[field.name] = _parse_json(field.name, value, words)
     hparams = read_json_object(values.hparams, "--hparams") if values.hparams else {}
-    recipe = values.recipe
+    given = hparams | given
+    layers = _section_of_recipe(values.recipe, section, given) if section else _recipe_of_run(values.recipe, given)
+    config = config_class.from_dict(layers | given)
+    for note in config.notes():
+        _note(note)
+    return config
+
+
+def _recipe_of_run(recipe: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    """The recipe that --recipe names, or else the model's name."""
     if recipe is None:
-        name = given.get("model_name", hparams.get("model_name", "electra_small"))
+        name = given.get("model_name", "electra_small")
         recipe = name if name in recipe_names() else None
         if recipe is None:
             close = closest(name, recipe_names())
             _note(f"there is no recipe {name!r}: the defaults apply, or --recipe{close or ' picks one'}")
-    layers: dict[str, Any] = read_recipe(recipe) if recipe else {}
+            return {}
+    layer = read_recipe(recipe)
     # A recipe names the run after itself; --recipe with another --model-name keeps the latter.
-    if recipe and "model_name" not in layers:
-        layers["model_name"] = Path(recipe).stem
-    config = config_class.from_dict(layers | hparams | given)
-    for note in config.notes():
-        _note(note)
-    return config
+    return {"model_name": Path(recipe).stem} | layer
+
+
+def _section_of_recipe(recipe: str | None, section: str, given: dict[str, Any]) -> dict[str, Any]:
+    """What --recipe says under `section`; its "per_task" entries apply to runs of that single task."""
+    if recipe is None:
+        return {}
+    layer = read_recipe(recipe, section)
+    per_task = layer.pop("per_task", {})
+    tasks = given.get("task_names", layer.get("task_names", []))
+    return layer | (per_task.get(tasks[0], {}) if len(tasks) == 1 else {})
 
 
 def _note(text: str) -> None:
@@ -109,7 +141,10 @@ def _dashed(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _parse_json(name: str, text: str) -> Any:
+def _parse_json(name: str, text: str, words: bool) -> Any:
+    """JSON; where a list of words is wanted, also words separated by commas."""
+    if words and not text.lstrip().startswith("["):
+        return [word.strip() for word in text.split(",")]
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import orbit
 import tensorflow as tf
@@ -69,20 +69,24 @@ class Task(Protocol):
         """
         ...
 
+    def training_data(self, position: int) -> tf.data.Dataset: ...
+
+    def explain(self, error: Exception) -> str | None:
+        """What the user can do about an error of TensorFlow's while stepping; None if the task does not know."""
+        ...
+
+
+class SummedTask(Task, Protocol):
+    """A task whose metrics are sums over batches, so that the loop itself can evaluate it."""
+
     def eval_step(self, batch: Tensors, step: tf.Tensor) -> dict[str, Tensors]:
         """{"metrics": ..., "histograms": name -> tensor} of a batch, in replica context; sums over replicas count."""
         ...
-
-    def training_data(self, position: int) -> tf.data.Dataset: ...
 
     def evaluation_data(self) -> tf.data.Dataset: ...
 
     def summarise(self, totals: dict[str, Tensors]) -> dict[str, float]:
         """Metrics from summed numerators, denominators and histograms."""
-        ...
-
-    def explain(self, error: Exception) -> str | None:
-        """What the user can do about an error of TensorFlow's while stepping; None if the task does not know."""
         ...
 
 
@@ -104,10 +108,21 @@ class Trainer:
     Args:
       task: built under the strategy's scope.
       model_dir: of checkpoints, events and train_metrics.jsonl.
+      evaluate: computes metrics of the weights as they are; not needed for a `SummedTask`.
+      best_metric: of these, higher is better; the best checkpoint goes to model_dir/best (`restore_best`).
     """
 
-    def __init__(self, task: Task, strategy: tf.distribute.Strategy, schedule: Schedule, model_dir: str) -> None:
+    def __init__(
+        self,
+        task: Task,
+        strategy: tf.distribute.Strategy,
+        schedule: Schedule,
+        model_dir: str,
+        evaluate: Callable[[], dict[str, float]] | None = None,
+        best_metric: str | None = None,
+    ) -> None:
         self.task, self.strategy, self.schedule = task, strategy, schedule
+        self._evaluate, self._best_metric = evaluate or self._evaluate_sums, best_metric
         self.model_dir = Path(model_dir)
         self.chief = is_chief(strategy)
         self.step = task.optimizer.step
@@ -126,6 +141,7 @@ class Trainer:
         self.metrics_file = self.model_dir / "train_metrics.jsonl"
         self._signalled = False
         self._train_loop = tf.function(self._loop_of_steps)
+        self._best = tf.train.Checkpoint(model=task.model)
         self._eval_step = tf.function(self._one_eval_step)
         self._sum_over_hosts = tf.function(self._sum)
 
@@ -175,7 +191,7 @@ class Trainer:
         return LoopResult(totals, first, first_bad)
 
     def _one_eval_step(self, batch: Tensors, number: tf.Tensor) -> dict[str, Tensors]:
-        return self._run(self.task.eval_step, batch, number)
+        return self._run(cast(SummedTask, self.task).eval_step, batch, number)
 
     def _sum(self, value: tf.Tensor) -> tf.Tensor:
         return self.strategy.reduce(
@@ -228,13 +244,40 @@ class Trainer:
                 if stopped:
                     progress.line(f"SIGTERM: saved {self.model_dir} at step {step:,}. Run the same command to go on.")
                     return 128 + signal.SIGTERM
-                if schedule.eval_every_steps and step % schedule.eval_every_steps == 0:
+                at_end = step == schedule.num_train_steps and self._best_metric is not None
+                if schedule.eval_every_steps and (step % schedule.eval_every_steps == 0 or at_end):
                     metrics = self.evaluate()
                     progress.line(f"evaluation at step {step:,}: {format_metrics(metrics)}")
                     if self.chief:
                         summaries.write_summaries({f"eval/{name}": value for name, value in metrics.items()})
                         write_json(self.model_dir / "eval" / f"step-{step}.json", metrics)
+                        self._keep_if_best(step, metrics)
         return 0
+
+    def _keep_if_best(self, step: int, metrics: dict[str, float]) -> None:
+        """Saves the weights if they are the best so far; what an interrupted run did later does not count."""
+        if self._best_metric is None:
+            return
+        value, before = metrics[self._best_metric], self._read_best()
+        if before is not None and before["step"] < step and before["value"] >= value:
+            return
+        path = self._best.write(str(self.model_dir / "best" / f"model.ckpt-{step}"))
+        write_json(self.model_dir / "best" / "best.json", {"step": step, "value": value, "path": Path(path).name})
+        for old in (self.model_dir / "best").glob("model.ckpt-*"):
+            if not old.name.startswith(f"model.ckpt-{step}."):
+                old.unlink()
+
+    def _read_best(self) -> dict[str, Any] | None:
+        path = self.model_dir / "best" / "best.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def restore_best(self) -> int:
+        """Restores the weights that did best in `best_metric`. Returns their step."""
+        best = self._read_best()
+        if best is None:
+            raise UserError(f"{self.model_dir} holds no best checkpoint: train with keep_best")
+        self._best.read(str(self.model_dir / "best" / best["path"])).expect_partial()
+        return int(best["step"])
 
     def time_steps(self, warm_up: int = 2, steps: int = 5) -> tuple[float, float]:
         """Trains a few steps from the start of the data, saving nothing. Returns mean loss and seconds per step."""
@@ -307,16 +350,21 @@ class Trainer:
             file.write(json.dumps(line) + "\n")
 
     def evaluate(self) -> dict[str, float]:
-        """Metrics over the evaluation data, at most `num_eval_steps` batches; masking is the same at every call."""
-        totals: dict[str, Tensors] | None = None
-        dataset = self.task.evaluation_data().take(self.schedule.num_eval_steps)
+        """Metrics of the weights as they are."""
         with self._explaining():
-            for number, batch in enumerate(distribute(self.strategy, dataset)):
-                result = self._eval_step(batch, tf.constant(number, tf.int64))
-                totals = result if totals is None else tf.nest.map_structure(tf.add, totals, result)
+            return self._evaluate()
+
+    def _evaluate_sums(self) -> dict[str, float]:
+        """Metrics over the evaluation data, at most `num_eval_steps` batches; masking is the same at every call."""
+        task = cast(SummedTask, self.task)
+        totals: dict[str, Tensors] | None = None
+        dataset = task.evaluation_data().take(self.schedule.num_eval_steps)
+        for number, batch in enumerate(distribute(self.strategy, dataset)):
+            result = self._eval_step(batch, tf.constant(number, tf.int64))
+            totals = result if totals is None else tf.nest.map_structure(tf.add, totals, result)
         if totals is None:
             raise UserError("there is nothing to evaluate: the held-out records hold no batch")
-        return self.task.summarise(totals)
+        return task.summarise(totals)
 
 
 def ratios(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]) -> dict[str, float]:

@@ -1,0 +1,159 @@
+"""Features to padded batches: of similar length, padded to a bucket, in an order that follows from (seed, position).
+
+All features of a run are one table of ragged tensors; a batch is a list of its rows and a length. Training goes through
+the epochs' permutations one after the other, as the original does: in pools of `_POOL` batches the rows are sorted by
+length, cut into batches, and the batches shuffled. Evaluation sees every row once, the longest first.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from finetune.task import Features, Label
+
+_POOL = 50  # batches that are sorted by length together
+_PADDED = ("input_ids", "segment_ids")
+Batch = dict[str, tf.Tensor]
+
+
+def bucket_length(length: int, max_length: int) -> int:
+    """The length that a batch is padded to: steps of an eighth of the next power of two, of 8 at least."""
+    step = max(8, (1 << max(0, length - 1).bit_length()) // 8)
+    return min(max_length, -(-length // step) * step)
+
+
+class TaskFeatures(NamedTuple):
+    """One task's features and their labels' types."""
+
+    name: str
+    features: Sequence[Features]
+    labels: dict[str, Label]
+
+
+class FeatureTable:
+    """The features of one or several tasks.
+
+    Args:
+      tasks: in the order of `task_names`; a row's task is its index here.
+      max_length: no feature is longer.
+      fixed_padding: pad every batch to `max_length`, and do not sort by length.
+    """
+
+    def __init__(self, tasks: Sequence[TaskFeatures], max_length: int, fixed_padding: bool = False) -> None:
+        self.max_length, self.fixed_padding = max_length, fixed_padding
+        features = [feature for task in tasks for feature in task.features]
+        self.lengths = np.array([len(feature.input_ids) for feature in features], np.int32)
+        task_ids = np.concatenate([np.full(len(task.features), i) for i, task in enumerate(tasks)])
+        with tf.device("CPU:0"):
+            self._ragged = {
+                "input_ids": _ragged([feature.input_ids for feature in features], "int32"),
+                "segment_ids": _ragged([feature.segment_ids for feature in features], "int32"),
+            }
+            self._scalars = {"task_id": tf.constant(task_ids, tf.int32)}
+            for i, task in enumerate(tasks):
+                for name, label in task.labels.items():
+                    values = [
+                        feature.labels[name] if task_ids[row] == i else ([] if label.per_token else 0)
+                        for row, feature in enumerate(features)
+                    ]
+                    key = f"{task.name}/{name}"
+                    if label.per_token:
+                        self._ragged[key] = _ragged(values, label.dtype)
+                    else:
+                        self._scalars[key] = tf.constant(np.array(values, label.dtype))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def training_batches(
+        self, batch_size: int, seed: int, position: int = 0, rows: slice | None = None
+    ) -> tf.data.Dataset:
+        """Endless batches from the `position`-th example on (a multiple of the batch size).
+
+        Args:
+          rows: of each global batch, for this host; None for all of them.
+        """
+        start = position // batch_size
+
+        def chosen() -> Iterator[tuple[np.ndarray, int]]:
+            for number in self._training_rows(batch_size, seed, start):
+                yield number, self._padded_length(number)
+
+        return self._dataset(chosen, batch_size, rows)
+
+    def evaluation_batches(self, batch_size: int) -> tf.data.Dataset:
+        """Every row once; the last batch is filled up with rows of `row` -1."""
+        order = np.argsort(-self.lengths, kind="stable")
+
+        def chosen() -> Iterator[tuple[np.ndarray, int]]:
+            for i in range(0, len(order), batch_size):
+                rows = order[i : i + batch_size]
+                length = self._padded_length(rows)
+                yield np.pad(rows, (0, batch_size - len(rows)), constant_values=-1), length
+
+        return self._dataset(chosen, batch_size, None)
+
+    def _padded_length(self, rows: np.ndarray) -> int:
+        if self.fixed_padding:
+            return self.max_length
+        return bucket_length(int(self.lengths[rows].max()), self.max_length)
+
+    def _training_rows(self, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:
+        """The rows of the batches from number `start` on."""
+        size = len(self)
+        pool_rows = batch_size * (1 if self.fixed_padding else _POOL)
+        pool, skipped = divmod(start * batch_size, pool_rows)
+        permutation, epoch_of = np.zeros(0, np.int64), -1
+        while True:
+            rows = np.empty(pool_rows, np.int64)
+            filled, at = 0, pool * pool_rows
+            while filled < pool_rows:
+                epoch, offset = divmod(at + filled, size)
+                if epoch != epoch_of:
+                    permutation, epoch_of = np.random.default_rng([seed, 0, epoch]).permutation(size), epoch
+                part = permutation[offset : offset + pool_rows - filled]
+                rows[filled : filled + len(part)] = part
+                filled += len(part)
+            if not self.fixed_padding:
+                random = np.random.default_rng([seed, 1, pool])
+                rows = rows[np.lexsort((random.random(pool_rows), self.lengths[rows]))]
+                rows = random.permutation(rows.reshape(-1, batch_size)).reshape(-1)
+            for first in range(skipped, pool_rows, batch_size):
+                yield rows[first : first + batch_size]
+            pool, skipped = pool + 1, 0
+
+    def _dataset(self, chosen: object, batch_size: int, rows: slice | None) -> tf.data.Dataset:
+        dataset = tf.data.Dataset.from_generator(
+            chosen, output_signature=(tf.TensorSpec([batch_size], tf.int64), tf.TensorSpec([], tf.int32))
+        )
+        return dataset.map(
+            lambda number, length: self._batch(number if rows is None else number[rows], length)
+        ).prefetch(4)
+
+    def _batch(self, rows: tf.Tensor, length: tf.Tensor) -> Batch:
+        """int32 [B, L] input_ids, input_mask, segment_ids and per-token labels; [B] the others and `row`.
+
+        Rows of number -1 are copies of row 0 under the task -1, which no head's loss counts.
+        """
+        source = tf.maximum(rows, 0)
+        batch = {"row": rows}
+        for name, ragged in self._ragged.items():
+            dense = tf.gather(ragged, source).to_tensor()
+            dense = dense[:, :length]
+            dense = tf.pad(dense, [[0, 0], [0, length - tf.shape(dense)[1]]])
+            batch[name] = tf.ensure_shape(dense, [rows.shape[0], self.max_length if self.fixed_padding else None])
+        for name, values in self._scalars.items():
+            batch[name] = tf.gather(values, source)
+        batch["task_id"] = tf.where(rows < 0, -1, batch["task_id"])
+        lengths = tf.gather(tf.constant(self.lengths), source)
+        batch["input_mask"] = tf.cast(tf.range(length)[tf.newaxis] < lengths[:, tf.newaxis], tf.int32)
+        batch["input_mask"] = tf.ensure_shape(batch["input_mask"], batch["input_ids"].shape)
+        return batch
+
+
+def _ragged(rows: Sequence[Sequence[float] | np.ndarray], dtype: str) -> tf.RaggedTensor:
+    lengths = [len(row) for row in rows]
+    values = np.concatenate([np.asarray(row, dtype) for row in rows]) if rows else np.zeros(0, dtype)
+    return tf.RaggedTensor.from_row_lengths(values, lengths)

@@ -1,0 +1,72 @@
+"""An encoder with one head per task."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from configure_finetuning import FinetuningConfig
+from finetune.batching import Batch
+from finetune.task import HeadInput, HeadOutput, Task
+from model.encoder import Encoder
+from model.layers import Layer, SeedStream
+
+_UNDECAYED = frozenset({"bias", "beta", "gamma"})
+
+
+class FinetuningModel(Layer):
+    """Encoder and heads (ELECTRA, section 3.1); create it under the strategy's scope.
+
+    Args:
+      seed: of the heads' initial values, and of the encoder's where no checkpoint is loaded.
+    """
+
+    def __init__(self, config: FinetuningConfig, tasks: Sequence[Task], seed: int) -> None:
+        super().__init__("", seed)
+        self.tasks = list(tasks)
+        self.encoder = Encoder("electra", config.architecture, compute_dtype=config.precision, seed=seed)
+        self.heads = [task.make_head(config.architecture.hidden_size, seed) for task in tasks]
+
+    @staticmethod
+    def decays(variable: tf.Variable) -> bool:
+        """Whether weight decay applies: to kernels and embedding tables, not to biases and layer norms."""
+        return variable.name.split(":")[0].rsplit("/", 1)[-1] not in _UNDECAYED
+
+    def call(self, batch: Batch, seed: tf.Tensor | None = None, training: bool = False) -> list[HeadOutput]:
+        """Every head's output on every row (finetune.batching describes the batch).
+
+        Args:
+          seed: int32 [2] of the dropout; None switches it off.
+        """
+        seeds = None if seed is None else SeedStream(seed)
+        sequence = self._encode(batch, seeds)
+        return [self._apply_head(number, sequence, batch, seeds, training) for number in range(len(self.tasks))]
+
+    def predict(self, batch: Batch, number: int) -> HeadOutput:
+        """The output of one task's head, without dropout."""
+        return self._apply_head(number, self._encode(batch, None), batch, None, training=False)
+
+    def _encode(self, batch: Batch, seeds: SeedStream | None) -> tf.Tensor:
+        return self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], seeds).sequence
+
+    def _apply_head(
+        self, number: int, sequence: tf.Tensor, batch: Batch, seeds: SeedStream | None, training: bool
+    ) -> HeadOutput:
+        task = self.tasks[number]
+        labels = {name: batch[f"{task.name}/{name}"] for name in task.labels}
+        inputs = HeadInput(sequence, batch["input_mask"], batch["segment_ids"], labels)
+        return self.heads[number](inputs, seeds, training)
+
+
+def layer_multiplier(name: str, num_layers: int, decay: float, top: str) -> float:
+    """Factor of a variable's learning rate (Clark et al. 2020, appendix A; Sun et al. 2019).
+
+    The head has 1, and each layer below `decay` times that of the one above. `top` "pooler" leaves out one step
+    between head and top layer, as the original's code does for a pooler that it has not.
+    """
+    if not decay or "task_specific/" in name:
+        return 1.0
+    extra = 1 if top == "pooler" else 0
+    if "/encoder/layer_" in name:
+        layer = int(name.split("/encoder/layer_")[1].split("/")[0])
+        return decay ** (num_layers - layer + extra)
+    return decay ** (num_layers + 1 + extra)

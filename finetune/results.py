@@ -1,0 +1,54 @@
+"""What comes out of a run: scores of all trials as JSON and as a table, predictions as JSON lines."""
+
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from util.files import write_atomically
+
+# task -> split -> metric -> value
+Scores = dict[str, dict[str, dict[str, float]]]
+
+
+def summarise_trials(trials: list[Scores]) -> dict[str, Any]:
+    """task -> split -> metric -> {median, mean, std, min, max} over the trials; std is that of a sample."""
+    summary: dict[str, Any] = {}
+    for task, splits in trials[0].items():
+        for split, metrics in splits.items():
+            for metric in metrics:
+                values = [trial[task][split][metric] for trial in trials]
+                summary.setdefault(task, {}).setdefault(split, {})[metric] = {
+                    "median": statistics.median(values),
+                    "mean": statistics.fmean(values),
+                    "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+                    "min": min(values),
+                    "max": max(values),
+                }
+    return summary
+
+
+def table(trials: list[Scores]) -> str:
+    """One row per task, split and metric: every trial, then median, mean and standard deviation."""
+    several = len(trials) > 1
+    header = ["task", "split", "metric", *(f"trial {i + 1}" for i in range(len(trials)))]
+    rows = [header + (["median", "mean", "std"] if several else [])]
+    for task, splits in summarise_trials(trials).items():
+        for split, metrics in splits.items():
+            for metric, values in metrics.items():
+                cells = [f"{trial[task][split][metric]:.4g}" for trial in trials]
+                over_all = [f"{values[name]:.4g}" for name in ("median", "mean", "std")] if several else []
+                rows.append([task, split, metric, *cells, *over_all])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+
+    def line(row: list[str]) -> str:
+        names = [cell.ljust(width) for cell, width in zip(row[:3], widths[:3], strict=True)]
+        values = [cell.rjust(width) for cell, width in zip(row[3:], widths[3:], strict=True)]
+        return "  ".join(names + values) + "\n"
+
+    return "".join(line(row) for row in rows)
+
+
+def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -1,0 +1,156 @@
+"""Fine-tuning as a task of the training loop: one step of one replica, its data, and the dev scores."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from configure_finetuning import FinetuningConfig
+from finetune.batching import Batch, FeatureTable
+from finetune.finetuning_model import FinetuningModel, layer_multiplier
+from finetune.task import Prediction, Task
+from model.optimization import AdamW, Schedule
+from model.replicated_task import ReplicatedTask
+from util.distribution import distribute, host_number, rows_of_host
+
+_TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2
+
+
+def number_of_steps(config: FinetuningConfig, examples: int) -> int:
+    """Steps of all epochs, the last partial batch of an epoch counted as a whole one (as in the original)."""
+    return int(config.num_train_epochs * -(-examples // config.train_batch_size))
+
+
+class FinetuningTask(ReplicatedTask):
+    """Builds model and optimizer; create it under the strategy's scope.
+
+    Args:
+      config: of the run.
+      tasks: what to learn, together.
+      table: training features of all tasks; None to predict only.
+      seed: of this trial.
+    """
+
+    def __init__(
+        self,
+        config: FinetuningConfig,
+        tasks: Sequence[Task],
+        strategy: tf.distribute.Strategy,
+        jit_compile: bool,
+        table: FeatureTable | None,
+        seed: int,
+    ) -> None:
+        super().__init__(strategy, jit_compile, seed, config.precision, config.gradient_accumulation_steps)
+        self.config, self.tasks, self.table, self.seed = config, list(tasks), table, seed
+        self.model = FinetuningModel(config, tasks, seed)
+        self.num_train_steps = number_of_steps(config, len(table)) if table is not None else 0
+        schedule = Schedule(
+            peak=config.learning_rate,
+            num_train_steps=self.num_train_steps,
+            num_warmup_steps=int(self.num_train_steps * config.warmup_proportion),
+            separate=config.lr_schedule == "separate",
+        )
+        layers = config.architecture.num_hidden_layers
+        self.optimizer = AdamW(
+            self.model.trainable_variables,
+            schedule,
+            self.model.decays,
+            weight_decay_rate=config.weight_decay_rate,
+            beta1=config.adam_beta1,
+            beta2=config.adam_beta2,
+            epsilon=config.adam_epsilon,
+            clip_norm=config.clip_norm,
+            lr_multiplier=lambda variable: layer_multiplier(
+                variable.name, layers, config.layerwise_lr_decay, config.layerwise_lr_top
+            ),
+        )
+        self._gradients = self.compiled(self._gradients_of_rows)
+        self.train_step = self.compiled_step(self._train_step)
+        self._forward = self.compiled(self._forward_rows)
+        self._predict_step = tf.function(self._predict_batch)
+
+    # A step, in replica context.
+
+    def _train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
+        seed = self.seed_of_replica(self.seed_of(_TRAIN, step))
+        scale = self.scale()
+        gradients, result = self._gradients(batch, seed, scale)
+        return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
+
+    def _gradients_of_rows(
+        self, batch: Batch, seed: tf.Tensor, scale: tf.Tensor
+    ) -> tuple[list[tf.Tensor], dict[str, Any]]:
+        """Gradients of the sum of these rows' losses, of each row that of its own task."""
+
+        def forward(rows: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
+            outputs = self.model(rows, seed, training=True)
+            losses, metrics = tf.zeros([]), {}
+            for number, (task, output) in enumerate(zip(self.tasks, outputs, strict=True)):
+                belongs = tf.cast(rows["task_id"] == number, tf.float32)
+                total, count = tf.reduce_sum(output.losses * belongs), tf.reduce_sum(belongs)
+                losses += total
+                if len(self.tasks) > 1:
+                    metrics[f"{task.name}_loss"] = (total, count)
+            if self.config.loss_reduction == "mean":
+                losses /= self.config.train_batch_size
+            return losses, {"losses": {"loss": losses}, "metrics": metrics}
+
+        return self.summed_gradients(self.model.trainable_variables, forward, batch, seed, scale)
+
+    # Data, on the host.
+
+    def training_data(self, position: int) -> tf.data.Dataset:
+        assert self.table is not None
+        size = self.config.train_batch_size
+        return self.table.training_batches(size, self.seed, position, rows_of_host(self.strategy, size))
+
+    def explain(self, error: Exception) -> str | None:
+        del error
+        return None
+
+    # Prediction.
+
+    def predict(
+        self, number: int, table: FeatureTable, batch_size: int, progress: Callable[[int], None] = lambda done: None
+    ) -> tuple[list[Prediction], np.ndarray]:
+        """One task's predictions on every row of a table of its features.
+
+        Args:
+          number: of the task, in the order of `tasks`.
+          progress: called with the number of rows done.
+
+        Returns:
+          The predictions in the order of the table, and float32 [rows] losses (of labels 0 where there are none).
+        """
+        predictions: list[Prediction] = [{} for _ in range(len(table))]
+        losses = np.zeros(len(table), np.float32)
+        dataset = table.evaluation_batches(batch_size)
+        alone = host_number(self.strategy) is not None  # every host predicts all rows, so none waits for another
+        done = 0
+        for batch in dataset if alone else distribute(self.strategy, dataset):
+            result = self._predict_step(batch, number, alone)
+            for part in [result] if alone else self._local_parts(result):
+                rows = part["row"].numpy()
+                values = {name: value.numpy() for name, value in part["predictions"].items()}
+                for i, row in enumerate(rows):
+                    if row >= 0:
+                        predictions[row] = {name: value[i] for name, value in values.items()}
+                losses[rows[rows >= 0]] = part["losses"].numpy()[rows >= 0]
+                done += int((rows >= 0).sum())
+            progress(done)
+        return predictions, losses
+
+    def _predict_batch(self, batch: Batch, number: int, alone: bool) -> dict[str, Any]:
+        if alone:
+            return self._forward(batch, number)
+        return self.strategy.run(self._forward, args=(batch, number))
+
+    def _forward_rows(self, batch: Batch, number: int) -> dict[str, Any]:
+        output = self.model.predict(batch, number)
+        return {"row": batch["row"], "losses": output.losses, "predictions": output.predictions}
+
+    def _local_parts(self, result: Any) -> list[Any]:
+        """A distributed result as one result per replica."""
+        values = [self.strategy.experimental_local_results(value) for value in tf.nest.flatten(result)]
+        return [tf.nest.pack_sequence_as(result, [value[i] for value in values]) for i in range(self.replicas)]

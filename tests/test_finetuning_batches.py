@@ -1,0 +1,116 @@
+"""Batches of features: every example once an epoch, resumable at any batch, padded no further than needed."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from finetune.batching import FeatureTable, TaskFeatures, bucket_length
+from finetune.task import Features, Label
+
+LABELS = {"label": Label("int32"), "tags": Label("int32", per_token=True), "weight": Label("float32")}
+
+
+def features(lengths):
+    return [
+        Features(
+            np.arange(1, length + 1, dtype=np.int32),
+            np.arange(length, dtype=np.int32) // 2,
+            {"label": number, "tags": np.full(min(number, length), number, np.int32), "weight": number / 2},
+        )
+        for number, length in enumerate(lengths)
+    ]
+
+
+def table(lengths, max_length=64, **settings):
+    return FeatureTable([TaskFeatures("one", features(lengths), LABELS)], max_length, **settings)
+
+
+def rows(dataset, batches):
+    return [batch["row"].numpy().tolist() for batch in itertools.islice(dataset, batches)]
+
+
+@given(st.integers(1, 512), st.integers(8, 512))
+def test_a_bucket_holds_the_sequence_and_wastes_less_than_an_eighth(length, max_length):
+    length = min(length, max_length)
+    bucket = bucket_length(length, max_length)
+    assert length <= bucket <= max_length
+    assert bucket - length < max(8, length / 4)
+    assert len({bucket_length(n, 512) for n in range(1, 513)}) <= 30
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 64), min_size=3, max_size=40), st.integers(1, 5), st.integers(0, 3), st.booleans())
+def test_an_epoch_sees_every_example_once(lengths, batch_size, seed, fixed):
+    examples = table(lengths, fixed_padding=fixed)
+    epochs = 50 * batch_size  # a whole number of pools and of epochs
+    seen = list(itertools.chain(*rows(examples.training_batches(batch_size, seed), 50 * len(lengths))))
+    counts = np.bincount(seen, minlength=len(lengths))
+    assert (counts == epochs).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 64), min_size=3, max_size=40), st.integers(1, 5), st.integers(0, 120), st.booleans())
+def test_training_goes_on_where_it_stopped(lengths, batch_size, start, fixed):
+    examples = table(lengths, fixed_padding=fixed)
+    whole = rows(examples.training_batches(batch_size, 1), start + 5)
+    assert rows(examples.training_batches(batch_size, 1, start * batch_size), 5) == whole[start:]
+
+
+def test_the_order_depends_on_the_seed():
+    examples = table(range(1, 60))
+    orders = {str(rows(examples.training_batches(4, seed), 10)) for seed in range(3)}
+    assert len(orders) == 3
+
+
+def test_batches_hold_examples_of_similar_length():
+    lengths = np.random.RandomState(0).randint(3, 65, 400)
+    padded = {}
+    for fixed in (False, True):
+        batches = itertools.islice(table(lengths, fixed_padding=fixed).training_batches(8, 0), 50)
+        padded[fixed] = sum(batch["input_ids"].shape[1] for batch in batches)
+    assert padded[True] == 50 * 64
+    assert padded[False] < 1.25 * lengths.sum() / 8
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_evaluation_sees_every_row_once_and_marks_what_fills_up(fixed):
+    lengths = [3, 60, 9, 17, 5]
+    batches = list(table(lengths, fixed_padding=fixed).evaluation_batches(2))
+    seen = np.concatenate([batch["row"].numpy() for batch in batches])
+    assert sorted(seen) == [-1, 0, 1, 2, 3, 4]
+    tasks = np.concatenate([batch["task_id"].numpy() for batch in batches])
+    np.testing.assert_array_equal(tasks == -1, seen == -1)
+
+
+def test_a_batch_holds_the_features_padded_with_zeros():
+    lengths = [3, 9]
+    batch = next(iter(table(lengths).evaluation_batches(2)))
+    assert batch["input_ids"].shape == (2, 16)
+    for row, number in enumerate(batch["row"].numpy()):
+        feature, length = features(lengths)[number], lengths[number]
+        for name, values in (("input_ids", feature.input_ids), ("segment_ids", feature.segment_ids)):
+            np.testing.assert_array_equal(batch[name][row], np.pad(values, (0, 16 - length)))
+        np.testing.assert_array_equal(batch["input_mask"][row], [1] * length + [0] * (16 - length))
+        tags = feature.labels["tags"]
+        np.testing.assert_array_equal(batch["one/tags"][row], np.pad(tags, (0, 16 - len(tags))))
+        assert batch["one/label"][row] == number and batch["one/weight"][row] == number / 2
+
+
+def test_several_tasks_share_batches():
+    parts = [TaskFeatures(name, features([5, 6, 7]), LABELS) for name in ("one", "two")]
+    both = FeatureTable(parts, 64)
+    for batch in both.evaluation_batches(3):
+        task = batch["task_id"].numpy()
+        np.testing.assert_array_equal(task, batch["row"].numpy() // 3)
+        np.testing.assert_array_equal(batch["one/label"].numpy()[task == 1], 0)
+        np.testing.assert_array_equal(batch["two/label"].numpy()[task == 1], batch["row"].numpy()[task == 1] - 3)
+
+
+def test_a_host_gets_its_rows_of_every_batch():
+    examples = table(range(1, 40))
+    whole = rows(examples.training_batches(6, 0), 4)
+    parts = [rows(examples.training_batches(6, 0, rows=part), 4) for part in (slice(0, 3), slice(3, 6))]
+    assert [first + second for first, second in zip(*parts, strict=True)] == whole
