@@ -11,7 +11,6 @@ masked positions only, backward twice the forward. Imports no TensorFlow; run_pr
 """
 
 import dataclasses
-import sys
 from typing import NamedTuple
 
 from absl import flags
@@ -271,4 +270,4 @@ def main() -> int:
 if __name__ == "__main__":
     flags.DEFINE_float("tflops", 50.0, "sustained rate for the column of days, in TFLOP/s")
     util_flags.define_hparam_flags(PretrainingConfig)
-    sys.exit(util_flags.run(main, __doc__))  # type: ignore[func-returns-value]
+    util_flags.run(main, __doc__)

@@ -8,7 +8,6 @@ lines of a JSON-lines file with a model that was fine-tuned.
 """
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,4 +88,4 @@ flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
 util_flags.define_hparam_flags(FinetuningConfig)
 
 if __name__ == "__main__":
-    sys.exit(util_flags.run(main, __doc__))  # type: ignore[func-returns-value]
+    util_flags.run(main, __doc__)

@@ -10,7 +10,6 @@ a few steps and leaves nothing behind.
 import glob
 import math
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -208,4 +207,4 @@ flags.DEFINE_bool("dry_run", False, "show what would happen, time a few steps, l
 util_flags.define_hparam_flags(PretrainingConfig)
 
 if __name__ == "__main__":
-    sys.exit(util_flags.run(main, __doc__))  # type: ignore[func-returns-value]
+    util_flags.run(main, __doc__)

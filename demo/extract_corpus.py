@@ -9,7 +9,6 @@ import ast
 import hashlib
 import os
 import re
-import sys
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
@@ -157,4 +156,4 @@ if __name__ == "__main__":
     flags.DEFINE_string("output_dir", "demo_data/corpus", "directory of the corpus")
     flags.DEFINE_integer("max_bytes", 6_000_000, "size of the corpus, about", lower_bound=1000)
     flags.DEFINE_bool("overwrite", False, "replace a corpus that is there")
-    sys.exit(util_flags.run(main, __doc__))  # type: ignore[func-returns-value]
+    util_flags.run(main, __doc__)

@@ -2,7 +2,7 @@
 
 The same plan, units and shards as the local builder, hence the same bytes; Beam only decides where each unit runs. The
 corpus, the vocabulary and the output directory must lie on a file system that all workers see under the same paths.
-Needs the optional dependency: pip install electra[beam].
+Needs Apache Beam, which the optional dependency group `beam` of pyproject.toml installs.
 """
 
 from collections.abc import Sequence

@@ -27,6 +27,7 @@ class Devices:
     tpu_name: str | None = None
     tpu_zone: str | None = None
     gcp_project: str | None = None
+    tpu_job_name: str | None = None
     num_tpu_cores: int = 1
 
 

@@ -34,6 +34,9 @@ class DeviceConfig(Protocol):
     def gcp_project(self) -> str | None: ...
 
     @property
+    def tpu_job_name(self) -> str | None: ...
+
+    @property
     def num_tpu_cores(self) -> int: ...
 
 
@@ -79,7 +82,10 @@ def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.Strategy:
 def _tpu_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            tpu=config.tpu_name or "", zone=config.tpu_zone, project=config.gcp_project
+            tpu=config.tpu_name or "",
+            zone=config.tpu_zone,
+            project=config.gcp_project,
+            job_name=config.tpu_job_name or "worker",
         )
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)

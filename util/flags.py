@@ -12,7 +12,7 @@ import textwrap
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from absl import flags
 
@@ -187,7 +187,7 @@ def print_help(doc: str) -> None:
             print(f"  {shown:34} " + ("\n" + " " * 37).join(lines))
 
 
-def run(main: Callable[[], int | None], doc: str | None) -> None:
+def run(main: Callable[[], int | None], doc: str | None) -> NoReturn:
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2."""
     argv = with_underscores(sys.argv)
     if any(word in ("--help", "-h", "-help", "--helpfull", "--helpshort") for word in argv[1:]):
@@ -207,19 +207,20 @@ def run(main: Callable[[], int | None], doc: str | None) -> None:
         _fail(str(error))
     except KeyboardInterrupt:
         _fail("interrupted", code=130)
-    else:
-        sys.exit(code or 0)
+    sys.exit(code or 0)
 
 
 def _illegal_value(message: str) -> str:
-    """absl's message about a value of the wrong type, in our words."""
-    match = re.match(r"flag --(\w+)=(.*?): ", message, re.DOTALL)
+    """absl's message about a value of the wrong type or beyond its bounds, in our words."""
+    match = re.match(r"flag --(\w+)=(.*?): (.*)", message, re.DOTALL)
     wanted = {"int": "an integer", "float": "a number", "bool": "true or false"}
     if match is None or match[1] not in flags.FLAGS or flags.FLAGS[match[1]].flag_type() not in wanted:
         return message
-    return f"{_dashed(match[1])} must be {wanted[flags.FLAGS[match[1]].flag_type()]}, got {match[2]!r}"
+    bound = re.search(r"is not (an? .+|integer .+)", match[3])  # "4 is not integer >= 16", of a flag with bounds
+    kind = bound[1].replace("integer >=", "an integer >=") if bound else wanted[flags.FLAGS[match[1]].flag_type()]
+    return f"{_dashed(match[1])} must be {kind}, got {match[2]!r}"
 
 
-def _fail(message: str, code: int = 2) -> None:
+def _fail(message: str, code: int = 2) -> NoReturn:
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
