@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from util.errors import UserError
 from util.flags import RECIPES, read_recipe, recipe_names
@@ -89,3 +90,28 @@ def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Any) -> None:
     path = tmp_path / "mine.json"
     path.write_text('{"description": "mine", "train_batch_size": 4}')
     assert read_recipe(str(path)) == {"train_batch_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "expected"),
+    [  # ELECTRA, Table 7: learning rate, layer-wise decay, epochs, weight decay, length
+        ("electra_small", "cola", (3e-4, 0.8, 3, 0, 128)),
+        ("electra_small_pp", "rte", (3e-4, 0.8, 10, 0, 128)),
+        ("electra_base", "sts", (1e-4, 0.8, 10, 0, 128)),
+        ("electra_base", "mnli", (1e-4, 0.8, 3, 0, 128)),
+        ("electra_large", "squad", (5e-5, 0.9, 2, 0, 512)),
+        ("electra_large_pp", "squadv1", (5e-5, 0.9, 2, 0, 512)),
+    ],
+)
+def test_fine_tuning_as_in_the_paper(name: str, task: str, expected: tuple[Any, ...]) -> None:
+    section = read_recipe(name, "finetuning")
+    per_task = section.pop("per_task")
+    c = FinetuningConfig.from_dict(section | per_task.get(task, {}) | {"model_name": name, "task_names": [task]})
+    shown = (c.learning_rate, c.layerwise_lr_decay, c.num_train_epochs, c.weight_decay_rate, c.max_seq_length)
+    assert shown == expected
+    assert (c.train_batch_size, c.warmup_proportion) == (32, 0.1)
+
+
+def test_a_recipe_without_fine_tuning_says_so() -> None:
+    with pytest.raises(UserError, match=r"bert_small\.json has no section 'finetuning'"):
+        read_recipe("bert_small", "finetuning")

@@ -81,7 +81,7 @@ def read_recipe(name: str, section: str | None = None) -> dict[str, Any]:
         return {key: value for key, value in hparams.items() if key not in (*_RECIPE_NOTES, *_SECTIONS)}
     if section not in hparams:
         raise UserError(f"--recipe: {path} has no section {section!r}")
-    return dict(hparams[section])
+    return {key: value for key, value in hparams[section].items() if key not in _RECIPE_NOTES}
 
 
 def config_from_flags(config_class: type[C], section: str | None = None) -> C:
