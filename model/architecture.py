@@ -24,6 +24,9 @@ class Architecture(NamedTuple):
     type_vocab_size: int = 2
     initializer_range: float = 0.02
     hidden_act: str = "gelu"
+    relative_positions: str = "none"
+    relative_position_buckets: int = 32
+    relative_position_max_distance: int = 128
 
     @property
     def head_size(self) -> int:

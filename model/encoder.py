@@ -22,6 +22,7 @@ from model.layers import (
     shape_of,
     truncated_normal,
 )
+from model.relative_positions import RelativePositionBias
 
 # Added to the scores of forbidden keys; the original's finite value, so that a row without any key stays finite.
 MASKED_SCORE = -10000.0
@@ -49,9 +50,11 @@ class Embeddings(Layer):
         initializer = truncated_normal(architecture.initializer_range)
         self.dropout_rate = architecture.hidden_dropout_prob
         self.word_embeddings = self.weight("word_embeddings", [architecture.vocab_size, size], initializer)
-        self.token_type_embeddings = self.weight(
-            "token_type_embeddings", [architecture.type_vocab_size, size], initializer
-        )
+        self.token_type_embeddings = None
+        if architecture.type_vocab_size:
+            self.token_type_embeddings = self.weight(
+                "token_type_embeddings", [architecture.type_vocab_size, size], initializer
+            )
         self.position_embeddings = self.weight(
             "position_embeddings", [architecture.max_position_embeddings, size], initializer
         )
@@ -60,9 +63,10 @@ class Embeddings(Layer):
     def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
         """int32 [B, L], int32 [B, L] -> float32 [B, L, E]."""
         length = shape_of(input_ids)[1]
-        types = tf.one_hot(segment_ids, self.token_type_embeddings.shape[0])
         x = tf.gather(self.word_embeddings, input_ids)
-        x += tf.tensordot(types, self.token_type_embeddings, 1)
+        if self.token_type_embeddings is not None:
+            types = tf.one_hot(segment_ids, self.token_type_embeddings.shape[0])
+            x += tf.tensordot(types, self.token_type_embeddings, 1)
         x += self.position_embeddings[:length]
         return dropout(self.layer_norm(x), self.dropout_rate, seeds)
 
@@ -147,6 +151,18 @@ class Encoder(Layer):
                 glorot_uniform,
                 seed,
             )
+        self.relative_positions = None
+        if architecture.relative_positions != "none":
+            self.relative_positions = RelativePositionBias(
+                f"{scope}/encoder",
+                architecture.relative_positions,
+                architecture.relative_position_buckets,
+                architecture.relative_position_max_distance,
+                architecture.num_attention_heads,
+                architecture.max_position_embeddings,
+                architecture.initializer_range,
+                seed,
+            )
         self.transformer_layers = [
             TransformerLayer(f"{scope}/encoder/layer_{i}", architecture, seed)
             for i in range(architecture.num_hidden_layers)
@@ -174,9 +190,12 @@ class Encoder(Layer):
         return EncoderOutput(sequence=x, embeddings=embeddings, layers=tuple(outputs))
 
     def _score_bias(self, input_mask: tf.Tensor) -> tf.Tensor:
-        """float32 [B, 1, 1 or L, L]: 0 where attention is allowed."""
+        """float32 [B, 1 or A, 1 or L, L], added to the scores: very negative where attention is not allowed."""
         allowed = tf.cast(input_mask, tf.float32)[:, tf.newaxis, tf.newaxis, :]
         if self.direction != "both":
             triangle = np.tri(input_mask.shape[1], dtype=np.float32)
             allowed *= triangle if self.direction == "left_to_right" else triangle.T
-        return (1.0 - allowed) * MASKED_SCORE
+        bias = (1.0 - allowed) * MASKED_SCORE
+        if self.relative_positions is not None:
+            bias += self.relative_positions(shape_of(input_mask)[1])
+        return bias

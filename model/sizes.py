@@ -19,8 +19,12 @@ OVERRIDES: dict[str, type] = {
     "max_position_embeddings": int,
     "type_vocab_size": int,
     "initializer_range": float,
+    "relative_positions": str,
+    "relative_position_buckets": int,
+    "relative_position_max_distance": int,
 }
-_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+_CHOICES = {"hidden_act": ("gelu", "relu", "tanh", "linear"), "relative_positions": ("none", "t5", "coco")}
+_MAY_BE_ZERO = ("type_vocab_size",)
 
 
 def make_architecture(
@@ -43,12 +47,12 @@ def override_problems(overrides: Mapping[str, Any]) -> list[str]:
             continue
         if type(value) is not OVERRIDES[name] and (OVERRIDES[name], type(value)) != (float, int):
             problems.append(f"model_hparam_overrides: {name} must be {OVERRIDES[name].__name__}, got {value!r}")
-        elif OVERRIDES[name] is int and int(value) < 1:
-            problems.append(f"model_hparam_overrides: {name} must be at least 1, got {value!r}")
+        elif OVERRIDES[name] is int and int(value) < (least := 0 if name in _MAY_BE_ZERO else 1):
+            problems.append(f"model_hparam_overrides: {name} must be at least {least}, got {value!r}")
         elif name.endswith("_prob") and not 0 <= float(value) < 1:
             problems.append(f"model_hparam_overrides: {name} must be in [0, 1), got {value!r}")
         elif name == "initializer_range" and not 0 < float(value) < math.inf:
             problems.append(f"model_hparam_overrides: {name} must be above 0, got {value!r}")
-        elif name == "hidden_act" and value not in _ACTIVATIONS:
-            problems.append(f"model_hparam_overrides: hidden_act is {value!r}; one of {', '.join(_ACTIVATIONS)}")
+        elif name in _CHOICES and value not in _CHOICES[name]:
+            problems.append(f"model_hparam_overrides: {name} is {value!r}; one of {', '.join(_CHOICES[name])}")
     return problems
