@@ -16,6 +16,13 @@ from model.sizes import MODEL_SIZES, OVERRIDES, make_architecture, override_prob
 from util.errors import UserError
 from util.hparams import checked, hparam
 
+_MAIN_OBJECTIVES = (
+    "electra_objective",
+    "electric_objective",
+    "corrective_lm_objective",
+    "replace_mlm_objective",
+    "all_tokens_mlm_objective",
+)
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
 
@@ -37,14 +44,55 @@ class PretrainingConfig:
         True, "replaced-token detection; false with electric_objective false is BERT", heading="Objectives"
     )
     electric_objective: bool = hparam(False, "noise-contrastive estimation (Electric); implies a two-tower generator")
+    corrective_lm_objective: bool = hparam(False, "corrective language modelling and copy detection (COCO-LM)")
+    sequence_contrast_objective: bool = hparam(
+        False, "contrast of corrupted sequences and crops (COCO-LM), beside another"
+    )
+    replace_mlm_objective: bool = hparam(False, "masked positions predicted from replacements (ELECTRA's ablation)")
+    all_tokens_mlm_objective: bool = hparam(False, "every token predicted, with a copy gate (ELECTRA's ablation)")
+    adversarial_generator: bool = hparam(False, "the generator maximises the discriminator's loss, by REINFORCE")
     gen_weight: float = hparam(1.0, "weight of the generator's loss", at_least=0)
     disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
+    disc_tokens: str = hparam(
+        "all", "tokens of the discriminator's loss; masked: ELECTRA 15 %", choices=("all", "masked")
+    )
+    copy_weight: float = hparam(50.0, "weight of COCO-LM's copy loss (lambda_copy)", at_least=0)
+    clm_weight: float = hparam(1.0, "weight of the main network's language-modelling loss", at_least=0)
+    clm_loss: str = hparam(
+        "mixture",
+        "COCO-LM's: mixture: the paper's equation 2; weighted_ce: the authors' code; plain_ce: without copying",
+        choices=("mixture", "weighted_ce", "plain_ce"),
+    )
+    clm_stop_gradient: bool = hparam(True, "whether the copy probability is a constant in that loss")
+    clm_head: str = hparam(
+        "transform",
+        "main network's softmax: tied to the word table without a transform (COCO-LM), or with BERT's",
+        choices=("tied", "transform"),
+    )
+    scl_weight: float = hparam(1.0, "weight of sequence contrast", at_least=0)
+    scl_temperature: float = hparam(1.0, "of its softmax", above=0)
+    scl_head: str = hparam(
+        "none", "between [CLS] and the cosine: none (paper), mlp_ln (code)", choices=("none", "mlp_ln")
+    )
+    scl_gather: bool = hparam(False, "negatives from all devices, not each device's own")
+    crop_fraction: float = hparam(0.9, "part of a sequence that a crop holds; above 1: tokens", above=0)
+    crop_mode: str = hparam(
+        "body",
+        "body: crop between [CLS] and [SEP]; raw_cls: crop with them, put a [CLS] before (authors' code)",
+        choices=("body", "raw_cls"),
+    )
     mask_prob: float = hparam(0.15, "share of a sequence's tokens that is masked", above=0, below=1)
     mask_sampling: str = hparam(
         "with_replacement",
         "how positions are drawn; the original draws with replacement, so about 7 % of them twice",
         choices=("with_replacement", "without_replacement"),
     )
+    mask_count: str = hparam(
+        "round",
+        "masked tokens of a sequence: mask_prob x length rounded, or up or down at random to that mean (COCO-LM)",
+        choices=("round", "probabilistic"),
+    )
+    mask_separators: bool = hparam(False, "whether [SEP] may be masked (COCO-LM)")
     mask_rates: list[float] = hparam(
         [0.85, 0.15, 0.0], "of the drawn tokens: shares [MASK], kept, random (paper's BERT: 0.8, 0.1, 0.1)"
     )
@@ -99,6 +147,17 @@ class PretrainingConfig:
     )
     disallow_correct: bool = hparam(False, "never sample the original token")
     temperature: float = hparam(1.0, "of the generator's softmax when sampling", above=0)
+    generator_sample_mode: str = hparam(
+        "train",
+        "dropout of the network that is sampled: train: on; eval: a second pass without (COCO-LM); zero_dropout: the "
+        "generator has none and shares only the word table",
+        choices=("train", "eval", "zero_dropout"),
+    )
+    freeze_generator: bool = hparam(False, "the generator is not trained")
+    init_generator_checkpoint: str | None = hparam(
+        None, "weights of a masked language model or generator, for the generator"
+    )
+    init_encoder_from_generator: bool = hparam(False, "the main network starts as a copy of it (two-stage training)")
 
     # Batches
     max_seq_length: int = hparam(128, "tokens of a record", at_least=5, heading="Batches")
@@ -187,7 +246,11 @@ class PretrainingConfig:
         return {
             "embedding_size": self.embedding_size or (128 if small else hidden),
             "max_predictions_per_seq": self.max_predictions_per_seq
-            or int((self.mask_prob + 0.005) * self.max_seq_length),
+            or (
+                int((self.mask_prob + 0.005) * self.max_seq_length)
+                if self.mask_count == "round"
+                else int(self.mask_prob * self.max_seq_length) + 1
+            ),
             "pretrain_tfrecords": self.pretrain_tfrecords or os.path.join(records, "pretrain_data.tfrecord*"),
             "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
@@ -210,9 +273,11 @@ class PretrainingConfig:
             if condition:
                 problems.append(reason)
 
+        main = [name for name in _MAIN_OBJECTIVES if getattr(self, name)]
         refuse(
-            self.electra_objective and self.electric_objective,
-            "electra_objective and electric_objective are both true: Electric needs electra_objective false",
+            len(main) > 1,
+            f"{' and '.join(main)} are both true: choose one"
+            + ("; the others need electra_objective false" if "electra_objective" in main else ""),
         )
         if self.electric_objective:
             why = "electric_objective needs the probabilities of its two-tower generator"
@@ -222,13 +287,57 @@ class PretrainingConfig:
             refuse(self.temperature != 1.0, f"{why} as sampled: temperature must be 1, got {self.temperature:g}")
         elif self.two_tower_generator:
             refuse(self.uniform_generator, "two_tower_generator and uniform_generator are both true: choose one")
-            refuse(not self.electra_objective, "two_tower_generator needs electra_objective or electric_objective")
+            refuse(not self.trains_main_network, "two_tower_generator needs electra_objective or electric_objective")
             refuse(
                 not self.untied_generator,
                 "two_tower_generator needs untied_generator: a causal tower cannot be the main network",
             )
-        if not (self.electra_objective or self.electric_objective):
-            refuse(self.uniform_generator, "uniform_generator without electra_objective leaves nothing to train")
+        if self.adversarial_generator:
+            why = "adversarial_generator needs"
+            refuse(not self.electra_objective, f"{why} electra_objective")
+            refuse(self.uniform_generator or self.two_tower_generator, f"{why} a masked language model as generator")
+            refuse(not self.untied_generator, f"{why} untied_generator: one network cannot play both sides")
+            refuse(
+                self.generator_sample_mode == "eval",
+                f"{why} the sampled pass to be trained: not generator_sample_mode eval",
+            )
+        if self.sequence_contrast_objective:
+            refuse(not self.trains_main_network, "sequence_contrast_objective stands beside another: set one, too")
+            refuse(
+                self.crop_fraction <= 1 and self.crop_fraction * (self.max_seq_length - 2) < 1,
+                "crop_fraction leaves no token",
+            )
+            refuse(
+                self.scl_gather and self.gradient_accumulation_steps > 1,
+                "scl_gather needs whole batches: gradient_accumulation_steps must be 1",
+            )
+        if self.corrective_lm_objective or self.replace_mlm_objective or self.all_tokens_mlm_objective:
+            refuse(
+                self.clm_head == "tied" and architecture.embedding_size != architecture.hidden_size,
+                f"clm_head tied needs embedding_size {architecture.hidden_size}, the hidden size",
+            )
+        if self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator:
+            why = "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need"
+            refuse(
+                not self._has_own_generator or self.uniform_generator or self.two_tower_generator,
+                f"{why} a masked language model of its own as generator",
+            )
+            refuse(
+                self.freeze_generator and not self.untied_generator_embeddings,
+                "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network",
+            )
+            refuse(
+                self.init_encoder_from_generator and not self.init_generator_checkpoint,
+                "init_encoder_from_generator needs init_generator_checkpoint",
+            )
+            same = generator == architecture
+            refuse(
+                self.init_encoder_from_generator and not same,
+                "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size 1, "
+                f"generator_layers 1, embeddings of {architecture.embedding_size}",
+            )
+        if not self.trains_main_network:
+            refuse(self.uniform_generator, "uniform_generator without a main network leaves nothing to train")
             refuse(not self.gen_weight, "gen_weight is 0, so BERT's only loss is off")
         refuse(
             architecture.hidden_size % architecture.num_attention_heads != 0,
@@ -312,6 +421,8 @@ class PretrainingConfig:
         main = self.architecture
         if not self._has_own_generator:
             return main
+        if self.generator_sample_mode == "zero_dropout":
+            main = main._replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         hidden = round(main.hidden_size * self.generator_hidden_size)
         heads = max(1, hidden // HEAD_SIZE)
         if self.compat != "original":
@@ -326,7 +437,12 @@ class PretrainingConfig:
 
     @property
     def _has_own_generator(self) -> bool:
-        return self.untied_generator and (self.electra_objective or self.electric_objective)
+        return self.untied_generator and self.trains_main_network
+
+    @property
+    def trains_main_network(self) -> bool:
+        """Whether there is a main network beside the generator; without one the run is BERT's."""
+        return any(getattr(self, name) for name in _MAIN_OBJECTIVES)
 
     def to_json(self) -> str:
         """The resolved configuration; `from_dict(json.loads(...))` gives it back."""

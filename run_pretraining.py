@@ -108,10 +108,9 @@ def print_summary(config: PretrainingConfig, task: Any, strategy: Any, jit_compi
             lines.append(
                 "               WARNING: more than 100 epochs; a larger corpus or fewer steps would serve better"
             )
-    expected = config.gen_weight * math.log(config.vocab_size)
-    if config.electra_objective:
-        expected += config.disc_weight * math.log(2)
-        lines.append(f"initial loss   about {expected:.2f} expected (ln V + disc_weight ln 2)")
+    terms = [f"{objective.loss_weight:g} x {objective.loss_name}" for objective in task.model.objectives]
+    expected = sum(objective.loss_weight * objective.initial_loss for objective in task.model.objectives)
+    lines.append(f"initial loss   about {expected:.2f} expected of {' + '.join(terms)}")
     print("\n".join(lines), flush=True)
 
 

@@ -42,14 +42,22 @@ class EncoderOutput(NamedTuple):
 
 
 class Embeddings(Layer):
-    """Word + position + segment tables, summed, normalised, dropped out (BERT, section 3)."""
+    """Word + position + segment tables, summed, normalised, dropped out (BERT, section 3).
 
-    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+    Args:
+      words: a block whose word table is used instead of an own one.
+    """
+
+    def __init__(
+        self, scope: str, architecture: Architecture, seed: int = 0, words: "Embeddings | None" = None
+    ) -> None:
         super().__init__(scope, seed)
         size = architecture.embedding_size
         initializer = truncated_normal(architecture.initializer_range)
         self.dropout_rate = architecture.hidden_dropout_prob
-        self.word_embeddings = self.weight("word_embeddings", [architecture.vocab_size, size], initializer)
+        self._words = words
+        if words is None:
+            self._own_words = self.weight("word_embeddings", [architecture.vocab_size, size], initializer)
         self.token_type_embeddings = None
         if architecture.type_vocab_size:
             self.token_type_embeddings = self.weight(
@@ -59,6 +67,11 @@ class Embeddings(Layer):
             "position_embeddings", [architecture.max_position_embeddings, size], initializer
         )
         self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size)
+
+    @property
+    def word_embeddings(self) -> tf.Variable:
+        """float32 [V, E]."""
+        return self._own_words if self._words is None else self._words.word_embeddings
 
     def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
         """int32 [B, L], int32 [B, L] -> float32 [B, L, E]."""

@@ -1,8 +1,8 @@
 """The networks that propose replacements: a masked language model, two causal towers, or no network at all.
 
 Every generator maps a masked batch to logits at the drawn positions [B, N, V]; a two-tower generator also has logits
-at every position [B, L, V]. Which one a run
-uses, and what it shares with the main network, is decided in pretrain.pretraining_model.
+at every position [B, L, V]. Which one a run uses, and what it shares with the main network, is decided in
+pretrain.pretraining_model.
 """
 
 from typing import NamedTuple, Protocol
@@ -31,11 +31,13 @@ class GeneratorOutput(NamedTuple):
     logits: float32 [B, N, V] at the drawn positions.
     cloze_logits: float32 [B, L, V] at every position; two-tower generators only.
     cloze_log_probs: float32 [B, L], log q(x_t | the other tokens) of the input's own tokens; likewise.
+    states: [B, N, Hg], what the logits are made from; masked language models only.
     """
 
     logits: tf.Tensor
     cloze_logits: tf.Tensor | None = None
     cloze_log_probs: tf.Tensor | None = None
+    states: tf.Tensor | None = None
 
 
 class MaskedLanguageModel(Layer):
@@ -51,7 +53,7 @@ class MaskedLanguageModel(Layer):
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
         output = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds)
         states = tf.gather(output.sequence, masked.positions, batch_dims=1)
-        return GeneratorOutput(self.head(states))
+        return GeneratorOutput(self.head(states), states=states)
 
 
 class TwoTowerClozeModel(Layer):

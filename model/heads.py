@@ -1,4 +1,4 @@
-"""Prediction heads on top of an encoder: the (masked) language-model head and the replaced-token head."""
+"""Prediction heads on top of an encoder: over the vocabulary, over tokens, over sequences."""
 
 import tensorflow as tf
 
@@ -26,13 +26,69 @@ class LanguageModelHead(Layer):
         self.embeddings = embeddings
         self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros)
 
+    def hidden(self, states: tf.Tensor) -> tf.Tensor:
+        """[B, N, H] -> [B, N, E]: what is multiplied with the word table."""
+        return self.layer_norm(self.activation(self.dense(states)))
+
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, N, H] -> float32 logits [B, N, V]."""
-        hidden = self.layer_norm(self.activation(self.dense(states)))
-        flat = tf.reshape(hidden, [-1, hidden.shape[-1]])
-        logits = tf.matmul(flat, tf.cast(self.embeddings.word_embeddings, flat.dtype), transpose_b=True)
-        logits = tf.cast(logits, tf.float32) + self.output_bias
-        return tf.reshape(logits, [-1, states.shape[1], logits.shape[-1]])
+        return tied_logits(self.hidden(states), self.embeddings, self.output_bias)
+
+
+class TiedHead(Layer):
+    """A softmax tied to the word table and a bias, without a transform (COCO-LM's main network).
+
+    The word table must be as wide as the states.
+    """
+
+    def __init__(self, scope: str, architecture: Architecture, embeddings: Embeddings, seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        self.embeddings = embeddings
+        self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros)
+
+    def hidden(self, states: tf.Tensor) -> tf.Tensor:
+        """[B, N, H], as it is: what is multiplied with the word table."""
+        return states
+
+    def call(self, states: tf.Tensor) -> tf.Tensor:
+        """[B, N, H] -> float32 logits [B, N, V]."""
+        return tied_logits(states, self.embeddings, self.output_bias)
+
+
+def tied_logits(hidden: tf.Tensor, embeddings: Embeddings, output_bias: tf.Tensor) -> tf.Tensor:
+    """[B, N, E] -> float32 [B, N, V]: products with the word table, in the compute type, and the bias."""
+    flat = tf.reshape(hidden, [-1, hidden.shape[-1]])
+    logits = tf.matmul(flat, tf.cast(embeddings.word_embeddings, flat.dtype), transpose_b=True)
+    logits = tf.cast(logits, tf.float32) + output_bias
+    return tf.reshape(logits, [-1, hidden.shape[1], logits.shape[-1]])
+
+
+class CopyHead(Layer):
+    """One linear unit per token; positive means that the token is the original (COCO-LM, p_copy)."""
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        initializer = truncated_normal(architecture.initializer_range)
+        self.dense = Dense(f"{scope}/dense", architecture.hidden_size, 1, initializer, seed)
+
+    def call(self, states: tf.Tensor) -> tf.Tensor:
+        """[B, L, H] -> float32 logits [B, L]."""
+        return tf.cast(tf.squeeze(self.dense(states), -1), tf.float32)
+
+
+class ContrastHead(Layer):
+    """dense(H) + gelu + layer norm over [CLS] states (the authors' code of COCO-LM; the paper has no such head)."""
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        hidden = architecture.hidden_size
+        self.dense = Dense(f"{scope}/dense", hidden, hidden, truncated_normal(architecture.initializer_range), seed)
+        self.activation = activation("gelu")
+        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden)
+
+    def call(self, states: tf.Tensor) -> tf.Tensor:
+        """[B, H] -> [B, H]."""
+        return self.layer_norm(self.activation(self.dense(states)))
 
 
 class ReplacedTokenHead(Layer):

@@ -24,6 +24,7 @@ class MaskedBatch(NamedTuple):
     masked_lm_weights: float32 [B, N], 1 for real draws.
     candidates: float32 [B, L], 1 where a token may be masked: real and not special.
     sampling_noise: float32 [B, N, 2], uniform draws with which the generator's samples will be taken.
+    crop_noise: float32 [B], a uniform draw for the place of a crop.
     """
 
     input_ids: tf.Tensor
@@ -35,14 +36,20 @@ class MaskedBatch(NamedTuple):
     masked_lm_weights: tf.Tensor
     candidates: tf.Tensor
     sampling_noise: tf.Tensor
+    crop_noise: tf.Tensor
 
 
 class MaskingNoise(NamedTuple):
-    """Uniform draws in [0, 1) behind one masked batch: where [B, N] or [B, L], how [B, N, 2], sampling [B, N, 2]."""
+    """Uniform draws in [0, 1) behind one masked batch.
+
+    where: [B, N] or [B, L]. how, sampling: [B, N, 2]. count, crop: [B].
+    """
 
     where: tf.Tensor
     how: tf.Tensor
     sampling: tf.Tensor
+    count: tf.Tensor
+    crop: tf.Tensor
 
 
 def draw_noise(
@@ -63,13 +70,21 @@ def draw_noise(
             return noise
         return tf.slice(noise, [row_offset, *[0] * len(shape)], [rows, *shape])
 
-    return MaskingNoise(where=draw(1, [where_width]), how=draw(2, [count, 2]), sampling=draw(3, [count, 2]))
+    return MaskingNoise(
+        where=draw(1, [where_width]),
+        how=draw(2, [count, 2]),
+        sampling=draw(3, [count, 2]),
+        count=draw(4, []),
+        crop=draw(5, []),
+    )
 
 
-def candidates_mask(input_ids: tf.Tensor, input_mask: tf.Tensor, special: SpecialIds) -> tf.Tensor:
-    """float32 [B, L]: 1 at tokens that may be masked: real, and none of [CLS], [SEP], [MASK], [PAD]."""
+def candidates_mask(
+    input_ids: tf.Tensor, input_mask: tf.Tensor, special: SpecialIds, separators: bool = False
+) -> tf.Tensor:
+    """float32 [B, L]: 1 at tokens that may be masked: real, and none of [CLS], [MASK], [PAD], nor [SEP] by default."""
     allowed = tf.cast(input_mask, tf.bool)
-    for token_id in (special.cls, special.sep, special.mask, special.pad):
+    for token_id in (special.cls, special.mask, special.pad, *(() if separators else (special.sep,))):
         allowed &= tf.not_equal(input_ids, token_id)
     return tf.cast(allowed, tf.float32)
 
@@ -78,6 +93,12 @@ def number_of_predictions(input_mask: tf.Tensor, mask_prob: float, maximum: int)
     """int32 [B]: max(1, min(N, round(length * mask_prob))), halves to even; the length counts [CLS] and [SEP]."""
     length = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32)
     return tf.maximum(1, tf.minimum(maximum, tf.cast(tf.round(length * mask_prob), tf.int32)))
+
+
+def probabilistic_number(noise: tf.Tensor, input_mask: tf.Tensor, mask_prob: float, maximum: int) -> tf.Tensor:
+    """int32 [B]: floor(length * mask_prob + u), u uniform: the mean is exact at every length (COCO-LM's masking)."""
+    length = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32)
+    return tf.minimum(maximum, tf.cast(tf.floor(length * mask_prob + noise), tf.int32))
 
 
 def draw_with_replacement(noise: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
@@ -109,7 +130,7 @@ def mask(
     """
     input_ids, input_mask = batch["input_ids"], batch["input_mask"]
     count = config.max_predictions_per_seq
-    candidates = candidates_mask(input_ids, input_mask, special)
+    candidates = candidates_mask(input_ids, input_mask, special, config.mask_separators)
     available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
     if config.mask_sampling == "without_replacement":
         positions = draw_without_replacement(noise.where, candidates, count)
@@ -117,7 +138,11 @@ def mask(
     else:
         positions = draw_with_replacement(noise.where, candidates)
         limit = tf.where(available > 0, count, 0)
-    wanted = tf.minimum(number_of_predictions(input_mask, config.mask_prob, count), limit)
+    if config.mask_count == "probabilistic":
+        wanted = probabilistic_number(noise.count, input_mask, config.mask_prob, count)
+    else:
+        wanted = number_of_predictions(input_mask, config.mask_prob, count)
+    wanted = tf.minimum(wanted, limit)
     real = tf.sequence_mask(wanted, count)
     return masked_at(config, batch, tf.where(real, positions, 0), tf.cast(real, tf.float32), noise, special)
 
@@ -152,8 +177,9 @@ def masked_at(
         positions=positions,
         masked_lm_ids=masked_lm_ids,
         masked_lm_weights=weights,
-        candidates=candidates_mask(input_ids, batch["input_mask"], special),
+        candidates=candidates_mask(input_ids, batch["input_mask"], special, config.mask_separators),
         sampling_noise=noise.sampling,
+        crop_noise=noise.crop,
     )
 
 

@@ -10,14 +10,18 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from model.encoder import Encoder
+from model.encoder import Embeddings, Encoder
 from model.generator import MaskedLanguageModel, TwoTowerClozeModel, UniformGenerator
 from model.layers import Layer, SeedStream
-from pretrain import corruption, masking
+from pretrain import corruption, cropping, masking
 from pretrain.masking import MaskedBatch
+from pretrain.objectives.adversarial import AdversarialGenerator
 from pretrain.objectives.base import Forward, Metrics, Objective
+from pretrain.objectives.corrective_lm import CopyDetection, CorrectiveLM
 from pretrain.objectives.detection import NoiseContrastive, ReplacedTokenDetection
 from pretrain.objectives.masked_lm import ClozeLM, MaskedLM
+from pretrain.objectives.sequence_contrast import SequenceContrast
+from pretrain.objectives.token_lm import AllTokensMLM, ReplaceMLM
 from util.vocabulary import SpecialIds, load_vocab, special_ids
 
 _UNDECAYED = frozenset({"bias", "output_bias", "beta", "gamma"})
@@ -39,7 +43,7 @@ class Outputs(NamedTuple):
 
 
 class PretrainingModel(Layer):
-    """Generator + main network + objectives (ELECTRA, Electric or BERT).
+    """Generator + main network + objectives (ELECTRA, Electric, COCO-LM, BERT and their ablations).
 
     Args:
       config: says everything; create the model under the strategy's scope.
@@ -50,40 +54,67 @@ class PretrainingModel(Layer):
         super().__init__("", config.seed)
         self.config = config
         self.special = special or special_ids(load_vocab(config.vocab_file))
-        architecture = config.architecture
-        needs_main = config.electra_objective or config.electric_objective
         self.encoder = None
-        if needs_main or not config.uniform_generator:
-            self.encoder = Encoder("electra", architecture, None, "both", config.precision, config.seed)
-        self.generator = self._build_generator(needs_main)
+        if config.trains_main_network or not config.uniform_generator:
+            self.encoder = Encoder("electra", config.architecture, None, "both", config.precision, config.seed)
+        self.generator = self._build_generator()
         self.objectives = self._build_objectives()
-        self.corrupts = needs_main
 
-    def _build_generator(self, needs_main: bool) -> MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator:
+    def _build_generator(self) -> MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator:
         """The original's order: uniform wins; then a generator of its own; else the main network's weights."""
         config = self.config
         if config.uniform_generator:
             return UniformGenerator(config.vocab_size)
         assert self.encoder is not None
-        if not (needs_main and config.untied_generator):
+        if not (config.trains_main_network and config.untied_generator):
             return MaskedLanguageModel(self.encoder, seed=config.seed)
         architecture = config.generator_architecture
-        shared = None if config.untied_generator_embeddings else self.encoder.embeddings
+        shared: Embeddings | None = self.encoder.embeddings
+        if config.untied_generator_embeddings:
+            shared = None
+        elif config.generator_sample_mode == "zero_dropout":
+            shared = Embeddings("generator/embeddings", architecture, config.seed, words=self.encoder.embeddings)
         if config.two_tower_generator:
             return TwoTowerClozeModel(architecture, shared, config.precision, config.seed)
         encoder = Encoder("generator", architecture, shared, "both", config.precision, config.seed)
         return MaskedLanguageModel(encoder, seed=config.seed)
 
     def _build_objectives(self) -> list[Objective]:
+        """The generator's objective first, then the main network's (docs/architecture.md: what a run is made of)."""
         config = self.config
-        language_model: Objective = (
-            ClozeLM(config) if isinstance(self.generator, TwoTowerClozeModel) else MaskedLM(config)
-        )
+        objectives: list[Objective] = []
+        if isinstance(self.generator, TwoTowerClozeModel):
+            objectives.append(ClozeLM(config))
+        elif not config.adversarial_generator:
+            objectives.append(MaskedLM(config))
+        if self.encoder is None:
+            return objectives
+        embeddings = self.encoder.embeddings
         if config.electra_objective:
-            return [language_model, ReplacedTokenDetection(config)]
+            detection = ReplacedTokenDetection(config)
+            if config.adversarial_generator:
+                objectives.append(AdversarialGenerator(config, detection))
+            objectives.append(detection)
         if config.electric_objective:
-            return [language_model, NoiseContrastive(config)]
-        return [language_model]
+            objectives.append(NoiseContrastive(config))
+        if config.corrective_lm_objective:
+            copy = CopyDetection(config)
+            objectives += [copy, CorrectiveLM(config, copy, embeddings)]
+        if config.replace_mlm_objective:
+            objectives.append(ReplaceMLM(config, embeddings))
+        if config.all_tokens_mlm_objective:
+            objectives.append(AllTokensMLM(config, embeddings))
+        if config.sequence_contrast_objective:
+            objectives.append(SequenceContrast(config))
+        return objectives
+
+    @property
+    def trained_variables(self) -> list[tf.Variable]:
+        """The trainable variables, without those of a frozen generator."""
+        if not self.config.freeze_generator:
+            return self.trainable_variables
+        frozen = {id(variable) for variable in self.generator.trainable_variables}
+        return [variable for variable in self.trainable_variables if id(variable) not in frozen]
 
     @staticmethod
     def decays(variable: tf.Variable) -> bool:
@@ -138,16 +169,23 @@ class PretrainingModel(Layer):
           seed: of the dropout; None switches it off.
           sampled_ids: int32 [B, N], in place of the generator's samples.
         """
+        config = self.config
         seeds = None if seed is None else SeedStream(seed)
         generated = self.generator(masked, seeds)
-        if not self.corrupts:
+        if not config.trains_main_network:
             return Forward(masked, generated)
         if sampled_ids is None:
-            sampled_ids = corruption.sample(self.config, masked, generated.logits)
-        corrupted = corruption.corrupt(self.config, masked, sampled_ids)
+            sampled = generated
+            if config.generator_sample_mode == "eval" and seeds is not None:
+                sampled = self.generator(masked, None)
+            sampled_ids = corruption.sample(config, masked, sampled.logits)
+        corrupted = corruption.corrupt(config, masked, sampled_ids)
         assert self.encoder is not None
         encoded = self.encoder(corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds)
-        return Forward(masked, generated, corrupted, encoded.sequence)
+        crop_states = None
+        if config.sequence_contrast_objective:
+            crop_states = self.encoder(*cropping.crop(config, masked), seeds).sequence
+        return Forward(masked, generated, corrupted, encoded.sequence, crop_states)
 
     def outputs(self, forward: Forward, normalizers: dict[str, tf.Tensor], training: bool) -> Outputs:
         """Losses and metrics of a forward pass."""

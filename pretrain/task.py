@@ -49,7 +49,7 @@ class PretrainingTask(ReplicatedTask):
             separate=config.lr_schedule == "separate",
         )
         self.optimizer = AdamW(
-            self.model.trainable_variables,
+            self.model.trained_variables,
             schedule,
             self.model.decays,
             weight_decay_rate=config.weight_decay_rate,
@@ -94,7 +94,7 @@ class PretrainingTask(ReplicatedTask):
             outputs = self.model(rows, normalizers, seed, training=True)
             return outputs.loss, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
 
-        return self.summed_gradients(self.model.trainable_variables, forward, masked, seed, scale)
+        return self.summed_gradients(self.model.trained_variables, forward, masked, seed, scale)
 
     def _forward_rows(self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor]) -> dict[str, Any]:
         outputs = self.model(masked, normalizers, None, training=False)

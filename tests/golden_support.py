@@ -45,6 +45,8 @@ def masked_batch(model: PretrainingModel, arrays: dict[str, np.ndarray]) -> mask
         where=tf.zeros(replaced.shape),
         how=tf.constant(np.stack([0.999 * (1.0 - replaced), np.zeros_like(replaced)], -1)),
         sampling=tf.zeros([*replaced.shape, 2]),
+        count=tf.zeros(replaced.shape[:1]),
+        crop=tf.zeros(replaced.shape[:1]),
     )
     positions, weights = arrays["masked_lm_positions"], arrays["masked_lm_weights"]
     return masking.masked_at(model.config, batch, tf.constant(positions), tf.constant(weights), noise, model.special)

@@ -24,12 +24,14 @@ class Forward(NamedTuple):
     generator: its logits.
     corrupted: the main network's input; None for runs without a main network of their own.
     states: [B, L, H], the main network's last layer over the corrupted input; None likewise.
+    crop_states: [B, C, H], its last layer over crops of the original input; None unless an objective needs it.
     """
 
     masked: MaskedBatch
     generator: GeneratorOutput
     corrupted: CorruptedBatch | None = None
     states: tf.Tensor | None = None
+    crop_states: tf.Tensor | None = None
 
 
 def corrupted(forward: Forward) -> CorruptedBatch:
@@ -57,10 +59,12 @@ class Objective(Layer):
     Attributes:
       loss_name: key of the term in losses and logs.
       loss_weight: its factor in the total loss.
+      initial_loss: about the term's value before training.
     """
 
     loss_name: str
     loss_weight: float
+    initial_loss: float
 
     def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
         """float32 scalar: the weight of the rows, summed over the global batch to divide the numerator."""

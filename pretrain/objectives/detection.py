@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from model.heads import ReplacedTokenHead
-from pretrain.masking import MaskedBatch
+from pretrain.masking import MaskedBatch, update_positions
 from pretrain.metrics import probability_histogram
 from pretrain.objectives.base import Forward, Metrics, Objective, ObjectiveOutput, corrupted, weighted_mean
 
@@ -20,10 +20,14 @@ class ReplacedTokenDetection(Objective):
         super().__init__("replaced_token_detection", config.seed)
         self.config = config
         self.loss_weight = config.disc_weight
+        self.initial_loss = math.log(2)
         self.head = ReplacedTokenHead("discriminator_predictions", config.architecture, config.seed)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
-        """float32 [B, L]: which tokens count."""
+        """float32 [B, L]: which tokens count; only the drawn positions in ELECTRA 15 % (ELECTRA, section 3.5)."""
+        if self.config.disc_tokens == "masked":
+            _, drawn = update_positions(masked.input_ids, masked.masked_lm_ids, masked.positions)
+            return tf.cast(drawn, tf.float32)
         return tf.cast(masked.input_mask, tf.float32)
 
     def labels(self, forward: Forward) -> tf.Tensor:

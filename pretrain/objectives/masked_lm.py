@@ -1,5 +1,7 @@
 """Language modelling by the generator: at masked positions (BERT, ELECTRA) or at every candidate (Electric's cloze)."""
 
+import math
+
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
@@ -15,6 +17,7 @@ class MaskedLM(Objective):
     def __init__(self, config: PretrainingConfig) -> None:
         super().__init__("masked_lm_objective")
         self.loss_weight = config.gen_weight
+        self.initial_loss = math.log(config.vocab_size)
 
     def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
         return tf.reduce_sum(masked.masked_lm_weights)
@@ -33,6 +36,7 @@ class ClozeLM(Objective):
     def __init__(self, config: PretrainingConfig) -> None:
         super().__init__("cloze_objective")
         self.loss_weight = config.gen_weight
+        self.initial_loss = math.log(config.vocab_size)
 
     def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
         return tf.reduce_sum(masked.candidates)

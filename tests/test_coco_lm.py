@@ -1,0 +1,374 @@
+"""COCO-LM: corrective language modelling, sequence contrast, crops, masking, the auxiliary network."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from configure_pretraining import PretrainingConfig
+from model.layers import Dense
+from pretrain import cropping, masking
+from pretrain.objectives.corrective_lm import CorrectiveLM, mixture_log_prob, predictions
+from pretrain.objectives.sequence_contrast import SequenceContrast, contrastive_losses, normalised
+from pretrain.pretraining_model import PretrainingModel
+from tests import golden_support as golden
+from tests import training_support as support
+from util.errors import UserError
+
+COCO = {
+    "electra_objective": False,
+    "corrective_lm_objective": True,
+    "sequence_contrast_objective": True,
+    "clm_head": "tied",
+    "embedding_size": 128,
+    "generator_hidden_size": 1.0,
+    "generator_layers": 0.5,
+    "generator_sample_mode": "eval",
+    "mask_rates": [1.0, 0.0, 0.0],
+    "mask_sampling": "without_replacement",
+    "mask_count": "probabilistic",
+    "mask_separators": True,
+}
+SIZES = {"type_vocab_size": 0, "relative_positions": "coco"}
+
+
+def coco_config(**overrides):
+    sizes = SIZES | overrides.pop("model_hparam_overrides", {})
+    return golden.config(**COCO | {"max_predictions_per_seq": 0} | overrides, model_hparam_overrides=sizes)
+
+
+def batch_and_model(**overrides):
+    model = PretrainingModel(coco_config(**overrides))
+    batch = {
+        name: tf.constant(golden.load_arrays("batch")[name]) for name in ("input_ids", "input_mask", "segment_ids")
+    }
+    return batch, model
+
+
+def prepared(seed=0, **overrides):
+    batch, model = batch_and_model(**overrides)
+    return model, model.prepare(batch, tf.constant([seed, 7]))
+
+
+# Corrective language modelling
+
+
+@given(st.floats(-40, 40), st.lists(st.floats(-60, 60), min_size=3, max_size=6), st.integers(0, 2), st.booleans())
+@settings(deadline=None, max_examples=200)
+def test_the_mixture_equals_its_definition_in_float64_and_is_finite(gate, logits, token, copied):
+    log_probs = np.array(logits) - np.logaddexp.reduce(logits)
+    p_copy, p_predict = -np.logaddexp(0, -gate), -np.logaddexp(0, gate)
+    expected = np.logaddexp(p_copy, p_predict + log_probs[token]) if copied else p_predict + log_probs[token]
+    args = tf.constant(gate, tf.float32), tf.constant(log_probs[token], tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(args)
+        actual = mixture_log_prob(*args, tf.constant(copied))
+    assert float(actual) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert all(np.isfinite(gradient) for gradient in tape.gradient(actual, args))
+
+
+def losses_and_gradients(name, stop, gate, logits, ids, copied):
+    class Self:
+        config = coco_config(clm_loss=name, clm_stop_gradient=stop)
+
+    with tf.GradientTape() as tape:
+        tape.watch([gate, logits])
+        losses = CorrectiveLM.losses(Self(), gate, logits, ids, copied)
+        loss = tf.reduce_sum(losses)
+    return losses, tape.gradient(loss, [gate, logits], unconnected_gradients="zero")
+
+
+@pytest.fixture
+def tokens():
+    random = np.random.RandomState(0)
+    gate = tf.constant(random.randn(2, 5), tf.float32)
+    logits = tf.constant(random.randn(2, 5, 9), tf.float32)
+    ids = tf.constant(random.randint(9, size=[2, 5]), tf.int32)
+    return gate, logits, ids, tf.constant(random.rand(2, 5) < 0.5)
+
+
+@pytest.mark.parametrize("name", ["mixture", "weighted_ce"])
+def test_the_copy_head_gets_no_gradient_from_the_language_model(name, tokens):
+    assert not losses_and_gradients(name, True, *tokens)[1][0].numpy().any()
+    assert losses_and_gradients(name, False, *tokens)[1][0].numpy().any()
+
+
+def test_gradients_of_the_forms_of_the_loss(tokens):
+    gate, logits, ids, copied = tokens
+    plain = losses_and_gradients("plain_ce", True, *tokens)[1][1].numpy()
+    probs = tf.gather(tf.nn.softmax(logits), ids, batch_dims=2).numpy()
+    p1 = tf.sigmoid(gate).numpy()
+    ratio = np.where(copied, (1 - p1) * probs / (p1 + (1 - p1) * probs), 1.0)
+    mixture = losses_and_gradients("mixture", True, *tokens)[1][1].numpy()
+    np.testing.assert_allclose(mixture, ratio[..., None] * plain, atol=1e-6)
+    weighted = losses_and_gradients("weighted_ce", True, *tokens)[1][1].numpy()
+    np.testing.assert_allclose(weighted, (1 - p1)[..., None] * plain, atol=1e-6)
+
+
+def test_replaced_tokens_everywhere_make_the_gradient_of_cross_entropy(tokens):
+    gate, logits, ids, copied = tokens
+    nowhere = tf.zeros_like(copied)
+    mixture = losses_and_gradients("mixture", True, gate, logits, ids, nowhere)[1][1]
+    plain = losses_and_gradients("plain_ce", True, gate, logits, ids, nowhere)[1][1]
+    np.testing.assert_allclose(mixture, plain, atol=1e-6)
+
+
+def test_the_argmax_of_the_mixture(tokens):
+    gate, logits, ids, _ = tokens
+    p1, s = tf.sigmoid(gate).numpy()[..., None], tf.nn.softmax(logits).numpy()
+    mixture = (1 - p1) * s + p1 * tf.one_hot(ids, 9).numpy()
+    np.testing.assert_array_equal(predictions(gate, logits, ids), mixture.argmax(-1))
+
+
+def test_flipping_what_is_original_flips_the_copy_heads_gradient():
+    gate = tf.constant([0.0])
+    gradients = []
+    for label in (0.0, 1.0):
+        with tf.GradientTape() as tape:
+            tape.watch(gate)
+            loss = tf.nn.sigmoid_cross_entropy_with_logits(tf.constant([label]), gate)
+        gradients.append(float(tape.gradient(loss, gate)[0]))
+    assert gradients[0] == -gradients[1] > 0
+
+
+def test_the_first_losses_are_those_of_knowing_nothing():
+    model, masked = prepared()
+    outputs = model(masked, model.normalizers(masked), None, training=False)
+    vocabulary = model.config.vocab_size
+    assert float(outputs.losses["copy_loss"]) == pytest.approx(math.log(2), rel=0.1)
+    assert float(outputs.losses["clm_loss"]) == pytest.approx(math.log(2 * vocabulary), rel=0.1)
+    rows = masked.input_ids.shape[0]
+    assert 0 < float(outputs.losses["scl_loss"]) <= math.log(2 * rows - 1) + 0.1
+    names = "copy_accuracy_replaced copy_accuracy_original clm_accuracy_replaced clm_accuracy_original replaced_rate"
+    assert {*names.split(), "positive_cosine", "negative_cosine", "retrieval_at_1"} <= outputs.metrics.keys()
+
+
+def test_the_language_model_ignores_unmasked_tokens():
+    model, masked = prepared()
+    objective = next(o for o in model.objectives if isinstance(o, CorrectiveLM))
+    forward = model.forward(masked)
+    with tf.GradientTape() as tape:
+        tape.watch(forward.states)
+        loss = objective(forward, True).numerator
+    gradient = tf.reduce_sum(tf.abs(tape.gradient(loss, forward.states)), -1).numpy()
+    drawn = np.zeros(gradient.shape, bool)
+    for row, (positions, weights) in enumerate(
+        zip(masked.positions.numpy(), masked.masked_lm_weights.numpy(), strict=True)
+    ):
+        drawn[row, positions[weights > 0]] = True
+    assert (gradient[drawn] > 0).all() and not gradient[~drawn].any()
+
+
+# Sequence contrast
+
+
+def brute_force(first, second, temperature):
+    rows, views = len(first), np.concatenate([first, second]).astype(np.float64)
+    total = 0.0
+    for i in range(2 * rows):
+        partner = (i + rows) % (2 * rows)
+        scores = [views[i] @ views[j] / temperature for j in range(2 * rows) if j != i]
+        total += np.logaddexp.reduce(scores) - views[i] @ views[partner] / temperature
+    return total / (2 * rows)
+
+
+@given(st.integers(2, 6), st.integers(0, 100), st.sampled_from([0.1, 1.0]))
+@settings(deadline=None, max_examples=30)
+def test_contrast_equals_brute_force_and_knows_no_order(rows, seed, temperature):
+    random = np.random.RandomState(seed)
+    views = normalised(tf.constant(random.randn(2, rows, 8), tf.float32))
+    first, second = views[0], views[1]
+    losses = contrastive_losses(first, second, temperature).numpy()
+    assert losses.mean() == pytest.approx(
+        brute_force(first.numpy(), second.numpy(), temperature), abs=5e-6
+    )  # scores of 10 in float32
+    np.testing.assert_allclose(contrastive_losses(second, first, temperature), losses, rtol=1e-5)
+    order = random.permutation(rows)
+    permuted = contrastive_losses(tf.gather(first, order), tf.gather(second, order), temperature)
+    np.testing.assert_allclose(permuted, losses[order], rtol=1e-5)
+
+
+def test_contrast_ignores_lengths_and_cannot_tell_equal_vectors_apart():
+    random = np.random.RandomState(0)
+    states = tf.constant(random.randn(5, 8), tf.float32)
+    np.testing.assert_allclose(normalised(3.0 * states), normalised(states), rtol=1e-6)
+    same = normalised(tf.ones([5, 8]))
+    np.testing.assert_allclose(contrastive_losses(same, same, 1.0), math.log(9), rtol=1e-5)
+
+
+def test_one_sequence_has_no_negatives():
+    view = tf.Variable(np.random.RandomState(0).randn(1, 8), dtype=tf.float32)
+    with tf.GradientTape() as tape:
+        loss = contrastive_losses(normalised(view), normalised(2 * view + 1), 1.0)
+    assert float(loss[0]) == 0.0 and not tape.gradient(loss, view).numpy().any()
+    assert np.isfinite(normalised(tf.zeros([1, 8]))).all()
+
+
+def test_gathered_negatives_make_two_replicas_one():
+    strategy = support.two_replicas()
+    random = np.random.RandomState(0)
+    inputs = random.randn(2, 6, 4).astype(np.float32)
+    objective = SequenceContrast(coco_config(scl_gather=True))
+    with strategy.scope():
+        layer = Dense("layer", 4, 8, lambda shape, seed: tf.random.stateless_normal(shape, seed))
+
+    def loss_and_gradient(first, second):
+        with tf.GradientTape() as tape:
+            views = normalised(layer(first)), normalised(layer(second))
+            loss = objective._gathered_loss(*views)
+        return loss, tape.gradient(loss, layer.kernel)
+
+    single = loss_and_gradient(tf.constant(inputs[0]), tf.constant(inputs[1]))
+    expected = 6 * brute_force(normalised(layer(inputs[0])).numpy(), normalised(layer(inputs[1])).numpy(), 1.0)
+    assert float(single[0]) == pytest.approx(expected, rel=1e-5)
+
+    @tf.function
+    def distributed():
+        def replica():
+            half = tf.distribute.get_replica_context().replica_id_in_sync_group * 3
+            part = tf.slice(tf.constant(inputs), [0, half, 0], [2, 3, 4])
+            loss, gradient = loss_and_gradient(part[0], part[1])
+            return tf.distribute.get_replica_context().all_reduce("sum", [loss, gradient])
+
+        return strategy.run(replica)
+
+    loss, gradient = [strategy.experimental_local_results(value)[0] for value in distributed()]
+    assert float(loss) == pytest.approx(float(single[0]), rel=1e-5)
+    np.testing.assert_allclose(gradient, single[1], rtol=1e-4, atol=1e-5)
+
+
+# Crops
+
+
+def rows_of_lengths(lengths, max_length):
+    ids = np.zeros([len(lengths), max_length], np.int32)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = [2, *range(100, 100 + length - 2), 3]
+    return ids
+
+
+@pytest.mark.parametrize("mode", ["body", "raw_cls"])
+@pytest.mark.parametrize("fraction", [0.1, 0.9, 1.0, 5.0])
+@given(st.integers(0, 1000), st.lists(st.integers(3, 32), min_size=1, max_size=5))
+@settings(deadline=None, max_examples=15)
+def test_a_crop_is_a_contiguous_part_of_the_original(mode, fraction, seed, lengths):
+    config = coco_config(crop_fraction=fraction, crop_mode=mode, max_seq_length=32)
+    ids = rows_of_lengths(lengths, 32)
+    noise = np.random.RandomState(seed).rand(len(lengths)).astype(np.float32)
+    mask = (ids > 0).astype(np.int32)
+    masked = masking.MaskedBatch(*[tf.constant(0)] * 10)._replace(
+        input_ids=tf.constant(ids),
+        input_mask=tf.constant(mask),
+        segment_ids=tf.constant(mask),
+        crop_noise=tf.constant(noise),
+    )
+    cropped = cropping.crop(config, masked)
+    assert cropped.input_ids.shape == (len(lengths), cropping.crop_length(config))
+    for row, length in enumerate(lengths):
+        real = int(cropped.input_mask[row].numpy().sum())
+        got = cropped.input_ids[row, :real].numpy().tolist()
+        assert cropped.input_mask[row].numpy().tolist() == [1] * real + [0] * (cropped.input_mask.shape[1] - real)
+        assert not cropped.input_ids[row, real:].numpy().any()
+        assert cropped.segment_ids[row, :real].numpy().all()
+        whole = ids[row, 1 : length - 1].tolist() if mode == "body" else ids[row, :length].tolist()
+        part = got[1:-1] if mode == "body" else got[1:]
+        span = min(len(whole), int(fraction)) if fraction > 1 else max(1, math.floor(fraction * len(whole) + 1e-4))
+        span = min(span, cropped.input_ids.shape[1] - 1)  # a whole full row has no room for one more [CLS]
+        assert len(part) == span
+        assert any(whole[start : start + span] == part for start in range(len(whole) - span + 1))
+        assert got[0] == 2 and (mode == "raw_cls" or got[-1] == 3)
+
+
+def test_the_place_of_a_crop_is_uniform():
+    config = coco_config(crop_fraction=0.7, max_seq_length=12)
+    draws = 3000
+    ids = np.repeat(rows_of_lengths([12], 12), draws, 0)
+    batch = {"input_ids": tf.constant(ids), "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+    model = PretrainingModel(config)
+    masked = model.prepare(batch, tf.constant([1, 2]))
+    starts = cropping.crop(config, masked).input_ids[:, 1].numpy() - 100
+    counts = np.bincount(starts)
+    assert len(counts) == 4
+    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+# Masking and the auxiliary network
+
+
+def test_the_number_of_masked_tokens_has_the_exact_mean():
+    length, draws = 30, 20000
+    mask = tf.ones([draws, length], tf.int32)
+    noise = tf.random.stateless_uniform([draws], [1, 2])
+    counts = masking.probabilistic_number(noise, mask, 0.15, 20).numpy()
+    assert set(counts) == {4, 5}
+    assert counts.mean() == pytest.approx(4.5, abs=0.02)
+
+
+def test_masking_hides_every_drawn_token_and_may_hide_separators():
+    model, _ = prepared()
+    ids = np.tile(np.array([[2, 50, 51, 3, 60, 61, 3]], np.int32), [400, 1])
+    ids = np.pad(ids, [[0, 0], [0, 25]])
+    batch = {"input_ids": tf.constant(ids), "input_mask": tf.constant((ids > 0).astype(np.int32))}
+    masked = model.prepare(batch | {"segment_ids": tf.zeros_like(batch["input_ids"])}, tf.constant([0, 1]))
+    hidden = masked.masked_input_ids.numpy() == model.special.mask
+    assert not hidden[:, 0].any() and hidden[:, 3].any() and hidden[:, 6].any()
+    np.testing.assert_array_equal(hidden.sum(1), masked.masked_lm_weights.numpy().sum(1))
+
+
+def names(model):
+    return {variable.name.split(":")[0] for variable in model.trainable_variables}
+
+
+def test_what_the_auxiliary_network_shares():
+    _, model = batch_and_model()
+    assert not any(name.startswith("generator/embeddings") for name in names(model))
+    assert {"electra/encoder/relative_attention", "generator/encoder/relative_attention"} <= names(model)
+    _, model = batch_and_model(generator_sample_mode="zero_dropout")
+    own = {name for name in names(model) if name.startswith("generator/embeddings")}
+    assert own == {
+        f"generator/embeddings/{name}" for name in ("position_embeddings", "LayerNorm/beta", "LayerNorm/gamma")
+    }
+    assert model.generator.encoder.architecture.hidden_dropout_prob == 0.0
+    assert model.generator.encoder.embeddings.word_embeddings is model.encoder.embeddings.word_embeddings
+
+
+def test_dropout_is_off_where_the_auxiliary_network_is_sampled():
+    batch, _ = batch_and_model()
+    samples = {}
+    for mode in ("train", "eval"):
+        config = coco_config(generator_sample_mode=mode)
+        dropout = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
+        config = dataclasses.replace(config, model_hparam_overrides=config.model_hparam_overrides | dropout)
+        model = PretrainingModel(config)
+        for variable in model.generator.trainable_variables:
+            variable.assign(variable * 10)
+        masked = model.prepare(batch, tf.constant([0, 7]))
+        drawn = [model.forward(masked, tf.constant([seed, 0])).corrupted.sampled_ids.numpy() for seed in range(4)]
+        samples[mode] = len({array.tobytes() for array in drawn})
+    assert samples["eval"] == 1 and samples["train"] > 1
+
+
+@pytest.mark.parametrize(
+    ("hparams", "reason"),
+    [
+        ({"electra_objective": True}, "choose one"),
+        ({"corrective_lm_objective": False}, "stands beside another"),
+        ({"embedding_size": 64}, "clm_head tied needs embedding_size 128"),
+        ({"scl_gather": True, "gradient_accumulation_steps": 2}, "gradient_accumulation_steps must be 1"),
+        ({"freeze_generator": True}, "freeze_generator needs untied_generator_embeddings"),
+    ],
+)
+def test_combinations_that_make_no_sense(hparams, reason):
+    with pytest.raises(UserError, match=reason):
+        coco_config(**hparams)
+
+
+def test_the_configuration_survives_its_json():
+    config = coco_config()
+    assert PretrainingConfig.from_dict(json.loads(config.to_json())) == config
