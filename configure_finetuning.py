@@ -96,7 +96,7 @@ class FinetuningConfig:
     adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
     adam_beta2: float = hparam(0.999, "Adam's decay of the variance", at_least=0, below=1)
     adam_epsilon: float = hparam(1e-6, "Adam's epsilon, outside the root", above=0)
-    clip_norm: float = hparam(1.0, "global norm to which gradients are clipped", above=0)
+    clip_norm: float = hparam(1.0, "global norm to which gradients are clipped; 0: not at all", at_least=0)
     loss_reduction: str = hparam(
         "sum", "over a batch; the original's sum is clipped at most steps", choices=("sum", "mean")
     )

@@ -113,7 +113,7 @@ class PretrainingConfig:
     adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
     adam_beta2: float = hparam(0.999, "Adam's decay of the variance", at_least=0, below=1)
     adam_epsilon: float = hparam(1e-6, "Adam's epsilon, outside the root", above=0)
-    clip_norm: float = hparam(1.0, "global norm to which gradients are clipped", above=0)
+    clip_norm: float = hparam(1.0, "global norm to which gradients are clipped; 0: not at all", at_least=0)
     gradient_accumulation_steps: int = hparam(1, "micro-batches that a step is split into", at_least=1)
 
     # Training
@@ -326,10 +326,6 @@ class PretrainingConfig:
                 self.freeze_generator and not self.untied_generator_embeddings,
                 "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network",
             )
-            refuse(
-                self.init_encoder_from_generator and not self.init_generator_checkpoint,
-                "init_encoder_from_generator needs init_generator_checkpoint",
-            )
             same = generator == architecture
             refuse(
                 self.init_encoder_from_generator and not same,
@@ -399,7 +395,10 @@ class PretrainingConfig:
                 f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {wanted}, rounded to "
                 f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it"
             )
-        if self.electra_objective and self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE:
+        if self.freeze_generator and not self.init_generator_checkpoint:
+            notes.append("freeze_generator without init_generator_checkpoint: replacements come from random weights")
+        small_batch = self.train_batch_size <= 256  # COCO-LM's batches of 2048 bear more
+        if self.electra_objective and small_batch and self._above_papers_learning_rate:
             notes.append(
                 f"learning_rate {self.learning_rate:g} is above the {_PAPER_LEARNING_RATE:g} of the paper's "
                 f"{self.model_size} model: training may diverge"
@@ -438,6 +437,22 @@ class PretrainingConfig:
     @property
     def _has_own_generator(self) -> bool:
         return self.untied_generator and self.trains_main_network
+
+    @property
+    def _above_papers_learning_rate(self) -> bool:
+        return self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE
+
+    @property
+    def crop_length(self) -> int:
+        """Tokens of a crop of a full-length sequence, special ones included."""
+        if self.crop_mode == "raw_cls":
+            return min(self.max_seq_length, self._crop_span(self.max_seq_length) + 1)
+        return self._crop_span(self.max_seq_length - 2) + 2
+
+    def _crop_span(self, tokens: int) -> int:
+        if self.crop_fraction > 1:
+            return min(tokens, int(self.crop_fraction))
+        return max(1, int(self.crop_fraction * tokens + 1e-4))
 
     @property
     def trains_main_network(self) -> bool:

@@ -21,12 +21,20 @@ from util import flags as util_flags
 from util.errors import UserError
 
 
+_WIDTH = 35  # of a recipe's name
+
+
 class Part(NamedTuple):
-    """One part of a model: trained parameters, and FLOPs of its forward pass on one example."""
+    """One part of a model: parameters, FLOPs of its forward pass on one example, whether there is a backward pass."""
 
     name: str
     parameters: int
     forward_flops: int
+    backward: bool = True
+
+    @property
+    def training_flops(self) -> int:
+        return (3 if self.backward else 1) * self.forward_flops
 
 
 def model_parts(config: PretrainingConfig) -> list[Part]:
@@ -34,10 +42,14 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     main, generator = config.architecture, config.generator_architecture
     length, masked = config.max_seq_length, config.max_predictions_per_seq
     embeddings = Part("embeddings", _embedding_parameters(main), 0)
-    if not (config.electra_objective or config.electric_objective):
+    if not config.trains_main_network:
         return [embeddings, _encoder("main network", main, length), _masked_lm_head(main, masked)]
 
-    own_tables = _embedding_parameters(generator) if config.untied_generator_embeddings else 0
+    own_tables = 0
+    if config.untied_generator_embeddings:
+        own_tables = _embedding_parameters(generator)
+    elif config.generator_sample_mode == "zero_dropout":  # all but the word table
+        own_tables = _embedding_parameters(generator._replace(vocab_size=0))
     main_network = _encoder("main network", main, length)
     if config.uniform_generator:
         parts = []
@@ -49,8 +61,45 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
         parts = [_encoder(tower, generator, length, own_tables) for tower in towers]
         parts.append(_language_model_head("cloze head", 2 * generator.hidden_size, generator, length))
     else:
+        trained = not config.freeze_generator
         parts = [_encoder("generator", generator, length, own_tables), _masked_lm_head(generator, masked)]
-    return [embeddings, *parts, main_network, _detection_head(main, length)]
+        parts = [part._replace(backward=trained) for part in parts]
+        if config.generator_sample_mode == "eval":
+            again = sum(part.forward_flops for part in parts)
+            parts.append(Part("generator, sampled without dropout", 0, again, backward=False))
+    return [embeddings, *parts, main_network, *_objective_parts(config)]
+
+
+def _objective_parts(config: PretrainingConfig) -> list[Part]:
+    """Heads and further passes of the main network's objectives."""
+    main, length, masked = config.architecture, config.max_seq_length, config.max_predictions_per_seq
+    parts = []
+    if config.electra_objective or config.electric_objective:
+        parts.append(_detection_head(main, length))
+    if config.adversarial_generator:
+        width = config.generator_architecture.hidden_size
+        parts.append(Part("generator's baseline", width + 1, 2 * masked * width))
+    if config.corrective_lm_objective or config.all_tokens_mlm_objective:
+        parts.append(Part("copy head", main.hidden_size + 1, 2 * length * main.hidden_size))
+    if config.corrective_lm_objective or config.replace_mlm_objective:
+        parts.append(_main_language_model_head(config, masked))
+    if config.all_tokens_mlm_objective:  # its logits are computed a second time for the gradient
+        head = _main_language_model_head(config, length)
+        again = Part("language-model head, recomputed", 0, head.forward_flops, backward=False)
+        parts += [head, again]
+    if config.sequence_contrast_objective:
+        parts.append(_encoder("main network on crops", main, config.crop_length)._replace(parameters=0))
+        if config.scl_head == "mlp_ln":
+            square = main.hidden_size * main.hidden_size
+            parts.append(Part("contrast head", square + 3 * main.hidden_size, 2 * 2 * square))
+    return parts
+
+
+def _main_language_model_head(config: PretrainingConfig, positions: int) -> Part:
+    a = config.architecture
+    if config.clm_head == "tied":
+        return Part("language-model head", a.vocab_size, 2 * positions * a.hidden_size * a.vocab_size)
+    return _language_model_head("language-model head", a.hidden_size, a, positions)
 
 
 def parameter_count(config: PretrainingConfig) -> int:
@@ -65,7 +114,7 @@ def main_network_parameters(architecture: Architecture) -> int:
 
 def training_flops_per_example(config: PretrainingConfig) -> int:
     """FLOPs of forward and backward pass on one sequence."""
-    return 3 * sum(part.forward_flops for part in model_parts(config))
+    return sum(part.training_flops for part in model_parts(config))
 
 
 def training_flops(config: PretrainingConfig) -> int:
@@ -91,7 +140,8 @@ def _encoder(name: str, a: Architecture, length: int, embedding_parameters: int 
         embedding_parameters
         + projection
         + (hidden if projects else 0)
-        + a.num_hidden_layers * (layer_kernels + layer_vectors),
+        + a.num_hidden_layers * (layer_kernels + layer_vectors)
+        + (a.relative_position_buckets * a.num_attention_heads if a.relative_positions != "none" else 0),
         2 * (length * projection + a.num_hidden_layers * (length * layer_kernels + attention)),
     )
 
@@ -195,7 +245,7 @@ def original_table() -> dict[str, float]:
 
 
 def original_training_flops(config: PretrainingConfig) -> float | None:
-    """FLOPs of the run by the original's rule; None for a two-tower or uniform generator, which it has no rule for."""
+    """FLOPs of the run by the original's rule; None for what it has no rule for (two towers, COCO-LM, ...)."""
 
     def by_rule(a: Architecture) -> OriginalRule:
         return OriginalRule(
@@ -209,7 +259,8 @@ def original_training_flops(config: PretrainingConfig) -> float | None:
         )
 
     size = config.train_batch_size, config.num_train_steps
-    if config.two_tower_generator or config.uniform_generator:
+    unknown = config.two_tower_generator or config.uniform_generator or config.sequence_contrast_objective
+    if unknown or (config.trains_main_network and not config.electra_objective):
         return None
     if not config.electra_objective:
         return by_rule(config.architecture).training(*size)
@@ -219,17 +270,17 @@ def original_training_flops(config: PretrainingConfig) -> float | None:
 def _show_tables(tflops: float) -> None:
     print("Training FLOPs by the original's rule")
     for name, flops in original_table().items():
-        print(f"  {name:18} {flops:10.3e}")
+        print(f"  {name:{_WIDTH}} {flops:10.3e}")
     print(f"\nRecipes ({tflops:g} TFLOP/s sustained)")
     print(
-        f"  {'':18} {'parameters':>12} {'main network':>13} {'GFLOP/example':>14} {'training FLOPs':>15} "
+        f"  {'':{_WIDTH}} {'parameters':>12} {'main network':>13} {'GFLOP/example':>14} {'training FLOPs':>15} "
         f"{'original rule':>14} {'days':>8}"
     )
     for name in util_flags.recipe_names():
         config = PretrainingConfig.from_dict({"model_name": name} | util_flags.read_recipe(name))
         flops, original = training_flops(config), original_training_flops(config)
         print(
-            f"  {name:18} {parameter_count(config):12,} {main_network_parameters(config.architecture):13,} "
+            f"  {name:{_WIDTH}} {parameter_count(config):12,} {main_network_parameters(config.architecture):13,} "
             f"{training_flops_per_example(config) / 1e9:14.2f} {flops:15.3e} "
             f"{'-' if original is None else f'{original:.3e}':>14} {_days(flops, tflops):8.3g}"
         )

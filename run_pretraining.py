@@ -119,6 +119,11 @@ def main() -> int:
     dry_run = flags.FLAGS.dry_run
     if not (config.do_train or config.do_eval or dry_run):
         raise UserError("do_train and do_eval are both false: nothing to do")
+    if config.init_encoder_from_generator and not config.init_generator_checkpoint:
+        raise UserError(
+            "init_encoder_from_generator needs --init-generator-checkpoint: the model of the first stage, a run with "
+            "--no-electra-objective"
+        )
     check_vocabulary(config)
     prepare_model_dir(config, dry_run)
     print(config.to_json(), flush=True)
@@ -126,7 +131,6 @@ def main() -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
-    from model.checkpoints import warm_start
     from pretrain.pretrain_data import dataset_summary, find_records
     from pretrain.task import PretrainingTask
     from util.distribution import check_batch, is_chief, make_strategy
@@ -169,8 +173,8 @@ def main() -> int:
     step = trainer.restore()
     if step:
         print(f"resuming {config.model_dir} at step {step:,}")
-    elif config.init_checkpoint:
-        print(warm_start(task.model, config.init_checkpoint))
+    else:
+        load_initial_weights(task.model, config)
 
     if config.do_train:
         code = trainer.train()
@@ -186,6 +190,22 @@ def main() -> int:
             table = "".join(f"{name} = {value}\n" for name, value in metrics.items())
             write_atomically(config.results_txt, table)
     return 0
+
+
+def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
+    """What a new run starts from: a whole checkpoint, or one for the generator and, in two-stage training, for both."""
+    from model.checkpoints import copy_encoder, generator_names, warm_start
+
+    if config.init_checkpoint:
+        print(warm_start(model, config.init_checkpoint))
+    if config.init_generator_checkpoint:
+        report = warm_start(model.generator, config.init_generator_checkpoint, generator_names)
+        print(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
+        if report.missing:
+            raise UserError(f"init_generator_checkpoint lacks {', '.join(report.missing[:5])}")
+    if config.init_encoder_from_generator:
+        copy_encoder(model.generator.encoder, model.encoder)
+        print("the main network starts as a copy of the generator")
 
 
 def time_some_steps(trainer: Any, config: PretrainingConfig) -> int:

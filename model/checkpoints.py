@@ -5,6 +5,7 @@ kinds of file hold the same variables under the same names, but for the query, k
 which are one fused variable here.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,12 +119,15 @@ class CheckpointVariables:
         return None
 
 
-def warm_start(model: tf.Module, path: str) -> LoadReport:
+def warm_start(
+    model: tf.Module, path: str, names_in_checkpoint: Callable[[str], list[str]] = lambda name: [name]
+) -> LoadReport:
     """Loads the weights that model and checkpoint have in common.
 
     Args:
       model: its trainable variables are assigned.
       path: see `CheckpointVariables`.
+      names_in_checkpoint: of a variable of the model, the names under which the checkpoint may hold it, best first.
 
     Raises:
       UserError: no checkpoint there, a variable of another shape, or nothing in common.
@@ -133,15 +137,17 @@ def warm_start(model: tf.Module, path: str) -> LoadReport:
     values = {}
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]
-        value = checkpoint.get(name)
-        if value is None:
+        found = [(there, value) for there in names_in_checkpoint(name) if (value := checkpoint.get(there)) is not None]
+        if not found:
             missing.append(name)
-        elif tuple(value.shape) != tuple(variable.shape):
+            continue
+        there, value = found[0]
+        if tuple(value.shape) != tuple(variable.shape):
             wrong.append(f"{name} is {tuple(variable.shape)} here but {tuple(value.shape)} in the checkpoint")
         else:
             values[name] = (variable, value)
             loaded.append(name)
-            used.update([name, *original_names(name)])
+            used.update([there, *original_names(there)])
     if wrong:
         raise UserError(
             f"init_checkpoint: {checkpoint.prefix} was trained with other sizes: {'; '.join(wrong[:5])}"
@@ -158,3 +164,14 @@ def warm_start(model: tf.Module, path: str) -> LoadReport:
     bookkeeping = ("adam_m", "adam_v", "global_step", "save_counter", "/m", "/v")
     unused = [name for name in checkpoint.names() if name not in used and not name.endswith(bookkeeping)]
     return LoadReport(loaded, missing, unused)
+
+
+def generator_names(name: str) -> list[str]:
+    """Where a checkpoint may hold a variable of the generator: as one, or as the network of a masked language model."""
+    return [name, name.replace("generator/", "electra/", 1)] if name.startswith("generator/") else [name]
+
+
+def copy_encoder(source: tf.Module, target: tf.Module) -> None:
+    """Assigns the variables of one encoder to another of the same sizes, embeddings included."""
+    for from_variable, to_variable in zip(source.trainable_variables, target.trainable_variables, strict=True):
+        to_variable.assign(from_variable)

@@ -64,7 +64,7 @@ class AdamW(tf.Module):
       schedule: step -> learning rate.
       decays: variable -> whether weight decay applies to it.
       weight_decay_rate: times the learning rate and the variable, subtracted at every step.
-      clip_norm: global norm of the summed gradient.
+      clip_norm: global norm of the summed gradient, at most; 0: no limit.
       lr_multiplier: variable -> factor of its learning rate (layer-wise decay when fine-tuning).
     """
 
@@ -121,7 +121,7 @@ class AdamW(tf.Module):
         if loss_scale is not None:
             dense = [gradient / loss_scale.scale for gradient in dense]
         norm = tf.linalg.global_norm(dense)
-        factor = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        factor = self.clip_norm / tf.maximum(norm, self.clip_norm) if self.clip_norm else 1.0
         rate = self.schedule(self.step)
         keep = None
         if loss_scale is not None:

@@ -9,24 +9,11 @@ from pretrain.masking import MaskedBatch
 
 
 class CroppedBatch(NamedTuple):
-    """int32 [B, C] each, C = `crop_length`: ids, 1 at real tokens, segments."""
+    """int32 [B, C] each, C = config.crop_length: ids, 1 at real tokens, segments."""
 
     input_ids: tf.Tensor
     input_mask: tf.Tensor
     segment_ids: tf.Tensor
-
-
-def crop_length(config: PretrainingConfig) -> int:
-    """The static length C of a crop of a full-length sequence, special tokens included."""
-    if config.crop_mode == "raw_cls":
-        return min(config.max_seq_length, _span(config, config.max_seq_length) + 1)
-    return _span(config, config.max_seq_length - 2) + 2
-
-
-def _span(config: PretrainingConfig, tokens: int) -> int:
-    if config.crop_fraction > 1:
-        return min(tokens, int(config.crop_fraction))
-    return max(1, int(config.crop_fraction * tokens))
 
 
 def crop(config: PretrainingConfig, masked: MaskedBatch) -> CroppedBatch:
@@ -47,7 +34,7 @@ def crop(config: PretrainingConfig, masked: MaskedBatch) -> CroppedBatch:
     span = tf.maximum(1, span)
     starts = tf.cast(tokens - span + 1, tf.float32)
     start = tf.minimum(tf.cast(masked.crop_noise * starts, tf.int32), tokens - span)
-    place = tf.range(crop_length(config))[tf.newaxis]
+    place = tf.range(config.crop_length)[tf.newaxis]
     first = 1 if body else 0
     source = place - 1 + first + tf.maximum(start, 0)[:, tf.newaxis]
     source = tf.where(place == 0, 0, source)

@@ -14,7 +14,8 @@ from scipy import stats
 from configure_pretraining import PretrainingConfig
 from model.layers import Dense
 from pretrain import cropping, masking
-from pretrain.objectives.corrective_lm import CorrectiveLM, mixture_log_prob, predictions
+from pretrain.objectives.base import corrupted
+from pretrain.objectives.corrective_lm import CorrectiveLM, corrective_losses, mixture_log_prob, predictions
 from pretrain.objectives.sequence_contrast import SequenceContrast, contrastive_losses, normalised
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
@@ -74,12 +75,10 @@ def test_the_mixture_equals_its_definition_in_float64_and_is_finite(gate, logits
 
 
 def losses_and_gradients(name, stop, gate, logits, ids, copied):
-    class Self:
-        config = coco_config(clm_loss=name, clm_stop_gradient=stop)
-
+    config = coco_config(clm_loss=name, clm_stop_gradient=stop)
     with tf.GradientTape() as tape:
         tape.watch([gate, logits])
-        losses = CorrectiveLM.losses(Self(), gate, logits, ids, copied)
+        losses = corrective_losses(config, gate, logits, ids, copied)
         loss = tf.reduce_sum(losses)
     return losses, tape.gradient(loss, [gate, logits], unconnected_gradients="zero")
 
@@ -269,7 +268,7 @@ def test_a_crop_is_a_contiguous_part_of_the_original(mode, fraction, seed, lengt
         crop_noise=tf.constant(noise),
     )
     cropped = cropping.crop(config, masked)
-    assert cropped.input_ids.shape == (len(lengths), cropping.crop_length(config))
+    assert cropped.input_ids.shape == (len(lengths), config.crop_length)
     for row, length in enumerate(lengths):
         real = int(cropped.input_mask[row].numpy().sum())
         got = cropped.input_ids[row, :real].numpy().tolist()
@@ -349,7 +348,7 @@ def test_dropout_is_off_where_the_auxiliary_network_is_sampled():
         for variable in model.generator.trainable_variables:
             variable.assign(variable * 10)
         masked = model.prepare(batch, tf.constant([0, 7]))
-        drawn = [model.forward(masked, tf.constant([seed, 0])).corrupted.sampled_ids.numpy() for seed in range(4)]
+        drawn = [corrupted(model.forward(masked, tf.constant([seed, 0]))).sampled_ids.numpy() for seed in range(4)]
         samples[mode] = len({array.tobytes() for array in drawn})
     assert samples["eval"] == 1 and samples["train"] > 1
 

@@ -72,6 +72,26 @@ def test_recipes_cost_what_the_original_says(name: str, original: str) -> None:
     assert flops == pytest.approx(ORIGINAL[original], rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in recipe_names() if name.startswith(("coco_lm_base", "electra_small"))]
+)
+def test_parameters_are_those_of_the_model_that_is_built(name: str) -> None:
+    from pretrain.pretraining_model import PretrainingModel
+    from util.vocabulary import SpecialIds
+
+    sizes = read_recipe(name).get("model_hparam_overrides", {}) | {
+        "num_hidden_layers": 3,
+        "max_position_embeddings": 32,
+    }
+    small = {"vocab_size": 50, "max_seq_length": 16, "train_batch_size": 4, "model_size": "small"}
+    if read_recipe(name).get("embedding_size"):
+        small["embedding_size"] = 256
+    config = recipe(name, model_hparam_overrides=sizes, **small)
+    model = PretrainingModel(config, SpecialIds(0, 1, 2, 3, 4))
+    built = sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    assert flops_computation.parameter_count(config) == built
+
+
 def test_the_original_has_no_rule_for_two_towers() -> None:
     assert flops_computation.original_training_flops(recipe("electric_base")) is None
 

@@ -10,31 +10,42 @@ from configure_pretraining import PretrainingConfig
 from util.errors import UserError
 from util.flags import RECIPES, read_recipe, recipe_names
 
+_ELECTRA_ABLATIONS = ("15", "replace_mlm", "all_tokens_mlm", "adversarial", "two_stage")
+_COCO_LM_TABLE_3 = (
+    "rtd_only",
+    "clm_only",
+    "scl_rtd",
+    "no_relative_positions",
+    "electra_auxiliary",
+    "random_replacements",
+    "converged_auxiliary",
+    "all_tokens_lm",
+    "clm_no_copy",
+    "no_stop_gradient",
+)
+
 
 def recipe(name: str) -> PretrainingConfig:
     return PretrainingConfig.from_dict({"model_name": name} | read_recipe(name))
 
 
 def test_all_named_models_are_there() -> None:
-    assert recipe_names() == [
-        "bert_base",
-        "bert_large",
-        "bert_small",
-        "electra_base",
-        "electra_large",
-        "electra_large_pp",
-        "electra_small",
-        "electra_small_pp",
-        "electra_tiny",
-        "electric_base",
-    ]
+    sizes = {"electra_small", "electra_small_pp", "electra_base", "electra_large", "electra_large_pp", "electra_tiny"}
+    sizes |= {"bert_small", "bert_base", "bert_large", "electric_base"}
+    sizes |= {"coco_lm_small", "coco_lm_base", "coco_lm_base_pp", "coco_lm_large_pp"}
+    ablations = {f"electra_small_{name}" for name in _ELECTRA_ABLATIONS}
+    ablations |= {f"coco_lm_base_{row}" for row in _COCO_LM_TABLE_3}
+    assert set(recipe_names()) == sizes | ablations
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_is_legal_and_says_where_it_comes_from(name: str) -> None:
     text = json.loads((RECIPES / f"{name}.json").read_text())
     assert text["description"] and text["source"]
-    c = recipe(name)
+    needs_a_generator = read_recipe(name).get("freeze_generator")
+    c = PretrainingConfig.from_dict(
+        {"model_name": name} | read_recipe(name) | ({"init_generator_checkpoint": "x"} if needs_a_generator else {})
+    )
     assert c.notes() == []
     assert c.compat == "none"
 
@@ -115,3 +126,35 @@ def test_fine_tuning_as_in_the_paper(name: str, task: str, expected: tuple[Any, 
 def test_a_recipe_without_fine_tuning_says_so() -> None:
     with pytest.raises(UserError, match=r"bert_small\.json has no section 'finetuning'"):
         read_recipe("bert_small", "finetuning")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [  # layers, hidden, auxiliary layers and width, buckets, distance, batch, steps, learning rate (COCO-LM, appendix)
+        ("coco_lm_base", (12, 768, 4, 768, 32, 128, 2048, 125000, 5e-4)),
+        ("coco_lm_base_pp", (12, 768, 4, 768, 64, 128, 2048, 1950000, 2e-4)),
+        ("coco_lm_large_pp", (24, 1024, 6, 1024, 128, 256, 2048, 1950000, 1e-4)),
+        ("coco_lm_small", (12, 256, 2, 256, 32, 128, 128, 1000000, 5e-4)),
+    ],
+)
+def test_coco_lms_hyperparameters(name: str, expected: tuple[Any, ...]) -> None:
+    c = recipe(name)
+    main, auxiliary = c.architecture, c.generator_architecture
+    assert (
+        main.num_hidden_layers,
+        main.hidden_size,
+        auxiliary.num_hidden_layers,
+        auxiliary.hidden_size,
+        main.relative_position_buckets,
+        main.relative_position_max_distance,
+        c.train_batch_size,
+        c.num_train_steps,
+        c.learning_rate,
+    ) == expected
+    assert (c.copy_weight, c.adam_beta2, c.clip_norm, c.clm_loss, c.generator_sample_mode) == (
+        *(50, 0.98, 2.0),
+        *("mixture", "eval"),
+    )
+    assert main.type_vocab_size == 0 and main.embedding_size == main.hidden_size
+    per_task = read_recipe(name, "finetuning")["per_task"]
+    assert per_task["rte"]["learning_rate"] == 2e-5 and per_task["cola"]["num_train_epochs"] == 10

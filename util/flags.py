@@ -76,12 +76,20 @@ def read_recipe(name: str, section: str | None = None) -> dict[str, Any]:
         raise UserError(
             f"--recipe: there is no recipe {name!r}{closest(name, recipe_names())} ({', '.join(recipe_names())})"
         )
-    hparams = read_json_object(str(path), f"recipe {path}")
+    hparams = _with_base(read_json_object(str(path), f"recipe {path}"))
     if section is None:
         return {key: value for key, value in hparams.items() if key not in (*_RECIPE_NOTES, *_SECTIONS)}
     if section not in hparams:
         raise UserError(f"--recipe: {path} has no section {section!r}")
     return {key: value for key, value in hparams[section].items() if key not in _RECIPE_NOTES}
+
+
+def _with_base(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe with what it takes over from the one that it extends."""
+    if "extends" not in recipe:
+        return recipe
+    base = read_json_object(str(RECIPES / f"{recipe['extends']}.json"), f"recipe {recipe['extends']}")
+    return _with_base(base) | {key: value for key, value in recipe.items() if key != "extends"}
 
 
 def config_from_flags(config_class: type[C], section: str | None = None) -> C:

@@ -29,6 +29,20 @@ def mixture_log_prob(copy_logits: tf.Tensor, log_probs: tf.Tensor, copied: tf.Te
     return tf.where(copied, tf.reduce_logsumexp(tf.stack([copy, predicted], -1), -1), predicted)
 
 
+def corrective_losses(
+    config: PretrainingConfig, copy_logits: tf.Tensor, logits: tf.Tensor, token_ids: tf.Tensor, copied: tf.Tensor
+) -> tf.Tensor:
+    """float32 [B, N] from copy logits [B, N], logits [B, N, V], original ids and whether they are the input's."""
+    if config.clm_stop_gradient:
+        copy_logits = tf.stop_gradient(copy_logits)
+    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(token_ids, logits)
+    if config.clm_loss == "plain_ce":
+        return cross_entropy
+    if config.clm_loss == "weighted_ce":
+        return tf.sigmoid(-copy_logits) * cross_entropy
+    return -mixture_log_prob(copy_logits, -cross_entropy, copied)
+
+
 def is_original(forward: Forward) -> tf.Tensor:
     """bool [B, L]: the main network's input token is the original one."""
     return tf.equal(corrupted(forward).input_ids, forward.masked.input_ids)
@@ -87,24 +101,13 @@ class CorrectiveLM(Objective):
     def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
         return tf.reduce_sum(masked.masked_lm_weights)
 
-    def losses(self, copy_logits: tf.Tensor, logits: tf.Tensor, token_ids: tf.Tensor, copied: tf.Tensor) -> tf.Tensor:
-        """float32 [B, N] from copy logits [B, N], logits [B, N, V], original ids and whether they were kept."""
-        if self.config.clm_stop_gradient:
-            copy_logits = tf.stop_gradient(copy_logits)
-        cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(token_ids, logits)
-        if self.config.clm_loss == "plain_ce":
-            return cross_entropy
-        if self.config.clm_loss == "weighted_ce":
-            return tf.sigmoid(-copy_logits) * cross_entropy
-        return -mixture_log_prob(copy_logits, -cross_entropy, copied)
-
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         masked = forward.masked
         weights = masked.masked_lm_weights
         copied = tf.gather(is_original(forward), masked.positions, batch_dims=1)
         copy_logits = tf.gather(self.copy.logits(forward), masked.positions, batch_dims=1)
         logits = self.head(tf.gather(forward.states, masked.positions, batch_dims=1))
-        losses = weights * self.losses(copy_logits, logits, masked.masked_lm_ids, copied)
+        losses = weights * corrective_losses(self.config, copy_logits, logits, masked.masked_lm_ids, copied)
         metrics: Metrics = {"clm_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
         if not training:
             metrics |= self._accuracy(forward)

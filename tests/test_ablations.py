@@ -1,0 +1,207 @@
+"""ELECTRA's ablations and training algorithms: what each loss sees, two-stage training, the adversarial generator."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.checkpoints import copy_encoder, generator_names, warm_start
+from model.vocabulary_loss import chunked_log_probs
+from pretrain.objectives.adversarial import AdversarialGenerator, policy_losses, rewards
+from pretrain.pretraining_model import PretrainingModel
+from tests import golden_support as golden
+from util.errors import UserError
+
+ELECTRA_15 = {"disc_tokens": "masked"}
+REPLACE = {"electra_objective": False, "replace_mlm_objective": True}
+ALL_TOKENS = {"electra_objective": False, "all_tokens_mlm_objective": True}
+TWO_STAGE = {
+    "generator_hidden_size": 1.0,
+    "untied_generator_embeddings": True,
+    "freeze_generator": True,
+    "init_generator_checkpoint": "somewhere",
+    "init_encoder_from_generator": True,
+    "embedding_size": 128,
+}
+
+
+def model_and_batch(seed=0, **overrides):
+    model = PretrainingModel(golden.config(**overrides))
+    arrays = golden.load_arrays("batch")
+    batch = {name: tf.constant(arrays[name]) for name in ("input_ids", "input_mask", "segment_ids")}
+    return model, model.prepare(batch, tf.constant([seed, 1]))
+
+
+def gradient_of_states(model, masked):
+    """Where the main network's loss depends on its states: bool [B, L]."""
+    forward = model.forward(masked)
+    with tf.GradientTape() as tape:
+        tape.watch(forward.states)
+        loss = model.objectives[-1](forward, True).numerator
+    return tf.reduce_sum(tf.abs(tape.gradient(loss, forward.states)), -1).numpy() > 0
+
+
+def drawn_positions(masked):
+    drawn = np.zeros(masked.input_ids.shape, bool)
+    for row, (positions, weights) in enumerate(
+        zip(masked.positions.numpy(), masked.masked_lm_weights.numpy(), strict=True)
+    ):
+        drawn[row, positions[weights > 0]] = True
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("ablation", "everywhere"), [({}, True), (ELECTRA_15, False), (REPLACE, False), (ALL_TOKENS, True)]
+)
+def test_which_tokens_a_loss_learns_from(ablation, everywhere):
+    model, masked = model_and_batch(**ablation)
+    expected = masked.input_mask.numpy() > 0 if everywhere else drawn_positions(masked)
+    np.testing.assert_array_equal(gradient_of_states(model, masked), expected)
+
+
+def test_electra_15_with_everything_masked_is_electra_on_the_candidates():
+    everything = {"mask_prob": 0.99, "max_predictions_per_seq": 32, "mask_sampling": "without_replacement"}
+    model, masked = model_and_batch(**everything, **ELECTRA_15)
+    np.testing.assert_array_equal(drawn_positions(masked), masked.candidates.numpy() > 0)
+    weights = model.objectives[-1].token_weights(masked)
+    np.testing.assert_array_equal(weights, masked.candidates)
+    assert float(model.normalizers(masked)["disc_loss"]) == masked.candidates.numpy().sum()
+
+
+def test_replace_mlm_never_shows_mask_to_the_main_network():
+    model, masked = model_and_batch(**REPLACE)
+    assert (masked.masked_input_ids.numpy() == model.special.mask).any()
+    sampled = tf.where(masked.masked_lm_ids == model.special.mask, 7, masked.masked_lm_ids)
+    assert not (model.forward(masked, sampled_ids=sampled).corrupted.input_ids.numpy() == model.special.mask).any()
+
+
+def test_the_first_losses_are_those_of_knowing_nothing():
+    model, masked = model_and_batch(**ALL_TOKENS)
+    forward = model.forward(masked)
+    objective = model.objectives[-1]
+    objective.embeddings.word_embeddings.assign(tf.zeros_like(objective.embeddings.word_embeddings))
+    objective.gate.dense.kernel.assign(tf.zeros_like(objective.gate.dense.kernel))
+    vocabulary = model.config.vocab_size
+    replaced = (forward.corrupted.is_replaced.numpy() > 0).sum()
+    kept = masked.input_mask.numpy().sum() - replaced
+    expected = replaced * math.log(2 * vocabulary) - kept * math.log(0.5 + 0.5 / vocabulary)
+    assert float(objective(forward, True).numerator) == pytest.approx(expected, rel=1e-5)
+
+
+# Losses over the vocabulary in chunks
+
+
+@given(st.integers(1, 20), st.integers(1, 25), st.integers(0, 100))
+@settings(deadline=None, max_examples=20)
+def test_chunks_change_neither_values_nor_gradients(tokens, chunk, seed):
+    random = np.random.RandomState(seed)
+    states = tf.constant(random.randn(tokens, 6), tf.float32)
+    table, bias = tf.constant(random.randn(11, 6), tf.float32), tf.constant(random.randn(11), tf.float32)
+    ids = tf.constant(random.randint(11, size=tokens), tf.int32)
+    upstream = tf.constant(random.randn(tokens), tf.float32)
+
+    def whole(states, table, bias):
+        logits = tf.matmul(states, table, transpose_b=True) + bias
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
+
+    results = []
+    for function in (whole, lambda h, w, b: chunked_log_probs(h, w, b, ids, chunk)):
+        with tf.GradientTape() as tape:
+            tape.watch([states, table, bias])
+            values = function(states, table, bias)
+        results.append([values, *tape.gradient(values, [states, table, bias], output_gradients=upstream)])
+    for expected, actual in zip(*results, strict=True):
+        np.testing.assert_allclose(actual, expected, atol=2e-5)
+
+
+# Two stages
+
+
+def test_the_second_stage_starts_from_the_first_and_keeps_its_generator(tmp_path):
+    first = PretrainingModel(golden.config(electra_objective=False, embedding_size=128))
+    path = tf.train.Checkpoint(model=first).save(str(tmp_path / "model.ckpt"))
+    config = golden.config(**TWO_STAGE)
+    model = PretrainingModel(config)
+    assert model.encoder is not None
+    report = warm_start(model.generator, path, generator_names)
+    assert not report.missing
+    copy_encoder(model.generator.encoder, model.encoder)
+    pairs = zip(model.generator.encoder.trainable_variables, model.encoder.trainable_variables, strict=True)
+    for ours, theirs in pairs:
+        np.testing.assert_array_equal(ours, theirs)
+    word = {variable.name: variable for variable in first.trainable_variables}["electra/embeddings/word_embeddings:0"]
+    np.testing.assert_array_equal(model.encoder.embeddings.word_embeddings, word)
+    trained = {variable.name for variable in model.trained_variables}
+    assert not any(name.startswith("generator") for name in trained)
+    assert {v.name for v in model.trainable_variables} - trained == {
+        v.name for v in model.generator.trainable_variables
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"generator_hidden_size": 0.5}, "generator of the main network's size"),
+        ({"untied_generator_embeddings": False}, "freeze_generator needs untied_generator_embeddings"),
+        ({"uniform_generator": True}, "a masked language model of its own"),
+    ],
+)
+def test_two_stages_need_two_equal_networks(change, reason):
+    with pytest.raises(UserError, match=reason):
+        golden.config(**TWO_STAGE | change)
+
+
+# Adversarial generator
+
+
+def test_the_reward_is_the_discriminators_loss():
+    logits = tf.constant([3.0, 3.0, -2.0])
+    fake = tf.constant([1, 0, 0])
+    expected = [math.log(1 + math.exp(-3)), math.log(1 + math.exp(3)), math.log(1 + math.exp(-2))]
+    np.testing.assert_allclose(rewards(logits, fake), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("baseline", [0.0, 2.0])
+def test_the_estimate_of_the_policys_gradient_is_unbiased(baseline):
+    logits = tf.constant(np.random.RandomState(0).randn(5), tf.float32)
+    reward = tf.constant([0.1, 3.0, 0.5, 1.0, 2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        expected_reward = tf.reduce_sum(tf.nn.softmax(logits) * reward)
+    exact = -tape.gradient(expected_reward, logits)
+    # The expectation over samples, term by term, instead of an average of many draws.
+    probs = tf.nn.softmax(logits).numpy()
+    estimate, second_moment = np.zeros(5), 0.0
+    for token in range(5):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = policy_losses(tf.nn.log_softmax(logits)[token], reward[token], tf.constant(baseline))
+        gradient = tape.gradient(loss, logits).numpy()
+        estimate += probs[token] * gradient
+        second_moment += probs[token] * (gradient**2).sum()
+    np.testing.assert_allclose(estimate, exact, atol=1e-6)
+    if baseline:
+        without = sum(probs[t] * float(reward[t]) ** 2 * ((np.eye(5)[t] - probs) ** 2).sum() for t in range(5))
+        assert second_moment < without
+
+
+def test_the_generators_loss_leaves_the_discriminator_alone():
+    model, masked = model_and_batch(adversarial_generator=True)
+    adversarial = model.objectives[0]
+    assert isinstance(adversarial, AdversarialGenerator)
+    with tf.GradientTape() as tape:
+        loss = adversarial(model.forward(masked), True).numerator
+    for variable, gradient in zip(
+        model.trainable_variables, tape.gradient(loss, model.trainable_variables), strict=True
+    ):
+        name = variable.name
+        if name.startswith(("discriminator_predictions", "electra/encoder", "electra/embeddings_project")):
+            assert gradient is None or not tf.convert_to_tensor(gradient).numpy().any(), name
+        if name.startswith(("generator/encoder", "generator_baseline")) and "/key/" not in name:
+            assert gradient is not None and tf.convert_to_tensor(gradient).numpy().any(), name
+    assert {"masked_lm_accuracy", "generator_entropy", "reward"} <= adversarial(
+        model.forward(masked), False
+    ).metrics.keys()
