@@ -20,7 +20,6 @@ from model.architecture import Architecture
 from util import flags as util_flags
 from util.errors import UserError
 
-
 _WIDTH = 35  # of a recipe's name
 
 
