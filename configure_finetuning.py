@@ -20,6 +20,7 @@ GLUE_TASKS = ("cola", "mrpc", "mnli", "sst", "rte", "qnli", "qqp", "sts", "wnli"
 QA_TASKS = ("squad", "squadv1", "newsqa", "naturalqs", "triviaqa", "searchqa")
 TAGGING_TASKS = ("chunk", "ner", "pos")
 TASK_TYPES = ("classification", "regression", "tagging", "qa")
+REGISTERED: set[str] = set()  # tasks made in Python (finetune.registry)
 
 # The original's defaults of single tasks; it takes "naturalqs" for a task of sentences (docs/differences.md).
 _TASK_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -218,6 +219,10 @@ class FinetuningConfig:
         ]
         if not names or len(set(map(str, names))) < len(names):
             problems.append(f"task_names must be different tasks, at least one, got {names!r}")
+        for name, described in given.get("tasks", {}).items():
+            kind = described.get("type") if isinstance(described, dict) else None
+            if kind not in TASK_TYPES:
+                problems.append(f"tasks: {name} needs a type, one of {', '.join(TASK_TYPES)}; got {kind!r}")
         if problems:
             raise UserError("hparams: " + "; ".join(problems))
         pretrained = given.get("pretrained_model_dir") or os.path.join(
@@ -305,7 +310,7 @@ class FinetuningConfig:
 
 def known_tasks(own: Mapping[str, Any]) -> list[str]:
     """Names that `task_names` may hold."""
-    return [*GLUE_TASKS, *QA_TASKS, *TAGGING_TASKS, *own]
+    return [*GLUE_TASKS, *QA_TASKS, *TAGGING_TASKS, *own, *sorted(REGISTERED)]
 
 
 def _pretrained_sizes(model_dir: str) -> dict[str, Any]:

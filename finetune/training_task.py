@@ -41,7 +41,9 @@ class FinetuningTask(ReplicatedTask):
         table: FeatureTable | None,
         seed: int,
     ) -> None:
-        super().__init__(strategy, jit_compile, seed, config.precision, config.gradient_accumulation_steps)
+        parts, one = config.gradient_accumulation_steps, strategy.num_replicas_in_sync == 1
+        original = config.compat == "original" and one and parts == 1 and config.precision != "float16"
+        super().__init__(strategy, jit_compile, seed, config.precision, parts, dense_gradients=not original)
         self.config, self.tasks, self.table, self.seed = config, list(tasks), table, seed
         self.model = FinetuningModel(config, tasks, seed)
         self.num_train_steps = number_of_steps(config, len(table)) if table is not None else 0
@@ -64,6 +66,7 @@ class FinetuningTask(ReplicatedTask):
             lr_multiplier=lambda variable: layer_multiplier(
                 variable.name, layers, config.layerwise_lr_decay, config.layerwise_lr_top
             ),
+            norm_of_slices=original,
         )
         self._gradients = self.compiled(self._gradients_of_rows)
         self.train_step = self.compiled_step(self._train_step)

@@ -66,6 +66,8 @@ class AdamW(tf.Module):
       weight_decay_rate: times the learning rate and the variable, subtracted at every step.
       clip_norm: global norm of the summed gradient, at most; 0: no limit.
       lr_multiplier: variable -> factor of its learning rate (layer-wise decay when fine-tuning).
+      norm_of_slices: take tf.IndexedSlices into the norm as they are, repeated rows apart (the original; one replica,
+        no loss scale).
     """
 
     def __init__(
@@ -79,11 +81,12 @@ class AdamW(tf.Module):
         epsilon: float = 1e-6,
         clip_norm: float = 1.0,
         lr_multiplier: Callable[[tf.Variable], float] = lambda variable: 1.0,
+        norm_of_slices: bool = False,
     ) -> None:
         super().__init__(name="adamw")
         self.schedule = schedule
         self.beta1, self.beta2, self.epsilon, self.clip_norm = beta1, beta2, epsilon, clip_norm
-        self._variables = list(variables)
+        self._variables, self._norm_of_slices = list(variables), norm_of_slices
         self._decay = [weight_decay_rate if decays(variable) else 0.0 for variable in variables]
         self._multiplier = [lr_multiplier(variable) for variable in variables]
         self.step = tf.Variable(
@@ -120,7 +123,8 @@ class AdamW(tf.Module):
             dense = context.all_reduce(tf.distribute.ReduceOp.SUM, dense)
         if loss_scale is not None:
             dense = [gradient / loss_scale.scale for gradient in dense]
-        norm = tf.linalg.global_norm(dense)
+        # The original takes the norm of a gathered table's gradient before its repeated rows are added up.
+        norm = tf.linalg.global_norm(gradients if self._norm_of_slices else dense)
         factor = self.clip_norm / tf.maximum(norm, self.clip_norm) if self.clip_norm else 1.0
         rate = self.schedule(self.step)
         keep = None

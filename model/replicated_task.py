@@ -23,17 +23,24 @@ class ReplicatedTask:
       seed: every random draw is a function of it, the step and the row or replica.
       precision: float16 gets a loss scale.
       micro_batches: that a replica's rows are split into.
+      dense_gradients: false leaves gradients of gathered rows as tf.IndexedSlices (one micro-batch only).
     """
 
     optimizer: AdamW
 
     def __init__(
-        self, strategy: tf.distribute.Strategy, jit_compile: bool, seed: int, precision: str, micro_batches: int = 1
+        self,
+        strategy: tf.distribute.Strategy,
+        jit_compile: bool,
+        seed: int,
+        precision: str,
+        micro_batches: int = 1,
+        dense_gradients: bool = True,
     ) -> None:
         self.strategy, self.jit_compile = strategy, jit_compile
         self.replicas = strategy.num_replicas_in_sync
         self.loss_scale = LossScale() if precision == "float16" else None
-        self._run_seed, self._micro_batches = seed, micro_batches
+        self._run_seed, self._micro_batches, self._dense = seed, micro_batches, dense_gradients
 
     def compiled(self, function: Any) -> Any:
         return tf.function(function, jit_compile=True) if self.jit_compile else function
@@ -73,17 +80,19 @@ class ReplicatedTask:
           seed: int32 [2], of this step and replica.
 
         Returns:
-          One dense gradient per variable, and the sum of what `forward` returned besides the loss.
+          One gradient per variable, and the sum of what `forward` returned besides the loss.
         """
 
         def part(index: tf.Tensor, rows: Nest) -> tuple[list[tf.Tensor], Nest]:
             with tf.GradientTape() as tape:
                 loss, result = forward(rows, tf.random.experimental.stateless_fold_in(seed, index))
                 scaled = loss * scale
-            gradients = [
-                tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
-                for variable, gradient in zip(variables, tape.gradient(scaled, variables), strict=True)
-            ]
+            gradients = tape.gradient(scaled, variables)
+            if self._dense:
+                gradients = [
+                    tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
+                    for variable, gradient in zip(variables, gradients, strict=True)
+                ]
             return gradients, result
 
         parts = self._micro_batches

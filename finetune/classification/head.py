@@ -1,0 +1,42 @@
+"""Heads over the [CLS] state: classes, or a number."""
+
+import tensorflow as tf
+
+from finetune.task import Head, HeadInput, HeadOutput
+from model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
+
+
+class ClassificationHead(Head):
+    """Dropout and a dense layer on the [CLS] state, without a pooler (ELECTRA, section 3.1).
+
+    Args:
+      scope: "task_specific/<task>".
+      num_classes: of a softmax; None for regression with squared error.
+      kind: "linear"; "tanh" or "gelu" puts dropout and a dense layer with that activation before (COCO-LM).
+    """
+
+    def __init__(
+        self, scope: str, hidden_size: int, num_classes: int | None, kind: str, dropout_rate: float, seed: int
+    ) -> None:
+        super().__init__(scope, seed)
+        self.num_classes, self.dropout_rate = num_classes, dropout_rate
+        self.inner = None
+        if kind != "linear":
+            self.inner = Dense(f"{scope}/inner", hidden_size, hidden_size, glorot_uniform, seed)
+            self.activation = activation(kind)
+        self.dense = Dense(f"{scope}/dense", hidden_size, num_classes or 1, glorot_uniform, seed)
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Labels: int32 [B] `label_ids`, or float32 [B] `targets`. Predictions: logits [B, C] and label [B], or [B]."""
+        state = dropout(inputs.sequence[:, 0], self.dropout_rate, seeds)
+        if self.inner is not None:
+            state = dropout(self.activation(self.inner(state)), self.dropout_rate, seeds)
+        logits = tf.cast(self.dense(state), tf.float32)
+        if self.num_classes is None:
+            numbers = tf.squeeze(logits, -1)
+            losses = tf.square(numbers - inputs.labels["targets"])
+            return HeadOutput(losses, {} if training else {"predictions": numbers})
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
+        if training:
+            return HeadOutput(losses, {})
+        return HeadOutput(losses, {"logits": logits, "predictions": tf.argmax(logits, -1, tf.int32)})

@@ -1,0 +1,69 @@
+"""Scores of classification and regression, from scikit-learn and scipy; in percent."""
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+
+def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
+    return 100.0 * float(np.mean(np.asarray(labels) == np.asarray(predictions)))
+
+
+def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Of class 1."""
+    from sklearn.metrics import f1_score
+
+    return 100.0 * float(f1_score(labels, predictions, zero_division=0))
+
+
+def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+    from sklearn.metrics import f1_score
+
+    return 100.0 * float(f1_score(labels, predictions, average="macro", zero_division=0))
+
+
+def mcc(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Matthews' correlation; 0 for constant predictions."""
+    from sklearn.metrics import matthews_corrcoef
+
+    return 100.0 * float(matthews_corrcoef(labels, predictions))
+
+
+def pearson(targets: np.ndarray, predictions: np.ndarray) -> float:
+    from scipy.stats import pearsonr
+
+    return _correlation(lambda a, b: pearsonr(a, b)[0], targets, predictions)
+
+
+def spearman(targets: np.ndarray, predictions: np.ndarray) -> float:
+    from scipy.stats import spearmanr
+
+    return _correlation(lambda a, b: spearmanr(a, b)[0], targets, predictions)
+
+
+def _correlation(
+    function: Callable[[np.ndarray, np.ndarray], float], targets: np.ndarray, predictions: np.ndarray
+) -> float:
+    """0 where it is not defined: constant predictions, fewer than two examples."""
+    if len(targets) < 2 or is_constant(predictions) or is_constant(targets):
+        return 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return 100.0 * float(function(targets, predictions))
+
+
+METRICS = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "macro_f1": macro_f1,
+    "mcc": mcc,
+    "pearson": pearson,
+    "spearman": spearman,
+}
+REGRESSION_METRICS = ("pearson", "spearman")
+
+
+def is_constant(predictions: Sequence[float] | np.ndarray) -> bool:
+    """Whether all predictions are the same: the sign of a collapsed run."""
+    return len(predictions) > 1 and bool(np.all(np.asarray(predictions) == predictions[0]))

@@ -1,0 +1,38 @@
+"""Shared by the tests of fine-tuning: configurations on the golden checkpoint's vocabulary and model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from configure_finetuning import FinetuningConfig
+from model.tokenization import WordpieceTokenizer
+from tests import golden_support as golden
+
+TASKS = golden.GOLDEN / "tasks"
+_SIZES = ("model_size", "model_hparam_overrides", "embedding_size", "vocab_size")
+
+
+def config(*tasks: str, dropout: float = 0.0, **overrides: Any) -> FinetuningConfig:
+    """The golden checkpoint's sizes and vocabulary, the golden tasks' files."""
+    hparams = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
+    sizes: dict[str, Any] = {name: hparams[name] for name in _SIZES if name in hparams}
+    sizes["model_hparam_overrides"] |= {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    given = {
+        "task_names": list(tasks),
+        "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
+        "init_checkpoint": str(golden.CHECKPOINT),
+        "raw_data_dir": str(TASKS),
+        "max_seq_length": hparams.get("max_seq_length", 32),
+        "classifier_dropout": dropout,
+    }
+    return FinetuningConfig.from_dict(sizes | given | overrides)
+
+
+def tokenizer() -> WordpieceTokenizer:
+    return WordpieceTokenizer(golden.CHECKPOINT / "vocab.txt")
+
+
+def write_lines(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
