@@ -7,6 +7,7 @@ reads <data-dir>/finetuning_data/cola/{train,dev}.tsv and starts from <data-dir>
 lines of a JSON-lines file with a model that was fine-tuned.
 """
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,16 @@ def main() -> int:
     predict = flags.FLAGS.predict
     if not (config.do_train or config.do_eval or predict):
         raise UserError("do_train and do_eval are both false: nothing to do")
-    if predict and not Path(predict).is_file():
-        raise UserError(f"--predict: there is no file {predict}")
+    if predict:
+        if not Path(predict).is_file():
+            raise UserError(f"--predict: there is no file {predict}")
+        config = dataclasses.replace(config, do_train=False)
     check_vocabulary(config)
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
-    from finetune.registry import make_tasks
 
+    from finetune.registry import make_tasks
     from finetune.trials import Trials
     from model.tokenization import WordpieceTokenizer
     from util.distribution import check_batch, is_chief, make_strategy

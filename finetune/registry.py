@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from configure_finetuning import REGISTERED, FinetuningConfig
+from configure_finetuning import REGISTERED, TAGGING_TASKS, FinetuningConfig
 from finetune.classification.tasks import GLUE, TextTask, own_spec
 from finetune.task import Task
 from model.tokenization import WordpieceTokenizer
@@ -31,11 +31,13 @@ def _make(name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) ->
         return _make_own(name, config, tokenizer)
     if name in GLUE:
         return TextTask(name, config, tokenizer, GLUE[name])
-    from finetune.qa.tasks import QA_TASK_CLASSES
-    from finetune.tagging.tasks import TAGGING_TASK_CLASSES
+    if name in TAGGING_TASKS:
+        from finetune.tagging.tasks import TAGGING_TASK_CLASSES
 
-    factories: dict[str, TaskFactory] = {**QA_TASK_CLASSES, **TAGGING_TASK_CLASSES}
-    return factories[name](name, config, tokenizer)
+        return TAGGING_TASK_CLASSES[name](name, config, tokenizer)
+    from finetune.qa.tasks import QA_TASK_CLASSES
+
+    return QA_TASK_CLASSES[name](name, config, tokenizer)
 
 
 def _make_own(name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> Task:

@@ -6,6 +6,7 @@
 <model_dir>_1/predictions/    one line per development example
 """
 
+import dataclasses
 import json
 import time
 from collections.abc import Sequence
@@ -72,6 +73,24 @@ _FREE_ON_RESUME = frozenset(
     ]
 )
 
+# What a trained model depends on: all that has to be repeated when it is evaluated or predicts.
+_OF_THE_MODEL = frozenset(
+    [
+        "task_names",
+        "tasks",
+        "model_size",
+        "model_hparam_overrides",
+        "embedding_size",
+        "vocab_size",
+        "do_lower_case",
+        "do_strip_accents",
+        "classifier",
+        "joint_prediction",
+        "answerable_classifier",
+        "answerable_uses_start_logits",
+    ]
+)
+
 
 class Trials:
     """Runs the trials of a configuration.
@@ -95,7 +114,9 @@ class Trials:
     def check(self, folder: Path) -> None:
         """Raises UserError if a trial's folder holds a run with other hparams."""
         advice = "Repeat the flags that it was trained with, or give another --model-dir, or --overwrite to delete it."
-        check_run_folder(folder, self.config.to_json(), _FREE_ON_RESUME, advice)
+        names = {field.name for field in dataclasses.fields(self.config)}
+        free = _FREE_ON_RESUME if self.config.do_train else names - _OF_THE_MODEL
+        check_run_folder(folder, self.config.to_json(), free, advice)
 
     def run(self) -> tuple[int, list[dict[str, Any]]]:
         """All trials that are not done yet.

@@ -1,0 +1,247 @@
+"""Sequence tagging: chunking, named entities, parts of speech, and one's own."""
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from seqeval.metrics import f1_score, precision_score, recall_score
+
+from configure_finetuning import FinetuningConfig
+from finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
+from finetune.tagging.head import TaggingHead
+from finetune.task import Features, Label, Prediction, Split, Task
+from model.tokenization import WordpieceTokenizer
+from util.errors import UserError
+from util.files import write_atomically
+from util.hparams import closest
+
+
+class TaggedSentence(NamedTuple):
+    """Words, and the labels that are learned (BIOES for spans); None for text without tags."""
+
+    words: list[str]
+    labels: list[str] | None
+
+
+class TaggingTask(Task):
+    """One label per word of {train,dev,test}.txt in CoNLL columns.
+
+    Args:
+      spans: the tags are BIO or BIOES; learned as BIOES and scored by spans (precision, recall, F1). Otherwise the
+        tags are scored word by word.
+
+    The label set is that of the training data, for spans with all of B, I, E and S of every type. Words beyond
+    max_seq_length are scored as O (spans) or wrong.
+    """
+
+    def __init__(
+        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, *, spans: bool = True
+    ) -> None:
+        super().__init__(name, config, tokenizer)
+        self.spans = spans
+        self.primary_metric = "f1" if spans else "accuracy"
+        self._as_original = config.compat == "original"
+        self._label_names: list[str] | None = None
+
+    @property
+    def labels(self) -> dict[str, Label]:
+        return {
+            "labels": Label("int32", per_token=True),
+            "labels_mask": Label("float32", per_token=True),
+            "labeled_positions": Label("int32", per_token=True),
+        }
+
+    @property
+    def label_names(self) -> list[str]:
+        """In the order of their ids."""
+        if self._label_names is None:
+            splits = ["train"]
+            if self._as_original:  # which takes them from all files
+                splits += [split for split in ("dev", "test") if self._path(split).is_file()]
+            found = {label for split in splits for s in self._sentences(split) for label in self._labels_of(s)}
+            if self.spans and not self._as_original:
+                types = {label.split("-", 1)[1] for label in found if label != "O"}
+                found = {"O"} | {f"{position}-{kind}" for kind in types for position in "BIES"}
+            self._label_names = sorted(found)
+        return self._label_names
+
+    # Files to features.
+
+    def _path(self, split: str) -> Path:
+        return self.data_dir / f"{split}.txt"
+
+    def _sentences(self, split: str) -> list[Sentence]:
+        return read_sentences(self._path(split), split not in self.test_splits, unended=not self._as_original)
+
+    def _labels_of(self, sentence: Sentence) -> list[str]:
+        if not self.spans:
+            return sentence.tags
+        spans = (originals_spans if self._as_original else spans_of)(sentence.tags)
+        return bioes(spans, len(sentence.words))
+
+    def load(self, split: str) -> Split:
+        examples = []
+        for sentence in self._sentences(split):
+            if split in self.test_splits and len(sentence.tags) < len(sentence.words):
+                examples.append(TaggedSentence(sentence.words, None))
+                continue
+            where = f"{self._path(split)}, line {sentence.line}"
+            self._check_tags(sentence, where)
+            labels = self._labels_of(sentence)
+            for label in labels:
+                if label not in self.label_names and split not in self.test_splits:
+                    valid = self.label_names
+                    raise UserError(
+                        f"{where}: unknown label {label!r}{closest(label, valid)} (in the training data: "
+                        f"{', '.join(valid)})"
+                    )
+            examples.append(TaggedSentence(sentence.words, labels))
+        return Split(examples, self._features(examples))
+
+    def _check_tags(self, sentence: Sentence, where: str) -> None:
+        if not self.spans:
+            return
+        for tag in sentence.tags:
+            if tag != "O" and (tag[:2] not in ("B-", "I-", "E-", "S-") or len(tag) < 3):
+                raise UserError(f"{where}: {tag!r} is neither O nor B-, I-, E- or S- and a type")
+
+    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
+        """Rows with `words`, a list, or `text`, split at blanks."""
+        examples = []
+        for number, row in enumerate(rows, start=1):
+            words = row.get("words", row["text"].split() if isinstance(row.get("text"), str) else None)
+            if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
+                raise UserError(f"{where}, line {number}: `words`, a list of words, or `text` is needed, not empty")
+            examples.append(TaggedSentence(words, None))
+        return Split(examples, self._features(examples))
+
+    def _features(self, examples: Sequence[TaggedSentence]) -> list[Features]:
+        words = [word.encode() for example in examples for word in example.words]
+        ids, lengths = self.tokenizer.tokenize(words)
+        pieces = iter(np.split(ids, np.cumsum(lengths)[:-1]))
+        index = {label: number for number, label in enumerate(self.label_names)}
+        features = []
+        for example in examples:
+            tokens = [next(pieces) for _ in example.words]
+            input_ids, positions = self._fit(example.words, tokens)
+            labels = [index.get(label, 0) for label in (example.labels or [])[: len(positions)]]
+            labels += [0] * (len(positions) - len(labels))
+            values = {
+                "labels": np.array(labels, np.int32),
+                "labels_mask": np.ones(len(positions), np.float32),
+                "labeled_positions": np.array(positions, np.int32),
+            }
+            segment = 1 if self._as_original else 0
+            features.append(Features(input_ids, np.full(len(input_ids), segment, np.int32), values))
+        return features
+
+    def _fit(self, words: Sequence[str], tokens: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]]:
+        """The input, and the position of the first wordpiece of every word that fits."""
+        special, room = self.tokenizer.special, self.config.max_seq_length
+        input_ids: list[int] = [special.cls]
+        positions: list[int] = []
+        for word, word_ids in zip(words, tokens, strict=True):
+            ids = list(word_ids)
+            if self._as_original:
+                if len(words) + 2 + len(input_ids) + 1 > room:  # counts the sentence's words, not this word's pieces
+                    break
+                if word in ("[CLS]", "[SEP]"):
+                    input_ids.append(special.cls if word == "[CLS]" else special.sep)
+                    continue
+                if len(ids) > 1 and all(token == special.unk for token in ids):  # no blanks around Chinese characters
+                    ids = [special.unk]
+            elif len(input_ids) + len(ids) + 1 > room or len(positions) > len(input_ids):
+                break
+            positions.append(len(input_ids))
+            input_ids += ids
+        return np.array([*input_ids, special.sep], np.int32), positions
+
+    # Outputs.
+
+    def make_head(self, hidden_size: int, seed: int) -> TaggingHead:
+        scope = f"task_specific/{self.name}"
+        return TaggingHead(scope, hidden_size, len(self.label_names), self.config.classifier_dropout, seed)
+
+    def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[list[str]]:
+        """A label for every word of every example; "O", or "" without spans, for those that did not fit."""
+        names = self.label_names
+        missing = "O" if self.spans else ""
+        result = []
+        for example, feature, prediction in zip(split.examples, split.features, predictions, strict=True):
+            count = len(feature.labels["labeled_positions"])
+            labels = [names[i] for i in prediction["predictions"][:count]]
+            result.append(labels + [missing] * (len(example.words) - count))
+        return result
+
+    def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
+        gold = [list(example.labels) for example in split.examples]
+        predicted = self.predicted_labels(split, predictions)
+        if self._as_original:  # words that did not fit are not scored
+            counts = [len(feature.labels["labeled_positions"]) for feature in split.features]
+            gold = [labels[:count] for labels, count in zip(gold, counts, strict=True)]
+            predicted = [labels[:count] for labels, count in zip(predicted, counts, strict=True)]
+        return tagging_scores(gold, predicted, self.spans)
+
+    def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
+        found = {label for labels in self.predicted_labels(split, predictions) for label in labels}
+        if len(found) > 1:
+            return None
+        return f"collapsed: every word is labelled {found.pop()!r}; try another seed or a lower learning_rate"
+
+    def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        result = []
+        for example, labels, prediction in zip(
+            split.examples, self.predicted_labels(split, predictions), predictions, strict=True
+        ):
+            tags = bio(spans_of(labels), len(labels)) if self.spans else labels
+            scores = [round(float(score), 6) for score in prediction["scores"][: len(example.words)]]
+            result.append({"words": example.words, "tags": tags, "scores": scores})
+        return result
+
+    def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+        """A CoNLL file: word and predicted tag."""
+        path = folder / f"{self.name}_{name}.txt"
+        blocks = []
+        for answer in self.answers(split, predictions):
+            pairs = zip(answer["words"], answer["tags"], strict=True)
+            blocks.append("".join(f"{word} {tag or 'O'}\n" for word, tag in pairs) + "\n")
+        write_atomically(path, "".join(blocks))
+        return [path]
+
+    def state(self) -> dict[str, Any]:
+        return {"labels": self.label_names}
+
+    def check_state(self, saved: dict[str, Any]) -> None:
+        names = list(saved.get("labels", []))
+        if self._label_names is None and not self.config.do_train:
+            self._label_names = names
+        if self.label_names != names:
+            raise UserError(
+                f"{self.name}: the model was trained on the labels {', '.join(names)}, "
+                f"but the data has {', '.join(self.label_names)}"
+            )
+
+
+def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: bool) -> dict[str, float]:
+    """In percent: accuracy of words; for spans also precision, recall and F1 (seqeval, conlleval's rules)."""
+    words = [(a, b) for one, other in zip(gold, predicted, strict=True) for a, b in zip(one, other, strict=True)]
+    scores = {"accuracy": 100.0 * float(np.mean([a == b for a, b in words]))}
+    if spans:
+        # Spans first, so that an ill-formed prediction counts for the spans that conlleval finds in it.
+        predicted = [bio(spans_of(labels), len(labels)) for labels in predicted]
+        gold = [bio(spans_of(labels), len(labels)) for labels in gold]
+        scores |= {
+            "precision": 100.0 * float(precision_score(gold, predicted, zero_division=0)),
+            "recall": 100.0 * float(recall_score(gold, predicted, zero_division=0)),
+            "f1": 100.0 * float(f1_score(gold, predicted, zero_division=0)),
+        }
+    return scores
+
+
+TAGGING_TASK_CLASSES: dict[str, Callable[[str, FinetuningConfig, WordpieceTokenizer], Task]] = {
+    "chunk": TaggingTask,
+    "ner": TaggingTask,
+    "pos": functools.partial(TaggingTask, spans=False),
+}

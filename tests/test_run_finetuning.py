@@ -1,0 +1,218 @@
+"""Fine-tuning from the command line: trials, several tasks, resuming, the best checkpoint, new text, bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests import golden_support as golden
+from tests.finetuning_support import write_lines
+
+ROOT = golden.GOLDEN.parent.parent
+WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "names", "value", "type", "object", "all"]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """Two tasks that are easy to learn: does "error" occur; how many times does it."""
+    folder = tmp_path_factory.mktemp("data")
+    random = np.random.RandomState(0)
+    for split, size in (("train", 320), ("dev", 40), ("test", 10)):
+        rows = []
+        for _ in range(size):
+            words = list(random.choice(WORDS, random.randint(4, 12)))
+            words += ["error"] * random.randint(3)
+            rows.append((" ".join(random.permutation(words)), words.count("error")))
+        kinds = ["none", "some"]
+        write_lines(
+            folder / "finetuning_data" / "kind" / f"{split}.jsonl",
+            *[json.dumps({"text": text, "label": kinds[count > 0]}) for text, count in rows],
+        )
+        write_lines(
+            folder / "finetuning_data" / "count" / f"{split}.tsv",
+            "text\tlabel",
+            *[f"{text}\t{count}" for text, count in rows],
+        )
+    return folder
+
+
+TASKS = {
+    "kind": {"type": "classification", "text_columns": ["text"]},
+    "count": {"type": "regression", "text_columns": ["text"], "max": 2},
+}
+SIZES = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
+
+
+def command(data_dir, out, *words, **hparams):
+    base = {
+        "model_hparam_overrides": SIZES["model_hparam_overrides"],
+        "embedding_size": SIZES["embedding_size"],
+        "vocab_size": SIZES["vocab_size"],
+        "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
+        "init_checkpoint": str(golden.CHECKPOINT),
+        "data_dir": str(data_dir),
+        "pretrained_model_dir": str(out),
+        "tasks": TASKS,
+        "task_names": ["kind"],
+        "max_seq_length": 32,
+        "train_batch_size": 8,
+        "eval_batch_size": 16,
+        "num_train_epochs": 2.0,
+        "iterations_per_loop": 5,
+        "learning_rate": 1e-3,
+    }
+    return [sys.executable, "run_finetuning.py", "--hparams", json.dumps(base | hparams), *words]
+
+
+def run(data_dir, out, *words, expect=0, **hparams):
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    result = subprocess.run(
+        command(data_dir, out, *words, **hparams),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert result.returncode == expect, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stdout + result.stderr
+
+
+def results(out, tasks="kind"):
+    return json.loads((out / "results" / f"{tasks}_results.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def trained(data_dir, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out")
+    settings = {"num_train_epochs": 4.0, "write_test_outputs": True}
+    return out, run(data_dir, out, **settings), settings
+
+
+def test_a_task_is_learned_and_everything_is_written(trained):
+    out, output, _ = trained
+    scores = results(out)["trials"][0]["scores"]["kind"]["dev"]
+    assert scores["accuracy"] > 85 and scores["loss"] < 0.6
+    assert "kind  dev    accuracy" in output and "new heads start from random values" in output
+    folder = out / "finetuning_models" / "kind_model_1"
+    answers = [json.loads(line) for line in (folder / "predictions" / "kind_dev.jsonl").read_text().splitlines()]
+    assert len(answers) == 40 and sum(answers[0]["scores"].values()) == pytest.approx(1)
+    assert (out / "results" / "kind_results.txt").read_text().startswith("task")
+    assert len((out / "test_predictions" / "kind_test_1_predictions.jsonl").read_text().splitlines()) == 10
+    assert json.loads((folder / "tasks.json").read_text()) == {"kind": {"labels": ["none", "some"]}}
+
+
+def test_new_text_is_labelled(trained, data_dir, tmp_path):
+    out, _, settings = trained
+    file = write_lines(tmp_path / "new.jsonl", '{"text": "error error", "id": 7}', '{"text": "the list of names"}')
+    run(data_dir, out, "--predict", str(file), **settings)
+    rows = [json.loads(line) for line in (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()]
+    assert [row["label"] for row in rows] == ["some", "none"] and rows[0]["id"] == 7
+    output = run(
+        data_dir, out, "--predict", str(write_lines(tmp_path / "bad.jsonl", '{"txt": 1}')), expect=2, **settings
+    )
+    assert "bad.jsonl, line 1: no field 'text'" in output
+
+
+def test_running_again_trains_nothing_and_other_hparams_are_refused(trained, data_dir):
+    out, _, settings = trained
+    before = results(out)
+    assert "done before" in run(data_dir, out, **settings)
+    assert results(out) == before
+    output = run(data_dir, out, expect=2, **settings | {"learning_rate": 5e-4})
+    assert "learning_rate was 0.001, is 0.0005" in output
+
+
+def test_evaluation_alone_gives_the_same_scores(trained, data_dir):
+    out, _, settings = trained
+    before = results(out)["trials"][0]["scores"]
+    run(data_dir, out, "--no-do-train", **settings)
+    assert results(out)["trials"][0]["scores"] == before
+
+
+def test_two_tasks_and_three_trials_make_one_table(data_dir, tmp_path):
+    output = run(data_dir, tmp_path, "--task-names", "kind,count", num_trials=3, keep_all_models=False)
+    lines = [line.split() for line in (tmp_path / "results" / "kind,count_results.txt").read_text().splitlines()]
+    assert lines[0] == ["task", "split", "metric", "trial", "1", "trial", "2", "trial", "3", "median", "mean", "std"]
+    rows = {(line[0], line[2]): line[3:] for line in lines[1:]}
+    assert {("kind", "accuracy"), ("count", "spearman"), ("kind", "loss"), ("count", "loss")} <= rows.keys()
+    trials = [float(value) for value in rows["kind", "loss"][:3]]
+    assert len(set(trials)) == 3  # seeds differ
+    summary = results(tmp_path, "kind,count")["summary"]["kind"]["dev"]["loss"]
+    assert summary["mean"] == pytest.approx(np.mean(trials), rel=1e-3)
+    assert summary["std"] == pytest.approx(np.std(trials, ddof=1), rel=1e-2)
+    models = tmp_path / "finetuning_models"
+    kept = [len(list((models / f"kind,count_model_{i}").glob("model.ckpt-*"))) for i in (1, 2, 3)]
+    assert kept[:2] == [0, 0] and kept[2] > 0
+    assert "trial 3/3" in output
+
+
+def test_a_killed_trial_goes_on_to_the_same_scores(data_dir, tmp_path):
+    settings = {"num_train_epochs": 3.0, "save_checkpoints_steps": 7, "iterations_per_loop": 1}
+    dropout = SIZES["model_hparam_overrides"] | {"hidden_dropout_prob": 0.1}
+    settings["model_hparam_overrides"] = dropout
+    run(data_dir, tmp_path / "whole", **settings)
+    process = subprocess.Popen(
+        command(data_dir, tmp_path / "killed", **settings), cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        if line.startswith("step 19/"):
+            process.send_signal(signal.SIGKILL)
+            break
+    process.communicate()
+    output = run(data_dir, tmp_path / "killed", **settings)
+    assert "resuming at step 14 of 120" in output
+    whole, killed = (results(tmp_path / name)["trials"][0]["scores"] for name in ("whole", "killed"))
+    assert whole == killed
+
+
+def test_the_best_checkpoint_is_scored(data_dir, tmp_path):
+    settings = {"eval_every_steps": 50, "keep_best": True, "num_train_epochs": 4.0}
+    run(data_dir, tmp_path, **settings)
+    folder = tmp_path / "finetuning_models" / "kind_model_1"
+    history = {
+        int(path.stem.split("-")[1]): json.loads(path.read_text())["score"] for path in (folder / "eval").glob("*.json")
+    }
+    best = max(history.values())
+    result = results(tmp_path)["trials"][0]
+    assert result["scores"]["kind"]["dev"]["accuracy"] == best == history[result["training"]["best_step"]]
+    assert 160 in history
+
+
+def test_fixed_padding_and_buckets_agree(trained, data_dir):
+    out, _, settings = trained
+    before = results(out)["trials"][0]["scores"]["kind"]["dev"]
+    run(data_dir, out, "--no-do-train", **settings | {"fixed_padding": True, "results_dir": str(out / "fixed")})
+    after = json.loads((out / "fixed" / "kind_results.json").read_text())["trials"][0]["scores"]["kind"]["dev"]
+    assert after["accuracy"] == before["accuracy"] and after["loss"] == pytest.approx(before["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["text\tlabel", "a b\tx", "c d"], "train.tsv, line 3: 1 columns, but 2 are expected"),
+        (["text\tlabel", "a b\tx", "\ty"], "train.tsv, line 3: an empty sentence"),
+        (["text\tname", "a b\tx"], "train.tsv has no column 'label'"),
+        (["text\tlabel"], "train.tsv holds no examples"),
+        (["text\tlabel", "a b\tx", "c\tx"], "one label only: x"),
+        (None, "no file of split 'train': looked for"),
+    ],
+)
+def test_bad_files_are_named_with_their_line(tmp_path, lines, message):
+    if lines is not None:
+        write_lines(tmp_path / "finetuning_data" / "bad" / "train.tsv", *lines)
+    tasks = {"bad": {"type": "classification"}}
+    output = run(tmp_path, tmp_path / "out", tasks=tasks, task_names=["bad"], expect=2)
+    assert message in " ".join(output.split())
+
+
+def test_an_unknown_label_and_a_missing_vocabulary(data_dir, tmp_path):
+    tasks = {"kind": TASKS["kind"] | {"labels": ["none", "sone"]}}
+    output = run(data_dir, tmp_path, tasks=tasks, expect=2)
+    assert "unknown label 'some'; did you mean 'sone'?" in " ".join(output.split())
+    assert "nowhere.txt" in run(data_dir, tmp_path, vocab_file="nowhere.txt", expect=2)
