@@ -4,7 +4,7 @@ import pytest
 
 from finetune.registry import make_tasks
 from finetune.tagging.conll import bio, bioes, originals_spans, spans_of
-from finetune.tagging.tasks import tagging_scores
+from finetune.tagging.tasks import TaggingTask, tagging_scores
 from tests import finetuning_support as support
 from tests import golden_support as golden
 
@@ -19,6 +19,7 @@ def test_features_are_the_originals(case):
     config = support.config("chunk", compat="original", max_seq_length=int(length), model_hparam_overrides=LONGER)
     task = make_tasks(config, support.tokenizer())[0]
     loaded = task.load(split)
+    assert isinstance(task, TaggingTask)
     assert {name: number for number, name in enumerate(task.label_names)} == GOLDEN["label_mapping"]
     assert len(loaded.features) == len(GOLDEN[case])
     for example, ours, (input_ids, segment_ids, words, labels, positions) in zip(
@@ -47,7 +48,8 @@ def test_spans_and_encodings_are_the_originals(case):
 def test_scores_are_the_originals_by_its_spans():
     case = SCORERS["entity_f1"]
     names = {number: name for name, number in case["label_mapping"].items()}
-    gold, predicted = [], []
+    gold: list[list[str]] = []
+    predicted: list[list[str]] = []
     for update in case["updates"]:
         for labels, result in ((update["labels"], gold), (update["predictions"], predicted)):
             tags = [names[label] for label in labels]

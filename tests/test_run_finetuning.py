@@ -40,7 +40,7 @@ def data_dir(tmp_path_factory):
     return folder
 
 
-TASKS = {
+TASKS: dict[str, dict] = {
     "kind": {"type": "classification", "text_columns": ["text"]},
     "count": {"type": "regression", "text_columns": ["text"], "max": 2},
 }
@@ -153,13 +153,14 @@ def test_two_tasks_and_three_trials_make_one_table(data_dir, tmp_path):
 
 
 def test_a_killed_trial_goes_on_to_the_same_scores(data_dir, tmp_path):
-    settings = {"num_train_epochs": 3.0, "save_checkpoints_steps": 7, "iterations_per_loop": 1}
+    settings: dict = {"num_train_epochs": 3.0, "save_checkpoints_steps": 7, "iterations_per_loop": 1}
     dropout = SIZES["model_hparam_overrides"] | {"hidden_dropout_prob": 0.1}
     settings["model_hparam_overrides"] = dropout
     run(data_dir, tmp_path / "whole", **settings)
     process = subprocess.Popen(
         command(data_dir, tmp_path / "killed", **settings), cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
+    assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("step 19/"):
             process.send_signal(signal.SIGKILL)

@@ -119,7 +119,8 @@ def test_new_text(tmp_path):
     assert task.complaint(split, predictions) is None
     path = task.write_submission("test", split, predictions, tmp_path)[0]
     assert path.read_text() == "the B-NP\nfile I-NP\n\nno O\n\n"
-    for bad in ({"words": []}, {"text": " "}, {}, {"words": "the file"}):
+    rows_to_refuse: list[dict] = [{"words": []}, {"text": " "}, {}, {"words": "the file"}]
+    for bad in rows_to_refuse:
         with pytest.raises(UserError, match=r"new.jsonl, line 1"):
             task.parse([bad], "new.jsonl")
 

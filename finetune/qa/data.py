@@ -1,0 +1,208 @@
+"""Questions about documents: SQuAD 1.1 and 2.0 JSON, MRQA JSON lines."""
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from util.errors import UserError
+
+_SHOWN = 5  # how many questions a warning lists
+
+
+class Paragraph(NamedTuple):
+    """A document: its text, its words (split at blanks), and for every character the number of its word."""
+
+    text: str
+    words: list[str]
+    word_of_character: list[int]
+
+
+class Question(NamedTuple):
+    """A question about a paragraph.
+
+    answers: acceptable texts; none if it is impossible, or unknown.
+    start, end: first and last word of the answer that is learned; -1 if there is none.
+    answer: its text.
+    """
+
+    id: str
+    paragraph: Paragraph
+    text: str
+    answers: list[str]
+    is_impossible: bool
+    start: int = -1
+    end: int = -1
+    answer: str = ""
+
+
+def split_words(text: str) -> Paragraph:
+    """Splits at blanks, tabs, line ends and narrow no-break spaces, as SQuAD's tools do."""
+    words: list[str] = []
+    places: list[int] = []
+    inside = False
+    for character in text:
+        if character in " \t\r\n\u202f":
+            inside = False
+        elif inside:
+            words[-1] += character
+        else:
+            words.append(character)
+            inside = True
+        places.append(len(words) - 1)
+    return Paragraph(text, words, places)
+
+
+def find_file(folder: Path, split: str, mrqa: bool) -> Path:
+    """<split>.json of SQuAD, or <split>.jsonl(.gz) of MRQA. Raises UserError that says what was looked for."""
+    names = [f"{split}.jsonl", f"{split}.jsonl.gz"] if mrqa else [f"{split}.json"]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    there = ", ".join(sorted(p.name for p in folder.iterdir())) if folder.is_dir() else "no such folder"
+    raise UserError(f"no file {' or '.join(names)} in {folder} ({there or 'which is empty'})")
+
+
+def read_questions(path: Path, mrqa: bool, v2: bool, training: bool, compat: bool = False) -> list[Question]:
+    """The questions of a file.
+
+    Args:
+      mrqa: the file is MRQA's; else SQuAD's.
+      v2: keep impossible questions; without it they are left out.
+      training: find each answer's words; a question whose answer is not where the file says is left out, and
+        mentioned.
+      compat: compare answer and document as the original does, which fails at no-break spaces.
+
+    Raises:
+      UserError: unreadable file, missing fields, nothing left.
+    """
+    entries = _mrqa_entries(path) if mrqa else _squad_entries(path)
+    questions: list[Question] = []
+    failures: list[str] = []
+    for question, place in entries:
+        if question.is_impossible and not v2:
+            continue
+        if training and not question.is_impossible:
+            located = _locate(question, place, compat)
+            if isinstance(located, str):
+                failures.append(f"question {question.id}: {located}")
+                continue
+            question = located
+        questions.append(question)
+    if failures:
+        listed = "; ".join(failures[:_SHOWN]) + ("; ..." if len(failures) > _SHOWN else "")
+        message = (
+            f"{path}: {len(failures):,} questions left out, whose answers are not found in their contexts: {listed}"
+        )
+        if not questions:
+            raise UserError(message)
+        print(f"WARNING: {message}", file=sys.stderr)
+    if not questions:
+        raise UserError(f"{path} holds no questions")
+    return questions
+
+
+def question_about(context: str, text: str, question_id: str, where: str) -> Question:
+    """A question without a known answer. Raises UserError for empty texts."""
+    paragraph = split_words(context)
+    if not paragraph.words:
+        raise UserError(f"{where}: an empty context")
+    if not text.strip():
+        raise UserError(f"{where}: an empty question")
+    return Question(question_id, paragraph, text, [], False)
+
+
+def _locate(question: Question, place: tuple[int, int] | None, compat: bool) -> Question | str:
+    """The question with its answer's words, or what is wrong."""
+    if place is None:
+        return "it has no answer"
+    first, last = place
+    paragraph = question.paragraph
+    if not 0 <= first <= last < len(paragraph.word_of_character):
+        return f"{question.answer!r} ends outside of the context"
+    start, end = paragraph.word_of_character[first], paragraph.word_of_character[last]
+    found, wanted = " ".join(paragraph.words[start : end + 1]), " ".join(question.answer.split())
+    if not compat:
+        found = " ".join(found.split())
+    if wanted.lower() not in found.lower():
+        return f"{question.answer!r} is not at character {first}, where {found!r} stands"
+    return question._replace(start=start, end=end)
+
+
+def _squad_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | None]]:
+    """Questions and the first answer's first and last character."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not JSON: {error}") from None
+    for article in _field(content, "data", list, str(path)):
+        for entry in _field(article, "paragraphs", list, str(path)):
+            context = _field(entry, "context", str, str(path))
+            paragraph = split_words(context)
+            for qa in _field(entry, "qas", list, str(path)):
+                identity = str(_field(qa, "id", (str, int), str(path)))
+                where = f"{path}, question {identity}"
+                text = _field(qa, "question", str, where)
+                _check(paragraph, text, where)
+                answers = qa.get("answers") or []
+                impossible = bool(qa.get("is_impossible", False))
+                texts = [_field(answer, "text", str, where) for answer in answers]
+                place = None
+                answer = ""
+                if answers and not impossible:
+                    answer = texts[0]
+                    first = _field(answers[0], "answer_start", int, where)
+                    place = first, first + len(answer) - 1
+                yield Question(identity, paragraph, text, texts, impossible, answer=answer), place
+
+
+def _mrqa_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | None]]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            where = f"{path}, line {number}"
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise UserError(f"{where}: not JSON: {error}") from None
+            if isinstance(entry, dict) and "header" in entry:
+                continue
+            paragraph = split_words(_field(entry, "context", str, where))
+            for qa in _field(entry, "qas", list, where):
+                text = _field(qa, "question", str, where)
+                _check(paragraph, text, where)
+                place, answer = None, ""
+                detected = qa.get("detected_answers") or []
+                if detected:
+                    answer = _field(detected[0], "text", str, where)
+                    spans = _field(detected[0], "char_spans", list, where)
+                    place = int(spans[0][0]), int(spans[0][1])
+                identity = str(_field(qa, "qid", (str, int), where))
+                yield Question(identity, paragraph, text, list(qa.get("answers") or []), False, answer=answer), place
+
+
+def _check(paragraph: Paragraph, question: str, where: str) -> None:
+    if not paragraph.words:
+        raise UserError(f"{where}: an empty context")
+    if not question.strip():
+        raise UserError(f"{where}: an empty question")
+
+
+def _field(record: Any, name: str, kind: type | tuple[type, ...], where: str) -> Any:
+    if not isinstance(record, dict) or not isinstance(record.get(name), kind):
+        has = f"it has {', '.join(map(str, record))}" if isinstance(record, dict) else f"got {type(record).__name__}"
+        raise UserError(f"{where}: the field {name!r} is missing or of the wrong type; {has}")
+    return record[name]
+
+
+def ids_are_unique(questions: Sequence[Question], path: str) -> None:
+    """Raises UserError at the first id that occurs twice: predictions are written by id."""
+    seen: set[str] = set()
+    for question in questions:
+        if question.id in seen:
+            raise UserError(f"{path}: the question id {question.id} occurs twice")
+        seen.add(question.id)

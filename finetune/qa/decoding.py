@@ -1,0 +1,164 @@
+"""Predictions on windows to answers: n-best lists, the answer's own spelling, the odds of no answer."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from configure_finetuning import FinetuningConfig
+from finetune.qa.data import Question
+from finetune.qa.windows import Document, Window, max_context
+from finetune.task import Prediction
+from model.normalization import TextNormalizer
+
+
+class Candidate(NamedTuple):
+    """An answer: its text, and the sum of its start's and end's score."""
+
+    text: str
+    score: float
+
+
+class Decoded(NamedTuple):
+    """Of a question: the best answers with their probabilities, and the score of there being none (SQuAD 2.0)."""
+
+    nbest: list[tuple[str, float]]
+    null_odds: float
+
+
+class _Place(NamedTuple):
+    score: float
+    window: int
+    start: int
+    end: int
+
+
+def decode(
+    question: Question,
+    document: Document,
+    windows: Sequence[Window],
+    predictions: Sequence[Prediction],
+    config: FinetuningConfig,
+    tokens: Sequence[str],
+    normalize: TextNormalizer,
+) -> Decoded:
+    """The answers to a question from the predictions on its windows.
+
+    Args:
+      tokens: of the document's pieces.
+      normalize: of the tokenizer; the answer is what the document spells, not what the tokenizer makes of it.
+    """
+    places: list[_Place] = []
+    null_score = np.inf
+    for number, (window, best, prediction) in enumerate(zip(windows, max_context(windows), predictions, strict=True)):
+        places += _places(number, window, best, prediction, config)
+        null = prediction["answerable_logit"]
+        if not config.answerable_classifier and "start_logits" in prediction:
+            null = prediction["start_logits"][0] + prediction["end_logits"][0]
+        null_score = min(null_score, float(null))
+    places.sort(key=lambda place: -place.score)
+    found: list[Candidate] = []
+    seen: set[str] = set()
+    for place in places:
+        if len(found) >= config.n_best_size:
+            break
+        text = _text(question, document, windows[place.window], place, tokens, normalize)
+        if text not in seen:
+            seen.add(text)
+            found.append(Candidate(text, place.score))
+    if not found:
+        found.append(Candidate("empty", 0.0))  # the original's word where no valid span exists
+    scores = np.array([candidate.score for candidate in found], np.float64)
+    probabilities = np.exp(scores - np.logaddexp.reduce(scores))
+    odds = null_score
+    if not config.answerable_classifier:
+        odds -= next((candidate.score for candidate in found if candidate.text), found[0].score)
+    return Decoded([(c.text, float(p)) for c, p in zip(found, probabilities, strict=True)], float(odds))
+
+
+def _places(
+    number: int, window: Window, best: np.ndarray, prediction: Prediction, config: FinetuningConfig
+) -> Iterator[_Place]:
+    """Spans of a window that may be answers."""
+    low, high = window.offset, window.offset + window.length
+    for start, start_score, ends, end_scores in _beam(prediction, config):
+        if not low <= start < high or not best[start - low]:
+            continue
+        for end, end_score in zip(ends, end_scores, strict=True):
+            if start <= end < high and end - start < config.max_answer_length:
+                yield _Place(float(start_score + end_score), number, int(start), int(end))
+
+
+def _beam(
+    prediction: Prediction, config: FinetuningConfig
+) -> Iterator[tuple[int, np.floating, np.ndarray, np.ndarray]]:
+    """Starts with their scores, and for each the ends and their scores, the best first."""
+    if config.joint_prediction:
+        yield from zip(
+            prediction["start_top_index"],
+            prediction["start_top_log_probs"],
+            prediction["end_top_index"],
+            prediction["end_top_log_probs"],
+            strict=True,
+        )
+        return
+    starts, ends = (_best(prediction[name], config.n_best_size) for name in ("start_logits", "end_logits"))
+    for start in starts:
+        yield start, prediction["start_logits"][start], ends, prediction["end_logits"][ends]
+
+
+def _best(logits: np.ndarray, count: int) -> np.ndarray:
+    return np.argsort(-logits, kind="stable")[:count]
+
+
+def _text(
+    question: Question,
+    document: Document,
+    window: Window,
+    place: _Place,
+    tokens: Sequence[str],
+    normalize: TextNormalizer,
+) -> str:
+    first, last = (position - window.offset + window.start for position in (place.start, place.end))
+    predicted = " ".join(tokens[first : last + 1]).replace(" ##", "").replace("##", "")
+    words = question.paragraph.words[document.word_of_piece[first] : document.word_of_piece[last] + 1]
+    return final_text(" ".join(predicted.split()), " ".join(words), normalize)
+
+
+def final_text(predicted: str, original: str, normalize: TextNormalizer) -> str:
+    """The part of the original text that the predicted, tokenised text stands for; all of it where that is unclear.
+
+    "steve smith" in "Steve Smith's" is "Steve Smith".
+    """
+    normal = " ".join(basic_tokens(original, normalize))
+    start = normal.find(predicted)
+    if start < 0:
+        return original
+    end = start + len(predicted) - 1
+    in_original = [place for place, character in enumerate(original) if character != " "]
+    in_normal = [place for place, character in enumerate(normal) if character != " "]
+    if len(in_original) != len(in_normal):
+        return original
+    number = {place: i for i, place in enumerate(in_normal)}
+    if start not in number or end not in number:
+        return original
+    return original[in_original[number[start]] : in_original[number[end]] + 1]
+
+
+def basic_tokens(text: str, normalize: TextNormalizer) -> list[str]:
+    """Words as BERT's basic tokenizer splits them: at blanks, punctuation and Chinese characters."""
+    spaced = []
+    for character in normalize([text.encode()])[0].decode():
+        spaced.append(f" {character} " if _stands_alone(character) else character)
+    return "".join(spaced).split()
+
+
+def _stands_alone(character: str) -> bool:
+    code = ord(character)
+    if code < 128:
+        return 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126
+    chinese = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2CEAF), (0xF900, 0xFAFF))
+    if any(low <= code <= high for low, high in (*chinese, (0x2F800, 0x2FA1F))):
+        return True
+    return unicodedata.category(character).startswith("P")
