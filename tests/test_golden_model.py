@@ -49,13 +49,13 @@ def test_checkpoint_forward(trained, batch):
     np.testing.assert_array_equal(forward.corrupted.is_replaced, expected["fake/is_fake_tokens"])
     generator = trained.generator.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids)
     main = trained.encoder(forward.corrupted.input_ids, masked.input_mask, masked.segment_ids)
-    actual = {
+    actual = {  # of the layers, the golden file keeps the first example
         "gen/embedding_output": generator.embeddings,
-        "gen/all_layer_outputs": tf.stack(generator.layers),
+        "gen/all_layer_outputs": tf.stack(generator.layers)[:, :1],
         "gen/mlm_logits": forward.generator.logits,
         "gen/mlm_loss": outputs.losses["masked_lm_loss"],
         "disc/embedding_output": main.embeddings,
-        "disc/all_layer_outputs": tf.stack(main.layers),
+        "disc/all_layer_outputs": tf.stack(main.layers)[:, :1],
         "disc/logits": trained.objectives[1].logits(forward),
         "disc/loss": outputs.losses["disc_loss"],
         "total_loss": outputs.loss,
@@ -127,7 +127,8 @@ def test_variant(mode, batch):
         errors["cloze/logits"] = golden.relative_error(forward.generator.cloze_logits[:1], expected("cloze/logits"))
     if forward.states is not None:
         errors["disc/logits"] = golden.relative_error(model.objectives[1].logits(forward), expected("disc/logits"))
-        errors["disc/sequence_output"] = golden.relative_error(forward.states, expected("disc/sequence_output"))
+        states = expected("disc/sequence_output")
+        errors["disc/sequence_output"] = golden.relative_error(forward.states[: len(states)], states)
     assert max(errors.values()) <= golden.FORWARD_TOLERANCE, errors
 
     actual = golden.original_gradients(model, gradients)
