@@ -1,0 +1,151 @@
+"""Classification and regression: files as they come, truncation, submissions, label sets, collapsed runs."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from finetune.classification.metrics import METRICS
+from finetune.classification.tasks import GLUE, TextTask, truncated_lengths
+from finetune.registry import make_tasks
+from tests import finetuning_support as support
+from tests.finetuning_support import write_lines
+from util.errors import UserError
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=2), st.integers(2, 60))
+def test_texts_are_cut_as_little_as_possible_and_the_longer_first(lengths, room):
+    kept = truncated_lengths(lengths, room)
+    assert sum(kept) == min(sum(lengths), room)
+    assert all(0 <= k <= n for k, n in zip(kept, lengths, strict=True))
+    if len(lengths) == 2 and sum(lengths) > room:
+        cut = [n - k for k, n in zip(kept, lengths, strict=True)]
+        if all(cut):
+            assert abs(kept[0] - kept[1]) <= 1
+        else:  # only the longer was cut, and is not the shorter now
+            longer = int(np.argmax(cut))
+            assert kept[longer] >= kept[1 - longer] - 1
+
+
+def make(tmp_path, name, **overrides) -> TextTask:
+    config = support.config(name, raw_data_dir=str(tmp_path), **overrides)
+    task = make_tasks(config, support.tokenizer())[0]
+    assert isinstance(task, TextTask)
+    return task
+
+
+def test_files_and_folders_as_glue_distributes_them(tmp_path):
+    write_lines(tmp_path / "CoLA" / "train.tsv", "gj04\t1\t\tThe file is open.", "gj04\t0\t*\tThe file open is.")
+    task = make(tmp_path, "cola")
+    assert [example.label for example in task.load("train").examples] == ["1", "0"]
+    lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", '1\t7\t8\tHe said "open.\tHe said open.']
+    path = write_lines(tmp_path / "mrpc" / "dev.tsv", *lines)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert make(tmp_path, "mrpc").load("dev").examples[0].texts == ('He said "open.', "He said open.")
+    write_lines(tmp_path / "rte" / "dev.jsonl", '{"premise": "a", "hypothesis": "b", "label": 1}')
+    assert make(tmp_path, "rte").load("dev").examples[0].label == "not_entailment"
+    write_lines(tmp_path / "mine" / "dev.csv", "title,body,kind", '"a, b","c\nd",x', "e,f,y")
+    own = {"type": "classification", "text_columns": ["title", "body"], "label_column": "kind", "labels": ["x", "y"]}
+    assert make(tmp_path, "mine", tasks={"mine": own}).load("dev").examples[0].texts == ("a, b", "c\nd")
+
+
+def test_a_few_unusable_lines_in_thousands_are_passed_over(tmp_path, capsys):
+    rows = [f"{i}\t1\t\tthe file is open" for i in range(1000)]
+    write_lines(tmp_path / "cola" / "dev.tsv", *rows, "1000\t1")
+    assert len(make(tmp_path, "cola").load("dev").examples) == 1000
+    assert "dev.tsv, line 1001: 2 columns, but 4 are expected" in capsys.readouterr().err
+    write_lines(tmp_path / "cola" / "dev.tsv", *rows[:9], "1000\t1")
+    with pytest.raises(UserError, match="line 10: 2 columns"):
+        make(tmp_path, "cola").load("dev")
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        ("cola", ["a\t2\t\tb"], r"dev.tsv, line 1: unknown label '2'.*one of 0, 1"),
+        ("cola", ["a\t1\t\t "], r"line 1: an empty sentence"),
+        ("sst", ["sentence\tlabel"], r"holds no examples"),
+        ("rte", ["i\ta\tb\tl", "0\tx\ty\tentailmnt"], r"unknown label 'entailmnt'; did you mean 'entailment'"),
+        ("sts", ["h" * 1, "x"], r"columns, but column 7 is needed"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path, name, lines, message):
+    write_lines(tmp_path / name / "dev.tsv", *lines)
+    with pytest.raises(UserError, match=message):
+        make(tmp_path, name).load("dev")
+
+
+@pytest.mark.parametrize("value", ["5.1", "-1", "high"])
+def test_targets_outside_of_the_scale_are_refused(tmp_path, value):
+    write_lines(tmp_path / "sts" / "dev.jsonl", json.dumps({"sentence1": "a", "sentence2": "b", "score": value}))
+    with pytest.raises(UserError, match=r"dev.jsonl, line 1: the label"):
+        make(tmp_path, "sts").load("dev")
+
+
+def classes(task, *numbers):
+    count = len(task.label_names)
+    return [{"predictions": np.array(n), "logits": np.eye(count)[n]} for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "file", "row"),
+    [
+        ("mnli", "test_mismatched", "MNLI-mm.tsv", "contradiction"),
+        ("mnli", "diagnostic", "AX.tsv", "contradiction"),
+        ("qnli", "test", "QNLI.tsv", "entailment"),
+        ("cola", "test", "CoLA.tsv", "0"),
+    ],
+)
+def test_glues_server_gets_its_names(tmp_path, name, split, file, row):
+    task = make(tmp_path, name)
+    path = task.write_submission(split, task.parse([], ""), classes(task, 0, 1), tmp_path)[0]
+    lines = path.read_text().splitlines()
+    assert path.name == file and lines[:2] == ["index\tprediction", f"0\t{row}"] and len(lines) == 3
+
+
+def test_submitted_similarities_stay_on_their_scale(tmp_path):
+    task = make(tmp_path, "sts")
+    values = [{"predictions": np.array(value)} for value in (-0.2, 0.5, 1.3)]
+    path = task.write_submission("test", task.parse([], ""), values, tmp_path)[0]
+    assert [line.split("\t")[1] for line in path.read_text().splitlines()[1:]] == ["0.000", "2.500", "5.000"]
+    assert task.write_submission("dev", task.parse([], ""), values, tmp_path) == []
+
+
+def test_a_collapsed_run_is_called_so(tmp_path):
+    task = make(tmp_path, "cola")
+    split = task.parse([], "")
+    assert "collapsed: the same label is predicted for all 3" in str(task.complaint(split, classes(task, 1, 1, 1)))
+    assert task.complaint(split, classes(task, 1, 0, 1)) is None
+    with np.errstate(all="raise"):
+        assert METRICS["mcc"](np.array([0, 1]), np.array([1, 1])) == 0
+        assert METRICS["pearson"](np.array([0.0, 1.0]), np.array([0.5, 0.5])) == 0
+
+
+def test_another_label_set_than_the_checkpoints_is_refused(tmp_path):
+    rows = [json.dumps({"text": "a", "label": label}) for label in ("x", "y")]
+    write_lines(tmp_path / "mine" / "train.jsonl", *rows)
+    task = make(tmp_path, "mine", tasks={"mine": {"type": "classification"}})
+    task.check_state(task.state())
+    with pytest.raises(UserError, match="mine: the model was trained on the labels x, z, but the data has x, y"):
+        task.check_state({"labels": ["x", "z"]})
+
+
+@pytest.mark.parametrize(
+    ("described", "message"),
+    [
+        ({"type": "classification", "text_column": ["a"]}, "unknown key 'text_column'; did you mean 'text_columns'"),
+        ({"type": "classification", "text_columns": []}, "one or two columns"),
+        ({"type": "regression", "metric": "mcc"}, "metric 'mcc'.*one of"),
+        ({"type": "regression", "min": 2}, "min 2 must be below max 1"),
+        ({"type": "classification", "labels": "x"}, "labels is 'x'"),
+    ],
+)
+def test_tasks_described_wrongly_are_refused(tmp_path, described, message):
+    with pytest.raises(UserError, match=message):
+        make(tmp_path, "mine", tasks={"mine": described})
+
+
+def test_every_glue_task_has_a_submission():
+    assert all(set(spec.submission) == set(spec.test_splits) for spec in GLUE.values())

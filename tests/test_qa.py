@@ -1,0 +1,222 @@
+"""Question answering: bad files, windows, the answer head against plain loops, new questions, what is written."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from finetune.qa.head import AnswerHead
+from finetune.qa.tasks import QATask
+from finetune.qa.windows import Window, max_context, positions, windows_of
+from finetune.registry import make_tasks
+from finetune.task import HeadInput
+from tests import finetuning_support as support
+from util.errors import UserError
+
+
+@given(pieces=st.integers(1, 60), room=st.integers(1, 20), stride=st.integers(1, 25))
+def test_windows_cover_a_document_and_share_out_its_pieces(pieces, room, stride):
+    windows = windows_of(pieces, room, stride, 3)
+    covered = np.zeros(pieces, int)
+    owned = np.zeros(pieces, int)
+    for window, best in zip(windows, max_context(windows), strict=True):
+        assert 1 <= window.length <= room
+        covered[window.start : window.start + window.length] += 1
+        owned[window.start : window.start + window.length] += best
+    assert covered.min() >= 1 and (owned == 1).all()
+    assert all(b.start - a.start == min(stride, a.length) for a, b in zip(windows, windows[1:], strict=False))
+
+
+@given(st.integers(0, 30), st.integers(0, 30))
+def test_positions_point_at_the_answer_or_nowhere(first, length):
+    window = Window(start=5, length=12, question_length=4)
+    found = positions(window, first, first + length)
+    inside = first >= 5 and first + length <= 16
+    assert (found is not None) == inside
+    if found is not None:
+        assert (found[0] - window.offset + window.start, found[1] - found[0]) == (first, length)
+
+
+def make(tmp_path, name="squad", **overrides) -> QATask:
+    config = support.config(name, raw_data_dir=str(tmp_path), **overrides)
+    task = make_tasks(config, support.tokenizer())[0]
+    assert isinstance(task, QATask)
+    return task
+
+
+CONTEXT = "The first line of the file is a list of names, and the last line of it is empty."
+
+
+def question(identity="a", text="Which line is empty?", answer="the last line", start=51, **more):
+    answers = [{"text": answer, "answer_start": start}]
+    return {"id": identity, "question": text, "answers": answers, **more}
+
+
+def write(tmp_path, *questions, context=CONTEXT, split="train", name="squad"):
+    path = tmp_path / name / f"{split}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("questions", "context", "message"),
+    [
+        (None, CONTEXT, r"no file train.json in .*squad"),
+        ([], CONTEXT, r"train.json holds no questions"),
+        ([question(text=" ")], CONTEXT, r"train.json, question a: an empty question"),
+        ([question()], " ", r"question a: an empty context"),
+        ([question(), question()], CONTEXT, r"the question id a occurs twice"),
+        ([question(answer="a table")], CONTEXT, r"question a: 'a table' is not at character 51, where 'the last'"),
+        ([question(start=500)], CONTEXT, r"question a: 'the last line' ends outside of the context"),
+        ([{"id": "a", "answers": []}], CONTEXT, r"train.json: question 'a' .*|the field 'question' is missing"),
+        ([question() | {"answers": [{"text": "x"}]}], CONTEXT, r"question a: the field 'answer_start' is missing"),
+    ],
+)
+def test_bad_files_name_the_question(tmp_path, questions, context, message):
+    if questions is not None:
+        write(tmp_path, *questions, context=context)
+    with pytest.raises(UserError, match=message):
+        make(tmp_path).load("train")
+
+
+def test_bad_json_and_bad_mrqa_lines_are_named(tmp_path):
+    write(tmp_path).write_text("{")
+    with pytest.raises(UserError, match=r"train.json is not JSON"):
+        make(tmp_path).load("train")
+    lines = ['{"header": {}}', '{"context": "a b", "qas": [{"qid": "1"}]}']
+    support.write_lines(tmp_path / "newsqa" / "dev.jsonl", *lines)
+    with pytest.raises(UserError, match=r"dev.jsonl, line 2: the field 'question'"):
+        make(tmp_path, "newsqa").load("dev")
+
+
+def test_one_answer_that_is_not_there_is_mentioned_and_left_out(tmp_path, capsys):
+    write(tmp_path, question(), question("b", answer="a table"))
+    split = make(tmp_path).load("train")
+    assert [example.question.id for example in split.examples] == ["a"]
+    assert "1 questions left out" in capsys.readouterr().err
+
+
+def test_a_question_too_long_for_the_length_is_an_error(tmp_path):
+    write(tmp_path, question(text="which line of the file is it " * 9))
+    with pytest.raises(UserError, match="lower max_query_length"):
+        make(tmp_path, max_seq_length=32, max_query_length=30).load("train")
+
+
+@pytest.mark.parametrize("policy", ["cls", "skip", "impossible"])
+def test_windows_without_the_answer(tmp_path, policy):
+    write(tmp_path, question())
+    task = make(tmp_path, max_seq_length=24, doc_stride=8, qa_out_of_span=policy)
+    labels = [feature.labels for feature in task.load("train").features]
+    without = [label for label in labels if label["start_positions"] == 0]
+    assert len(labels) > len(without)
+    assert bool(without) == (policy != "skip")
+    assert all(label["is_impossible"] == int(policy == "impossible") for label in without)
+    whole = len(task.load("train").examples[0].windows)
+    assert whole == len(labels)
+
+
+def naive_logits(head, states, allowed, start):
+    """End logits given one start, by the concatenation that the paper describes; float64."""
+
+    def dense(layer, x):
+        return x @ np.float64(layer.kernel.numpy()) + np.float64(layer.bias.numpy())
+
+    pairs = np.concatenate([np.repeat(states[start][None], len(states), 0), states], -1)
+    hidden = dense(head.end_hidden, pairs)
+    hidden = 0.5 * hidden * (1 + np.vectorize(math.erf)(hidden / np.sqrt(2)))
+    return dense(head.end, hidden)[:, 0] + 1000 * (allowed - 1)
+
+
+def test_the_joint_head_is_the_papers(tmp_path):
+    random = np.random.RandomState(0)
+    batch, length, size = 3, 14, 8
+    config = support.config("squad", beam_size=4)
+    head = AnswerHead("task_specific/squad", size, config, seed=1)
+    states = random.randn(batch, length, size).astype(np.float32)
+    mask = np.ones((batch, length), np.int32)
+    mask[1, 10:] = 0
+    segments = np.zeros((batch, length), np.int32)
+    segments[:, 5:] = mask[:, 5:]
+    labels = {"start_positions": [6, 0, 9], "end_positions": [8, 0, 9], "is_impossible": [0, 1, 0]}
+    inputs = HeadInput(
+        tf.constant(states),
+        tf.constant(mask),
+        tf.constant(segments),
+        {name: tf.constant(value) for name, value in labels.items()},
+    )
+    output = head.call(inputs, None, training=False)
+    for row in range(batch):
+        allowed = segments[row].astype(float)
+        allowed[0] = 1
+        x = states[row].astype(np.float64)
+        start = x @ np.float64(head.start.kernel.numpy())[:, 0] + 1000 * (allowed - 1)
+        start -= np.logaddexp.reduce(start)
+        best = np.argsort(-start)[:4]
+        assert output.predictions["start_top_index"][row].numpy().tolist() == best.tolist()
+        np.testing.assert_allclose(output.predictions["start_top_log_probs"][row], start[best], rtol=1e-4)
+        for k, position in enumerate(best):
+            end = naive_logits(head, x, allowed, position)
+            end -= np.logaddexp.reduce(end)
+            top = np.argsort(-end)[:4]
+            np.testing.assert_allclose(output.predictions["end_top_log_probs"][row][k], end[top], rtol=1e-4)
+        gold = naive_logits(head, x, allowed, labels["start_positions"][row])
+        gold -= np.logaddexp.reduce(gold)
+        loss = -0.5 * (start[labels["start_positions"][row]] + gold[labels["end_positions"][row]])
+        odds = float(output.predictions["answerable_logit"][row])
+        sign = 1 if labels["is_impossible"][row] else -1
+        loss += config.answerable_weight * np.logaddexp(0, -sign * odds)
+        assert float(output.losses[row]) == pytest.approx(loss, rel=1e-4)
+    assert head.call(inputs, None, training=True).predictions == {}
+
+
+def perfect(task, feature):
+    """Predictions that are certain of the labels."""
+    size = task.config.beam_size
+    place = {name: np.zeros(size, np.int64) for name in ("start_top_index",)}
+    scores = np.full(size, -50.0)
+    scores[0] = 0.0
+    start, end = feature.labels["start_positions"], feature.labels["end_positions"]
+    place["start_top_index"][0] = start
+    ends = np.zeros((size, size), np.int64)
+    ends[0, 0] = end
+    odds = 10.0 if feature.labels["is_impossible"] else -10.0
+    return place | {
+        "start_top_log_probs": scores,
+        "end_top_index": ends,
+        "end_top_log_probs": np.tile(scores, (size, 1)),
+        "answerable_logit": np.float32(odds),
+    }
+
+
+def test_perfect_predictions_score_100_and_are_written(tmp_path):
+    questions = [question(), question("b", is_impossible=True) | {"answers": []}]
+    write(tmp_path, *questions)
+    write(tmp_path, *questions, split="dev")
+    task = make(tmp_path, max_seq_length=64)
+    labelled, split = task.load("train"), task.load("dev")
+    predictions = [perfect(task, feature) for feature in labelled.features]
+    scores = task.scores(split, predictions)
+    assert scores["exact"] == scores["f1"] == scores["best_f1"] == 100 and scores["NoAns_total"] == 1
+    paths = task.write_submission("dev", split, predictions, tmp_path)
+    files = {path.name: json.loads(path.read_text()) for path in paths}
+    assert files["squad_dev_preds.json"]["a"] == "the last line"
+    assert files["squad_dev_null_odds.json"]["b"] == 10
+    assert files["squad_dev_nbest.json"]["a"][0]["text"] == "the last line"
+    answers = task.answers(split, predictions)
+    assert [answer["prediction_text"] for answer in answers] == ["the last line", ""]
+
+
+def test_new_questions(tmp_path):
+    task = make(tmp_path, "mine", tasks={"mine": {"type": "qa", "v2": True}})
+    split = task.parse([{"question": "Which line?", "context": CONTEXT, "id": 5}], "new.jsonl")
+    assert split.examples[0].question.id == "5" and len(split.features) == len(split.examples[0].windows)
+    for row in ({"question": "x"}, {"question": "", "context": "a"}, {"question": "x", "context": " "}):
+        with pytest.raises(UserError, match="new.jsonl, line 1"):
+            task.parse([row], "new.jsonl")
+    with pytest.raises(UserError, match="unknown key 'v3'; did you mean 'v2'"):
+        make(tmp_path, "mine", tasks={"mine": {"type": "qa", "v3": True}})
