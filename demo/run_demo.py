@@ -1,7 +1,8 @@
-"""`make demo`: corpus, vocabulary, records, pre-training, evaluation, in a few minutes on two processor cores.
+"""`make demo`: corpus, vocabulary, records, pre-training, evaluation, fine-tuning, in minutes on two processor cores.
 
-Runs the public scripts one after the other, showing each command, and ends with a table of the held-out metrics before
-and after training. Everything is under demo_data/; running it again resumes what is unfinished.
+Runs the public scripts one after the other, showing each command, and ends with two tables: the held-out metrics of
+pre-training before and after it, and the scores of a labelled task, fine-tuned from the pre-trained model and from
+random weights. Everything is under demo_data/; running it again resumes what is unfinished.
 """
 
 import json
@@ -9,9 +10,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 DATA = Path("demo_data")
 RECIPE = "electra_tiny"
+TASK = "package"
+FINETUNING = {
+    "task_names": [TASK],
+    "tasks": {TASK: {"type": "classification", "metric": "accuracy"}},
+    "num_train_epochs": 6,
+    "num_trials": 2,
+    "max_seq_length": 64,
+}
+BEFORE = "results_untrained"  # folder of what is compared with
+NUM_LABELS = 6
 SHOWN = (
     "masked_lm_loss",
     "masked_lm_accuracy",
@@ -36,8 +48,8 @@ def run(*words: str) -> None:
     print(f"[{time.monotonic() - start:.0f} s]", flush=True)
 
 
-def results(model: str) -> dict[str, float]:
-    path = DATA / "models" / model / "results" / "unsup_results.json"
+def results(folder: str, name: str) -> dict[str, Any]:
+    path = DATA / "models" / RECIPE / folder / f"{name}_results.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -54,16 +66,32 @@ def main() -> None:
         *("--max-seq-length", str(recipe["max_seq_length"]), "--dev-fraction", "0.05", "--num-processes", "2"),
     )
     pretrain = ("run_pretraining.py", "--data-dir", str(DATA), "--recipe", RECIPE)
-    untrained = f"{RECIPE}_untrained"
-    run(*pretrain, "--model-name", untrained, "--no-do-train", "--do-eval")
+    run(*pretrain, "--model-name", f"{RECIPE}_untrained", "--no-do-train", "--do-eval", "--results-dir", folder(BEFORE))
     run(*pretrain, "--model-name", RECIPE, "--do-eval")
 
-    before, after = results(untrained), results(RECIPE)
+    run("-m", "demo.make_task", "--output-dir", str(DATA / "finetuning_data" / TASK), "--num-labels", str(NUM_LABELS))
+    finetune = ("run_finetuning.py", "--data-dir", str(DATA), "--model-name", RECIPE)
+    finetune += ("--hparams", json.dumps(FINETUNING))
+    run(*finetune)
+    run(*finetune, "--random-init", "--model-dir", folder("random_init"), "--results-dir", folder(BEFORE))
+
+    before, after = results(BEFORE, "unsup"), results("results", "unsup")
     print(f"\nHeld-out records, {RECIPE} after {int(after['step']):,} steps:\n")
     print(f"{'':28}{'initialisation':>16}{'trained':>12}")
     for name in SHOWN:
         print(f"{name:28}{before[name]:16.4f}{after[name]:12.4f}")
+    scores = [
+        [trial["scores"][TASK]["dev"]["accuracy"] for trial in results(name, TASK)["trials"]]
+        for name in (BEFORE, "results")
+    ]
+    print(f"\nWhich package is a sentence from? Accuracy of each trial (chance: {100 / NUM_LABELS:.1f} %):\n")
+    print(f"{'from random weights':28}{'  '.join(f'{score:.1f}' for score in scores[0])}")
+    print(f"{'from the pre-trained model':28}{'  '.join(f'{score:.1f}' for score in scores[1])}")
     print(f"\nThe demo took {(time.monotonic() - start) / 60:.1f} minutes. Everything is in {DATA}/.")
+
+
+def folder(name: str) -> str:
+    return str(DATA / "models" / RECIPE / name)
 
 
 if __name__ == "__main__":

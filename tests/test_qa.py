@@ -1,5 +1,6 @@
 """Question answering: bad files, windows, the answer head against plain loops, new questions, what is written."""
 
+import itertools
 import json
 import math
 
@@ -28,7 +29,7 @@ def test_windows_cover_a_document_and_share_out_its_pieces(pieces, room, stride)
         covered[window.start : window.start + window.length] += 1
         owned[window.start : window.start + window.length] += best
     assert covered.min() >= 1 and (owned == 1).all()
-    assert all(b.start - a.start == min(stride, a.length) for a, b in zip(windows, windows[1:], strict=False))
+    assert all(b.start - a.start == min(stride, a.length) for a, b in itertools.pairwise(windows))
 
 
 @given(st.integers(0, 30), st.integers(0, 30))
@@ -154,7 +155,7 @@ def test_the_joint_head_is_the_papers(tmp_path):
         allowed = segments[row].astype(float)
         allowed[0] = 1
         x = states[row].astype(np.float64)
-        start = x @ np.float64(head.start.kernel.numpy())[:, 0] + 1000 * (allowed - 1)
+        start = x @ head.start.kernel.numpy().astype(np.float64)[:, 0] + 1000 * (allowed - 1)
         start -= np.logaddexp.reduce(start)
         best = np.argsort(-start)[:4]
         assert output.predictions["start_top_index"][row].numpy().tolist() == best.tolist()
@@ -216,7 +217,7 @@ def test_new_questions(tmp_path):
     split = task.parse([{"question": "Which line?", "context": CONTEXT, "id": 5}], "new.jsonl")
     assert split.examples[0].question.id == "5" and len(split.features) == len(split.examples[0].windows)
     for row in ({"question": "x"}, {"question": "", "context": "a"}, {"question": "x", "context": " "}):
-        with pytest.raises(UserError, match="new.jsonl, line 1"):
+        with pytest.raises(UserError, match=r"new\.jsonl, line 1"):
             task.parse([row], "new.jsonl")
     with pytest.raises(UserError, match="unknown key 'v3'; did you mean 'v2'"):
         make(tmp_path, "mine", tasks={"mine": {"type": "qa", "v3": True}})

@@ -1,6 +1,7 @@
 """README and docs: every command parses, every flag and file they name exists, every quoted link leads somewhere."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from configure_pretraining import PretrainingConfig
+from tests import finetuning_support as support
+from tests import golden_support as golden
 from util.flags import read_recipe, recipe_names
 
 ROOT = Path(__file__).parent.parent
@@ -25,9 +28,20 @@ FOREIGN = {"--runner=FlinkRunner", "--help"}
 
 def commands() -> list[list[str]]:
     """The words of every command in the README's code blocks."""
-    blocks = re.findall(r"^```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-    lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True) for line in lines if line.strip()]
+    lines = "".join(blocks("")).replace("\\\n", " ").splitlines()
+    joined: list[str] = []
+    for line in lines:
+        if joined and joined[-1].count("'") % 2:  # a quotation over several lines
+            joined[-1] += line
+        else:
+            joined.append(line)
+    return [shlex.split(line, comments=True) for line in joined if line.strip()]
+
+
+def blocks(language: str) -> list[str]:
+    """The README's code blocks in a language."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    return [block for name, block in found if name == language]
 
 
 @cache
@@ -54,6 +68,7 @@ def test_the_readme_has_its_commands():
         "build_pretraining_dataset.py",
         "build_openwebtext_pretraining_dataset.py",
         "run_pretraining.py",
+        "run_finetuning.py",
     }
 
 
@@ -101,3 +116,30 @@ def test_the_demo_trains_a_recipe_that_is_there():
     from demo.run_demo import RECIPE
 
     assert PretrainingConfig.from_dict(read_recipe(RECIPE)).num_train_steps > 0
+
+
+def test_the_readmes_task_in_python_is_fine_tuned(tmp_path):
+    (example,) = blocks("python")
+    assert example.count("\n") <= 35
+    script = tmp_path / "film.py"
+    script.write_text(example)
+    for split, count in (("train", 8), ("dev", 4)):
+        for label in ("negative", "positive"):
+            for number in range(count):
+                support.write_lines(
+                    tmp_path / "finetuning_data" / "film" / split / label / f"{number}.txt", f"the {label} file"
+                )
+    sizes = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
+    hparams = {name: sizes[name] for name in ("model_hparam_overrides", "embedding_size", "vocab_size")} | {
+        "task_names": ["film"],
+        "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
+        "init_checkpoint": str(golden.CHECKPOINT),
+        "max_seq_length": 16,
+        "num_train_epochs": 1.0,
+    }
+    words = ["--data-dir", str(tmp_path), "--model-name", "m", "--hparams", json.dumps(hparams)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script, *words], cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "models" / "m" / "results" / "film_results.json").read_text())
+    assert set(results["trials"][0]["scores"]["film"]["dev"]) == {"accuracy", "f1", "loss"}

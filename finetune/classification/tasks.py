@@ -25,6 +25,9 @@ class TextExample(NamedTuple):
     label: str | float | None
 
 
+_TEXT_AND_LABEL = Columns(("text",), "label")
+
+
 @dataclasses.dataclass(frozen=True)
 class TextTaskSpec:
     """What a task over texts needs to know.
@@ -39,9 +42,9 @@ class TextTaskSpec:
     submission: split -> file name of GLUE's server.
     """
 
-    columns: Columns
-    json_columns: Columns
-    metrics: tuple[str, ...]
+    columns: Columns = _TEXT_AND_LABEL
+    json_columns: Columns = _TEXT_AND_LABEL
+    metrics: tuple[str, ...] = ("accuracy",)
     labels: tuple[str, ...] | None = None
     columns_of: Mapping[str, Columns] = dataclasses.field(default_factory=dict)
     value_range: tuple[float, float] | None = None
@@ -114,7 +117,7 @@ class TextTask(Task):
         examples = [TextExample(row.texts, self._label(row, split)) for row in rows]
         if split == "train" and self.spec.double_unordered and self.config.double_unordered:
             examples += [TextExample(example.texts[::-1], example.label) for example in examples]
-        return Split(examples, self._features(examples))
+        return Split(examples, self.features(examples))
 
     def _label(self, row: Row, split: str) -> str | float | None:
         """A checked label."""
@@ -147,10 +150,10 @@ class TextTask(Task):
             if not all(text.strip() for text in texts):
                 raise UserError(f"{where}, line {number}: an empty sentence")
             examples.append(TextExample(texts, None))
-        return Split(examples, self._features(examples))
+        return Split(examples, self.features(examples))
 
-    def _features(self, examples: Sequence[TextExample]) -> list[Features]:
-        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP]; of a pair the longer text gives way."""
+    def features(self, examples: Sequence[TextExample]) -> list[Features]:
+        """One per example: [CLS] a [SEP], or [CLS] a [SEP] b [SEP]; of a pair the longer text gives way."""
         texts = [text.replace("\n", " ").encode() for example in examples for text in example.texts]
         ids, lengths = self.tokenizer.tokenize(texts)
         pieces = iter(np.split(ids, np.cumsum(lengths)[:-1]))
