@@ -70,8 +70,8 @@ def main() -> None:
     run(*pretrain, "--model-name", RECIPE, "--do-eval")
 
     run("-m", "demo.make_task", "--output-dir", str(DATA / "finetuning_data" / TASK), "--num-labels", str(NUM_LABELS))
-    finetune = ("run_finetuning.py", "--data-dir", str(DATA), "--model-name", RECIPE)
-    finetune += ("--hparams", json.dumps(FINETUNING))
+    hparams = json.dumps(FINETUNING)
+    finetune = ("run_finetuning.py", "--data-dir", str(DATA), "--model-name", RECIPE, "--hparams", hparams)
     run(*finetune)
     run(*finetune, "--random-init", "--model-dir", folder("random_init"), "--results-dir", folder(BEFORE))
 
