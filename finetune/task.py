@@ -45,10 +45,19 @@ class Label(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A file's content: what people see, and what the network sees (at least one feature per example)."""
+    """A file's content: what people see, and what the network sees.
+
+    counts: number of each example's features, which lie together; None: one each.
+    """
 
     examples: Sequence[Any]
     features: list[Features]
+    counts: Sequence[int] | None = None
+
+    def first(self, count: int) -> "Split":
+        """The first examples with their features."""
+        counts = [1] * len(self.examples) if self.counts is None else self.counts
+        return Split(self.examples[:count], self.features[: sum(counts[:count])], self.counts and counts[:count])
 
 
 class HeadInput(NamedTuple):

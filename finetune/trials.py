@@ -227,7 +227,7 @@ class Trials:
             start = time.monotonic()
             loaded = task.load(split)
             if self.config.debug_examples:
-                loaded = _first_examples(loaded, self.config.debug_examples)
+                loaded = loaded.first(self.config.debug_examples)
             self._splits[key] = loaded
             print(
                 f"{task.name} {split}: {len(loaded.examples):,} examples, {len(loaded.features):,} inputs of "
@@ -310,13 +310,6 @@ class Trials:
                     write_json_lines(path, task.answers(split, predictions))
                     task.write_submission(name, split, predictions, target / f"submission_{trial}")
                     print(f"wrote {path}")
-
-
-def _first_examples(split: Split, count: int) -> Split:
-    """For debugging. Where an example has several features, all are kept."""
-    if len(split.features) != len(split.examples):
-        return split
-    return Split(split.examples[:count], split.features[:count])
 
 
 def restore_weights(task: FinetuningTask, folder: Path) -> int:

@@ -121,6 +121,14 @@ def test_windows_without_the_answer(tmp_path, policy):
     assert whole == len(labels)
 
 
+def test_a_few_examples_have_all_their_windows(tmp_path):
+    write(tmp_path, *[question(str(number)) for number in range(3)])
+    split = make(tmp_path, max_seq_length=24, doc_stride=8).load("train")
+    part = split.first(2)
+    assert len(part.examples) == 2 and len(part.features) == sum(len(example.windows) for example in part.examples)
+    assert len(part.features) > 2 and part.first(9) == part
+
+
 def naive_logits(head, states, allowed, start):
     """End logits given one start, by the concatenation that the paper describes; float64."""
 

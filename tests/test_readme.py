@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from tests import finetuning_support as support
 from tests import golden_support as golden
@@ -109,7 +110,8 @@ def test_settings_in_the_text_are_legal():
     settings = [found for text in PAGES.values() for found in re.findall(r"`(\w+): (\w+)`", text)]
     assert ("mask_sampling", "without_replacement") in settings
     for name, value in settings:
-        assert PretrainingConfig.from_dict({name: json.loads(value) if value in ("true", "false", "0") else value})
+        config: type = PretrainingConfig if hasattr(PretrainingConfig, name) else FinetuningConfig
+        assert config.from_dict({name: json.loads(value) if value in ("true", "false", "0") else value})
 
 
 def test_the_demo_trains_a_recipe_that_is_there():

@@ -97,7 +97,7 @@ class QATask(Task):
             examples.append(QAExample(question, document, kept))
         if not features:
             raise UserError(f"{self.name}: no window holds an answer")
-        return Split(examples, features)
+        return Split(examples, features, [len(example.windows) for example in examples])
 
     def _feature(
         self,
