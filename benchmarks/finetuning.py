@@ -1,0 +1,101 @@
+"""Speed of fine-tuning: batches of similar length against padding all of them, in one interleaved run.
+
+  python benchmarks/finetuning.py --data-dir data --task-names cola --vocab-file data/vocab.txt
+
+Rounds of training steps (with dropout, the loss and the update) and of evaluation batches, the two paddings in turn;
+the median of the rounds counts. Batches are prepared by tf.data beside the steps, as in a real run. The weights are
+random, which costs the same. Settings are those of `run_finetuning.py`: task, model_size, length, precision.
+"""
+
+import itertools
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from configure_finetuning import FinetuningConfig
+from util import flags as util_flags
+
+_ROUNDS, _STEPS = 7, 20
+
+
+class Contender(NamedTuple):
+    """One padding: each call runs a round and returns examples per second."""
+
+    train: Callable[[], float]
+    evaluate: Callable[[], float]
+    mean_length: float
+
+
+def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
+    import tensorflow as tf
+
+    from finetune.batching import FeatureTable, TaskFeatures
+    from finetune.registry import make_tasks
+    from finetune.training_task import FinetuningTask
+    from model.tokenization import WordpieceTokenizer
+
+    tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
+    task = make_tasks(config, tokenizer)[0]
+
+    def table(split: str) -> FeatureTable:
+        features = TaskFeatures(task.name, task.load(split).features, task.labels)
+        return FeatureTable([features], config.max_seq_length, fixed_padding)
+
+    train, dev = table("train"), table(task.evaluation_splits[0])
+    training = FinetuningTask(config, [task], tf.distribute.get_strategy(), config.jit_compile == "true", train, 0)
+    step = tf.function(training.train_step, reduce_retracing=True)
+    predict = tf.function(lambda batch: training.model.predict(batch, 0).losses, reduce_retracing=True)
+    batches = iter(train.training_batches(config.train_batch_size, 0))
+    number = itertools.count()
+
+    def one_step() -> None:
+        step(next(batches), tf.constant(next(number), tf.int64))
+
+    def train_round() -> float:
+        start = time.perf_counter()
+        for _ in range(_STEPS):
+            one_step()
+        return _STEPS * config.train_batch_size / (time.perf_counter() - start)
+
+    def evaluation_round() -> float:
+        start = time.perf_counter()
+        for batch in dev.evaluation_batches(config.eval_batch_size):
+            predict(batch)
+        return len(dev) / (time.perf_counter() - start)
+
+    one_step()
+    evaluation_round()  # traced
+    return Contender(train_round, evaluation_round, float(train.lengths.mean()))
+
+
+def main() -> int:
+    config = util_flags.config_from_flags(FinetuningConfig, section="finetuning")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    contenders = {name: contender(config, name == "fixed padding") for name in ("buckets", "fixed padding")}
+    rates: dict[tuple[str, str], list[float]] = {}
+    for _ in range(_ROUNDS):
+        for name, one in contenders.items():
+            rates.setdefault((name, "training"), []).append(one.train())
+            rates.setdefault((name, "evaluation"), []).append(one.evaluate())
+    median = {key: statistics.median(values) for key, values in rates.items()}
+    length = contenders["buckets"].mean_length
+    print(
+        f"{config.task_names[0]}, {config.model_size}, batch {config.train_batch_size}, {config.precision}: inputs of "
+        f"{length:.1f} tokens on average, max_seq_length {config.max_seq_length}"
+    )
+    for what in ("training", "evaluation"):
+        ours, fixed = median["buckets", what], median["fixed padding", what]
+        print(f"{what:12} buckets {ours:8.1f} examples/s  fixed padding {fixed:8.1f} examples/s  {ours / fixed:5.2f}x")
+    return 0
+
+
+util_flags.define_hparam_flags(FinetuningConfig)
+
+if __name__ == "__main__":
+    util_flags.run(main, __doc__)
