@@ -1,6 +1,8 @@
 # Everything on a fresh machine: `make demo` and `make test` need Python 3.10-3.12 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
+# Processes that share the tests; each needs 1 to 2 GB.
+JOBS ?= 2
 RUN := $(VENV)/bin/python
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
@@ -10,7 +12,7 @@ demo: $(VENV)/installed
 	$(RUN) -m demo.run_demo
 
 test: $(VENV)/installed
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n $(JOBS) --dist worksteal
 
 lint: $(VENV)/installed
 	$(VENV)/bin/ruff check .
