@@ -30,6 +30,17 @@ _TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     **{task: {"num_train_epochs": 2.0, "max_seq_length": 512} for task in QA_TASKS},
 }
 _SIZE_DEFAULTS: dict[str, dict[str, Any]] = {"large": {"learning_rate": 5e-5, "layerwise_lr_decay": 0.9}}
+# LM-BFF's settings of prompt-based fine-tuning.
+_PROMPT_DEFAULTS: dict[str, Any] = {
+    "learning_rate": 1e-5,
+    "weight_decay_rate": 0.0,
+    "layerwise_lr_decay": 0.0,
+    "warmup_proportion": 0.0,
+    "loss_reduction": "mean",
+    "num_train_epochs": 1.0,
+    "train_batch_size": 8,
+    "max_seq_length": 256,
+}
 _DEBUG_DEFAULTS: dict[str, Any] = {
     "num_trials": 1,
     "iterations_per_loop": 1,
@@ -158,6 +169,29 @@ class FinetuningConfig:
         choices=("cls", "impossible", "skip"),
     )
 
+    # Few examples
+    few_shot: int = hparam(
+        0,
+        "K: train on K examples of each label and choose the checkpoint on K others (LM-BFF); 0: all data",
+        at_least=0,
+        heading="Few examples",
+    )
+    few_shot_seed: int = hparam(13, "which K; LM-BFF reports the mean of 13, 21, 42, 87, 100", at_least=0)
+    prompt: bool = hparam(
+        False, "labels are words at a [MASK], scored by the pre-trained language-model head, as COCO-LM's few-shot runs"
+    )
+    prompt_template: str = hparam(
+        "", "{0} and {1} are the texts, e.g. '{0:trim} ? [MASK] , {1:lower}'; default: LM-BFF's, for GLUE"
+    )
+    prompt_words: dict[str, Any] = hparam(
+        {}, "label -> word, one token each; low and high for regression; default: LM-BFF's, for GLUE"
+    )
+    prompt_demonstrations: bool = hparam(True, "a training example of each label stands beside the question")
+    prompt_draws: int = hparam(
+        0, "of demonstrations for each training example in an epoch; 0: as many as make 8,000 inputs", at_least=0
+    )
+    prompt_evaluation_draws: int = hparam(16, "of demonstrations whose logits are averaged [mnli: 4]", at_least=1)
+
     # Outputs
     write_test_outputs: bool = hparam(False, "predict the test files too, and write submissions", heading="Outputs")
     n_writes_test: int = hparam(5, "trials that do so", at_least=1)
@@ -233,6 +267,8 @@ class FinetuningConfig:
             type_of_own = given.get("tasks", {}).get(names[0], {}).get("type")
             defaults |= _TASK_DEFAULTS.get(names[0]) or (_TASK_DEFAULTS["squad"] if type_of_own == "qa" else {})
         defaults |= _SIZE_DEFAULTS.get(given.get("model_size", defaults.get("model_size", "small")), {})
+        if given.get("prompt"):
+            defaults |= _PROMPT_DEFAULTS | ({"prompt_evaluation_draws": 4} if names == ["mnli"] else {})
         if given.get("debug"):
             defaults |= _DEBUG_DEFAULTS
         config = cls(**(defaults | {"pretrained_model_dir": pretrained} | given))
@@ -282,6 +318,20 @@ class FinetuningConfig:
             )
         if self.keep_best and not self.eval_every_steps:
             problems.append("keep_best needs eval_every_steps, to have several checkpoints to choose from")
+        if self.prompt or self.few_shot:
+            unfit = [
+                name
+                for name in self.task_names
+                if name not in GLUE_TASKS and self.tasks.get(name, {}).get("type") not in TASK_TYPES[:2]
+            ]
+            if unfit:
+                problems.append(
+                    f"prompt and few_shot are for classification and regression of texts, not for {', '.join(unfit)}"
+                )
+            if self.prompt and self.random_init:
+                problems.append("prompt needs a pre-trained language model: not random_init")
+        if not self.prompt and (self.prompt_template or self.prompt_words):
+            problems.append("prompt_template and prompt_words need prompt to be true")
         if self.random_init and self.init_checkpoint:
             problems.append("random_init and init_checkpoint are both set: choose one")
         if (self.strategy == "tpu" or self.use_tpu) and self.precision == "float16":

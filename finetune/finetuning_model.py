@@ -24,7 +24,7 @@ class FinetuningModel(Layer):
         super().__init__("", seed)
         self.tasks = list(tasks)
         self.encoder = Encoder("electra", config.architecture, compute_dtype=config.precision, seed=seed)
-        self.heads = [task.make_head(config.architecture.hidden_size, seed) for task in tasks]
+        self.heads = [task.make_head(self.encoder, seed) for task in tasks]
 
     @staticmethod
     def decays(variable: tf.Variable) -> bool:

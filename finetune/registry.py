@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from configure_finetuning import REGISTERED, TAGGING_TASKS, FinetuningConfig
-from finetune.classification.tasks import GLUE, TextTask, own_spec
+from finetune.classification.tasks import GLUE, TextTask, TextTaskSpec, own_spec
 from finetune.task import Task
 from model.tokenization import WordpieceTokenizer
 from util.errors import UserError
@@ -30,7 +30,7 @@ def _make(name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) ->
     if name in config.tasks:
         return _make_own(name, config, tokenizer)
     if name in GLUE:
-        return TextTask(name, config, tokenizer, GLUE[name])
+        return _text_task(name, config, tokenizer, GLUE[name])
     if name in TAGGING_TASKS:
         from finetune.tagging.tasks import TAGGING_TASK_CLASSES
 
@@ -40,11 +40,19 @@ def _make(name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) ->
     return QA_TASK_CLASSES[name](name, config, tokenizer)
 
 
+def _text_task(name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec) -> Task:
+    if not config.prompt:
+        return TextTask(name, config, tokenizer, spec)
+    from finetune.prompting.tasks import PromptTask
+
+    return PromptTask(name, config, tokenizer, spec)
+
+
 def _make_own(name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> Task:
     described = dict(config.tasks[name])
     kind = described["type"]
     if kind in ("classification", "regression"):
-        return TextTask(name, config, tokenizer, own_spec(name, described))
+        return _text_task(name, config, tokenizer, own_spec(name, described))
     options = {key: value for key, value in described.items() if key != "type"}
     valid = {"tagging": ("spans",), "qa": ("v2", "mrqa")}[kind]
     for key in options:

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
+from model.encoder import Encoder
 from model.layers import Layer, SeedStream
 from model.tokenization import WordpieceTokenizer
 
@@ -99,6 +100,7 @@ class Task(abc.ABC):
     primary_metric: str  # of `scores`: what trials are compared by, higher is better
     evaluation_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
+    selection_splits: tuple[str, ...] = ()  # of evaluation_splits, those that choose the best checkpoint; (): all
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> None:
         self.name, self.config, self.tokenizer = name, config, tokenizer
@@ -126,8 +128,8 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
-    def make_head(self, hidden_size: int, seed: int) -> Head:
-        """The layer on top of an encoder of this width."""
+    def make_head(self, encoder: Encoder, seed: int) -> Head:
+        """The layer on top of this encoder."""
 
     @abc.abstractmethod
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:

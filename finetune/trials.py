@@ -88,6 +88,10 @@ _OF_THE_MODEL = frozenset(
         "joint_prediction",
         "answerable_classifier",
         "answerable_uses_start_logits",
+        "prompt",
+        "prompt_template",
+        "prompt_words",
+        "prompt_demonstrations",
     ]
 )
 
@@ -292,7 +296,11 @@ class Trials:
                 for task, splits in scores.items()
                 for split, metrics in splits.items()
                 for name, value in metrics.items()}  # fmt: skip
-        primary = [metrics[task.primary_metric] for task in self.tasks for metrics in scores[task.name].values()]
+        primary = [
+            scores[task.name][split][task.primary_metric]
+            for task in self.tasks
+            for split in task.selection_splits or task.evaluation_splits
+        ]
         return flat | {"score": float(np.mean(primary))}
 
     def _write_outputs(self, training_task: FinetuningTask, trial: int, folder: Path) -> None:
@@ -322,7 +330,7 @@ def restore_weights(task: FinetuningTask, folder: Path) -> int:
         if path is None:
             raise UserError(f"{folder} holds no checkpoint: train first")
     try:
-        status = tf.train.Checkpoint(model=task.model).restore(path)
+        status = tf.train.Checkpoint(model=task.model).read(path)
         status.assert_existing_objects_matched().expect_partial()
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         raise UserError(f"{path} is not a checkpoint of this model: {error}") from None

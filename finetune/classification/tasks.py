@@ -12,10 +12,13 @@ from finetune.classification.head import ClassificationHead
 from finetune.classification.metrics import METRICS, REGRESSION_METRICS, is_constant
 from finetune.classification.reading import Columns, Row, find_file, read_rows, row_from_json
 from finetune.task import Features, Label, Prediction, Split, Task
+from model.encoder import Encoder
 from model.tokenization import WordpieceTokenizer
 from util.errors import UserError
 from util.files import write_atomically
 from util.hparams import closest
+
+FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data, beside the K that train
 
 
 class TextExample(NamedTuple):
@@ -68,6 +71,9 @@ class TextTask(Task):
         self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in spec.folders)]
         optional = tuple(split for split in spec.optional_splits if self._exists(split))
         self.evaluation_splits = spec.evaluation_splits + optional
+        if config.few_shot:
+            self.selection_splits = (FEW_SHOT_DEV,)
+            self.evaluation_splits = self.selection_splits + self.evaluation_splits
         self._label_names = spec.labels
 
     @property
@@ -112,9 +118,25 @@ class TextTask(Task):
             columns, json_columns = columns._replace(label=None), json_columns._replace(label=None)
         return read_rows(self._path(split), columns, json_columns, tolerant=self.config.compat == "original")
 
+    def examples(self, split: str) -> list[TextExample]:
+        """The examples of a split's file, or those of a few-shot split."""
+        few = self.config.few_shot and split in ("train", FEW_SHOT_DEV)
+        source = "train" if few else split
+        examples = [TextExample(row.texts, self._label(row, source)) for row in self._rows(source)]
+        if few:
+            train, dev = few_shot_split(self.groups(examples), self.config.few_shot, self.config.few_shot_seed)
+            examples = [examples[i] for i in (train if split == "train" else dev)]
+        return examples
+
+    def groups(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """int64 [examples]: the label's number; for regression 0 and 1, the halves of the scale."""
+        if self.spec.value_range is not None:
+            middle = sum(self.spec.value_range) / 2
+            return np.array([float(example.label or 0.0) >= middle for example in examples], np.int64)
+        return np.array([self.label_names.index(str(example.label)) for example in examples], np.int64)
+
     def load(self, split: str) -> Split:
-        rows = self._rows(split)
-        examples = [TextExample(row.texts, self._label(row, split)) for row in rows]
+        examples = self.examples(split)
         if split == "train" and self.spec.double_unordered and self.config.double_unordered:
             examples += [TextExample(example.texts[::-1], example.label) for example in examples]
         return Split(examples, self.features(examples))
@@ -180,10 +202,10 @@ class TextTask(Task):
 
     # Outputs.
 
-    def make_head(self, hidden_size: int, seed: int) -> ClassificationHead:
+    def make_head(self, encoder: Encoder, seed: int) -> ClassificationHead:
         classes = None if self.is_regression else len(self.label_names)
         config = self.config
-        scope = f"task_specific/{self.name}"
+        scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
         return ClassificationHead(scope, hidden_size, classes, config.classifier, config.classifier_dropout, seed)
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
@@ -244,6 +266,30 @@ class TextTask(Task):
                 f"{self.name}: the model was trained on the labels {', '.join(names)}, "
                 f"but the data has {', '.join(self.label_names)}"
             )
+
+
+def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int], list[int]]:
+    """Training and development examples of a few-shot experiment (LM-BFF, section 3): disjoint, a function of the seed.
+
+    Args:
+      groups: int64 [examples], the label's number of each.
+      size: K, examples of each label in either split.
+
+    Raises:
+      UserError: a label has fewer than 2 K examples.
+    """
+    order = np.random.default_rng(seed).permutation(len(groups))
+    train, dev = [], []
+    for group in np.unique(groups):
+        members = [int(i) for i in order if groups[i] == group]
+        if len(members) < 2 * size:
+            raise UserError(
+                f"few_shot {size} needs {2 * size} training examples of each label, half of them to choose the best "
+                f"checkpoint; one has {len(members)}"
+            )
+        train += members[:size]
+        dev += members[size : 2 * size]
+    return train, dev
 
 
 def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:

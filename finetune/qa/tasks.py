@@ -14,6 +14,7 @@ from finetune.qa.head import AnswerHead
 from finetune.qa.scoring import answered_scores, squad_v2_scores
 from finetune.qa.windows import Document, Window, answer_pieces, positions, tokenized, windows_of
 from finetune.task import Features, Label, Prediction, Split, Task
+from model.encoder import Encoder
 from model.tokenization import WordpieceTokenizer
 from util.errors import UserError
 from util.files import write_json
@@ -139,8 +140,8 @@ class QATask(Task):
 
     # Outputs.
 
-    def make_head(self, hidden_size: int, seed: int) -> AnswerHead:
-        return AnswerHead(f"task_specific/{self.name}", hidden_size, self.config, seed)
+    def make_head(self, encoder: Encoder, seed: int) -> AnswerHead:
+        return AnswerHead(f"task_specific/{self.name}", encoder.architecture.hidden_size, self.config, seed)
 
     def decoded(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, Decoded]:
         """id -> answers."""

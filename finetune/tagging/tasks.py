@@ -12,6 +12,7 @@ from configure_finetuning import FinetuningConfig
 from finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
 from finetune.tagging.head import TaggingHead
 from finetune.task import Features, Label, Prediction, Split, Task
+from model.encoder import Encoder
 from model.tokenization import WordpieceTokenizer
 from util.errors import UserError
 from util.files import write_atomically
@@ -160,8 +161,8 @@ class TaggingTask(Task):
 
     # Outputs.
 
-    def make_head(self, hidden_size: int, seed: int) -> TaggingHead:
-        scope = f"task_specific/{self.name}"
+    def make_head(self, encoder: Encoder, seed: int) -> TaggingHead:
+        scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
         return TaggingHead(scope, hidden_size, len(self.label_names), self.config.classifier_dropout, seed)
 
     def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[list[str]]:

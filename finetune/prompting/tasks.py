@@ -1,0 +1,240 @@
+"""Prompt-based fine-tuning: the label is a word at a [MASK], and labelled examples stand beside the question.
+
+    [CLS] the question in the template, with [MASK] [SEP] an example of the first label, with its word [SEP] ... [SEP]
+
+LM-BFF's "prompt-based fine-tuning with demonstrations" (Gao et al. 2021), which COCO-LM's Table 4 uses. Demonstrations
+are drawn anew for every training input, never the question itself; at evaluation the logits of several draws are
+averaged. All segment ids are 0.
+"""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from configure_finetuning import FinetuningConfig
+from finetune.classification.tasks import TextExample, TextTask, TextTaskSpec, truncated_lengths
+from finetune.prompting.head import LabelWordHead
+from finetune.prompting.templates import Field, Literal, Mask, parse_template, prompt_of
+from finetune.task import Features, Label, Prediction, Split
+from model.checkpoints import CheckpointVariables
+from model.encoder import Encoder
+from model.tokenization import WordpieceTokenizer
+from util.errors import UserError
+
+_TRAINING_INPUTS = 8000  # LM-BFF trains 1,000 steps of 8
+_BIAS = "/output_bias"
+
+
+class _Prompted(NamedTuple):
+    """An example in the template: wordpieces, and which of them is the [MASK]."""
+
+    ids: np.ndarray
+    mask: int
+
+
+class PromptTask(TextTask):
+    """A classification or regression task whose labels are words of the vocabulary."""
+
+    def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec) -> None:
+        super().__init__(name, config, tokenizer, spec)
+        self.prompt = prompt_of(name, config.prompt_template, config.prompt_words)
+        self.parts = parse_template(self.prompt.template)
+        literals = [part.text for part in self.parts if isinstance(part, Literal)]
+        self._literals = dict(zip(literals, self._pieces(literals), strict=True))
+        self._pool: tuple[list[_Prompted], list[list[int]]] | None = None
+
+    # Words.
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The names that words stand for: the labels, or the ends of a regression's scale."""
+        return ("low", "high") if self.is_regression else self.label_names
+
+    @property
+    def word_ids(self) -> list[int]:
+        """One wordpiece per label.
+
+        Raises:
+          UserError: a label has no word, a word is not one wordpiece, or two labels share one.
+        """
+        words = self.prompt.words
+        missing = [name for name in self.ends if name not in words]
+        if missing:
+            raise UserError(
+                f"prompt_words: {self.name}: no word for {', '.join(missing)}; words are given for {', '.join(words)}"
+            )
+        ids = []
+        for name, pieces in zip(self.ends, self._pieces([words[name] for name in self.ends]), strict=True):
+            if len(pieces) != 1 or pieces[0] == self.tokenizer.special.unk:
+                shown = " ".join(self.tokenizer.convert_ids_to_tokens(pieces))
+                raise UserError(
+                    f"prompt_words: {self.name}: {words[name]!r} must be one token of {self.config.vocab_file}, but it "
+                    f"is {shown or 'none'}: choose another word for {name}"
+                )
+            ids.append(int(pieces[0]))
+        if len(set(ids)) < len(ids):
+            raise UserError(f"prompt_words: {self.name}: two labels have the same word: {dict(words)}")
+        return ids
+
+    def _pieces(self, texts: Sequence[str]) -> list[np.ndarray]:
+        ids, lengths = self.tokenizer.tokenize([text.replace("\n", " ").encode() for text in texts])
+        return np.split(ids, np.cumsum(lengths)[:-1]) if len(texts) else []
+
+    # Examples to features.
+
+    @property
+    def labels(self) -> dict[str, Label]:
+        return super().labels | {"mask_positions": Label("int32")}
+
+    def load(self, split: str) -> Split:
+        examples = self.examples(split)
+        if split != "train":
+            return self._prompts(examples, split, self._evaluation_draws)
+        draws = self.config.prompt_draws or max(1, round(_TRAINING_INPUTS / len(examples)))
+        return self._prompts(examples, split, draws if self.config.prompt_demonstrations else 1)
+
+    def features(self, examples: Sequence[TextExample]) -> list[Features]:
+        return self._prompts(examples, "new", self._evaluation_draws).features
+
+    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
+        return self._prompts(super().parse(rows, where).examples, "new", self._evaluation_draws)
+
+    @property
+    def _evaluation_draws(self) -> int:
+        return self.config.prompt_evaluation_draws if self.config.prompt_demonstrations else 1
+
+    def _prompts(self, examples: Sequence[TextExample], split: str, draws: int) -> Split:
+        """Every example `draws` times, with demonstrations of its own each time."""
+        special, word_ids = self.tokenizer.special, self.word_ids
+        cls, sep = np.array([special.cls], np.int32), np.array([special.sep], np.int32)
+        prompted = self._prompted(examples)
+        features = []
+        for number, (example, (ids, mask)) in enumerate(zip(examples, prompted, strict=True)):
+            labels = self._label_values(example) | {"mask_positions": mask + 1}
+            for draw in range(draws):
+                blocks = [cls, _with_word(ids, mask, special.mask), sep]
+                for word, demonstration in zip(word_ids, self._demonstrations(split, number, draw), strict=False):
+                    blocks += [_with_word(demonstration.ids, demonstration.mask, word), sep]
+                input_ids = np.concatenate(blocks)
+                features.append(Features(input_ids, np.zeros_like(input_ids), labels))
+        return Split(list(examples), features, [draws] * len(examples))
+
+    def _demonstrations(self, split: str, number: int, draw: int) -> list[_Prompted]:
+        """One training example of each label, in the order of the words; none without demonstrations."""
+        if not self.config.prompt_demonstrations:
+            return []
+        if self._pool is None:
+            examples = self.examples("train")
+            groups = self.groups(examples)
+            self._pool = self._prompted(examples), [np.flatnonzero(groups == i).tolist() for i in range(len(self.ends))]
+            for name, members in zip(self.ends, self._pool[1], strict=True):
+                if len(members) < 2:
+                    raise UserError(
+                        f"prompt_demonstrations: {self.name} has {len(members)} training example(s) of {name}, but 2 "
+                        "are needed, the question apart: raise few_shot, or set prompt_demonstrations to false"
+                    )
+        prompted, members_of = self._pool
+        random = np.random.default_rng([self.config.few_shot_seed, zlib.crc32(split.encode()), number, draw])
+        chosen = []
+        for members in members_of:
+            index = members[random.integers(len(members))]
+            while split == "train" and index == number:
+                index = members[random.integers(len(members))]
+            chosen.append(prompted[index])
+        return chosen
+
+    def _prompted(self, examples: Sequence[TextExample]) -> list[_Prompted]:
+        """Examples in the template. Texts are cut so that all blocks of an input fit, the longer of a pair first."""
+        fields = [part for part in self.parts if isinstance(part, Field)]
+        pieces = iter(self._pieces([field.of(example.texts) for example in examples for field in fields]))
+        blocks = 1 + (len(self.ends) if self.config.prompt_demonstrations else 0)
+        fixed = 2  # [MASK] and [SEP]
+        fixed += sum(len(self._literals[part.text]) for part in self.parts if isinstance(part, Literal))
+        room = (self.config.max_seq_length - 1) // blocks - fixed
+        if room < len(fields):
+            raise UserError(
+                f"max_seq_length {self.config.max_seq_length} is too short for {blocks} prompts with the template "
+                f"{self.prompt.template!r}"
+            )
+        result = []
+        for _ in examples:
+            texts = [next(pieces) for _ in fields]
+            kept = iter(zip(texts, truncated_lengths([len(text) for text in texts], room), strict=True))
+            parts: list[np.ndarray] = []
+            mask = 0
+            for part in self.parts:
+                if isinstance(part, Mask):
+                    mask = sum(len(piece) for piece in parts)
+                    parts.append(np.zeros(1, np.int32))
+                elif isinstance(part, Literal):
+                    parts.append(self._literals[part.text])
+                else:
+                    text, length = next(kept)
+                    parts.append(text[:length])
+            result.append(_Prompted(np.concatenate(parts), mask))
+        return result
+
+    # The head, and what it says.
+
+    def make_head(self, encoder: Encoder, seed: int) -> LabelWordHead:
+        scope, transform = self._head or language_model_head(self.config.init_checkpoint)
+        self._head = scope, transform
+        return LabelWordHead(scope, encoder, transform, self.word_ids, self.is_regression, seed)
+
+    _head: tuple[str, bool] | None = None
+
+    def state(self) -> dict[str, Any]:
+        assert self._head is not None
+        return super().state() | {"language_model_head": list(self._head)}
+
+    def check_state(self, saved: dict[str, Any]) -> None:
+        super().check_state(saved)
+        self._head = saved["language_model_head"][0], saved["language_model_head"][1]
+
+    def _averaged(self, split: Split, predictions: Sequence[Prediction]) -> tuple[Split, list[Prediction]]:
+        """One feature and one prediction per example: the mean of the logits over the draws of demonstrations."""
+        assert split.counts is not None
+        starts = np.cumsum([0, *split.counts[:-1]])
+        averaged = []
+        for start, count in zip(starts, split.counts, strict=True):
+            logits = np.mean([prediction["logits"] for prediction in predictions[start : start + count]], axis=0)
+            predicted = 1 / (1 + np.exp(logits[0] - logits[1])) if self.is_regression else np.argmax(logits)
+            averaged.append({"logits": logits, "predictions": np.asarray(predicted)})
+        return Split(split.examples, [split.features[start] for start in starts]), averaged
+
+    def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
+        return super().scores(*self._averaged(split, predictions))
+
+    def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        return super().answers(*self._averaged(split, predictions))
+
+    def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
+        return super().complaint(*self._averaged(split, predictions))
+
+
+def _with_word(ids: np.ndarray, place: int, word: int) -> np.ndarray:
+    filled = ids.copy()
+    filled[place] = word
+    return filled
+
+
+def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
+    """Scope of the head over the vocabulary that the main network of a checkpoint has, and whether it has a transform.
+
+    Raises:
+      UserError: there is none, as after ELECTRA's pre-training with a generator of its own.
+    """
+    assert checkpoint is not None, "checked with the hparams"
+    names = CheckpointVariables(checkpoint).names()
+    for scope in ("clm_predictions", "generator_predictions"):
+        own_generator = scope == "generator_predictions" and any(name.startswith("generator/") for name in names)
+        if f"{scope}{_BIAS}" in names and not own_generator:
+            return scope, f"{scope}/dense/kernel" in names
+    raise UserError(
+        f"prompt: the main network of {checkpoint} has no language-model head: it was pre-trained to detect replaced "
+        "tokens only. Prompts need one of COCO-LM (corrective_lm_objective), BERT (--no-electra-objective), "
+        "replace_mlm_objective or all_tokens_mlm_objective, or a generator that shares the network "
+        "(--no-untied-generator)"
+    )

@@ -1,0 +1,110 @@
+"""Prompts: a template that turns one or two texts into a cloze sentence, and a word for each label.
+
+Templates and words of GLUE are the manual prompts of LM-BFF (Gao et al. 2021, Table 1), which COCO-LM's few-shot
+experiments use (COCO-LM, section 4.2 and Table 4). No TensorFlow.
+"""
+
+import string
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from util.errors import UserError
+
+MASK = "[MASK]"
+_MODIFIERS = ("", "trim", "lower")
+
+
+class Literal(NamedTuple):
+    """Words that every prompt has."""
+
+    text: str
+
+
+class Field(NamedTuple):
+    """A text of the example. modifier "trim": without its last character; "lower": its first letter in lower case."""
+
+    number: int
+    modifier: str
+
+    def of(self, texts: tuple[str, ...]) -> str:
+        text = texts[self.number].strip()
+        if self.modifier == "trim":
+            return text[:-1]
+        if self.modifier == "lower":
+            return text[:1].lower() + text[1:]
+        return text
+
+
+class Mask(NamedTuple):
+    """Where the label's word belongs."""
+
+
+Part = Literal | Field | Mask
+
+
+def parse_template(template: str) -> list[Part]:
+    """The parts of a template such as "{0:trim} ? [MASK] , {1:lower}".
+
+    Raises:
+      UserError: not one [MASK], an unknown field or modifier, unbalanced braces.
+    """
+    where = f"prompt_template: {template!r}"
+    try:
+        pieces = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+    parts: list[Part] = []
+    for text, name, modifier, _ in pieces:
+        for i, literal in enumerate(text.split(MASK)):
+            if i:
+                parts.append(Mask())
+            if literal.strip():
+                parts.append(Literal(literal.strip()))
+        if name is None:
+            continue
+        if name not in ("0", "1") or modifier not in _MODIFIERS:
+            raise UserError(f"{where}: fields are {{0}} and {{1}}, {{0:trim}}, {{0:lower}}, ...; got {{{name}}}")
+        parts.append(Field(int(name), modifier or ""))
+    if sum(isinstance(part, Mask) for part in parts) != 1:
+        raise UserError(f"{where}: {MASK} must occur once")
+    if not any(isinstance(part, Field) for part in parts):
+        raise UserError(f"{where}: it has no field for a text: {{0}}")
+    return parts
+
+
+class Prompt(NamedTuple):
+    """A template, and label name -> word; the words of a regression's ends are under "low" and "high"."""
+
+    template: str
+    words: Mapping[str, str]
+
+
+_ONE, _PAIR = "{0} It was [MASK] .", "{0:trim} ? [MASK] , {1:lower}"
+_EQUAL = "{0} [MASK] , {1:lower}"
+_ENTAILMENT = {"entailment": "Yes", "not_entailment": "No"}
+PROMPTS: dict[str, Prompt] = {
+    "sst": Prompt(_ONE, {"0": "terrible", "1": "great"}),
+    "cola": Prompt("{0} This is [MASK] .", {"0": "incorrect", "1": "correct"}),
+    "mnli": Prompt(_PAIR, {"contradiction": "No", "entailment": "Yes", "neutral": "Maybe"}),
+    "rte": Prompt(_PAIR, _ENTAILMENT),
+    "qnli": Prompt(_PAIR, _ENTAILMENT),
+    "mrpc": Prompt(_EQUAL, {"0": "No", "1": "Yes"}),
+    "qqp": Prompt(_EQUAL, {"0": "No", "1": "Yes"}),
+    "sts": Prompt(_EQUAL, {"low": "No", "high": "Yes"}),
+}
+
+
+def prompt_of(task: str, template: str, words: Mapping[str, Any]) -> Prompt:
+    """The prompt that hparams give, or the one known for the task.
+
+    Raises:
+      UserError: neither.
+    """
+    known = PROMPTS.get(task)
+    if not (template or known) or not (words or known):
+        raise UserError(
+            f"prompt: there is no known prompt for {task}: give prompt_template, such as '{_ONE}', and "
+            'prompt_words, such as {"negative": "terrible", "positive": "great"}'
+        )
+    default = known or Prompt("", {})
+    return Prompt(template or default.template, dict(words) or default.words)
