@@ -27,26 +27,8 @@ from util.vocabulary import SpecialIds
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [
-    "yes",
-    "no",
-    "maybe",
-    "good",
-    "bad",
-    "film",
-    "the",
-    "a",
-    "dog",
-    "cat",
-    "barks",
-    "sleeps",
-    "it",
-    "was",
-    "runs",
-    "##ing",
-    "?",
-    ",",
-    ".",
-    "what",
+    *("yes", "no", "maybe", "good", "bad", "film", "the", "a", "dog", "cat", "barks", "sleeps", "it", "was", "runs"),
+    *("##ing", "?", ",", ".", "what"),
 ]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -238,5 +220,5 @@ def test_few_examples_are_learned_from_the_command_line(tmp_path, objective):
     assert scores["few_shot_dev"]["accuracy"] > 90 and scores["dev"]["accuracy"] > 90
     new = write_lines(tmp_path / "new.jsonl", '{"text": "the dog runs"}', '{"text": "a cat was"}')
     run(tmp_path / "data", model_dir, "--predict", str(new), **settings)
-    rows = [json.loads(line) for line in (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()]
-    assert [row["label"] for row in rows] == ["dog", "cat"]
+    labelled = (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["label"] for line in labelled] == ["dog", "cat"]
