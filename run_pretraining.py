@@ -143,6 +143,11 @@ def main() -> int:
         config.jit_compile, bool(tf.config.list_logical_devices("GPU") or config.use_tpu)
     )
 
+    if jit_compile and config.scl_gather and strategy.num_replicas_in_sync > 1:
+        if config.jit_compile == "true":
+            raise UserError("scl_gather gathers between devices, which XLA cannot compile: jit_compile must be false")
+        jit_compile = False
+
     train_records = eval_records = None
     if config.do_train or dry_run:
         train_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")

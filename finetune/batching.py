@@ -135,9 +135,9 @@ class FeatureTable:
     def _batch(self, rows: tf.Tensor, length: tf.Tensor) -> Batch:
         """int32 [B, L] input_ids, input_mask, segment_ids and per-token labels; [B] the others and `row`.
 
-        Rows of number -1 are copies of row 0 under the task -1, which no head's loss counts.
+        Rows of number -1 are copies of the batch's first row under the task -1, which no head's loss counts.
         """
-        source = tf.maximum(rows, 0)
+        source = tf.where(rows < 0, rows[0], rows)
         batch = {"row": rows}
         for name, ragged in self._ragged.items():
             dense = tf.gather(ragged, source).to_tensor()

@@ -85,6 +85,13 @@ def test_evaluation_sees_every_row_once_and_marks_what_fills_up(fixed):
     np.testing.assert_array_equal(tasks == -1, seen == -1)
 
 
+def test_rows_that_fill_up_a_short_batch_are_not_cut_out_of_a_long_example():
+    last = list(table([60, 50, 3, 4, 5]).evaluation_batches(4))[-1]
+    assert last["row"].numpy().tolist() == [2, -1, -1, -1]
+    for name in ("input_ids", "segment_ids", "input_mask", "one/tags"):
+        assert (last[name].numpy() == last[name].numpy()[0]).all()
+
+
 def test_a_batch_holds_the_features_padded_with_zeros():
     lengths = [3, 9]
     batch = next(iter(table(lengths).evaluation_batches(2)))

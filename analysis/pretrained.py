@@ -1,0 +1,96 @@
+"""[CLS] states of pre-trained models, without fine-tuning."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from model.checkpoints import find_checkpoint, warm_start
+from model.tokenization import WordpieceTokenizer
+from pretrain import cropping
+from pretrain.pretrain_data import evaluation_batches, find_records
+from pretrain.pretraining_model import PretrainingModel
+from util.errors import UserError
+
+_BATCH = 64
+_SEED = tf.constant([20, 8])
+
+
+class PretrainedModel:
+    """A pre-trained model of ours with its weights.
+
+    Args:
+      model_dir: of a pre-training run: config.json and checkpoints.
+      vocab_file, eval_tfrecords: where they are now; None: where they were.
+
+    Raises:
+      UserError: no configuration or checkpoint there.
+    """
+
+    def __init__(self, model_dir: str, vocab_file: str | None = None, eval_tfrecords: str | None = None) -> None:
+        path = Path(model_dir) / "config.json"
+        if not path.is_file():
+            raise UserError(f"{model_dir} holds no pre-trained model of ours: there is no {path}")
+        config = PretrainingConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        self.config = dataclasses.replace(
+            config,
+            vocab_file=vocab_file or config.vocab_file,
+            eval_tfrecords=eval_tfrecords or config.eval_tfrecords,
+        )
+        self.tokenizer = WordpieceTokenizer(self.config.vocab_file, self.config.do_lower_case)
+        self.model = PretrainingModel(self.config)
+        warm_start(self.model, model_dir)
+        self.step = int(find_checkpoint(model_dir).rsplit("-", 1)[1])
+        self._encode = tf.function(self._encode_batch, reduce_retracing=True)
+        self._pair = tf.function(self._view_pair)
+
+    def _encode_batch(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
+        assert self.model.encoder is not None  # only a uniform generator alone has none, and it cannot be trained
+        return tf.cast(self.model.encoder(input_ids, input_mask, segment_ids).sequence[:, 0], tf.float32)
+
+    def sentence_states(self, sentences: Sequence[str]) -> np.ndarray:
+        """float32 [N, H]: of "[CLS] sentence [SEP]", cut to the length of the pre-training records."""
+        ids, lengths = self.tokenizer.tokenize([sentence.replace("\n", " ").encode() for sentence in sentences])
+        special, room = self.tokenizer.special, self.config.max_seq_length
+        states = []
+        pieces = np.split(ids, np.cumsum(lengths)[:-1])
+        for start in range(0, len(pieces), _BATCH):
+            rows = [[special.cls, *piece[: room - 2], special.sep] for piece in pieces[start : start + _BATCH]]
+            input_ids = np.zeros([_BATCH, room], np.int32)
+            input_mask = np.zeros_like(input_ids)
+            for row, tokens in enumerate(rows):
+                input_ids[row, : len(tokens)], input_mask[row, : len(tokens)] = tokens, 1
+            encoded = self._encode(tf.constant(input_ids), tf.constant(input_mask), tf.zeros_like(input_ids))
+            states.append(encoded.numpy()[: len(rows)])
+        return np.concatenate(states)
+
+    def view_states(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """float32 [N, H] twice: `count` held-out records as the main network sees them, and crops of them.
+
+        The first view is corrupted by the generator, as in pre-training, or the original one if there is no main
+        network. Sequence contrast pulls the two together (COCO-LM, section 3.2).
+        """
+        records = find_records(self.config.eval_tfrecords, self.config, "eval_tfrecords")
+        first, second = [], []
+        for number, batch in enumerate(evaluation_batches(records, _BATCH)):
+            if number * _BATCH >= count:
+                break
+            views = self._pair(batch, tf.random.experimental.stateless_fold_in(_SEED, number))
+            full = tf.reduce_sum(batch["input_mask"], -1).numpy() > 0
+            first.append(views[0].numpy()[full])
+            second.append(views[1].numpy()[full])
+        return np.concatenate(first)[:count], np.concatenate(second)[:count]
+
+    def _view_pair(self, batch: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        masked = self.model.prepare(batch, seed)
+        if self.config.trains_main_network:
+            states = self.model.forward(masked).states
+            assert states is not None
+            first = tf.cast(states[:, 0], tf.float32)
+        else:
+            first = self._encode_batch(masked.input_ids, masked.input_mask, masked.segment_ids)
+        return first, self._encode_batch(*cropping.crop(self.config, masked))

@@ -1,0 +1,128 @@
+"""Analyses: their numbers against definitions, and the command on a model of ours."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis import geometry
+from configure_pretraining import PretrainingConfig
+from pretrain.pretraining_model import PretrainingModel
+from tests import training_support as support
+from tests.finetuning_support import write_lines
+
+
+def states(seed, count=12, hidden=5):
+    return np.random.default_rng(seed).normal(size=(count, hidden))
+
+
+@given(st.integers(0, 1000))
+def test_alignment_and_uniformity_follow_their_definitions(seed):
+    first, second = states(seed), states(seed + 1)
+    units = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (first, second)]
+    squares = [sum((a - b) ** 2) for a, b in zip(*units, strict=True)]
+    assert geometry.alignment(first, second) == pytest.approx(np.mean(squares))
+    assert geometry.uniformity(first, second) == pytest.approx(np.log(np.mean([np.exp(-2 * s) for s in squares])))
+    assert geometry.alignment(first, 3 * first) == pytest.approx(0)
+    assert geometry.uniformity(first, first) == pytest.approx(0)
+
+
+def test_equal_states_have_cosine_one_and_opposite_ones_minus_one():
+    x = states(0)
+    np.testing.assert_allclose(geometry.cosines(x, 2 * x), 1)
+    np.testing.assert_allclose(geometry.cosines(x, -x), -1)
+    report = geometry.distribution(geometry.cosines(x, x))
+    assert report["mean"] == pytest.approx(1) and sum(report["histogram"]) == len(x) and report["histogram"][-1] == 12
+
+
+@given(st.integers(2, 30), st.integers(0, 100))
+def test_random_pairs_are_of_different_sentences(count, seed):
+    rows = np.arange(count)[:, np.newaxis]
+    first, second = geometry.random_pairs(rows, 50, seed)
+    assert len(first) == 50 and (first != second).all() and {*first.flat, *second.flat} <= set(range(count))
+
+
+def test_separation_is_the_chance_that_similar_beats_random():
+    similar, random = np.array([0.9, 0.5, 0.3]), np.array([0.4, 0.3])
+    wins = [(s > r) + 0.5 * (s == r) for s in similar for r in random]
+    assert geometry.separation(similar, random) == pytest.approx(np.mean(wins))
+
+
+def analyse(data_dir, *words):
+    command = [sys.executable, str(support.ROOT / "run_analysis.py"), "--data-dir", str(data_dir), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=support.ROOT)
+
+
+def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
+    support.write_records(tmp_path / "pretrain_tfrecords", "dev_data")
+    rows = [f"0\tx\tx\tx\tx\tx\tx\tthe file {i} is open\tfile {i} is open\t{5.0 if i % 2 else 1.0}" for i in range(40)]
+    for split in ("train", "dev"):
+        write_lines(tmp_path / "finetuning_data" / "sts" / f"{split}.tsv", "\t".join(["header"] * 10), *rows)
+    objectives = {
+        "detection": {},
+        "coco": {"electra_objective": False, "corrective_lm_objective": True, "sequence_contrast_objective": True},
+        "bert": {"electra_objective": False},
+    }
+    for name, overrides in objectives.items():
+        folder = tmp_path / "models" / name
+        config = PretrainingConfig.from_dict(support.hparams(tmp_path, model_name=name, **overrides))
+        tf.train.Checkpoint(model=PretrainingModel(config)).write(str(folder / "model.ckpt-7"))
+        write_lines(folder / "checkpoint", 'model_checkpoint_path: "model.ckpt-7"')
+        (folder / "config.json").write_text(config.to_json())
+    logged = {"positive_cosine": 0.75, "negative_cosine": 0.25, "copy_accuracy_replaced": 0.5}
+    write_lines(
+        tmp_path / "models" / "coco" / "train_metrics.jsonl",
+        *[json.dumps({"step": step} | {f"train_{key}": value for key, value in logged.items()}) for step in (5, 7)],
+    )
+    held_out = tmp_path / "models" / "coco" / "eval" / "step-7.json"
+    held_out.parent.mkdir()
+    held_out.write_text(json.dumps(logged | {"negative_cosine": 0.125, "clm_accuracy_replaced": 0.0625}))
+
+    result = analyse(
+        tmp_path, "--model-names", "detection,coco,bert", "--analysis", "cosine,tsne,uniformity,contrast", "--seed", "3"
+    )
+    assert result.returncode == 0, result.stderr
+    assert analyse(tmp_path, "--model-names", "coco", "--analysis", "copying").returncode == 0
+    report = {}
+    for name in ("cosine", "tsne", "uniformity", "contrast", "copying"):
+        assert (tmp_path / "analysis" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        report[name] = json.loads((tmp_path / "analysis" / f"{name}.json").read_text())
+    for model in objectives:
+        assert report["cosine"][model]["similar"]["pairs"] == 40 and 0 <= report["cosine"][model]["auc"] <= 1
+        assert np.shape(report["tsne"][model]["first"]) == (40, 2)
+        alignment = 2 - 2 * report["tsne"][model]["mean_cosine"]
+        assert report["uniformity"][model]["alignment"] == pytest.approx(alignment, abs=1e-6)
+    history = report["contrast"]["coco"]["history"]
+    assert history["positive_cosine"] == {"steps": [7], "values": [0.75]}  # of held-out records, where there are any
+    assert history["negative_cosine"]["values"] == [0.125]
+    trained = report["contrast"]["detection"]["trained"]
+    assert report["contrast"]["detection"]["history"]["positive_cosine"] == {
+        "steps": [7],
+        "values": [trained["positive_cosine"]],
+    }
+    assert trained["positive_cosine"] > trained["negative_cosine"]  # even untrained: a crop shares its tokens
+    assert report["copying"]["coco"]["history"]["clm_accuracy_replaced"]["values"] == [0.0625]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model-names", "nobody"], "there is no"),
+        (["--model-names", "empty"], "no pre-trained model of ours"),
+        (["--model-names", "empty", "--analysis", "cosin"], "did you mean 'cosine'"),
+        (["--model-names", "empty", "--analysis", "copying"], "has logged none of"),
+    ],
+)
+def test_what_cannot_be_analysed_is_refused(tmp_path, words, message):
+    (tmp_path / "models" / "empty").mkdir(parents=True)
+    write_lines(
+        tmp_path / "finetuning_data" / "sts" / "train.jsonl", '{"sentence1": "a", "sentence2": "b", "label": 5}'
+    )
+    write_lines(tmp_path / "finetuning_data" / "sts" / "dev.jsonl", '{"sentence1": "a", "sentence2": "b", "label": 5}')
+    result = analyse(tmp_path, *words)
+    assert result.returncode == 2 and message in " ".join(result.stderr.split()), result.stderr
