@@ -17,15 +17,13 @@ from model.layers import (
     LayerNorm,
     SeedStream,
     activation,
+    attention_probabilities,
     dropout,
     glorot_uniform,
     shape_of,
     truncated_normal,
 )
 from model.relative_positions import RelativePositionBias
-
-# Added to the scores of forbidden keys; the original's finite value, so that a row without any key stays finite.
-MASKED_SCORE = -10000.0
 
 Direction = Literal["both", "left_to_right", "right_to_left"]
 
@@ -39,6 +37,14 @@ class EncoderOutput(NamedTuple):
     sequence: tf.Tensor
     embeddings: tf.Tensor
     layers: tuple[tf.Tensor, ...]
+
+
+class Keys(NamedTuple):
+    """Which keys a query may attend to, bool [B, 1, 1 or L, L], and what is added to its scores, float32 [1, 1 or A,
+    1 or L, 1 or L]."""
+
+    allowed: tf.Tensor
+    position_bias: tf.Tensor
 
 
 class Embeddings(Layer):
@@ -97,13 +103,14 @@ class SelfAttention(Layer):
         self.qkv = Dense(f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed)
         self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, initializer, seed)
 
-    def call(self, x: tf.Tensor, score_bias: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
-        """[B, L, H], float32 bias broadcastable to [B, A, L, L] -> [B, L, H]."""
+    def call(self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None) -> tf.Tensor:
+        """[B, L, H] -> [B, L, H]."""
         length, hidden = shape_of(x)[1:]
         qkv = tf.reshape(self.qkv(x), [-1, length, 3, self.num_heads, self.head_size])
         q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # each [B, A, L, D]
-        scores = tf.cast(tf.matmul(q, k, transpose_b=True), tf.float32) * self.head_size**-0.5 + score_bias
-        probs = dropout(tf.cast(tf.nn.softmax(scores), x.dtype), self.probs_dropout_rate, seeds)
+        rate, seed = (0.0, (0, 0)) if seeds is None else (self.probs_dropout_rate, seeds.next())
+        scores = tf.matmul(q, k, transpose_b=True)
+        probs = attention_probabilities(scores, *keys, seed, scale=self.head_size**-0.5, rate=rate)
         context = tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
         return self.output_dense(tf.reshape(context, [-1, length, hidden]))
 
@@ -123,11 +130,11 @@ class TransformerLayer(Layer):
         self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, initializer, seed)
         self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden)
 
-    def call(self, x: tf.Tensor, score_bias: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
+    def call(self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None) -> tf.Tensor:
         """[B, L, H] -> [B, L, H]."""
-        x = self.attention_norm(x + dropout(self.attention(x, score_bias, seeds), self.dropout_rate, seeds))
+        x = self.attention_norm.of_sum(x, self.attention(x, keys, seeds), self.dropout_rate, seeds)
         y = self.output_dense(self.activation(self.intermediate(x)))
-        return self.output_norm(x + dropout(y, self.dropout_rate, seeds))
+        return self.output_norm.of_sum(x, y, self.dropout_rate, seeds)
 
 
 class Encoder(Layer):
@@ -195,20 +202,18 @@ class Encoder(Layer):
         if self.project is not None:
             x = self.project(x)
         embeddings = x
-        score_bias = self._score_bias(input_mask)
+        keys = self._keys(input_mask)
         outputs = []
         for layer in self.transformer_layers:
-            x = layer(x, score_bias, seeds)
+            x = layer(x, keys, seeds)
             outputs.append(x)
         return EncoderOutput(sequence=x, embeddings=embeddings, layers=tuple(outputs))
 
-    def _score_bias(self, input_mask: tf.Tensor) -> tf.Tensor:
-        """float32 [B, 1 or A, 1 or L, L], added to the scores: very negative where attention is not allowed."""
-        allowed = tf.cast(input_mask, tf.float32)[:, tf.newaxis, tf.newaxis, :]
+    def _keys(self, input_mask: tf.Tensor) -> Keys:
+        allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]
         if self.direction != "both":
-            triangle = np.tri(input_mask.shape[1], dtype=np.float32)
-            allowed *= triangle if self.direction == "left_to_right" else triangle.T
-        bias = (1.0 - allowed) * MASKED_SCORE
-        if self.relative_positions is not None:
-            bias += self.relative_positions(shape_of(input_mask)[1])
-        return bias
+            triangle = np.tri(input_mask.shape[1], dtype=bool)
+            allowed &= triangle if self.direction == "left_to_right" else triangle.T
+        if self.relative_positions is None:
+            return Keys(allowed, tf.zeros([1, 1, 1, 1]))
+        return Keys(allowed, self.relative_positions(shape_of(input_mask)[1]))

@@ -11,7 +11,12 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from model.fusion import dropped_out, fused
+
 LAYER_NORM_EPSILON = 1e-12
+# Added to the scores of forbidden keys; the original's finite value, so that a row without any key stays finite.
+MASKED_SCORE = -10000.0
+_NO_SEED = (0, 0)
 
 
 class Layer(tf_keras.layers.Layer):
@@ -61,7 +66,7 @@ def ones(shape: list[int], seed: list[int]) -> tf.Tensor:
 def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
     """The function behind `hidden_act`; "gelu" is the exact, erf form."""
     functions = {
-        "gelu": lambda x: tf.nn.gelu(x, approximate=False),
+        "gelu": _gelu,
         "relu": tf.nn.relu,
         "tanh": tf.tanh,
         "linear": tf.identity,
@@ -100,21 +105,6 @@ def shape_of(x: tf.Tensor) -> list[Any]:
     return [dynamic[i] if size is None else size for i, size in enumerate(x.shape)]
 
 
-class LayerNorm(Layer):
-    """Layer normalisation over the last axis, epsilon 1e-12 as in the original, statistics in float32."""
-
-    def __init__(self, scope: str, size: int) -> None:
-        super().__init__(scope)
-        self.beta = self.weight("beta", [size], zeros)
-        self.gamma = self.weight("gamma", [size], ones)
-
-    def call(self, x: tf.Tensor) -> tf.Tensor:
-        x32 = tf.cast(x, tf.float32)
-        centred = x32 - tf.reduce_mean(x32, -1, keepdims=True)
-        inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), -1, keepdims=True) + LAYER_NORM_EPSILON)
-        return tf.cast(centred * (inverse * self.gamma) + self.beta, x.dtype)
-
-
 class SeedStream:
     """Distinct stateless seeds, one per call site of a traced step: the hash of `seed` with the site's number.
 
@@ -132,8 +122,72 @@ class SeedStream:
         return self._seed + tf.constant([0, self._count], self._seed.dtype)
 
 
+class LayerNorm(Layer):
+    """Layer normalisation over the last axis, epsilon 1e-12 as in the original, statistics in float32."""
+
+    def __init__(self, scope: str, size: int) -> None:
+        super().__init__(scope)
+        self.beta = self.weight("beta", [size], zeros)
+        self.gamma = self.weight("gamma", [size], ones)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return _normalised(x, self.gamma, self.beta)
+
+    def of_sum(self, x: tf.Tensor, y: tf.Tensor, rate: float, seeds: SeedStream | None) -> tf.Tensor:
+        """The norm of x + dropout(y), the end of a residual branch."""
+        rate, seed = (0.0, _NO_SEED) if seeds is None else (rate, seeds.next())
+        return _normalised_sum(x, y, self.gamma, self.beta, seed, rate=rate)
+
+
+def _normalise(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    centred = x - tf.reduce_mean(x, -1, keepdims=True)
+    inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), -1, keepdims=True) + LAYER_NORM_EPSILON)
+    return centred * (inverse * gamma) + beta
+
+
+@fused
+def _normalised(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    return tf.cast(_normalise(tf.cast(x, tf.float32), gamma, beta), x.dtype)
+
+
+@fused
+def _normalised_sum(
+    x: tf.Tensor, y: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+) -> tf.Tensor:
+    total = tf.cast(x, tf.float32) + dropped_out(tf.cast(y, tf.float32), seed, rate)
+    return tf.cast(_normalise(total, gamma, beta), x.dtype)
+
+
+@fused
+def attention_probabilities(
+    scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, seed: tf.Tensor, scale: float, rate: float
+) -> tf.Tensor:
+    """Softmax over the keys, then dropout.
+
+    Args:
+      scores: [B, A, L, L] products of queries and keys, to be multiplied by `scale`.
+      allowed: bool, broadcastable to [B, A, L, L].
+      position_bias: float32, broadcastable to [B, A, L, L].
+      seed: int32 [2]; rate: of the dropout.
+    """
+    scores32 = tf.cast(scores, tf.float32) * scale + position_bias
+    scores32 += tf.where(allowed, 0.0, MASKED_SCORE)
+    return tf.cast(dropped_out(tf.nn.softmax(scores32), seed, rate), scores.dtype)
+
+
+@fused
+def _gelu(x: tf.Tensor) -> tf.Tensor:
+    x32 = tf.cast(x, tf.float32)
+    return tf.cast(0.5 * x32 * (1.0 + tf.math.erf(x32 * 0.5**0.5)), x.dtype)
+
+
+@fused
+def _dropout(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+    return dropped_out(x, seed, rate)
+
+
 def dropout(x: tf.Tensor, rate: float, seeds: SeedStream | None) -> tf.Tensor:
     """Inverted dropout; `seeds` None or rate 0 returns `x` itself."""
     if seeds is None or rate == 0.0:
         return x
-    return tf.nn.experimental.stateless_dropout(x, rate, seed=seeds.next())
+    return _dropout(x, seeds.next(), rate=rate)

@@ -1,0 +1,82 @@
+"""Speed of a pre-training step of ELECTRA, ours beside its peers', in one interleaved run.
+
+  python benchmarks/pretraining_step.py --contenders ours_float32,ours_bfloat16,tf_models_float32
+
+Every contender is a process that keeps its model in memory (benchmarks/pretraining_contenders.py); they take turns of a
+few steps, so that what else the machine does hits all of them alike. The median of the turns counts. A step is masking
+(where the program does it in the step), both networks, dropout, the gradient and AdamW's update on random tokens.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+_WORKER = Path(__file__).resolve().parent / "pretraining_contenders.py"
+
+
+class Contender:
+    """A worker process: `turn` runs some steps in it."""
+
+    def __init__(self, name: str, python: str, arguments: list[str]) -> None:
+        self.name = name
+        self.process = subprocess.Popen(
+            [python, str(_WORKER), name, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.startup = self._answer("ready")
+
+    def _answer(self, word: str) -> float:
+        """The number behind a word that the worker prints when it is done."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(word):
+                return float(line.split()[1])
+        raise RuntimeError(f"{self.name} ended with exit code {self.process.wait()}")
+
+    def turn(self, steps: int) -> float:
+        """Seconds of a step."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        return self._answer("seconds") / steps
+
+
+def main() -> None:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--contenders", default="ours_float32,ours_bfloat16,tf_models_float32")
+    parser.add_argument("--model-size", default="small", choices=("small", "base", "large"))
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--max-seq-length", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=4, help="of a turn")
+    parser.add_argument("--torch-python", default=sys.executable, help="interpreter that has torch and transformers")
+    options = parser.parse_args()
+    arguments = [options.model_size, str(options.batch_size), str(options.max_seq_length)]
+    contenders = []
+    for name in options.contenders.split(","):
+        python = options.torch_python if name.startswith("hugging_face") else sys.executable
+        try:
+            contenders.append(Contender(name, python, arguments))
+        except RuntimeError as error:
+            print(f"left out: {error}", file=sys.stderr)
+    seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    for _ in range(options.rounds):
+        for contender in contenders:
+            seconds[contender.name].append(contender.turn(options.steps))
+    print(f"{options.model_size}, batch {options.batch_size}, length {options.max_seq_length}")
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    slowest = max(medians.values())
+    for contender in contenders:
+        median = medians[contender.name]
+        rate, best = options.batch_size / median, options.batch_size / min(seconds[contender.name])
+        print(
+            f"{contender.name:30} {rate:8.2f} examples/s (best {best:.2f})  {slowest / median:5.2f}x"
+            f"  third step after {contender.startup:.0f} s"
+        )
+        contender.process.kill()
+
+
+if __name__ == "__main__":
+    main()
