@@ -1,11 +1,12 @@
-"""Objectives at equal compute: pre-trains each as long as a budget of FLOPs allows, fine-tunes, and compares.
+"""Recipes side by side at one small size: pre-trains each at equal compute or equal steps, fine-tunes, and compares.
 
-  python benchmarks/equal_compute.py --data-dir data --flops 2e14 --seeds 3
+  python benchmarks/compare_objectives.py --data-dir data --flops 2e14 --seeds 3
+  python benchmarks/compare_objectives.py --data-dir data --steps 1000 --recipes coco_lm_base,electra_base --tasks=
 
-A small model learns by masked language modelling, Replace MLM, ELECTRA 15 %, All-Tokens MLM, ELECTRA and COCO-LM
-(ELECTRA, section 3.5 and Table 4; COCO-LM), once for each seed, on <data-dir>/pretrain_tfrecords, and each model is
-fine-tuned on every task in <data-dir>/finetuning_data. FLOPs are those of flops_computation.py. Stopped, the same
-command goes on. Results: <data-dir>/equal_compute.json, and a table of mean and standard deviation over the seeds.
+The default is ELECTRA's question where its efficiency comes from, with COCO-LM beside it: masked language modelling,
+Replace MLM, ELECTRA 15 %, All-Tokens MLM, ELECTRA, COCO-LM (ELECTRA, section 3.5 and Table 4), once for each seed, on
+<data-dir>/pretrain_tfrecords, each model fine-tuned on tasks in <data-dir>/finetuning_data. FLOPs are those of
+flops_computation.py. Stopped, the same command goes on. Results: <data-dir>/compare_objectives.json, and tables.
 """
 
 import argparse
@@ -26,35 +27,31 @@ from util.files import write_json
 from util.flags import read_recipe
 
 ROOT = Path(__file__).resolve().parent.parent
-OBJECTIVES = {
-    "BERT MLM": "bert_small",
-    "Replace MLM": "electra_small_replace_mlm",
-    "ELECTRA 15 %": "electra_small_15",
-    "All-Tokens MLM": "electra_small_all_tokens_mlm",
-    "ELECTRA": "electra_small",
-    "COCO-LM": "coco_lm_small",
-}
+RECIPES = (
+    "bert_small,electra_small_replace_mlm,electra_small_15,electra_small_all_tokens_mlm,electra_small,coco_lm_small"
+)
 TASKS = {"cola": "mcc", "sst": "accuracy", "mrpc": "accuracy", "rte": "accuracy", "sts": "spearman"}
 FINETUNING = {"learning_rate": 5e-4, "layerwise_lr_decay": 0.9, "train_batch_size": 32, "num_train_epochs": 3.0}
-SHOWN = ("masked_lm_accuracy", "disc_auc", "copy_accuracy_replaced", "copy_accuracy_original")
+SHOWN = (
+    *("masked_lm_accuracy", "disc_auc", "copy_accuracy_replaced", "copy_accuracy_original", "clm_accuracy_replaced"),
+    *("clm_accuracy_original", "positive_cosine", "negative_cosine"),
+)
 
 
 def pretraining_hparams(recipe: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """The recipe at the benchmark's size; its number of steps follows from the budget."""
+    """The recipe at the benchmark's size: 4 layers of 128; its number of steps follows from the budget."""
     given = read_recipe(recipe)
-    coco = given.get("corrective_lm_objective", False)
     sizes = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
     given |= {
+        "model_size": "small",
         "data_dir": options.data_dir,
-        "model_name": f"equal_compute_{recipe}_{seed}",
+        "model_name": f"compared_{recipe}_{seed}",
         "model_hparam_overrides": given.get("model_hparam_overrides", {}) | sizes,
         "embedding_size": 128,
         "vocab_size": options.vocab_size,
         "max_seq_length": options.max_seq_length,
         "train_batch_size": 64,
         "eval_batch_size": 64,
-        "generator_hidden_size": 1.0 if coco else 0.5,
-        "generator_layers": 0.25 if coco else 1.0,
         "learning_rate": options.learning_rate,
         "seed": seed,
         "iterations_per_loop": 50,
@@ -62,8 +59,14 @@ def pretraining_hparams(recipe: str, options: argparse.Namespace, seed: int) -> 
         "keep_checkpoint_max": 1,
         "precision": options.precision,
     }
+    if given.get("generator_hidden_size", 0.25) < 1.0:
+        given["generator_hidden_size"] = 0.5  # a quarter of 128 would be one head
+    if "generator_layers" in given:
+        given["generator_layers"] = max(0.25, given["generator_layers"])
+    if given.get("freeze_generator"):
+        given["init_generator_checkpoint"] = options.init_generator_checkpoint
     flops = training_flops_per_example(PretrainingConfig.from_dict(given))
-    steps = math.ceil(options.flops / (flops * given["train_batch_size"]))
+    steps = options.steps or math.ceil(options.flops / (flops * given["train_batch_size"]))
     return given | {"num_train_steps": steps, "num_warmup_steps": steps // 10}
 
 
@@ -81,7 +84,7 @@ def measured(recipe: str, options: argparse.Namespace, seed: int) -> dict[str, A
     if not held_out.exists():
         run("run_pretraining.py", "--do-eval", "--hparams", json.dumps(hparams))
     scores = {}
-    for task, metric in TASKS.items():
+    for task in options.tasks:
         finetuning = FINETUNING | {
             "data_dir": options.data_dir,
             "model_name": hparams["model_name"],
@@ -96,29 +99,32 @@ def measured(recipe: str, options: argparse.Namespace, seed: int) -> dict[str, A
         if not results.exists():
             run("run_finetuning.py", "--hparams", json.dumps(finetuning))
         trial = json.loads(results.read_text(encoding="utf-8"))["trials"][0]
-        scores[task] = next(iter(trial["scores"][task].values()))[metric]
+        scores[task] = next(iter(trial["scores"][task].values()))[TASKS[task]]
     metrics = json.loads(held_out.read_text(encoding="utf-8"))
     return {"steps": hparams["num_train_steps"], "held_out": metrics, "scores": scores}
 
 
-def table(results: dict[str, list[dict[str, Any]]]) -> str:
-    """Mean and standard deviation of every column, a line for each objective."""
-    lines = [f"{'':16}{'steps':>7}" + "".join(f"{task:>15}" for task in [*TASKS, "mean"])]
+def table(results: dict[str, list[dict[str, Any]]], tasks: list[str]) -> str:
+    """Mean and standard deviation over the seeds: scores, then held-out metrics, a line for each recipe."""
+
+    def line(name: str, runs: list[dict[str, Any]], columns: list[list[float | None]]) -> str:
+        cells = ""
+        for values in columns:
+            found = [value for value in values if value is not None]
+            spread = f" ± {statistics.stdev(found):5.3g}" if len(found) > 1 else ""
+            cells += f"{statistics.mean(found):13.4g}{spread}" if found else f"{'-':>13}"
+        return f"{name:36}{runs[0]['steps']:7,}{cells}"
+
+    lines = []
+    if tasks:
+        lines.append(f"{'':36}{'steps':>7}" + "".join(f"{task:>21}" for task in [*tasks, "mean"]))
+        for name, runs in results.items():
+            columns = [[one["scores"][task] for one in runs] for task in tasks]
+            lines.append(line(name, runs, [*columns, [statistics.mean(one["scores"].values()) for one in runs]]))
+        lines.append("")
+    lines.append(f"{'':36}{'steps':>7}  " + ", ".join(SHOWN))
     for name, runs in results.items():
-        cells = []
-        for task in [*TASKS, None]:
-            values = [one["scores"][task] if task else statistics.mean(one["scores"].values()) for one in runs]
-            spread = statistics.stdev(values) if len(values) > 1 else 0.0
-            cells.append(f"{statistics.mean(values):8.1f} ± {spread:4.1f}")
-        lines.append(f"{name:16}{runs[0]['steps']:7,}" + "".join(cells))
-    lines.append("")
-    for name, runs in results.items():
-        shown = {
-            metric: statistics.mean([one["held_out"][metric] for one in runs])
-            for metric in SHOWN
-            if metric in runs[0]["held_out"]
-        }
-        lines.append(f"{name:16}" + ", ".join(f"{metric} {value:.3f}" for metric, value in shown.items()))
+        lines.append(line(name, runs, [[one["held_out"].get(metric) for one in runs] for metric in SHOWN]))
     return "\n".join(lines)
 
 
@@ -126,24 +132,29 @@ def main() -> None:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default="data")
+    parser.add_argument("--recipes", default=RECIPES)
     parser.add_argument("--flops", type=float, default=2e14, help="of pre-training a model")
+    parser.add_argument("--steps", type=int, default=0, help="the same for all recipes, instead of --flops")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tasks", default=",".join(TASKS), help="to fine-tune on; '' for none")
     parser.add_argument("--max-seq-length", type=int, default=64, help="of the records")
     parser.add_argument("--vocab-size", type=int, default=30522)
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--debug-examples", type=int, default=0, help="examples of a task, at most; 0: all")
+    parser.add_argument("--init-generator-checkpoint", help="of a recipe whose generator is frozen")
     options = parser.parse_args()
+    options.tasks = [task for task in options.tasks.split(",") if task]
     results: dict[str, list[dict[str, Any]]] = {}
     try:
         for seed in range(options.seeds):
-            for name, recipe in OBJECTIVES.items():
-                results.setdefault(name, []).append(measured(recipe, options, seed))
-                write_json(Path(options.data_dir) / "equal_compute.json", results)
-                print(f"{name}, seed {seed}: {results[name][-1]['scores']}", flush=True)
+            for recipe in options.recipes.split(","):
+                results.setdefault(recipe, []).append(measured(recipe, options, seed))
+                write_json(Path(options.data_dir) / "compare_objectives.json", results)
+                print(f"{recipe}, seed {seed}: {results[recipe][-1]['scores']}", flush=True)
     except UserError as error:
         sys.exit(f"error: {error}")
-    print(table(results))
+    print(table(results, options.tasks))
 
 
 if __name__ == "__main__":
