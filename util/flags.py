@@ -6,6 +6,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import sys
 import textwrap
@@ -199,7 +200,11 @@ def run(main: Callable[[], int | None], doc: str | None) -> NoReturn:
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2."""
     argv = with_underscores(sys.argv)
     if any(word in ("--help", "-h", "-help", "--helpfull", "--helpshort") for word in argv[1:]):
-        print_help(doc or "")
+        try:
+            print_help(doc or "")
+            sys.stdout.flush()
+        except BrokenPipeError:  # "... --help | head"
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     try:
         rest = flags.FLAGS(argv)
