@@ -1,5 +1,6 @@
 """Pre-training as a task of the training loop: one step of one replica, its data, its metrics."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -134,6 +135,8 @@ class PretrainingTask(ReplicatedTask):
     def summarise(self, totals: dict[str, Any]) -> dict[str, float]:
         """The original's metrics by name, `loss` (the weighted sum) and the areas under the ROC curves."""
         metrics = ratios(totals["metrics"])
+        if "uniformity_kernel" in metrics:  # a mean over pairs, whose logarithm is the metric
+            metrics["uniformity"] = math.log(max(metrics.pop("uniformity_kernel"), 1e-30))
         metrics |= {name: auc(histogram.numpy()) for name, histogram in totals["histograms"].items()}
         metrics["loss"] = sum(
             objective.loss_weight * metrics[objective.loss_name] for objective in self.model.objectives

@@ -16,7 +16,7 @@ from model.layers import Dense
 from pretrain import cropping, masking
 from pretrain.objectives.base import corrupted
 from pretrain.objectives.corrective_lm import CorrectiveLM, corrective_losses, mixture_log_prob, predictions
-from pretrain.objectives.sequence_contrast import SequenceContrast, contrastive_losses, normalised
+from pretrain.objectives.sequence_contrast import SequenceContrast, contrastive_losses, normalised, view_metrics
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 from tests import training_support as support
@@ -221,7 +221,7 @@ def test_gathered_negatives_make_two_replicas_one():
     def loss_and_gradient(first, second):
         with tf.GradientTape() as tape:
             views = normalised(layer(first)), normalised(layer(second))
-            loss = objective._gathered_loss(*views)
+            loss = objective._gathered_loss(*views, tf.fill([first.shape[0]], True))
         return loss, tape.gradient(loss, layer.kernel)
 
     single = loss_and_gradient(tf.constant(inputs[0]), tf.constant(inputs[1]))
@@ -372,3 +372,15 @@ def test_combinations_that_make_no_sense(hparams, reason):
 def test_the_configuration_survives_its_json():
     config = coco_config()
     assert PretrainingConfig.from_dict(json.loads(config.to_json())) == config
+
+
+def test_rows_that_fill_up_an_evaluation_batch_are_no_negatives():
+    random = np.random.RandomState(0)
+    views = normalised(tf.constant(random.randn(2, 6, 8), tf.float32))
+    real = tf.constant([True] * 4 + [False] * 2)
+    whole = contrastive_losses(views[0, :4], views[1, :4], 0.5)
+    np.testing.assert_allclose(contrastive_losses(views[0], views[1], 0.5, real)[:4], whole, rtol=1e-5)
+    filled = view_metrics(views[0], views[1], real)
+    alone = view_metrics(views[0, :4], views[1, :4], tf.fill([4], True))
+    for name, (numerator, denominator) in alone.items():
+        np.testing.assert_allclose(filled[name][0] / filled[name][1], numerator / denominator, rtol=1e-5, err_msg=name)
