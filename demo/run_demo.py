@@ -87,6 +87,8 @@ def main() -> None:
     print(f"\nWhich package is a sentence from? Accuracy of each trial (chance: {100 / NUM_LABELS:.1f} %):\n")
     print(f"{'from random weights':28}{'  '.join(f'{score:.1f}' for score in scores[0])}")
     print(f"{'from the pre-trained model':28}{'  '.join(f'{score:.1f}' for score in scores[1])}")
+    if max(scores[1]) < min(scores[0]):
+        print("So few steps of pre-training make a worse start than random weights: README, What to expect.")
     print(f"\nThe demo took {(time.monotonic() - start) / 60:.1f} minutes. Everything is in {DATA}/.")
 
 
