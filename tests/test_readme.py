@@ -25,7 +25,7 @@ PAGES = {
     for path in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
 }
 # Flags of the programs that the README quotes beside ours.
-FOREIGN = {"--runner=FlinkRunner", "--help"}
+FOREIGN = {"--runner=FlinkRunner", "--help", "--ntasks-per-node"}
 
 
 def commands() -> list[list[str]]:
