@@ -174,7 +174,9 @@ class PretrainingConfig:
         choices=("float32", "bfloat16", "float16"),
         heading="Numerics and devices",
     )
-    jit_compile: str = hparam("auto", "XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false"))
+    jit_compile: str = hparam(
+        "auto", "compile the whole step with XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false")
+    )
     strategy: str = hparam(
         "auto",
         "tf.distribute strategy; auto: TPU with use_tpu, mirrored with several GPUs",

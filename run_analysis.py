@@ -12,6 +12,7 @@ Similar sentences are the pairs of STS-B with the full score, in <data-dir>/fine
 from the held-out records.
 """
 
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,8 +29,9 @@ from util.hparams import closest
 _FULL_SCORE = 5.0
 
 
+@functools.cache
 def pretrained(name: str) -> Any:
-    """The model of a name, its vocabulary and records taken from --data-dir."""
+    """The model of a name, its vocabulary and records taken from --data-dir; loaded once for all analyses."""
     from analysis.pretrained import PretrainedModel
 
     data = Path(flags.FLAGS.data_dir)
@@ -57,17 +59,23 @@ def similar_sentences() -> tuple[list[str], list[str]]:
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
+@functools.cache
+def similar_states(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """float32 [N, H] twice: a model's [CLS] of the two sides of the similar sentences."""
+    model = pretrained(name)
+    first, second = similar_sentences()
+    return model.sentence_states(first), model.sentence_states(second)
+
+
 def cosine(names: Sequence[str], png: Path) -> dict[str, Any]:
     from analysis import figures, geometry
 
-    first, second = similar_sentences()
     figure, axes = figures.grid(names)
     report = {}
     for name, axis in zip(names, axes, strict=True):
-        model = pretrained(name)
-        similar = geometry.cosines(model.sentence_states(first), model.sentence_states(second))
-        states, _ = model.view_states(flags.FLAGS.num_pairs)
-        random = geometry.cosines(*geometry.random_pairs(states, flags.FLAGS.num_pairs, flags.FLAGS.seed))
+        similar = geometry.cosines(*similar_states(name))
+        states, _ = pretrained(name).view_states(flags.FLAGS.num_pairs)
+        random = geometry.cosines(*geometry.random_pairs(states, states, flags.FLAGS.num_pairs, flags.FLAGS.seed))
         report[name] = {
             "similar": geometry.distribution(similar),
             "random": geometry.distribution(random),
@@ -84,19 +92,17 @@ def tsne(names: Sequence[str], png: Path) -> dict[str, Any]:
 
     from analysis import figures, geometry
 
-    first, second = similar_sentences()
     figure, axes = figures.grid(names)
     report = {}
     for name, axis in zip(names, axes, strict=True):
-        model = pretrained(name)
-        states = [model.sentence_states(first), model.sentence_states(second)]
+        states = similar_states(name)
         mean = float(geometry.cosines(*states).mean())
         both = geometry.normalised(np.concatenate(states))
         perplexity = min(flags.FLAGS.perplexity, (len(both) - 1) / 3)
         places = TSNE(perplexity=perplexity, init="pca", random_state=flags.FLAGS.seed).fit_transform(both)
         left, right = np.split(places, 2)
         report[name] = {"mean_cosine": mean, "first": left.tolist(), "second": right.tolist()}
-        print(f"{name}: {len(first)} similar pairs, mean cosine {mean:.3f}")
+        print(f"{name}: {len(left)} similar pairs, mean cosine {mean:.3f}")
         pairs = np.stack([left, right])
         axis.plot(pairs[..., 0], pairs[..., 1], color="lightgray", linewidth=0.8, zorder=1)
         for side in (left, right):
@@ -110,13 +116,11 @@ def tsne(names: Sequence[str], png: Path) -> dict[str, Any]:
 def uniformity(names: Sequence[str], png: Path) -> dict[str, Any]:
     from analysis import figures, geometry
 
-    first, second = similar_sentences()
     figure, (axis,) = figures.grid(["[CLS] without fine-tuning"])
     report = {}
     for name in names:
-        model = pretrained(name)
-        states = model.sentence_states(first), model.sentence_states(second)
-        pairs = geometry.random_pairs(np.concatenate(states), flags.FLAGS.num_pairs, flags.FLAGS.seed)
+        states = similar_states(name)
+        pairs = geometry.random_pairs(*states, flags.FLAGS.num_pairs, flags.FLAGS.seed)
         report[name] = {"alignment": geometry.alignment(*states), "uniformity": geometry.uniformity(*pairs)}
         print(f"{name}: alignment {report[name]['alignment']:.3f}, uniformity {report[name]['uniformity']:.3f}")
         axis.scatter(report[name]["uniformity"], report[name]["alignment"], label=name)
@@ -170,7 +174,7 @@ def contrast(names: Sequence[str], png: Path) -> dict[str, Any]:
         model = pretrained(name)
         first, second = model.view_states(flags.FLAGS.num_pairs)
         positive = float(geometry.cosines(first, second).mean())
-        negatives = geometry.random_pairs(np.concatenate([first, second]), flags.FLAGS.num_pairs, flags.FLAGS.seed)
+        negatives = geometry.random_pairs(first, second, flags.FLAGS.num_pairs, flags.FLAGS.seed)
         negative = float(geometry.cosines(*negatives).mean())
         trained = {"positive_cosine": positive, "negative_cosine": negative}
         # A run without sequence contrast has logged neither: its trained model is a point in the figure.

@@ -42,21 +42,18 @@ def main() -> int:
     check_vocabulary(config)
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow as tf
 
     from finetune.registry import make_tasks
     from finetune.trials import Trials
     from model.tokenization import WordpieceTokenizer
-    from util.distribution import check_batch, is_chief, make_strategy
+    from util.distribution import check_batch, is_chief, make_strategy, wants_xla
 
     tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
     tasks = make_tasks(config, tokenizer)
     strategy = make_strategy(config)
     check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
     check_batch("eval_batch_size", config.eval_batch_size, strategy)
-    jit_compile = {"true": True, "false": False}.get(
-        config.jit_compile, bool(tf.config.list_logical_devices("GPU") or config.use_tpu)
-    )
+    jit_compile = wants_xla(config)
     trials = Trials(config, tasks, strategy, jit_compile)
     if predict:
         from finetune.prediction import predict_file

@@ -83,7 +83,7 @@ def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
         write_config(folder, config.to_json())
 
 
-def print_summary(config: PretrainingConfig, task: Any, strategy: Any, jit_compile: bool) -> None:
+def print_summary(config: PretrainingConfig, task: Any, strategy: Any) -> None:
     """What is about to be trained, on what, for how long."""
     import flops_computation
 
@@ -93,7 +93,7 @@ def print_summary(config: PretrainingConfig, task: Any, strategy: Any, jit_compi
         f"model          {config.model_name}: {parameters:,} parameters, {flops / 1e9:.2f} GFLOP per training example",
         f"               {config.num_train_steps * config.train_batch_size * flops:.3g} FLOP in all",
         f"devices        {strategy.num_replicas_in_sync} x {strategy.extended.worker_devices[0]}"
-        f" ({type(strategy).__name__}), {config.precision}, XLA {'on' if jit_compile else 'off'}",
+        f" ({type(strategy).__name__}), {config.precision}, XLA {'on' if task.jit_compile else 'off'}",
         f"batch          {config.train_batch_size} sequences of {config.max_seq_length} tokens, "
         f"{config.train_batch_size // strategy.num_replicas_in_sync} per device, "
         f"{config.gradient_accumulation_steps} micro-batch(es)",
@@ -129,24 +129,15 @@ def main() -> int:
     print(config.to_json(), flush=True)
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow as tf
 
     from pretrain.pretrain_data import dataset_summary, find_records
     from pretrain.task import PretrainingTask
-    from util.distribution import check_batch, is_chief, make_strategy
+    from util.distribution import check_batch, is_chief, make_strategy, wants_xla
     from util.training import Schedule, Trainer, format_metrics
 
     strategy = make_strategy(config)
     check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
     check_batch("eval_batch_size", config.eval_batch_size, strategy)
-    jit_compile = {"true": True, "false": False}.get(
-        config.jit_compile, bool(tf.config.list_logical_devices("GPU") or config.use_tpu)
-    )
-
-    if jit_compile and config.scl_gather and strategy.num_replicas_in_sync > 1:
-        if config.jit_compile == "true":
-            raise UserError("scl_gather gathers between devices, which XLA cannot compile: jit_compile must be false")
-        jit_compile = False
 
     train_records = eval_records = None
     if config.do_train or dry_run:
@@ -161,8 +152,8 @@ def main() -> int:
         print(f"evaluating on {dataset_summary(eval_records)}")
 
     with strategy.scope():
-        task = PretrainingTask(config, strategy, jit_compile, train_records, eval_records)
-    print_summary(config, task, strategy, jit_compile)
+        task = PretrainingTask(config, strategy, wants_xla(config), train_records, eval_records)
+    print_summary(config, task, strategy)
     schedule = Schedule(
         num_train_steps=config.num_train_steps,
         iterations_per_loop=config.iterations_per_loop,

@@ -22,12 +22,12 @@ def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.clip(np.sum(normalised(first) * normalised(second), axis=-1), -1.0, 1.0)
 
 
-def random_pairs(states: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """`count` pairs of different rows of [N, H], drawn with replacement."""
+def random_pairs(first: np.ndarray, second: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """`count` rows of one [N, H], each with another's row of the other [N, H], drawn with replacement."""
     random = np.random.default_rng(seed)
-    first = random.integers(len(states), size=count)
-    second = (first + random.integers(1, len(states), size=count)) % len(states)
-    return states[first], states[second]
+    rows = random.integers(len(first), size=count)
+    others = (rows + random.integers(1, len(second), size=count)) % len(second)
+    return first[rows], second[others]
 
 
 def distribution(values: np.ndarray) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """[CLS] states of pre-trained models, without fine-tuning."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pretrain import cropping
 from pretrain.pretrain_data import evaluation_batches, find_records
 from pretrain.pretraining_model import PretrainingModel
 from util.errors import UserError
+from util.hparams import read_json_object
 
 _BATCH = 64
 _SEED = tf.constant([20, 8])
@@ -35,15 +35,22 @@ class PretrainedModel:
         path = Path(model_dir) / "config.json"
         if not path.is_file():
             raise UserError(f"{model_dir} holds no pre-trained model of ours: there is no {path}")
-        config = PretrainingConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        config = PretrainingConfig.from_dict(read_json_object(str(path), f"{model_dir}, configuration"))
         self.config = dataclasses.replace(
             config,
             vocab_file=vocab_file or config.vocab_file,
             eval_tfrecords=eval_tfrecords or config.eval_tfrecords,
         )
         self.tokenizer = WordpieceTokenizer(self.config.vocab_file, self.config.do_lower_case)
+        if len(self.tokenizer) != config.vocab_size:
+            raise UserError(
+                f"{model_dir} was trained with {config.vocab_size} tokens, but {self.config.vocab_file} has "
+                f"{len(self.tokenizer)}: --data-dir must hold its vocabulary"
+            )
         self.model = PretrainingModel(self.config)
-        warm_start(self.model, model_dir)
+        missing = warm_start(self.model, model_dir).missing
+        if missing:
+            raise UserError(f"{model_dir}: the checkpoint lacks {', '.join(missing[:5])}")
         self.step = int(find_checkpoint(model_dir).rsplit("-", 1)[1])
         self._encode = tf.function(self._encode_batch, reduce_retracing=True)
         self._pair = tf.function(self._view_pair)

@@ -45,7 +45,6 @@ def pretraining_hparams(recipe: str, options: argparse.Namespace, seed: int) -> 
     given |= {
         "model_size": "small",
         "data_dir": options.data_dir,
-        "model_name": f"compared_{recipe}_{seed}",
         "model_hparam_overrides": given.get("model_hparam_overrides", {}) | sizes,
         "embedding_size": 128,
         "vocab_size": options.vocab_size,
@@ -67,7 +66,8 @@ def pretraining_hparams(recipe: str, options: argparse.Namespace, seed: int) -> 
         given["init_generator_checkpoint"] = options.init_generator_checkpoint
     flops = training_flops_per_example(PretrainingConfig.from_dict(given))
     steps = options.steps or math.ceil(options.flops / (flops * given["train_batch_size"]))
-    return given | {"num_train_steps": steps, "num_warmup_steps": steps // 10}
+    name = f"compared_{recipe}_{steps}_{seed}"
+    return given | {"model_name": name, "num_train_steps": steps, "num_warmup_steps": steps // 10}
 
 
 def run(*words: str) -> None:

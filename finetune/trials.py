@@ -60,6 +60,7 @@ _FREE_ON_RESUME = frozenset(
         "max_answer_length",
         "beam_size",
         "qa_na_threshold",
+        "prompt_evaluation_draws",
         "jit_compile",
         "strategy",
         "num_gpus",
@@ -92,6 +93,8 @@ _OF_THE_MODEL = frozenset(
         "prompt_template",
         "prompt_words",
         "prompt_demonstrations",
+        "few_shot",
+        "few_shot_seed",
     ]
 )
 
@@ -264,16 +267,20 @@ class Trials:
         features = TaskFeatures(task.name, split.features, task.labels)
         return FeatureTable([features], self.config.max_seq_length, self.config.fixed_padding)
 
-    def evaluate(self, training_task: FinetuningTask, folder: Path | None) -> tuple[Scores, int]:
+    def evaluate(
+        self, training_task: FinetuningTask, folder: Path | None, selecting: bool = False
+    ) -> tuple[Scores, int]:
         """Scores of all tasks on their evaluation splits, and the number of inputs.
 
         Args:
           folder: of the trial, for its predictions; None writes nothing.
+          selecting: only on the splits that choose the best checkpoint.
         """
         scores: Scores = {}
         rows = 0
         for number, task in enumerate(self.tasks):
-            for name in task.evaluation_splits:
+            splits = task.selection_splits if selecting else ()
+            for name in splits or task.evaluation_splits:
                 split, predictions, losses = self.predictions(training_task, number, name)
                 rows += len(predictions)
                 metrics = task.scores(split, predictions) | {"loss": float(losses.mean())}
@@ -291,16 +298,12 @@ class Trials:
 
     def _mean_of_primary_metrics(self, training_task: FinetuningTask) -> dict[str, float]:
         """Flat metrics while training; "score" is what checkpoints are compared by."""
-        scores, _ = self.evaluate(training_task, None)
+        scores, _ = self.evaluate(training_task, None, selecting=True)
         flat = {f"{task}_{split}_{name}": value
                 for task, splits in scores.items()
                 for split, metrics in splits.items()
                 for name, value in metrics.items()}  # fmt: skip
-        primary = [
-            scores[task.name][split][task.primary_metric]
-            for task in self.tasks
-            for split in task.selection_splits or task.evaluation_splits
-        ]
+        primary = [metrics[task.primary_metric] for task in self.tasks for metrics in scores[task.name].values()]
         return flat | {"score": float(np.mean(primary))}
 
     def _write_outputs(self, training_task: FinetuningTask, trial: int, folder: Path) -> None:

@@ -57,8 +57,8 @@ def _mixed(x: tf.Tensor) -> tf.Tensor:
 def random_bits(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """uint32 of this shape, a hash of (seed, place): computed where they are used instead of drawn and stored.
 
-    Two rounds, of the place with each half of the int32 [2] seed. TensorFlow's counter-based generators take longer
-    than the matrix products of a small model, and dropout needs no more than this.
+    Two rounds, of the place with each half of the int32 [2] seed. Unlike TensorFlow's generators it costs no memory
+    and is part of the pass that uses it; dropout needs no better randomness (tests/test_fusion.py).
     """
     words = tf.bitcast(seed, tf.uint32)
     places = tf.bitcast(tf.range(tf.reduce_prod(shape)), tf.uint32)

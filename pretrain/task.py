@@ -26,7 +26,7 @@ class PretrainingTask(ReplicatedTask):
     Args:
       config: of the run.
       strategy: whose replicas share a step.
-      jit_compile: compile the step with XLA.
+      jit_compile: compile the step with XLA; not with scl_gather on several replicas.
       train_records, eval_records: where the run needs them.
     """
 
@@ -38,6 +38,8 @@ class PretrainingTask(ReplicatedTask):
         train_records: Records | None = None,
         eval_records: Records | None = None,
     ) -> None:
+        if config.scl_gather and strategy.num_replicas_in_sync > 1:
+            jit_compile = False  # its loss gathers between devices, which stays outside of XLA
         super().__init__(strategy, jit_compile, config.seed, config.precision, config.gradient_accumulation_steps)
         self.config = config
         self.train_records, self.eval_records = train_records, eval_records

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import geometry
+from analysis.pretrained import PretrainedModel
 from configure_pretraining import PretrainingConfig
 from pretrain.pretraining_model import PretrainingModel
 from tests import training_support as support
 from tests.finetuning_support import write_lines
+from util.errors import UserError
 
 
 def states(seed, count=12, hidden=5):
@@ -43,8 +45,9 @@ def test_equal_states_have_cosine_one_and_opposite_ones_minus_one():
 @given(st.integers(2, 30), st.integers(0, 100))
 def test_random_pairs_are_of_different_sentences(count, seed):
     rows = np.arange(count)[:, np.newaxis]
-    first, second = geometry.random_pairs(rows, 50, seed)
-    assert len(first) == 50 and (first != second).all() and {*first.flat, *second.flat} <= set(range(count))
+    first, second = geometry.random_pairs(rows, rows + 100, 50, seed)
+    assert len(first) == 50 and (first + 100 != second).all()
+    assert set(first.flat) <= set(range(count)) and set(second.flat) <= set(range(100, 100 + count))
 
 
 def test_separation_is_the_chance_that_similar_beats_random():
@@ -56,6 +59,23 @@ def test_separation_is_the_chance_that_similar_beats_random():
 def analyse(data_dir, *words):
     command = [sys.executable, str(support.ROOT / "run_analysis.py"), "--data-dir", str(data_dir), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=support.ROOT)
+
+
+def test_a_vocabulary_or_checkpoint_of_another_model_is_refused(tmp_path):
+    config = PretrainingConfig.from_dict(support.hparams(tmp_path))
+    folder = tmp_path / "models" / "test"
+    model = PretrainingModel(config)
+    tf.train.Checkpoint(model=model.encoder).write(str(folder / "model.ckpt-7"))
+    write_lines(folder / "checkpoint", 'model_checkpoint_path: "model.ckpt-7"')
+    (folder / "config.json").write_text(config.to_json())
+    with pytest.raises(UserError, match="the checkpoint lacks generator/encoder"):
+        PretrainedModel(str(folder))
+    other = write_lines(tmp_path / "vocab.txt", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word")
+    with pytest.raises(UserError, match=r"was trained with 600 tokens, but .*vocab\.txt has 6"):
+        PretrainedModel(str(folder), str(other))
+    (folder / "config.json").write_text("{")
+    with pytest.raises(UserError, match="not valid JSON"):
+        PretrainedModel(str(folder))
 
 
 def test_every_analysis_writes_numbers_and_a_figure(tmp_path):

@@ -18,6 +18,7 @@ from pretrain.objectives.base import corrupted
 from pretrain.objectives.corrective_lm import CorrectiveLM, corrective_losses, mixture_log_prob, predictions
 from pretrain.objectives.sequence_contrast import SequenceContrast, contrastive_losses, normalised, view_metrics
 from pretrain.pretraining_model import PretrainingModel
+from pretrain.task import PretrainingTask
 from tests import golden_support as golden
 from tests import training_support as support
 from util.errors import UserError
@@ -241,6 +242,14 @@ def test_gathered_negatives_make_two_replicas_one():
     loss, gradient = [strategy.experimental_local_results(value)[0] for value in distributed()]
     assert float(loss) == pytest.approx(float(single[0]), rel=1e-5)
     np.testing.assert_allclose(gradient, single[1], rtol=1e-4, atol=1e-5)
+
+
+def test_gathered_contrast_stays_outside_of_xla_on_several_replicas():
+    strategy = support.two_replicas()
+    for gather, compiled in ((True, False), (False, True)):
+        with strategy.scope():
+            task = PretrainingTask(coco_config(scl_gather=gather), strategy, jit_compile=True)
+        assert task.jit_compile is compiled
 
 
 # Crops

@@ -22,6 +22,7 @@ class Devices:
     """The hparams that choose devices, at their defaults."""
 
     strategy: str = "auto"
+    jit_compile: str = "auto"
     num_gpus: int | None = None
     use_tpu: bool = False
     tpu_name: str | None = None
@@ -46,6 +47,12 @@ def test_without_a_gpu_auto_is_one_processor_and_mirrored_its_logical_ones():
 def test_more_gpus_than_there_are_is_refused():
     with pytest.raises(UserError, match="num_gpus is 99, but"):
         distribution.make_strategy(Devices(num_gpus=99))
+
+
+def test_xla_is_off_on_processors_unless_asked_for():
+    wanted = [distribution.wants_xla(Devices(jit_compile=value)) for value in ("auto", "true", "false")]
+    assert wanted == [False, True, False]
+    assert distribution.wants_xla(Devices(use_tpu=True))
 
 
 def test_batches_divide_among_replicas_and_micro_batches():

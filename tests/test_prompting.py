@@ -96,6 +96,21 @@ def test_the_question_is_never_its_own_demonstration_and_draws_differ(folder):
     assert again == [feature.input_ids.tolist() for feature in split.features]
 
 
+def test_the_logits_of_the_draws_are_averaged(folder):
+    task = make(folder, prompt_evaluation_draws=2)
+    split = task.load("dev_matched")
+    right = [feature.labels["label_ids"] for feature in split.features]
+    predictions = []
+    for number, label in enumerate(right):  # of each pair the first is sure of the truth, the second less of an error
+        logits = np.zeros(3, np.float32)
+        logits[label if number % 2 == 0 else (label + 1) % 3] = 3.0 if number % 2 == 0 else 2.0
+        predictions.append({"logits": logits})
+    assert len(predictions) == 12 and task.scores(split, predictions)["accuracy"] == 100.0
+    answers = task.answers(split, predictions)
+    assert [answer["label"] for answer in answers] == [example.label for example in split.examples]
+    assert max(answers[0]["scores"].values()) == pytest.approx(np.exp(1.5) / (np.exp(1.5) + np.e + 1))
+
+
 def test_long_texts_leave_the_mask_and_every_block_in_place(folder):
     path = folder / "long" / "train.jsonl"
     texts = ["dog " * 300, "cat " * 200, "a film", "dog barks"]
@@ -218,6 +233,8 @@ def test_few_examples_are_learned_from_the_command_line(tmp_path, objective):
     assert "loaded" in output and "0 of new heads" in output
     scores = json.loads((model_dir / "results" / "animal_results.json").read_text())["trials"][0]["scores"]["animal"]
     assert scores["few_shot_dev"]["accuracy"] > 90 and scores["dev"]["accuracy"] > 90
+    seen = json.loads(next(model_dir.glob("finetuning_models/*/eval/step-200.json")).read_text())
+    assert not [name for name in seen if name.startswith("animal_dev")]  # chosen without the development data
     new = write_lines(tmp_path / "new.jsonl", '{"text": "the dog runs"}', '{"text": "a cat was"}')
     run(tmp_path / "data", model_dir, "--predict", str(new), **settings)
     labelled = (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()

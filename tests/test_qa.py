@@ -1,5 +1,6 @@
 """Question answering: bad files, windows, the answer head against plain loops, new questions, what is written."""
 
+import gzip
 import itertools
 import json
 import math
@@ -10,12 +11,14 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from finetune.qa.data import read_questions
 from finetune.qa.head import AnswerHead
 from finetune.qa.tasks import QATask
 from finetune.qa.windows import Window, max_context, positions, windows_of
 from finetune.registry import make_tasks
 from finetune.task import HeadInput
 from tests import finetuning_support as support
+from tests.finetuning_support import write_lines
 from util.errors import UserError
 
 
@@ -229,3 +232,18 @@ def test_new_questions(tmp_path):
             task.parse([row], "new.jsonl")
     with pytest.raises(UserError, match="unknown key 'v3'; did you mean 'v2'"):
         make(tmp_path, "mine", tasks={"mine": {"type": "qa", "v3": True}})
+
+
+def test_damaged_mrqa_files_are_named(tmp_path):
+    header = '{"header": {}}'
+    for spans in ([], [[0]], ["x"]):
+        qa = {"qid": 1, "question": "c", "detected_answers": [{"text": "a", "char_spans": spans}]}
+        path = write_lines(tmp_path / "train.jsonl", header, json.dumps({"context": "a b", "qas": [qa]}))
+        with pytest.raises(UserError, match=r"line 2: char_spans must be like \[\[first, last\]\]"):
+            read_questions(path, mrqa=True, v2=False, training=True)
+    packed = tmp_path / "train.jsonl.gz"
+    packed.write_bytes(gzip.compress(header.encode() * 1000)[:-20])
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"train\.jsonl\.gz cannot be read"):
+            read_questions(packed, mrqa=True, v2=False, training=True)
+        packed.write_bytes(b"not gzip")

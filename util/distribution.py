@@ -19,6 +19,9 @@ class DeviceConfig(Protocol):
     def strategy(self) -> str: ...
 
     @property
+    def jit_compile(self) -> str: ...
+
+    @property
     def num_gpus(self) -> int | None: ...
 
     @property
@@ -114,6 +117,13 @@ def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> sl
     host = this_host("multi_worker")
     rows = global_batch_size // host.hosts
     return slice(host.number * rows, (host.number + 1) * rows)
+
+
+def wants_xla(config: DeviceConfig) -> bool:
+    """Whether the whole step is compiled: as `jit_compile` says, and on GPUs and TPUs where it is "auto"."""
+    if config.jit_compile == "auto":
+        return bool(tf.config.list_logical_devices("GPU") or config.use_tpu)
+    return config.jit_compile == "true"
 
 
 def check_batch(name: str, size: int, strategy: tf.distribute.Strategy, parts: int = 1) -> None:

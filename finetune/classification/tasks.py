@@ -75,6 +75,7 @@ class TextTask(Task):
             self.selection_splits = (FEW_SHOT_DEV,)
             self.evaluation_splits = self.selection_splits + self.evaluation_splits
         self._label_names = spec.labels
+        self._rows_of: dict[str, list[Row]] = {}
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -113,6 +114,12 @@ class TextTask(Task):
         return find_file(self.folders, split)
 
     def _rows(self, split: str) -> list[Row]:
+        """The rows of a split's file, read once: labels, few-shot splits and demonstrations want the training data."""
+        if split not in self._rows_of:
+            self._rows_of[split] = self._read_rows(split)
+        return self._rows_of[split]
+
+    def _read_rows(self, split: str) -> list[Row]:
         columns, json_columns = self.spec.columns_of.get(split, self.spec.columns), self.spec.json_columns
         if split in self.test_splits:
             columns, json_columns = columns._replace(label=None), json_columns._replace(label=None)
@@ -139,6 +146,11 @@ class TextTask(Task):
         examples = self.examples(split)
         if split == "train" and self.spec.double_unordered and self.config.double_unordered:
             examples += [TextExample(example.texts[::-1], example.label) for example in examples]
+        return self.split_of(examples, split)
+
+    def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
+        """The examples with what the network sees of them; `split` is "new" for --predict."""
+        del split
         return Split(examples, self.features(examples))
 
     def _label(self, row: Row, split: str) -> str | float | None:
@@ -172,7 +184,7 @@ class TextTask(Task):
             if not all(text.strip() for text in texts):
                 raise UserError(f"{where}, line {number}: an empty sentence")
             examples.append(TextExample(texts, None))
-        return Split(examples, self.features(examples))
+        return self.split_of(examples, "new")
 
     def features(self, examples: Sequence[TextExample]) -> list[Features]:
         """One per example: [CLS] a [SEP], or [CLS] a [SEP] b [SEP]; of a pair the longer text gives way."""

@@ -43,6 +43,7 @@ class PromptTask(TextTask):
         self.parts = parse_template(self.prompt.template)
         literals = [part.text for part in self.parts if isinstance(part, Literal)]
         self._literals = dict(zip(literals, self._pieces(literals), strict=True))
+        self._head: tuple[str, bool] | None = None  # scope, and whether it has a transform
         self._pool: tuple[list[_Prompted], list[list[int]]] | None = None
 
     # Words.
@@ -89,29 +90,15 @@ class PromptTask(TextTask):
         return super().labels | {"mask_positions": Label("int32")}
 
     def load(self, split: str) -> Split:
-        examples = self.examples(split)
-        if split != "train":
-            return self._prompts(examples, split, self._evaluation_draws)
-        draws = self.config.prompt_draws or max(1, round(_TRAINING_INPUTS / len(examples)))
-        return self._prompts(examples, split, draws if self.config.prompt_demonstrations else 1)
+        """As read: a prompt of a pair is not turned around, its template would not fit."""
+        return self.split_of(self.examples(split), split)
 
-    def features(self, examples: Sequence[TextExample]) -> list[Features]:
-        return self._prompts(examples, "new", self._evaluation_draws).features
-
-    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
-        return self._prompts(super().parse(rows, where).examples, "new", self._evaluation_draws)
-
-    @property
-    def _evaluation_draws(self) -> int:
-        return self.config.prompt_evaluation_draws if self.config.prompt_demonstrations else 1
-
-    def _prompts(self, examples: Sequence[TextExample], split: str, draws: int) -> Split:
-        """Every example `draws` times, with demonstrations of its own each time."""
-        special, word_ids = self.tokenizer.special, self.word_ids
+    def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
+        """Every example several times, with demonstrations of its own each time."""
+        special, word_ids, draws = self.tokenizer.special, self.word_ids, self._draws(split, len(examples))
         cls, sep = np.array([special.cls], np.int32), np.array([special.sep], np.int32)
-        prompted = self._prompted(examples)
         features = []
-        for number, (example, (ids, mask)) in enumerate(zip(examples, prompted, strict=True)):
+        for number, (example, (ids, mask)) in enumerate(zip(examples, self._prompted(examples), strict=True)):
             labels = self._label_values(example) | {"mask_positions": mask + 1}
             for draw in range(draws):
                 blocks = [cls, _with_word(ids, mask, special.mask), sep]
@@ -120,6 +107,14 @@ class PromptTask(TextTask):
                 input_ids = np.concatenate(blocks)
                 features.append(Features(input_ids, np.zeros_like(input_ids), labels))
         return Split(list(examples), features, [draws] * len(examples))
+
+    def _draws(self, split: str, examples: int) -> int:
+        """How often an example of the split occurs."""
+        if not self.config.prompt_demonstrations:
+            return 1
+        if split == "train":
+            return self.config.prompt_draws or max(1, round(_TRAINING_INPUTS / examples))
+        return self.config.prompt_evaluation_draws
 
     def _demonstrations(self, split: str, number: int, draw: int) -> list[_Prompted]:
         """One training example of each label, in the order of the words; none without demonstrations."""
@@ -182,8 +177,6 @@ class PromptTask(TextTask):
         scope, transform = self._head or language_model_head(self.config.init_checkpoint)
         self._head = scope, transform
         return LabelWordHead(scope, encoder, transform, self.word_ids, self.is_regression, seed)
-
-    _head: tuple[str, bool] | None = None
 
     def state(self) -> dict[str, Any]:
         assert self._head is not None

@@ -3,6 +3,7 @@
 import gzip
 import json
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -159,30 +160,45 @@ def _squad_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | Non
 
 
 def _mrqa_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | None]]:
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{where}: not JSON: {error}") from None
+        if isinstance(entry, dict) and "header" in entry:
+            continue
+        paragraph = split_words(_field(entry, "context", str, where))
+        for qa in _field(entry, "qas", list, where):
+            text = _field(qa, "question", str, where)
+            _check(paragraph, text, where)
+            place, answer = None, ""
+            detected = qa.get("detected_answers") or []
+            if detected:
+                answer = _field(detected[0], "text", str, where)
+                place = _span(_field(detected[0], "char_spans", list, where), where)
+            identity = str(_field(qa, "qid", (str, int), where))
+            yield Question(identity, paragraph, text, list(qa.get("answers") or []), False, answer=answer), place
+
+
+def _lines(path: Path) -> Iterator[str]:
     opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(f"{where}: not JSON: {error}") from None
-            if isinstance(entry, dict) and "header" in entry:
-                continue
-            paragraph = split_words(_field(entry, "context", str, where))
-            for qa in _field(entry, "qas", list, where):
-                text = _field(qa, "question", str, where)
-                _check(paragraph, text, where)
-                place, answer = None, ""
-                detected = qa.get("detected_answers") or []
-                if detected:
-                    answer = _field(detected[0], "text", str, where)
-                    spans = _field(detected[0], "char_spans", list, where)
-                    place = int(spans[0][0]), int(spans[0][1])
-                identity = str(_field(qa, "qid", (str, int), where))
-                yield Question(identity, paragraph, text, list(qa.get("answers") or []), False, answer=answer), place
+    try:
+        with opener(path, "rt", encoding="utf-8") as file:
+            yield from file
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read, it is damaged or no text: {error}") from None
+
+
+def _span(spans: Any, where: str) -> tuple[int, int]:
+    """First and last character of the first of MRQA's spans."""
+    try:
+        first, last = spans[0]
+        return int(first), int(last)
+    except (IndexError, TypeError, ValueError):
+        raise UserError(f"{where}: char_spans must be like [[first, last]], got {spans!r}") from None
 
 
 def _check(paragraph: Paragraph, question: str, where: str) -> None:

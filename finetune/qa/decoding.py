@@ -1,6 +1,6 @@
 """Predictions on windows to answers: n-best lists, the answer's own spelling, the odds of no answer."""
 
-import unicodedata
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,6 +11,8 @@ from finetune.qa.data import Question
 from finetune.qa.windows import Document, Window, max_context
 from finetune.task import Prediction
 from model.normalization import TextNormalizer
+
+_ASCII_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
 
 
 class Candidate(NamedTuple):
@@ -148,17 +150,5 @@ def final_text(predicted: str, original: str, normalize: TextNormalizer) -> str:
 
 def basic_tokens(text: str, normalize: TextNormalizer) -> list[str]:
     """Words as BERT's basic tokenizer splits them: at blanks, punctuation and Chinese characters."""
-    spaced = []
-    for character in normalize([text.encode()])[0].decode():
-        spaced.append(f" {character} " if _stands_alone(character) else character)
-    return "".join(spaced).split()
-
-
-def _stands_alone(character: str) -> bool:
-    code = ord(character)
-    if code < 128:
-        return 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126
-    chinese = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2CEAF), (0xF900, 0xFAFF))
-    if any(low <= code <= high for low, high in (*chinese, (0x2F800, 0x2FA1F))):
-        return True
-    return unicodedata.category(character).startswith("P")
+    # The normaliser has set Chinese characters and all but ASCII's punctuation apart.
+    return _ASCII_PUNCTUATION.sub(r" \g<0> ", normalize([text.encode()])[0].decode()).split()
