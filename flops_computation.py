@@ -24,11 +24,17 @@ _WIDTH = 35  # of a recipe's name
 
 
 class Part(NamedTuple):
-    """One part of a model: parameters, FLOPs of its forward pass on one example, whether there is a backward pass."""
+    """One part of a model.
+
+    forward_flops: of its forward pass on one example.
+    states: numbers that its matrix products write in the forward pass of one example, scores of attention excepted.
+    backward: whether there is a backward pass.
+    """
 
     name: str
     parameters: int
     forward_flops: int
+    states: int = 0
     backward: bool = True
 
     @property
@@ -65,7 +71,8 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
         parts = [part._replace(backward=trained) for part in parts]
         if config.generator_sample_mode == "eval":
             again = sum(part.forward_flops for part in parts)
-            parts.append(Part("generator, sampled without dropout", 0, again, backward=False))
+            states = sum(part.states for part in parts)
+            parts.append(Part("generator, sampled without dropout", 0, again, states, backward=False))
     return [embeddings, *parts, main_network, *_objective_parts(config)]
 
 
@@ -77,27 +84,28 @@ def _objective_parts(config: PretrainingConfig) -> list[Part]:
         parts.append(_detection_head(main, length))
     if config.adversarial_generator:
         width = config.generator_architecture.hidden_size
-        parts.append(Part("generator's baseline", width + 1, 2 * masked * width))
+        parts.append(Part("generator's baseline", width + 1, 2 * masked * width, masked))
     if config.corrective_lm_objective or config.all_tokens_mlm_objective:
-        parts.append(Part("copy head", main.hidden_size + 1, 2 * length * main.hidden_size))
+        parts.append(Part("copy head", main.hidden_size + 1, 2 * length * main.hidden_size, length))
     if config.corrective_lm_objective or config.replace_mlm_objective:
         parts.append(_main_language_model_head(config, masked))
     if config.all_tokens_mlm_objective:  # its logits are computed a second time for the gradient
         head = _main_language_model_head(config, length)
-        again = Part("language-model head, recomputed", 0, head.forward_flops, backward=False)
+        again = head._replace(name="language-model head, recomputed", parameters=0, backward=False)
         parts += [head, again]
     if config.sequence_contrast_objective:
         parts.append(_encoder("main network on crops", main, config.crop_length)._replace(parameters=0))
         if config.scl_head == "mlp_ln":
             square = main.hidden_size * main.hidden_size
-            parts.append(Part("contrast head", square + 3 * main.hidden_size, 2 * 2 * square))
+            parts.append(Part("contrast head", square + 3 * main.hidden_size, 2 * 2 * square, 2 * main.hidden_size))
     return parts
 
 
 def _main_language_model_head(config: PretrainingConfig, positions: int) -> Part:
     a = config.architecture
     if config.clm_head == "tied":
-        return Part("language-model head", a.vocab_size, 2 * positions * a.hidden_size * a.vocab_size)
+        flops = 2 * positions * a.hidden_size * a.vocab_size
+        return Part("language-model head", a.vocab_size, flops, positions * a.vocab_size)
     return _language_model_head("language-model head", a.hidden_size, a, positions)
 
 
@@ -114,6 +122,18 @@ def main_network_parameters(architecture: Architecture) -> int:
 def training_flops_per_example(config: PretrainingConfig) -> int:
     """FLOPs of forward and backward pass on one sequence."""
     return sum(part.training_flops for part in model_parts(config))
+
+
+def least_bytes_per_step(config: PretrainingConfig) -> int:
+    """Bytes that a step moves to and from memory when all element-wise work is part of a matrix product.
+
+    Of every parameter: two readings in the type of the products, its gradient written and read, itself and Adam's two
+    moments read and written in float32. Of every state: written and read in the forward pass; in the backward pass
+    read again, and its gradient written and read.
+    """
+    number = 4 if config.precision == "float32" else 2
+    states = sum(part.states * (5 if part.backward else 2) for part in model_parts(config))
+    return parameter_count(config) * (2 * number + 2 * 4 + 6 * 4) + config.train_batch_size * states * number
 
 
 def training_flops(config: PretrainingConfig) -> int:
@@ -142,6 +162,7 @@ def _encoder(name: str, a: Architecture, length: int, embedding_parameters: int 
         + a.num_hidden_layers * (layer_kernels + layer_vectors)
         + (a.relative_position_buckets * a.num_attention_heads if a.relative_positions != "none" else 0),
         2 * (length * projection + a.num_hidden_layers * (length * layer_kernels + attention)),
+        length * ((hidden if projects else 0) + a.num_hidden_layers * (6 * hidden + inner)),
     )
 
 
@@ -149,7 +170,8 @@ def _language_model_head(name: str, input_size: int, a: Architecture, positions:
     """dense, layer norm and a softmax over the vocabulary whose matrix is the word table."""
     size = a.embedding_size
     parameters = input_size * size + size + 2 * size + a.vocab_size
-    return Part(name, parameters, 2 * positions * (input_size * size + size * a.vocab_size))
+    flops = 2 * positions * (input_size * size + size * a.vocab_size)
+    return Part(name, parameters, flops, positions * (size + a.vocab_size))
 
 
 def _masked_lm_head(a: Architecture, positions: int) -> Part:
@@ -158,7 +180,8 @@ def _masked_lm_head(a: Architecture, positions: int) -> Part:
 
 def _detection_head(a: Architecture, length: int) -> Part:
     hidden = a.hidden_size
-    return Part("detection head", hidden * hidden + hidden + hidden + 1, 2 * length * (hidden * hidden + hidden))
+    flops = 2 * length * (hidden * hidden + hidden)
+    return Part("detection head", hidden * hidden + hidden + hidden + 1, flops, length * (hidden + 1))
 
 
 class OriginalRule(NamedTuple):
@@ -297,6 +320,8 @@ def _show_config(config: PretrainingConfig, tflops: float) -> None:
     print(
         f"  {config.num_train_steps:,} steps: {flops:.4e} FLOPs, {_days(flops, tflops):.3g} days at {tflops:g} TFLOP/s"
     )
+    step, moved = config.train_batch_size * training_flops_per_example(config), least_bytes_per_step(config)
+    print(f"  a step: {step / 1e9:,.0f} GFLOP; at least {moved / 1e9:.2f} GB moved, {step / moved:.0f} FLOPs a byte")
     if original is not None:
         print(f"  by the original's rule: {original:.4e} FLOPs")
 

@@ -1,18 +1,16 @@
 """Which strategy a configuration means, and that two hosts train what one does."""
 
+import contextlib
 import dataclasses
 import json
-import os
-import socket
-import subprocess
-import sys
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests import training_support as support
-from util import distribution
+from util import distribution, local_hosts
 from util.cluster import Host, this_host
 from util.errors import UserError
 
@@ -85,17 +83,30 @@ def test_a_wrong_tf_config_is_explained(monkeypatch, text):
         this_host("multi_worker")
 
 
-def free_ports(number):
-    sockets = [socket.socket() for _ in range(number)]
-    for one in sockets:
-        one.bind(("localhost", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+@contextlib.contextmanager
+def running(*jobs):
+    """The processes of run_pretraining.py for each (number of hosts, hparams); none outlives the test."""
+    processes = []
+    for hosts, hparams in jobs:
+        command = ["run_pretraining.py", "--hparams", json.dumps(hparams)]
+        processes += local_hosts.start(hosts, command, cwd=support.ROOT)
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
 
 
-def test_two_hosts_train_and_evaluate_what_one_does(tmp_path):
+def read_until(process, beginning):
+    """The first line of a process that begins like this."""
+    for line in process.stdout:
+        if line.startswith(beginning):
+            return line
+    raise AssertionError(f"ended without a line {beginning!r}")
+
+
+@pytest.mark.parametrize("hosts", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_several_hosts_train_and_evaluate_what_one_does(tmp_path, hosts):
     support.write_records(tmp_path / "pretrain_tfrecords")
     support.write_records(tmp_path / "pretrain_tfrecords", "dev_data", examples=21, shards=1)
     settings = support.hparams(
@@ -105,28 +116,11 @@ def test_two_hosts_train_and_evaluate_what_one_does(tmp_path):
         do_eval=True,
         sizes={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     )
-    hosts = [f"localhost:{port}" for port in free_ports(2)]
-    several = json.dumps(settings | {"model_name": "several", "strategy": "multi_worker"})
-    one = json.dumps(settings | {"model_name": "one"})
-    runs = [(one, "")] + [(several, tf_config(index=index, worker=hosts)) for index in range(2)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "run_pretraining.py", "--hparams", hparams],
-            cwd=support.ROOT,
-            env=os.environ | {"TF_CONFIG": config},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for hparams, config in runs
-    ]
-    try:
+    several = settings | {"model_name": "several", "strategy": "multi_worker"}
+    with running((1, settings | {"model_name": "one"}), (hosts, several)) as processes:
         for process in processes:
             output, _ = process.communicate(timeout=300)
             assert process.returncode == 0, output
-    finally:
-        for process in processes:
-            process.kill()
     folders = [tmp_path / "models" / name for name in ("one", "several")]
     expected, actual = ([line["loss"] for line in support.logged(folder)] for folder in folders)
     assert len(actual) == 4  # written once, by the chief
@@ -134,3 +128,19 @@ def test_two_hosts_train_and_evaluate_what_one_does(tmp_path):
     metrics = [json.loads((folder / "results" / "unsup_results.json").read_text()) for folder in folders]
     assert metrics[1] == pytest.approx(metrics[0], rel=2e-3, abs=2e-3)
     assert not list(folders[1].glob(".host*")) and len(list(folders[1].glob("model.ckpt-8.*"))) == 2
+
+
+def test_a_host_that_dies_stops_the_others_and_the_job_goes_on_from_its_checkpoint(tmp_path):
+    support.write_records(tmp_path / "pretrain_tfrecords")
+    settings = support.hparams(tmp_path, num_train_steps=3000, save_checkpoints_steps=10)
+    with running((2, settings | {"strategy": "multi_worker"})) as processes:
+        read_until(processes[0], "step 12/")
+        processes[1].kill()
+        output = processes[0].stdout.read()
+        assert processes[0].wait() == 2 and "Traceback" not in output, output
+    errors = [line for line in output.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and "another host" in errors[0], output
+    saved = re.search(r"checkpoint: \S+model\.ckpt-(\d+)", errors[0])
+    assert saved and int(saved[1]) >= 10
+    with running((1, settings)) as (process,):
+        assert read_until(process, "resuming ").endswith(f"at step {int(saved[1]):,}\n")

@@ -1,5 +1,6 @@
 """FLOPs and parameters: the original's printed figures, its variables' sizes, and counting by hand."""
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -123,6 +124,12 @@ def test_a_training_example_by_hand() -> None:
     head = 64 * 64 + 64 * 100
     detection = 8 * (64 * 64 + 64)
     assert flops_computation.training_flops_per_example(c) == 3 * 2 * (2 * layer + head + detection)
+    layer_states = 8 * (3 * 64 + 64 + 64 + 256 + 64)
+    states = 2 * layer_states + (64 + 100) + 8 * (64 + 1)
+    parameters = flops_computation.parameter_count(c)
+    for precision, size in (("float32", 4), ("bfloat16", 2)):
+        moved = flops_computation.least_bytes_per_step(dataclasses.replace(c, precision=precision, train_batch_size=4))
+        assert moved == parameters * (2 * size + 4 * 2 + 4 * 2 * 3) + 4 * states * 5 * size
 
 
 def test_what_a_switch_costs() -> None:

@@ -329,10 +329,21 @@ class Trainer:
                 "keep it and raise gradient_accumulation_steps; precision bfloat16 also saves memory"
             ) from error
         except tf.errors.OpError as error:
-            reason = self.task.explain(error)
+            reason = self.task.explain(error) or self._lost_host(error)
             if reason is None:
                 raise
             raise UserError(reason) from error
+
+    def _lost_host(self, error: tf.errors.OpError) -> str | None:
+        """What to do if the error is how collective operations fail when another host ended."""
+        lost = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+        if host_number(self.strategy) is None or not isinstance(error, lost):
+            return None
+        last = tf.train.latest_checkpoint(str(self.model_dir)) or "none was saved yet"
+        return (
+            "another host of this job ended or cannot be reached any more; its own output says why. Last checkpoint: "
+            f"{last}. Start the same command on all hosts to go on from there."
+        )
 
     def _log(
         self, summaries: Any, step: int, values: dict[str, float], metrics: dict[str, float], progress: Progress

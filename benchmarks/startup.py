@@ -1,0 +1,101 @@
+"""Start-up time of run_pretraining.py, beside what TensorFlow alone needs.
+
+  python benchmarks/startup.py
+  python benchmarks/startup.py --model-size base
+
+Each round measures, in processes of their own: importing TensorFlow; tracing the training step of the same model (after
+the import, timed inside); `--help`; a hyperparameter that does not exist; and run_pretraining.py from its launch until
+its first step is done. The medians count. The target is a first step within 1.5 times import plus tracing.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+_TRACE = """
+import json, os, sys, time
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tensorflow as tf
+from configure_pretraining import PretrainingConfig
+from pretrain.task import PretrainingTask
+config = PretrainingConfig.from_dict(json.loads(sys.argv[1]))
+task = PretrainingTask(config, tf.distribute.get_strategy())
+spec = tf.TensorSpec([config.train_batch_size, config.max_seq_length], tf.int32)
+batch = {name: spec for name in ("input_ids", "input_mask", "segment_ids")}
+start = time.perf_counter()
+step = tf.function(task.train_step).get_concrete_function(batch, tf.TensorSpec([], tf.int64))
+print("seconds", time.perf_counter() - start)
+"""
+
+
+def seconds(*words: str, until: str | None = None) -> float:
+    """Of a command, until it ends or prints a line that begins as the regular expression `until`."""
+    start = time.perf_counter()
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if until is not None and re.match(until, line):
+                process.kill()
+                return time.perf_counter() - start
+    if until is not None:
+        sys.exit(f"{' '.join(words)}\nended with exit code {process.returncode} before it printed {until!r}")
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model-size", default="small", choices=("small", "base", "large"))
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--max-seq-length", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    from synthetic_records import write_records, write_vocabulary
+
+    found: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        write_records(Path(folder) / "pretrain_tfrecords", options.max_seq_length, 2000, 1)
+        write_vocabulary(Path(folder) / "vocab.txt")
+        hparams = json.dumps(
+            {
+                "model_name": "startup",
+                "model_size": options.model_size,
+                "data_dir": folder,
+                "vocab_file": f"{folder}/vocab.txt",
+                "train_batch_size": options.batch_size,
+                "max_seq_length": options.max_seq_length,
+                "iterations_per_loop": 1,
+            }
+        )
+        script = [sys.executable, "run_pretraining.py"]
+        for _ in range(options.rounds):
+            times = {
+                "import tensorflow": seconds(sys.executable, "-c", "import tensorflow"),
+                "--help": seconds(*script, "--help"),
+                "an unknown hyperparameter": seconds(*script, "--hparams", '{"num_train_stepz": 5}'),
+                "first step": seconds(*script, "--overwrite", "--hparams", hparams, until=r"initial loss +\d"),
+            }
+            traced = subprocess.run(
+                [sys.executable, "-c", _TRACE, hparams], cwd=ROOT, capture_output=True, text=True, check=True
+            )
+            times["tracing the step"] = float(traced.stdout.split("seconds")[1])
+            for name, value in times.items():
+                found.setdefault(name, []).append(value)
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    for name, value in medians.items():
+        print(f"{name:28} {value:7.2f} s")
+    least = medians["import tensorflow"] + medians["tracing the step"]
+    print(f"first step / (import + tracing) = {medians['first step'] / least:.2f}")
+
+
+if __name__ == "__main__":
+    main()

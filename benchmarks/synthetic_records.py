@@ -1,0 +1,35 @@
+"""Records of random tokens, for benchmarks that need a data folder of the right shape and nothing more."""
+
+from pathlib import Path
+
+import numpy as np
+
+from pretrain.example_builder import Examples
+from pretrain.record_encoding import ExampleEncoder
+
+VOCABULARY = 30522
+_SPECIAL = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
+
+
+def write_vocabulary(path: Path) -> None:
+    """A vocabulary of BERT's size with the special tokens at BERT's places."""
+    path.write_text("".join(f"{_SPECIAL.get(i, f'[unused{i}]')}\n" for i in range(VOCABULARY)))
+
+
+def write_records(folder: Path, length: int, examples: int, shards: int) -> None:
+    """`examples` full records of `length` tokens in pretrain_data.tfrecord-* of `folder`."""
+    import tensorflow as tf
+
+    folder.mkdir(parents=True, exist_ok=True)
+    encoder = ExampleEncoder(length, VOCABULARY)
+    random = np.random.default_rng(0)
+    for shard in range(shards):
+        rows = examples // shards
+        ids = random.integers(1000, 30000, [rows, length])
+        ids[:, 0], ids[:, -1] = 101, 102
+        segments = np.zeros([rows, length], np.uint8)
+        segments[:, length // 2 :] = 1
+        batch = Examples(ids, np.ones([rows, length], np.uint8), segments)
+        with tf.io.TFRecordWriter(str(folder / f"pretrain_data.tfrecord-{shard}-of-{shards}")) as writer:
+            for record in encoder.encode(batch):
+                writer.write(record)

@@ -1,0 +1,54 @@
+"""The step that XLA compiles for GPUs and TPUs: its FLOPs, static shapes, and that it never calls the host."""
+
+import math
+import re
+
+import pytest
+import tensorflow as tf
+
+import flops_computation
+from configure_pretraining import PretrainingConfig
+from pretrain.task import PretrainingTask
+from tests import training_support as support
+from util.flags import read_recipe
+
+_SHAPE = re.compile(r"(?:f|bf)\d+\[([\d,]*)\]")
+
+
+def program(config):
+    """The step as XLA reads it, before it optimises."""
+    task = PretrainingTask(config, tf.distribute.get_strategy(), jit_compile=True)
+    ids = tf.ones([config.train_batch_size, config.max_seq_length], tf.int32)
+    batch = {"input_ids": ids, "input_mask": ids, "segment_ids": ids}
+    return task.train_step.experimental_get_compiler_ir(batch, tf.constant(0, tf.int64))(stage="hlo")
+
+
+def product_flops(text):
+    """2 per multiply-add of all `dot` instructions."""
+    total = 0
+    for line in text.splitlines():
+        if " dot(" not in line:
+            continue
+        result, left = (_dimensions(shape) for shape in _SHAPE.findall(line)[:2])
+        contracted = re.findall(r"lhs_contracting_dims=\{([\d,]+)\}", line)[0]
+        total += 2 * math.prod(result) * math.prod(left[i] for i in _dimensions(contracted))
+    return total
+
+
+def _dimensions(text):
+    return [int(size) for size in text.split(",") if size]
+
+
+@pytest.mark.parametrize("recipe", ["electra_small", "coco_lm_small"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_compiled_step_does_what_paper_says_and_nothing_else(tmp_path, recipe, precision):
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
+    settings = {"max_seq_length": 64, "train_batch_size": 4, "embedding_size": 64, "precision": precision}
+    hparams = support.hparams(tmp_path, sizes=sizes, **settings)
+    hparams["model_hparam_overrides"] |= read_recipe(recipe).get("model_hparam_overrides", {}) | sizes
+    config = PretrainingConfig.from_dict(read_recipe(recipe) | hparams | {"generator_layers": 0.5})
+    text = program(config)
+    on_paper = config.train_batch_size * flops_computation.training_flops_per_example(config)
+    assert product_flops(text) == pytest.approx(on_paper, rel=0.1)
+    assert "<=" not in "".join(re.findall(r"\w+\[[^\]]*\]", text)), "a dynamic shape"
+    assert not re.search(r"outfeed|infeed|send|recv|custom-call", text), "a call to the host"
