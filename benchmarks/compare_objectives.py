@@ -12,9 +12,11 @@ flops_computation.py. Stopped, the same command goes on. Results: <data-dir>/com
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +72,12 @@ def pretraining_hparams(recipe: str, options: argparse.Namespace, seed: int) -> 
     return given | {"model_name": name, "num_train_steps": steps, "num_warmup_steps": steps // 10}
 
 
-def run(*words: str) -> None:
-    result = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+def run(options: argparse.Namespace, *words: str) -> None:
+    threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
+    environment = os.environ | {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": threads}
+    result = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     if result.returncode:
         sys.exit(f"{' '.join(words)}\nfailed with exit code {result.returncode}:\n{result.stdout}{result.stderr}")
 
@@ -82,7 +88,14 @@ def measured(recipe: str, options: argparse.Namespace, seed: int) -> dict[str, A
     folder = Path(options.data_dir) / "models" / hparams["model_name"]
     held_out = folder / "results" / "unsup_results.json"
     if not held_out.exists():
-        run("run_pretraining.py", "--do-eval", "--hparams", json.dumps(hparams))
+        run(options, "run_pretraining.py", "--do-eval", "--hparams", json.dumps(hparams))
+    metrics = json.loads(held_out.read_text(encoding="utf-8"))
+    if "positive_cosine" not in metrics:  # of a model without sequence contrast too, to compare with
+        contrast = folder / "analysis" / "contrast.json"
+        if not contrast.exists():
+            names = ["--data-dir", options.data_dir, "--model-names", hparams["model_name"]]
+            run(options, "run_analysis.py", "--analysis", "contrast", *names, "--output-dir", str(contrast.parent))
+        metrics |= json.loads(contrast.read_text(encoding="utf-8"))[hparams["model_name"]]["trained"]
     scores = {}
     for task in options.tasks:
         finetuning = FINETUNING | {
@@ -97,10 +110,9 @@ def measured(recipe: str, options: argparse.Namespace, seed: int) -> dict[str, A
             finetuning["debug_examples"] = options.debug_examples
         results = folder / "results" / f"{task}_results.json"
         if not results.exists():
-            run("run_finetuning.py", "--hparams", json.dumps(finetuning))
+            run(options, "run_finetuning.py", "--hparams", json.dumps(finetuning))
         trial = json.loads(results.read_text(encoding="utf-8"))["trials"][0]
         scores[task] = next(iter(trial["scores"][task].values()))[TASKS[task]]
-    metrics = json.loads(held_out.read_text(encoding="utf-8"))
     return {"steps": hparams["num_train_steps"], "held_out": metrics, "scores": scores}
 
 
@@ -142,16 +154,20 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--debug-examples", type=int, default=0, help="examples of a task, at most; 0: all")
+    parser.add_argument("--jobs", type=int, default=1, help="models trained side by side, each with its share of cores")
     parser.add_argument("--init-generator-checkpoint", help="of a recipe whose generator is frozen")
     options = parser.parse_args()
     options.tasks = [task for task in options.tasks.split(",") if task]
+    runs = [(recipe, seed) for seed in range(options.seeds) for recipe in options.recipes.split(",")]
     results: dict[str, list[dict[str, Any]]] = {}
     try:
-        for seed in range(options.seeds):
-            for recipe in options.recipes.split(","):
-                results.setdefault(recipe, []).append(measured(recipe, options, seed))
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for (recipe, seed), found in zip(
+                runs, pool.map(lambda one: measured(one[0], options, one[1]), runs), strict=True
+            ):
+                results.setdefault(recipe, []).append(found)
                 write_json(Path(options.data_dir) / "compare_objectives.json", results)
-                print(f"{recipe}, seed {seed}: {results[recipe][-1]['scores']}", flush=True)
+                print(f"{recipe}, seed {seed}: {found['scores']}", flush=True)
     except UserError as error:
         sys.exit(f"error: {error}")
     print(table(results, options.tasks))
