@@ -51,7 +51,7 @@ def pretraining_hparams(recipe: str, options: argparse.Namespace, seed: int) -> 
         "embedding_size": 128,
         "vocab_size": options.vocab_size,
         "max_seq_length": options.max_seq_length,
-        "train_batch_size": 64,
+        "train_batch_size": options.batch_size,
         "eval_batch_size": 64,
         "learning_rate": options.learning_rate,
         "seed": seed,
@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", default=",".join(TASKS), help="to fine-tune on; '' for none")
     parser.add_argument("--max-seq-length", type=int, default=64, help="of the records")
+    parser.add_argument("--batch-size", type=int, default=16, help="of pre-training")
     parser.add_argument("--vocab-size", type=int, default=30522)
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--precision", default="float32")

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -86,6 +87,8 @@ class AdamW(tf.Module):
         super().__init__(name="adamw")
         self.schedule = schedule
         self.beta1, self.beta2, self.epsilon, self.clip_norm = beta1, beta2, epsilon, clip_norm
+        # TensorFlow's kernel computes 1 - beta2 in float32, off by 1.3e-5 for 0.999, and so are the variances.
+        self._correction = float(np.sqrt((1.0 - float(np.float32(beta2))) / (1.0 - beta2)))
         self._variables, self._norm_of_slices = list(variables), norm_of_slices
         self._decay = [weight_decay_rate if decays(variable) else 0.0 for variable in variables]
         self._multiplier = [lr_multiplier(variable) for variable in variables]
@@ -132,10 +135,7 @@ class AdamW(tf.Module):
             keep = tf.math.is_finite(norm)
             loss_scale.update(keep)
         for index, gradient in enumerate(dense):
-            clipped = gradient * factor
-            if keep is not None:
-                clipped = tf.where(keep, clipped, tf.zeros_like(clipped))
-            self._update(index, clipped, rate, keep)
+            self._update(index, gradient * factor, rate, keep)
         self.step.assign_add(1)
         return norm
 
@@ -144,18 +144,27 @@ class AdamW(tf.Module):
         decay, multiplier = self._decay[index], self._multiplier[index]
 
         def update(variable: Any, mean: Any, variance: Any, gradient: Any, rate: Any, keep: Any) -> None:
-            m = self.beta1 * mean + (1.0 - self.beta1) * gradient
-            v = self.beta2 * variance + (1.0 - self.beta2) * tf.square(gradient)
-            change = m / (tf.sqrt(v) + self.epsilon)
-            if decay:
-                change += decay * variable
-            change *= rate * multiplier
-            if keep is not None:
-                m, v = tf.where(keep, m, mean), tf.where(keep, v, variance)
-                change = tf.where(keep, change, tf.zeros_like(change))
-            mean.assign(m)
-            variance.assign(v)
-            variable.assign_sub(change)
+            def change() -> None:
+                if decay:
+                    variable.assign(variable * (1.0 - decay * multiplier * rate))
+                # One pass over memory. Powers of 0 leave out the bias correction, as the original does.
+                tf.raw_ops.ResourceApplyAdam(
+                    var=variable.handle,
+                    m=mean.handle,
+                    v=variance.handle,
+                    beta1_power=0.0,
+                    beta2_power=0.0,
+                    lr=self._correction * multiplier * rate,
+                    beta1=self.beta1,
+                    beta2=self.beta2,
+                    epsilon=self._correction * self.epsilon,
+                    grad=gradient,
+                )
+
+            if keep is None:
+                change()
+            else:
+                tf.cond(keep, change, lambda: None)
 
         context = tf.distribute.get_replica_context()
         if context.num_replicas_in_sync == 1:
