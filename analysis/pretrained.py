@@ -52,8 +52,8 @@ class PretrainedModel:
         if missing:
             raise UserError(f"{model_dir}: the checkpoint lacks {', '.join(missing[:5])}")
         self.step = int(find_checkpoint(model_dir).rsplit("-", 1)[1])
-        self._encode = tf.function(self._encode_batch, reduce_retracing=True)
-        self._pair = tf.function(self._view_pair)
+        self._encode = tf.function(self._encode_batch, reduce_retracing=True, autograph=False)
+        self._pair = tf.function(self._view_pair, autograph=False)
 
     def _encode_batch(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         assert self.model.encoder is not None  # only a uniform generator alone has none, and it cannot be trained

@@ -49,8 +49,8 @@ def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
 
     train, dev = table("train"), table(task.evaluation_splits[0])
     training = FinetuningTask(config, [task], tf.distribute.get_strategy(), config.jit_compile == "true", train, 0)
-    step = tf.function(training.train_step, reduce_retracing=True)
-    predict = tf.function(lambda batch: training.model.predict(batch, 0).losses, reduce_retracing=True)
+    step = tf.function(training.train_step, reduce_retracing=True, autograph=False)
+    predict = tf.function(lambda batch: training.model.predict(batch, 0).losses, reduce_retracing=True, autograph=False)
     batches = iter(train.training_batches(config.train_batch_size, 0))
     number = itertools.count()
 

@@ -49,7 +49,7 @@ def ours(size: str, batch_size: int, length: int, precision: str, jit_compile: b
     task = PretrainingTask(config, tf.distribute.get_strategy(), jit_compile)
     ids = tf.constant(token_ids(batch_size, length), tf.int32)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    step = tf.function(task.train_step)
+    step = tf.function(task.train_step, autograph=False)
     return lambda: float(step(batch, task.optimizer.step)["losses"]["loss"])
 
 

@@ -32,7 +32,7 @@ task = PretrainingTask(config, tf.distribute.get_strategy())
 spec = tf.TensorSpec([config.train_batch_size, config.max_seq_length], tf.int32)
 batch = {name: spec for name in ("input_ids", "input_mask", "segment_ids")}
 start = time.perf_counter()
-step = tf.function(task.train_step).get_concrete_function(batch, tf.TensorSpec([], tf.int64))
+step = tf.function(task.train_step, autograph=False).get_concrete_function(batch, tf.TensorSpec([], tf.int64))
 print("seconds", time.perf_counter() - start)
 """
 

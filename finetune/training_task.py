@@ -71,7 +71,7 @@ class FinetuningTask(ReplicatedTask):
         self._gradients = self.compiled(self._gradients_of_rows)
         self.train_step = self.compiled_step(self._train_step)
         self._forward = self.compiled(self._forward_rows)
-        self._predict_step = tf.function(self._predict_batch, reduce_retracing=True)
+        self._predict_step = tf.function(self._predict_batch, reduce_retracing=True, autograph=False)
 
     # A step, in replica context.
 

@@ -21,9 +21,9 @@ def fused(block: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
       block: element-wise operations and reductions. Its positional arguments are tensors, differentiated if they are
         floating-point; keyword arguments are Python values.
     """
-    forward = tf.function(block, jit_compile=True)
+    forward = tf.function(block, jit_compile=True, autograph=False)
 
-    @functools.partial(tf.function, jit_compile=True)
+    @functools.partial(tf.function, jit_compile=True, autograph=False)
     def backward(upstream: tf.Tensor, *tensors: tf.Tensor, **static: Any) -> list[tf.Tensor]:
         sources = [tensor for tensor in tensors if tensor.dtype.is_floating]
         with tf.GradientTape() as tape:

@@ -43,7 +43,7 @@ class ReplicatedTask:
         self._run_seed, self._micro_batches, self._dense = seed, micro_batches, dense_gradients
 
     def compiled(self, function: Any) -> Any:
-        return tf.function(function, jit_compile=True) if self.jit_compile else function
+        return tf.function(function, jit_compile=True, autograph=False) if self.jit_compile else function
 
     def compiled_step(self, function: Any) -> Any:
         """A whole step: with several replicas its reductions and its update stay outside of XLA."""

@@ -7,6 +7,7 @@ checks losses, so the loop is ours.
 """
 
 import contextlib
+import functools
 import json
 import shutil
 import signal
@@ -140,10 +141,10 @@ class Trainer:
         )
         self.metrics_file = self.model_dir / "train_metrics.jsonl"
         self._signalled = False
-        self._train_loop = tf.function(self._loop_of_steps)
+        self._train_loop = tf.function(self._loop_of_steps, autograph=False)
         self._best = tf.train.Checkpoint(model=task.model)
-        self._eval_step = tf.function(self._one_eval_step)
-        self._sum_over_hosts = tf.function(self._sum)
+        self._eval_step = tf.function(self._one_eval_step, autograph=False)
+        self._sum_over_hosts = tf.function(self._sum, autograph=False)
 
     @property
     def current_step(self) -> int:
@@ -175,7 +176,7 @@ class Trainer:
     def _loop_of_steps(self, iterator: Iterator[Tensors], steps: tf.Tensor) -> LoopResult:
         """`steps` steps, without a word to the host in between."""
 
-        @tf.function
+        @functools.partial(tf.function, autograph=False)
         def one_step() -> tuple[dict[str, Tensors], dict[str, Tensors], dict[str, Tensors]]:
             number = tf.identity(self.step)
             result = self._run(self.task.train_step, next(iterator), number)
@@ -183,11 +184,14 @@ class Trainer:
             bad = {name: tf.where(tf.math.is_finite(value), tf.int64.max, number) for name, value in watched.items()}
             return result, watched, bad
 
-        totals, first, first_bad = one_step()
-        for _ in tf.range(steps - 1):
+        def next_step(done: tf.Tensor, totals: Tensors, first_bad: Tensors) -> tuple[tf.Tensor, Tensors, Tensors]:
             result, _, bad = one_step()
             totals = tf.nest.map_structure(tf.add, totals, result)
-            first_bad = tf.nest.map_structure(tf.minimum, first_bad, bad)
+            return done + 1, totals, tf.nest.map_structure(tf.minimum, first_bad, bad)
+
+        totals, first, first_bad = one_step()
+        start = (tf.constant(1), totals, first_bad)
+        _, totals, first_bad = tf.while_loop(lambda done, *_: done < steps, next_step, start, parallel_iterations=1)
         return LoopResult(totals, first, first_bad)
 
     def _one_eval_step(self, batch: Tensors, number: tf.Tensor) -> dict[str, Tensors]:
