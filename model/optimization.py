@@ -134,44 +134,58 @@ class AdamW(tf.Module):
         if loss_scale is not None:
             keep = tf.math.is_finite(norm)
             loss_scale.update(keep)
-        for index, gradient in enumerate(dense):
-            self._update(index, gradient * factor, rate, keep)
+        self._update_all(dense, factor, rate, keep)
         self.step.assign_add(1)
         return norm
 
-    def _update(self, index: int, gradient: tf.Tensor, rate: tf.Tensor, keep: tf.Tensor | None) -> None:
-        variable, mean, variance = self._variables[index], self.means[index], self.variances[index]
-        decay, multiplier = self._decay[index], self._multiplier[index]
+    def _update_all(self, gradients: list[tf.Tensor], factor: Any, rate: tf.Tensor, keep: tf.Tensor | None) -> None:
+        # What variables share is computed once: the graph is smaller and faster to trace.
+        kinds = sorted(set(zip(self._multiplier, self._decay, strict=True)))
+        rates = [{"lr": self._correction * multiplier * rate} for multiplier, _ in kinds]
+        for rates_of_kind, (multiplier, decay) in zip(rates, kinds, strict=True):
+            if decay:
+                rates_of_kind["kept"] = 1.0 - decay * multiplier * rate
+        # Powers of 0 leave out the bias correction, as the original does.
+        adam = {"beta1_power": 0.0, "beta2_power": 0.0, "beta1": self.beta1, "beta2": self.beta2}
+        adam = {name: tf.constant(value) for name, value in adam.items()}
+        adam["epsilon"] = tf.constant(self._correction * self.epsilon)
 
-        def update(variable: Any, mean: Any, variance: Any, gradient: Any, rate: Any, keep: Any) -> None:
-            def change() -> None:
-                if decay:
-                    variable.assign(variable * (1.0 - decay * multiplier * rate))
-                # One pass over memory. Powers of 0 leave out the bias correction, as the original does.
-                tf.raw_ops.ResourceApplyAdam(
-                    var=variable.handle,
-                    m=mean.handle,
-                    v=variance.handle,
-                    beta1_power=0.0,
-                    beta2_power=0.0,
-                    lr=self._correction * multiplier * rate,
-                    beta1=self.beta1,
-                    beta2=self.beta2,
-                    epsilon=self._correction * self.epsilon,
-                    grad=gradient,
-                )
-
-            if keep is None:
-                change()
-            else:
-                tf.cond(keep, change, lambda: None)
+        def update_all(strategy: Any, gradients: Any, rates: Any, *shared: Any) -> None:
+            for index, variable in enumerate(self._variables):
+                kind = kinds.index((self._multiplier[index], self._decay[index]))
+                arguments = (self.means[index], self.variances[index], gradients[index], rates[kind], *shared)
+                if strategy is None:
+                    _update(variable, *arguments)
+                else:
+                    strategy.extended.update(variable, _update, args=arguments, group=False)
 
         context = tf.distribute.get_replica_context()
+        arguments = (gradients, rates, adam, factor, keep)
         if context.num_replicas_in_sync == 1:
-            update(variable, mean, variance, gradient, rate, keep)
-            return
+            update_all(None, *arguments)
+        else:
+            context.merge_call(update_all, args=arguments)
 
-        def merged(strategy: tf.distribute.Strategy, *args: Any) -> None:
-            strategy.extended.update(variable, update, args=(mean, variance, *args), group=False)
 
-        context.merge_call(merged, args=(gradient, rate, keep))
+def _update(
+    variable: tf.Variable,
+    mean: tf.Variable,
+    variance: tf.Variable,
+    gradient: tf.Tensor,
+    rates: dict[str, tf.Tensor],
+    adam: dict[str, tf.Tensor],
+    factor: Any,
+    keep: tf.Tensor | None,
+) -> None:
+    """Weight decay and Adam of one variable, in few passes over memory; nothing if `keep` is false."""
+
+    def change() -> None:
+        if "kept" in rates:
+            variable.assign(variable * rates["kept"])
+        handles = {"var": variable.handle, "m": mean.handle, "v": variance.handle}
+        tf.raw_ops.ResourceApplyAdam(**handles, lr=rates["lr"], grad=gradient * factor, **adam)
+
+    if keep is None:
+        change()
+    else:
+        tf.cond(keep, change, lambda: None)
