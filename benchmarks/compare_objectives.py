@@ -33,7 +33,7 @@ RECIPES = (
     "bert_small,electra_small_replace_mlm,electra_small_15,electra_small_all_tokens_mlm,electra_small,coco_lm_small"
 )
 TASKS = {"cola": "mcc", "sst": "accuracy", "mrpc": "accuracy", "rte": "accuracy", "sts": "spearman"}
-FINETUNING = {"learning_rate": 5e-4, "layerwise_lr_decay": 0.9, "train_batch_size": 32, "num_train_epochs": 3.0}
+FINETUNING = {"learning_rate": 3e-4, "layerwise_lr_decay": 1.0, "train_batch_size": 8, "num_train_epochs": 2.0}
 SHOWN = (
     *("masked_lm_accuracy", "disc_auc", "copy_accuracy_replaced", "copy_accuracy_original", "clm_accuracy_replaced"),
     *("clm_accuracy_original", "positive_cosine", "negative_cosine"),
