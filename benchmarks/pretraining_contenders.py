@@ -1,5 +1,7 @@
 """One contender of benchmarks/pretraining_step.py: builds its model, then runs as many steps as a line of stdin says.
 
+A step of training, or of evaluation: the forward passes without dropout, sampling, losses and metrics.
+
 Ours; tf-models-official's ElectraPretrainer with its task's losses; Hugging Face's ElectraForMaskedLM and
 ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sampling and losses.
 """
@@ -27,7 +29,7 @@ def token_ids(batch_size: int, length: int) -> np.ndarray:
     return ids
 
 
-def ours(size: str, batch_size: int, length: int, precision: str, jit_compile: bool) -> Step:
+def ours(size: str, batch_size: int, length: int, precision: str, evaluate: bool, jit_compile: bool) -> Step:
     import tensorflow as tf
 
     from configure_pretraining import PretrainingConfig
@@ -49,6 +51,9 @@ def ours(size: str, batch_size: int, length: int, precision: str, jit_compile: b
     task = PretrainingTask(config, tf.distribute.get_strategy(), jit_compile)
     ids = tf.constant(token_ids(batch_size, length), tf.int32)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+    if evaluate:
+        eval_step = tf.function(task.eval_step, autograph=False)
+        return lambda: float(eval_step(batch, tf.constant(0, tf.int64))["metrics"]["masked_lm_loss"][0])
     step = tf.function(task.train_step, autograph=False)
     return lambda: float(step(batch, task.optimizer.step)["losses"]["loss"])
 
@@ -63,7 +68,7 @@ def masked_batch(batch_size: int, length: int) -> dict[str, np.ndarray]:
     return {"ids": ids, "masked": masked, "places": places, "labels": np.take_along_axis(ids, places, 1)}
 
 
-def tf_models(size: str, batch_size: int, length: int, precision: str) -> Step:
+def tf_models(size: str, batch_size: int, length: int, precision: str, evaluate: bool) -> Step:
     import tensorflow as tf
     import tf_keras
     from official.nlp import optimization
@@ -110,6 +115,8 @@ def tf_models(size: str, batch_size: int, length: int, precision: str) -> Step:
 
     @tf.function
     def step() -> tf.Tensor:
+        if evaluate:
+            return task.build_losses(batch, model(batch, training=False), metrics)
         with tf.GradientTape() as tape:
             loss = task.build_losses(batch, model(batch, training=True), metrics)
         variables = model.trainable_variables
@@ -120,7 +127,7 @@ def tf_models(size: str, batch_size: int, length: int, precision: str) -> Step:
     return lambda: float(step())
 
 
-def hugging_face(size: str, batch_size: int, length: int, precision: str, compiled: bool) -> Step:
+def hugging_face(size: str, batch_size: int, length: int, precision: str, evaluate: bool, compiled: bool) -> Step:
     import torch
     import transformers
 
@@ -159,8 +166,13 @@ def hugging_face(size: str, batch_size: int, length: int, precision: str, compil
         return loss + 50.0 * torch.nn.functional.binary_cross_entropy_with_logits(found, fake)
 
     function = torch.compile(losses) if compiled else losses
+    for module in (generator, discriminator):
+        module.train(not evaluate)
 
     def step() -> float:
+        if evaluate:
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+                return float(function())
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
             loss = function()
@@ -174,15 +186,16 @@ def hugging_face(size: str, batch_size: int, length: int, precision: str, compil
 
 def main() -> None:
     name, size, batch_size, length = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    evaluate = sys.argv[5] == "evaluation"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     program, precision = name.rsplit("_", 1)
     makers: dict[str, Callable[[], Step]] = {
-        "ours": lambda: ours(size, batch_size, length, precision, jit_compile=False),
-        "ours_xla": lambda: ours(size, batch_size, length, precision, jit_compile=True),
-        "tf_models": lambda: tf_models(size, batch_size, length, precision),
-        "hugging_face": lambda: hugging_face(size, batch_size, length, precision, compiled=False),
-        "hugging_face_compiled": lambda: hugging_face(size, batch_size, length, precision, compiled=True),
+        "ours": lambda: ours(size, batch_size, length, precision, evaluate, jit_compile=False),
+        "ours_xla": lambda: ours(size, batch_size, length, precision, evaluate, jit_compile=True),
+        "tf_models": lambda: tf_models(size, batch_size, length, precision, evaluate),
+        "hugging_face": lambda: hugging_face(size, batch_size, length, precision, evaluate, compiled=False),
+        "hugging_face_compiled": lambda: hugging_face(size, batch_size, length, precision, evaluate, compiled=True),
     }
     if program not in makers or precision not in ("float32", "bfloat16"):
         sys.exit(f"unknown contender {name}: one of {', '.join(makers)} and _float32 or _bfloat16")

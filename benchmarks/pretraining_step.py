@@ -1,10 +1,12 @@
 """Speed of a pre-training step of ELECTRA, ours beside its peers', in one interleaved run.
 
   python benchmarks/pretraining_step.py --contenders ours_float32,ours_bfloat16,tf_models_float32
+  python benchmarks/pretraining_step.py --what evaluation
 
 Every contender is a process that keeps its model in memory (benchmarks/pretraining_contenders.py); they take turns of a
 few steps, so that what else the machine does hits all of them alike. The median of the turns counts. A step is masking
-(where the program does it in the step), both networks, dropout, the gradient and AdamW's update on random tokens.
+(where the program does it in the step), both networks, dropout, the gradient and AdamW's update on random tokens; of
+evaluation, the forward passes without dropout.
 """
 
 import argparse
@@ -46,6 +48,7 @@ def main() -> None:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contenders", default="ours_float32,ours_bfloat16,tf_models_float32")
+    parser.add_argument("--what", default="training", choices=("training", "evaluation"))
     parser.add_argument("--model-size", default="small", choices=("small", "base", "large"))
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--max-seq-length", type=int, default=128)
@@ -53,7 +56,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="of a turn")
     parser.add_argument("--torch-python", default=sys.executable, help="interpreter that has torch and transformers")
     options = parser.parse_args()
-    arguments = [options.model_size, str(options.batch_size), str(options.max_seq_length)]
+    arguments = [options.model_size, str(options.batch_size), str(options.max_seq_length), options.what]
     contenders = []
     for name in options.contenders.split(","):
         python = options.torch_python if name.startswith("hugging_face") else sys.executable
@@ -65,7 +68,7 @@ def main() -> None:
     for _ in range(options.rounds):
         for contender in contenders:
             seconds[contender.name].append(contender.turn(options.steps))
-    print(f"{options.model_size}, batch {options.batch_size}, length {options.max_seq_length}")
+    print(f"{options.what}, {options.model_size}, batch {options.batch_size}, length {options.max_seq_length}")
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     slowest = max(medians.values())
     for contender in contenders:
