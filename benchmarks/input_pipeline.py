@@ -31,14 +31,16 @@ def ours(files: list[str], counts: list[int], length: int, batch_size: int) -> I
 def record_by_record(files: list[str], length: int, batch_size: int) -> Iterator[Any]:
     import tensorflow as tf
 
-    features = {name: tf.io.FixedLenFeature([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
+    from pretrain.pretrain_data import FIELDS
+
+    features = {name: tf.io.FixedLenFeature([length], tf.int64) for name in FIELDS}
 
     def parse(serialized: Any) -> Any:
         example = tf.io.parse_single_example(serialized, features)
         return {name: tf.cast(value, tf.int32) for name, value in example.items()}
 
     dataset = tf.data.Dataset.from_tensor_slices(files).repeat().shuffle(len(files))
-    dataset = dataset.interleave(tf.data.TFRecordDataset, cycle_length=4, deterministic=False).shuffle(100)
+    dataset = dataset.interleave(tf.data.TFRecordDataset, 4, num_parallel_calls=4, deterministic=False).shuffle(100)
     dataset = dataset.map(parse, num_parallel_calls=os.cpu_count())
     return iter(dataset.batch(batch_size, drop_remainder=True).prefetch(2))
 

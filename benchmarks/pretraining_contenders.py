@@ -16,7 +16,11 @@ from typing import Any
 
 import numpy as np
 
-_VOCABULARY, _MASK = 30522, 103
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from synthetic_records import VOCABULARY, write_vocabulary
+
+_MASK = 103
 # hidden, layers, heads, embedding; generator's share of the width (ELECTRA, Table 6; generator heads as the original)
 _SIZES = {"small": (256, 12, 4, 128, 4), "base": (768, 12, 12, 768, 3), "large": (1024, 24, 16, 1024, 4)}
 
@@ -36,8 +40,7 @@ def ours(size: str, batch_size: int, length: int, precision: str, evaluate: bool
     from pretrain.task import PretrainingTask
 
     vocab_file = Path(tempfile.mkdtemp()) / "vocab.txt"
-    special = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", _MASK: "[MASK]"}
-    vocab_file.write_text("".join(f"{special.get(i, f'[unused{i}]')}\n" for i in range(_VOCABULARY)))
+    write_vocabulary(vocab_file)
     config = PretrainingConfig.from_dict(
         {
             "model_size": size,
@@ -81,7 +84,7 @@ def tf_models(size: str, batch_size: int, length: int, precision: str, evaluate:
 
     def encoder(share: int) -> Any:
         bert = encoders.BertEncoderConfig(
-            vocab_size=_VOCABULARY,
+            vocab_size=VOCABULARY,
             hidden_size=hidden // share,
             num_layers=layers,
             num_attention_heads=max(1, heads // share),
@@ -136,7 +139,7 @@ def hugging_face(size: str, batch_size: int, length: int, precision: str, evalua
 
     def config(share: int) -> Any:
         return transformers.ElectraConfig(
-            vocab_size=_VOCABULARY,
+            vocab_size=VOCABULARY,
             embedding_size=embedding,
             hidden_size=hidden // share,
             num_hidden_layers=layers,
@@ -188,7 +191,6 @@ def main() -> None:
     name, size, batch_size, length = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     evaluate = sys.argv[5] == "evaluation"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     program, precision = name.rsplit("_", 1)
     makers: dict[str, Callable[[], Step]] = {
         "ours": lambda: ours(size, batch_size, length, precision, evaluate, jit_compile=False),

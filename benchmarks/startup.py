@@ -70,7 +70,6 @@ def main() -> None:
                 "model_name": "startup",
                 "model_size": options.model_size,
                 "data_dir": folder,
-                "vocab_file": f"{folder}/vocab.txt",
                 "train_batch_size": options.batch_size,
                 "max_seq_length": options.max_seq_length,
                 "iterations_per_loop": 1,

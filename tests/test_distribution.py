@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -97,6 +99,32 @@ def running(*jobs):
             process.kill()
 
 
+def local(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "util.local_hosts", *words],
+        cwd=support.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_hosts_of_this_machine_have_places_of_their_own_and_fail_together(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "place = json.loads(os.environ['TF_CONFIG'])\n"
+        "print(place['task']['index'], len(set(place['cluster']['worker'])), sys.argv[1])\n"
+        "sys.exit(3 * place['task']['index'])\n"
+    )
+    result = local("2", str(script), "--flag")
+    assert result.returncode == 3
+    assert sorted(result.stdout.splitlines()) == ["host 0: 0 2 --flag", "host 1: 1 2 --flag"]
+    assert local("--help").returncode == 0
+    wrong = local("run_pretraining.py")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("error: give the number of hosts"), wrong.stderr
+
+
 def read_until(process, beginning):
     """The first line of a process that begins like this."""
     for line in process.stdout:
@@ -136,8 +164,8 @@ def test_a_host_that_dies_stops_the_others_and_the_job_goes_on_from_its_checkpoi
     with running((2, settings | {"strategy": "multi_worker"})) as processes:
         read_until(processes[0], "step 12/")
         processes[1].kill()
-        output = processes[0].stdout.read()
-        assert processes[0].wait() == 2 and "Traceback" not in output, output
+        output, _ = processes[0].communicate(timeout=300)
+        assert processes[0].returncode == 2 and "Traceback" not in output, output
     errors = [line for line in output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and "another host" in errors[0], output
     saved = re.search(r"checkpoint: \S+model\.ckpt-(\d+)", errors[0])

@@ -55,8 +55,11 @@ def _forward(number: int, process: "subprocess.Popen[str]") -> None:
 
 
 def main() -> int:
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        print(__doc__)
+        return 0
     if len(sys.argv) < 3 or not sys.argv[1].isdigit() or int(sys.argv[1]) < 1:
-        print(f"{__doc__}\nerror: give the number of hosts, then a script and its flags", file=sys.stderr)
+        print("error: give the number of hosts, then a script and its flags; see --help", file=sys.stderr)
         return 2
     processes = start(int(sys.argv[1]), sys.argv[2:])
 
