@@ -55,8 +55,9 @@ def value_type(config_class: type, field: dataclasses.Field) -> tuple[type, bool
 
 def closest(name: str, valid: Iterable[str]) -> str:
     """ "; did you mean 'x'?" or an empty string."""
-    matches = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
+    names = {one.lstrip("-"): one for one in valid}  # dashes that all flags have do not make two alike
+    matches = difflib.get_close_matches(name.lstrip("-"), names, n=1, cutoff=0.5)
+    return f"; did you mean {names[matches[0]]!r}?" if matches else ""
 
 
 def _type_problem(config_class: type, field: dataclasses.Field, value: Any) -> str | None:
