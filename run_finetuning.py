@@ -8,7 +8,6 @@ lines of a JSON-lines file with a model that was fine-tuned.
 """
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,6 @@ def main() -> int:
             raise UserError(f"--predict: there is no file {predict}")
         config = dataclasses.replace(config, do_train=False)
     check_vocabulary(config)
-
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
     from finetune.registry import make_tasks
     from finetune.trials import Trials

@@ -9,7 +9,6 @@ a few steps and leaves nothing behind.
 
 import glob
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +126,6 @@ def main() -> int:
     check_vocabulary(config)
     prepare_model_dir(config, dry_run)
     print(config.to_json(), flush=True)
-
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
     from pretrain.pretrain_data import dataset_summary, find_records
     from pretrain.task import PretrainingTask

@@ -7,8 +7,8 @@ the median of the rounds counts. Batches are prepared by tf.data beside the step
 random, which costs the same. Settings are those of `run_finetuning.py`: task, model_size, length, precision.
 """
 
+import functools
 import itertools
-import os
 import statistics
 import sys
 import time
@@ -39,6 +39,7 @@ def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
     from finetune.registry import make_tasks
     from finetune.training_task import FinetuningTask
     from model.tokenization import WordpieceTokenizer
+    from util.distribution import make_strategy, wants_xla
 
     tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
     task = make_tasks(config, tokenizer)[0]
@@ -48,8 +49,14 @@ def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
         return FeatureTable([features], config.max_seq_length, fixed_padding)
 
     train, dev = table("train"), table(task.evaluation_splits[0])
-    training = FinetuningTask(config, [task], tf.distribute.get_strategy(), config.jit_compile == "true", train, 0)
-    step = tf.function(training.train_step, reduce_retracing=True, autograph=False)
+    strategy = make_strategy(config)
+    with strategy.scope():
+        training = FinetuningTask(config, [task], strategy, wants_xla(config), train, 0)
+
+    @functools.partial(tf.function, reduce_retracing=True, autograph=False)
+    def step(batch: dict[str, tf.Tensor], number: tf.Tensor) -> None:
+        strategy.run(training.train_step, args=(batch, number))
+
     predict = tf.function(lambda batch: training.model.predict(batch, 0).losses, reduce_retracing=True, autograph=False)
     batches = iter(train.training_batches(config.train_batch_size, 0))
     number = itertools.count()
@@ -76,7 +83,6 @@ def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
 
 def main() -> int:
     config = util_flags.config_from_flags(FinetuningConfig, section="finetuning")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     contenders = {name: contender(config, name == "fixed padding") for name in ("buckets", "fixed padding")}
     rates: dict[tuple[str, str], list[float]] = {}
     for _ in range(_ROUNDS):

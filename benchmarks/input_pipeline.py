@@ -21,6 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from util.environment import before_tensorflow
+
 
 def ours(files: list[str], counts: list[int], length: int, batch_size: int) -> Iterator[Any]:
     from pretrain.pretrain_data import Records, training_batches
@@ -55,7 +57,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2, help="of a turn")
     parser.add_argument("--consumed", type=float, default=5000.0, help="examples/s that an accelerator trains on")
     options = parser.parse_args()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    before_tensorflow(log_level=3)
     from synthetic_records import write_records
 
     cores = len(os.sched_getaffinity(0))

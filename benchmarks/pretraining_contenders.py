@@ -6,7 +6,6 @@ Ours; tf-models-official's ElectraPretrainer with its task's losses; Hugging Fac
 ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sampling and losses.
 """
 
-import os
 import sys
 import tempfile
 import time
@@ -19,6 +18,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from synthetic_records import VOCABULARY, write_vocabulary
+
+from util.environment import before_tensorflow
 
 _MASK = 103
 # hidden, layers, heads, embedding; generator's share of the width (ELECTRA, Table 6; generator heads as the original)
@@ -38,6 +39,7 @@ def ours(size: str, batch_size: int, length: int, precision: str, evaluate: bool
 
     from configure_pretraining import PretrainingConfig
     from pretrain.task import PretrainingTask
+    from util.distribution import make_strategy
 
     vocab_file = Path(tempfile.mkdtemp()) / "vocab.txt"
     write_vocabulary(vocab_file)
@@ -51,13 +53,19 @@ def ours(size: str, batch_size: int, length: int, precision: str, evaluate: bool
             "vocab_file": str(vocab_file),
         }
     )
-    task = PretrainingTask(config, tf.distribute.get_strategy(), jit_compile)
+    strategy = make_strategy(config)
+    with strategy.scope():
+        task = PretrainingTask(config, strategy, jit_compile)
+
+    def in_graph(step: Callable[..., Any]) -> Callable[..., Any]:
+        return tf.function(lambda batch, number: strategy.run(step, args=(batch, number)), autograph=False)
+
     ids = tf.constant(token_ids(batch_size, length), tf.int32)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
     if evaluate:
-        eval_step = tf.function(task.eval_step, autograph=False)
+        eval_step = in_graph(task.eval_step)
         return lambda: float(eval_step(batch, tf.constant(0, tf.int64))["metrics"]["masked_lm_loss"][0])
-    step = tf.function(task.train_step, autograph=False)
+    step = in_graph(task.train_step)
     return lambda: float(step(batch, task.optimizer.step)["losses"]["loss"])
 
 
@@ -190,7 +198,7 @@ def hugging_face(size: str, batch_size: int, length: int, precision: str, evalua
 def main() -> None:
     name, size, batch_size, length = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     evaluate = sys.argv[5] == "evaluation"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    before_tensorflow(log_level=3)
     program, precision = name.rsplit("_", 1)
     makers: dict[str, Callable[[], Step]] = {
         "ours": lambda: ours(size, batch_size, length, precision, evaluate, jit_compile=False),

@@ -22,8 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 _TRACE = """
-import json, os, sys, time
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import json, sys, time
+from util.environment import before_tensorflow
+before_tensorflow(log_level=3)
 import tensorflow as tf
 from configure_pretraining import PretrainingConfig
 from pretrain.task import PretrainingTask
@@ -60,6 +61,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     from synthetic_records import write_records, write_vocabulary
+
+    from util.environment import before_tensorflow
+
+    before_tensorflow(log_level=3)
 
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:

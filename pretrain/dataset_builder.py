@@ -23,6 +23,7 @@ from typing import Any
 from pretrain.build_plan import DEV_PREFIX, TRAIN_PREFIX, BuildPlan, BuildSettings, Unit, describe_difference
 from pretrain.build_unit import build_unit, dev_part, unit_report
 from pretrain.record_metadata import METADATA_FILE, UNFINISHED_FOLDER
+from util.environment import before_tensorflow
 from util.errors import UserError
 from util.files import write_json
 from util.progress import duration
@@ -156,7 +157,7 @@ def _end_with_parent() -> None:
 
 def quiet_tensorflow() -> None:
     """Before TensorFlow is imported: keeps it off the GPU and its start-up messages off the screen."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    before_tensorflow(log_level=3)
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 

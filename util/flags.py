@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from absl import flags
 
+from util.environment import before_tensorflow
 from util.errors import UserError
 from util.hparams import closest, read_json_object, value_type
 
@@ -198,6 +199,7 @@ def print_help(doc: str) -> None:
 
 def run(main: Callable[[], int | None], doc: str | None) -> NoReturn:
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2."""
+    before_tensorflow()
     argv = with_underscores(sys.argv)
     if any(word in ("--help", "-h", "-help", "--helpfull", "--helpshort") for word in argv[1:]):
         try:

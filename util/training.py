@@ -174,7 +174,7 @@ class Trainer:
         )
 
     def _loop_of_steps(self, iterator: Iterator[Tensors], steps: tf.Tensor) -> LoopResult:
-        """`steps` steps, without a word to the host in between."""
+        """`steps` steps, at least one, without a word to the host in between."""
 
         @functools.partial(tf.function, autograph=False)
         def one_step() -> tuple[dict[str, Tensors], dict[str, Tensors], dict[str, Tensors]]:
@@ -184,15 +184,25 @@ class Trainer:
             bad = {name: tf.where(tf.math.is_finite(value), tf.int64.max, number) for name, value in watched.items()}
             return result, watched, bad
 
-        def next_step(done: tf.Tensor, totals: Tensors, first_bad: Tensors) -> tuple[tf.Tensor, Tensors, Tensors]:
-            result, _, bad = one_step()
-            totals = tf.nest.map_structure(tf.add, totals, result)
-            return done + 1, totals, tf.nest.map_structure(tf.minimum, first_bad, bad)
+        def next_step(done: tf.Tensor, so_far: LoopResult) -> tuple[tf.Tensor, LoopResult]:
+            result, watched, bad = one_step()
+            return done + 1, LoopResult(
+                tf.nest.map_structure(tf.add, so_far.totals, result),
+                tf.nest.map_structure(lambda first, value: tf.where(done == 0, value, first), so_far.first, watched),
+                tf.nest.map_structure(tf.minimum, so_far.first_bad, bad),
+            )
 
-        totals, first, first_bad = one_step()
-        start = (tf.constant(1), totals, first_bad)
-        _, totals, first_bad = tf.while_loop(lambda done, *_: done < steps, next_step, start, parallel_iterations=1)
-        return LoopResult(totals, first, first_bad)
+        # The graph holds the step once, in the loop's body: what the loop starts from needs its results' types only.
+        result, watched, bad = one_step.get_concrete_function().structured_outputs
+        nothing = LoopResult(
+            tf.nest.map_structure(lambda value: tf.zeros(value.shape, value.dtype), result),
+            tf.nest.map_structure(lambda value: tf.zeros(value.shape, value.dtype), watched),
+            {name: tf.constant(tf.int64.max) for name in bad},
+        )
+        _, totals = tf.while_loop(
+            lambda done, _: done < steps, next_step, (tf.constant(0), nothing), parallel_iterations=1
+        )
+        return totals
 
     def _one_eval_step(self, batch: Tensors, number: tf.Tensor) -> dict[str, Tensors]:
         return self._run(cast(SummedTask, self.task).eval_step, batch, number)
