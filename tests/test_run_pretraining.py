@@ -144,8 +144,25 @@ def test_bad_input_is_one_line(run, settings, tmp_path, kind, change, message):
     assert code == 2 and len(errors) == 1 and message in errors[0] and "Traceback" not in err
 
 
+def test_a_command_that_ended_before_it_trained_may_be_mended_and_repeated(run, settings):
+    assert run(settings | {"max_seq_length": 32})[0] == 2
+    code, _, err = run(settings, "--no-do-train", "--do-eval")
+    assert code == 0, err
+
+
 def test_a_checkpoint_of_other_sizes_without_its_configuration_is_refused(run, settings, tmp_path):
     assert run(settings)[0] == 0
     (tmp_path / "model" / "config.json").unlink()
     code, _, err = run(settings | {"embedding_size": 24})
     assert code == 2 and "is not a checkpoint of this model" in err and "Traceback" not in err
+
+
+def test_keras_3_is_not_imported_with_tensorflow(data_dir, monkeypatch):
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS")  # conftest.py's
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    process = support.start(**support.hparams(data_dir, max_seq_length=32))  # not the records': an early end
+    _, errors = process.communicate()
+    assert process.returncode == 2 and "max_seq_length" in errors
+    imported = {line.rsplit("|", 1)[-1].strip() for line in errors.splitlines() if line.startswith("import time:")}
+    assert "tf_keras.src.optimizers" in imported  # what TensorFlow imports of one Keras or the other
+    assert "keras.src.optimizers" not in imported
