@@ -1,12 +1,14 @@
-"""Speed of a pre-training step of ELECTRA, ours beside its peers', in one interleaved run.
+"""Speed of a step of ELECTRA, ours beside its peers', in one interleaved run.
 
-  python benchmarks/pretraining_step.py --contenders ours_float32,ours_bfloat16,tf_models_float32
-  python benchmarks/pretraining_step.py --what evaluation
+  python benchmarks/step.py --contenders ours_float32,ours_bfloat16,tf_models_float32
+  python benchmarks/step.py --what evaluation
+  python benchmarks/step.py --what finetuning --max-seq-length 32
 
-Every contender is a process that keeps its model in memory (benchmarks/pretraining_contenders.py); they take turns of a
-few steps, so that what else the machine does hits all of them alike. The median of the turns counts. A step is masking
-(where the program does it in the step), both networks, dropout, the gradient and AdamW's update on random tokens; of
-evaluation, the forward passes without dropout.
+Every contender is a process that keeps its model in memory (benchmarks/step_contenders.py); they take turns of a few
+steps, so that what else the machine does hits all of them alike. The median of the turns counts. A step of pre-training
+is masking (where the program does it in the step), both networks, dropout, the gradient and AdamW's update on random
+tokens; of evaluation, the forward passes without dropout; of fine-tuning, the same as of pre-training for a classifier
+of sequences without padding.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_WORKER = Path(__file__).resolve().parent / "pretraining_contenders.py"
+_WORKER = Path(__file__).resolve().parent / "step_contenders.py"
 
 
 class Contender:
@@ -48,7 +50,7 @@ def main() -> None:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contenders", default="ours_float32,ours_bfloat16,tf_models_float32")
-    parser.add_argument("--what", default="training", choices=("training", "evaluation"))
+    parser.add_argument("--what", default="pretraining", choices=("pretraining", "evaluation", "finetuning"))
     parser.add_argument("--model-size", default="small", choices=("small", "base", "large"))
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--max-seq-length", type=int, default=128)
