@@ -57,12 +57,15 @@ def _mixed(x: tf.Tensor) -> tf.Tensor:
 def random_bits(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """uint32 of this shape, a hash of (seed, place): computed where they are used instead of drawn and stored.
 
-    Two rounds, of the place with each half of the int32 [2] seed. Unlike TensorFlow's generators it costs no memory
-    and is part of the pass that uses it; dropout needs no better randomness (tests/test_fusion.py).
+    The int32 [2] seed chooses start and odd step of a sequence, whose members are mixed (as SplitMix does). Unlike
+    TensorFlow's generators it costs no memory and is part of the pass that uses it; dropout needs no better randomness
+    (tests/test_fusion.py).
     """
     words = tf.bitcast(seed, tf.uint32)
+    step = _mixed(words[1])
+    start = _mixed(tf.bitwise.bitwise_xor(words[0], step))
     places = tf.bitcast(tf.range(tf.reduce_prod(shape)), tf.uint32)
-    return tf.reshape(_mixed(tf.bitwise.bitwise_xor(_mixed(places + words[0]), words[1])), shape)
+    return tf.reshape(_mixed(start + places * (2 * step + 1)), shape)
 
 
 def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
