@@ -52,4 +52,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     define_flags()
-    util_flags.run(main, __doc__)
+    util_flags.run(main, __doc__, log_level=3)

@@ -7,6 +7,7 @@ the median of the rounds counts. Batches are prepared by tf.data beside the step
 random, which costs the same. Settings are those of `run_finetuning.py`: task, model_size, length, precision.
 """
 
+import dataclasses
 import functools
 import itertools
 import statistics
@@ -82,7 +83,8 @@ def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
 
 
 def main() -> int:
-    config = util_flags.config_from_flags(FinetuningConfig, section="finetuning")
+    given = util_flags.config_from_flags(FinetuningConfig, section="finetuning")
+    config = dataclasses.replace(given, strategy="one_device")
     contenders = {name: contender(config, name == "fixed padding") for name in ("buckets", "fixed padding")}
     rates: dict[tuple[str, str], list[float]] = {}
     for _ in range(_ROUNDS):
@@ -104,4 +106,4 @@ def main() -> int:
 util_flags.define_hparam_flags(FinetuningConfig)
 
 if __name__ == "__main__":
-    util_flags.run(main, __doc__)
+    util_flags.run(main, __doc__, log_level=3)

@@ -7,8 +7,8 @@
 Every contender is a process that keeps its model in memory (benchmarks/step_contenders.py); they take turns of a few
 steps, so that what else the machine does hits all of them alike. The median of the turns counts. A step of pre-training
 is masking (where the program does it in the step), both networks, dropout, the gradient and AdamW's update on random
-tokens; of evaluation, the forward passes without dropout; of fine-tuning, the same as of pre-training for a classifier
-of sequences without padding.
+tokens; of evaluation, the forward passes without dropout; of fine-tuning, one network, dropout, the gradient and the
+update for a classifier of sequences without padding.
 """
 
 import argparse
@@ -66,6 +66,8 @@ def main() -> None:
             contenders.append(Contender(name, python, arguments))
         except RuntimeError as error:
             print(f"left out: {error}", file=sys.stderr)
+    if not contenders:
+        sys.exit("error: no contender could be started")
     seconds: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     for _ in range(options.rounds):
         for contender in contenders:

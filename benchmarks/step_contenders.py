@@ -1,8 +1,9 @@
 """One contender of benchmarks/step.py: builds its model, then runs as many steps as a line of stdin says.
 
 Pre-training: ours; tf-models-official's ElectraPretrainer with its task's losses; Hugging Face's ElectraForMaskedLM and
-ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sampling and losses. Fine-tuning: our task
-CoLA; tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification.
+ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sampling and losses. Evaluation: their
+forward passes without dropout, with the metrics that each computes beside its losses. Fine-tuning: our task CoLA;
+tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification.
 """
 
 import sys
@@ -30,7 +31,7 @@ Step = Callable[[], object]
 class Job(NamedTuple):
     """What the contenders have in common."""
 
-    name: str  # "pretraining", "evaluation" or "finetuning"
+    what: str  # "pretraining", "evaluation" or "finetuning"
     size: str
     batch_size: int
     length: int
@@ -79,6 +80,7 @@ def ours(job: Job, jit_compile: bool) -> Step:
             "train_batch_size": job.batch_size,
             "max_seq_length": job.length,
             "precision": job.precision,
+            "strategy": "one_device",
             "vocab_file": vocabulary(),
         }
     )
@@ -91,7 +93,7 @@ def ours(job: Job, jit_compile: bool) -> Step:
 
     ids = tf.constant(job.token_ids, tf.int32)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    if job.name == "evaluation":
+    if job.what == "evaluation":
         eval_step = in_graph(task.eval_step)
         return lambda: float(eval_step(batch, tf.constant(0, tf.int64))["metrics"]["masked_lm_loss"][0])
     step = in_graph(task.train_step)
@@ -116,6 +118,7 @@ def ours_classifier(job: Job, jit_compile: bool) -> Step:
             "train_batch_size": job.batch_size,
             "max_seq_length": job.length,
             "precision": job.precision,
+            "strategy": "one_device",
             "vocab_file": vocabulary(),
         }
     )
@@ -163,7 +166,7 @@ def tf_models_step(job: Job, model: Any, loss_of: Callable[[bool], Any]) -> Step
 
     @tf.function
     def step() -> tf.Tensor:
-        if job.name == "evaluation":
+        if job.what == "evaluation":
             return loss_of(False)
         with tf.GradientTape() as tape:
             loss = loss_of(True)
@@ -250,10 +253,10 @@ def hugging_face_step(job: Job, modules: list[Any], losses: Callable[[], Any], c
     optimizer = torch.optim.AdamW(parameters, lr=5e-4, eps=1e-6, weight_decay=0.01)
     function = torch.compile(losses) if compiled else losses
     for module in modules:
-        module.train(job.name != "evaluation")
+        module.train(job.what != "evaluation")
 
     def step() -> float:
-        if job.name == "evaluation":
+        if job.what == "evaluation":
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=job.precision == "bfloat16"):
                 return float(function())
         optimizer.zero_grad(set_to_none=True)

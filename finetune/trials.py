@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tf_keras
 
 from configure_finetuning import QA_TASKS, FinetuningConfig
 from finetune.batching import FeatureTable, TaskFeatures
@@ -152,7 +153,7 @@ class Trials:
                 finished.append(result)
             if not self.config.keep_all_models and trial > 1:
                 _delete_weights(self.folder(trial - 1))
-            tf.keras.backend.clear_session()
+            tf_keras.backend.clear_session()
         return 0, finished
 
     def _run_trial(self, trial: int, folder: Path) -> tuple[int, dict[str, Any] | None]:

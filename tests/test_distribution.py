@@ -39,6 +39,7 @@ def tf_config(kind="worker", index=0, **cluster):
 def test_without_a_gpu_auto_is_one_processor_and_mirrored_its_logical_ones():
     one = distribution.make_strategy(Devices(num_gpus=0))
     assert isinstance(one, tf.distribute.OneDeviceStrategy) and distribution.is_chief(one)
+    assert tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
     mirrored = distribution.make_strategy(Devices(strategy="mirrored", num_gpus=0))
     assert mirrored.num_replicas_in_sync == 2
     assert distribution.rows_of_host(mirrored, 8) is None and distribution.host_number(mirrored) is None

@@ -144,10 +144,12 @@ def test_bad_input_is_one_line(run, settings, tmp_path, kind, change, message):
     assert code == 2 and len(errors) == 1 and message in errors[0] and "Traceback" not in err
 
 
-def test_a_command_that_ended_before_it_trained_may_be_mended_and_repeated(run, settings):
+def test_a_command_that_ended_before_it_trained_may_be_mended_and_repeated(run, settings, tmp_path):
     assert run(settings | {"max_seq_length": 32})[0] == 2
-    code, _, err = run(settings, "--no-do-train", "--do-eval")
+    code, _, err = run(settings)
     assert code == 0, err
+    saved = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert saved["max_seq_length"] == settings["max_seq_length"]
 
 
 def test_a_checkpoint_of_other_sizes_without_its_configuration_is_refused(run, settings, tmp_path):

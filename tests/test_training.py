@@ -94,10 +94,20 @@ def test_float16_on_two_replicas_skips_overflows_and_learns(data_dir, tmp_path):
     assert all(changed) and np.isfinite(losses(tmp_path)).all()
 
 
-def test_a_longer_loop_changes_nothing(data_dir, tmp_path, one_device):
+def test_a_longer_loop_changes_nothing_and_traces_a_step_once(data_dir, tmp_path, one_device, capsys):
     runner = trainer(data_dir, tmp_path, num_train_steps=12, iterations_per_loop=6, save_checkpoints_steps=12)
+    step, traced = runner.task.train_step, []
+
+    def counted(*inputs):
+        traced.append(inputs)
+        return step(*inputs)
+
+    runner.task.train_step = counted
     assert runner.train() == 0
+    assert len(traced) == 1
     np.testing.assert_allclose(losses(tmp_path), one_device[0].reshape(2, 6, 3).mean(1), rtol=1e-5)
+    first = float(capsys.readouterr().out.split("initial loss")[1].split()[0])
+    assert first == pytest.approx(one_device[0][0, 0], abs=0.01)
 
 
 def test_training_learns(one_device):

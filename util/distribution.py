@@ -60,9 +60,8 @@ def make_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
         raise UserError(f"num_gpus is {wanted}, but {len(gpus)} GPUs are visible")
     if name == "auto":
         name = "mirrored" if wanted > 1 else "one_device"
-    if not wanted:
-        # Grappler makes no step of ours measurably faster on processors, and takes seconds before the first one.
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    # Grappler makes no step of ours measurably faster on processors, and takes seconds before the first one.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not wanted})
     if name == "multi_worker":
         strategy = distribute_utils.get_distribution_strategy("multi_worker_mirrored", num_gpus=wanted)
         # Every host's batches are full and equally many; handling partial ones would cost the static shapes.

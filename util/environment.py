@@ -1,4 +1,4 @@
-"""What TensorFlow reads from the environment when it is imported: a command decides before."""
+"""What TensorFlow reads from the environment, to be set before it is imported."""
 
 import os
 
@@ -6,7 +6,7 @@ import os
 def before_tensorflow(log_level: int = 2) -> None:
     """Keeps start-up messages off the screen, and Keras 3, which nothing here uses, from being imported along.
 
-    With TF_USE_LEGACY_KERAS, TensorFlow imports tf_keras in its place: 3 of 9 seconds less.
+    With TF_USE_LEGACY_KERAS, TensorFlow imports tf_keras in its place, which is needed anyway: 3 s less.
 
     Args:
       log_level: the least severe message of TensorFlow's that is shown: 2 errors, 3 only what ends the process.

@@ -197,9 +197,14 @@ def print_help(doc: str) -> None:
             print(f"  {shown:34} " + ("\n" + " " * 37).join(lines))
 
 
-def run(main: Callable[[], int | None], doc: str | None) -> NoReturn:
-    """Parses the command line and runs `main`; a UserError becomes one line and exit code 2."""
-    before_tensorflow()
+def run(main: Callable[[], int | None], doc: str | None, log_level: int = 2) -> NoReturn:
+    """Parses the command line and runs `main`; a UserError becomes one line and exit code 2.
+
+    Args:
+      doc: the script's docstring.
+      log_level: of TensorFlow's own messages, see `before_tensorflow`.
+    """
+    before_tensorflow(log_level)
     argv = with_underscores(sys.argv)
     if any(word in ("--help", "-h", "-help", "--helpfull", "--helpshort") for word in argv[1:]):
         try:

@@ -12,7 +12,7 @@ from util.files import write_atomically
 def check_run_folder(folder: Path, config_json: str, free: Collection[str], advice: str) -> None:
     """Raises UserError if the folder holds a run with another configuration.
 
-    A configuration alone is what an attempt left that ended before it trained: it may be replaced.
+    A configuration alone may be replaced: it is what an attempt left that ended before its first loop of steps did.
 
     Args:
       config_json: of the run that is to go on there.

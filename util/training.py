@@ -174,7 +174,7 @@ class Trainer:
         )
 
     def _loop_of_steps(self, iterator: Iterator[Tensors], steps: tf.Tensor) -> LoopResult:
-        """`steps` steps, at least one, without a word to the host in between."""
+        """`steps` steps (one at least, for `first`), without a word to the host in between."""
 
         @functools.partial(tf.function, autograph=False)
         def one_step() -> tuple[dict[str, Tensors], dict[str, Tensors], dict[str, Tensors]]:
@@ -199,10 +199,9 @@ class Trainer:
             tf.nest.map_structure(lambda value: tf.zeros(value.shape, value.dtype), watched),
             {name: tf.constant(tf.int64.max) for name in bad},
         )
-        _, totals = tf.while_loop(
-            lambda done, _: done < steps, next_step, (tf.constant(0), nothing), parallel_iterations=1
-        )
-        return totals
+        start = (tf.constant(0), nothing)
+        _, results = tf.while_loop(lambda done, _: done < steps, next_step, start, parallel_iterations=1)
+        return results
 
     def _one_eval_step(self, batch: Tensors, number: tf.Tensor) -> dict[str, Tensors]:
         return self._run(cast(SummedTask, self.task).eval_step, batch, number)
