@@ -70,7 +70,7 @@ def check_vocabulary(config: PretrainingConfig) -> None:
 
 
 def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
-    """Refuses to mix runs; writes the configuration beside the checkpoints. Of several hosts, the first does it."""
+    """Refuses to mix runs; deletes the old one for --overwrite. Of several hosts, the first does it."""
     folder = Path(config.model_dir)
     if this_host(config.strategy).number:
         return
@@ -78,8 +78,6 @@ def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
         delete_run_folder(folder)
     advice = "Give another --model-name, or --overwrite to delete that run."
     check_run_folder(folder, config.to_json(), _FREE_ON_RESUME, advice)
-    if config.do_train and not dry_run:
-        write_config(folder, config.to_json())
 
 
 def print_summary(config: PretrainingConfig, task: Any, strategy: Any) -> None:
@@ -170,6 +168,8 @@ def main() -> int:
         load_initial_weights(task.model, config)
 
     if config.do_train:
+        if is_chief(strategy):  # not before: what failed until here is no run, and the mended command may have its name
+            write_config(Path(config.model_dir), config.to_json())
         code = trainer.train()
         if code:
             return code

@@ -134,8 +134,8 @@ class Trials:
         """
         finished = []
         for trial in range(1, self.config.num_trials + 1):
-            folder, chief = self.folder(trial), is_chief(self.strategy)
-            if self.config.overwrite and self.config.do_train and chief:
+            folder = self.folder(trial)
+            if self.config.overwrite and self.config.do_train and is_chief(self.strategy):
                 delete_run_folder(folder)
             self.check(folder)
             done = folder / "scores.json"
@@ -144,8 +144,6 @@ class Trials:
                 finished.append(json.loads(done.read_text(encoding="utf-8")))
                 continue
             print(f"trial {trial}/{self.config.num_trials}: {folder}", flush=True)
-            if self.config.do_train and chief:
-                write_config(folder, self.config.to_json())
             code, result = self._run_trial(trial, folder)
             if code:
                 return code, finished
@@ -187,6 +185,7 @@ class Trials:
             else:
                 print("random_init: starting from random weights")
             if is_chief(self.strategy):
+                write_config(folder, config.to_json())
                 write_json(folder / "tasks.json", {one.name: one.state() for one in self.tasks})
             start = time.monotonic()
             code = trainer.train()

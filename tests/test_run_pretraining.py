@@ -146,10 +146,9 @@ def test_bad_input_is_one_line(run, settings, tmp_path, kind, change, message):
 
 def test_a_command_that_ended_before_it_trained_may_be_mended_and_repeated(run, settings, tmp_path):
     assert run(settings | {"max_seq_length": 32})[0] == 2
+    assert not (tmp_path / "model").exists()
     code, _, err = run(settings)
     assert code == 0, err
-    saved = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert saved["max_seq_length"] == settings["max_seq_length"]
 
 
 def test_a_checkpoint_of_other_sizes_without_its_configuration_is_refused(run, settings, tmp_path):

@@ -12,15 +12,13 @@ from util.files import write_atomically
 def check_run_folder(folder: Path, config_json: str, free: Collection[str], advice: str) -> None:
     """Raises UserError if the folder holds a run with another configuration.
 
-    A configuration alone may be replaced: it is what an attempt left that ended before its first loop of steps did.
-
     Args:
       config_json: of the run that is to go on there.
       free: names of the hparams that may differ when a run is resumed.
       advice: what the user can do about it.
     """
     saved = folder / "config.json"
-    if not saved.exists() or all(path == saved for path in folder.iterdir()):
+    if not saved.exists():
         return
     before, now = json.loads(saved.read_text(encoding="utf-8")), json.loads(config_json)
     changed = [
