@@ -13,8 +13,8 @@ import os
 from absl import flags
 
 from build_pretraining_dataset import define_common_flags, look, run_build, settings_from_flags
-from pretrain.build_plan import OPENWEBTEXT
-from pretrain.dataset_builder import quiet_tensorflow
+from corpus.build_plan import OPENWEBTEXT
+from corpus.dataset_builder import quiet_tensorflow
 from util import flags as util_flags
 from util.errors import UserError
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from absl import flags
 
-from pretrain.build_plan import BuildSettings, absolute, make_plan
-from pretrain.dataset_builder import build, quiet_tensorflow, run_local
-from pretrain.example_builder import MIN_LENGTH
+from corpus.build_plan import BuildSettings, absolute, make_plan
+from corpus.dataset_builder import build, quiet_tensorflow, run_local
+from corpus.example_builder import MIN_LENGTH
+from corpus.vocabulary import load_vocab
 from util import flags as util_flags
 from util.errors import UserError
-from util.vocabulary import load_vocab
 
 SETTINGS_FLAGS = ("max_seq_length", "do_lower_case", "seed", "dev_fraction", "num_shards", "compat")
 
@@ -80,7 +80,7 @@ def run_build(settings: BuildSettings) -> None:
     plan = make_plan(settings)
     quiet_tensorflow()
     if values.runner == "beam":
-        from pretrain.beam_builder import run_beam
+        from corpus.beam_builder import run_beam
 
         run_units = run_beam(shlex.split(values.beam_options))
     else:
@@ -102,7 +102,7 @@ def run_build(settings: BuildSettings) -> None:
 
 def look(output_dir: str, vocab_file: str) -> None:
     """--verify and --inspect on records that are there."""
-    from pretrain.record_inspection import inspect, verify
+    from corpus.record_inspection import inspect, verify
 
     values = flags.FLAGS
     if values.verify:

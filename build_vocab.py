@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from model.normalization import TextNormalizer, replace_long_words
+from corpus.normalization import TextNormalizer, replace_long_words
+from corpus.text_files import find_corpus_files, read_blocks
+from corpus.vocabulary import SPECIAL_TOKENS, check_vocab, vocab_sha256
 from util.errors import UserError
 from util.flags import run
-from util.text_files import find_corpus_files, read_blocks
-from util.vocabulary import SPECIAL_TOKENS, check_vocab, vocab_sha256
 
 _CODE_POINTS = 0x110000
 _ASCII_PUNCTUATION = tuple(code for code in range(33, 127) if not chr(code).isalnum())

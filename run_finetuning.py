@@ -14,9 +14,9 @@ from typing import Any
 from absl import flags
 
 from configure_finetuning import FinetuningConfig
+from corpus.vocabulary import load_vocab
 from util import flags as util_flags
 from util.errors import UserError
-from util.vocabulary import load_vocab
 
 
 def check_vocabulary(config: FinetuningConfig) -> None:
@@ -40,10 +40,10 @@ def main() -> int:
         config = dataclasses.replace(config, do_train=False)
     check_vocabulary(config)
 
+    from corpus.tokenization import WordpieceTokenizer
     from finetune.registry import make_tasks
     from finetune.trials import Trials
-    from model.tokenization import WordpieceTokenizer
-    from util.distribution import check_batch, is_chief, make_strategy, wants_xla
+    from training.distribution import check_batch, is_chief, make_strategy, wants_xla
 
     tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
     tasks = make_tasks(config, tokenizer)

@@ -15,12 +15,12 @@ from typing import Any
 from absl import flags
 
 from configure_pretraining import PretrainingConfig
+from corpus.vocabulary import load_vocab
+from training.cluster import this_host
+from training.run_folder import check_run_folder, delete_run_folder, write_config
 from util import flags as util_flags
-from util.cluster import this_host
 from util.errors import UserError
 from util.files import write_atomically, write_json
-from util.run_folder import check_run_folder, delete_run_folder, write_config
-from util.vocabulary import load_vocab
 
 # What may differ when a run is resumed: how long, how often, where and on what, but not what is trained.
 _FREE_ON_RESUME = frozenset(
@@ -127,8 +127,8 @@ def main() -> int:
 
     from pretrain.pretrain_data import dataset_summary, find_records
     from pretrain.task import PretrainingTask
-    from util.distribution import check_batch, is_chief, make_strategy, wants_xla
-    from util.training import Schedule, Trainer, format_metrics
+    from training.distribution import check_batch, is_chief, make_strategy, wants_xla
+    from training.trainer import Schedule, Trainer, format_metrics
 
     strategy = make_strategy(config)
     check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
@@ -203,7 +203,7 @@ def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
 
 def time_some_steps(trainer: Any, config: PretrainingConfig) -> int:
     """Runs a few steps and says how long the whole run would take."""
-    from util.distribution import peak_memory
+    from training.distribution import peak_memory
     from util.progress import duration
 
     loss, seconds = trainer.time_steps()

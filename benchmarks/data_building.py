@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pretrain.build_plan import BuildPlan, BuildSettings, absolute, make_plan
-from pretrain.build_unit import build_unit
-from pretrain.dataset_builder import quiet_tensorflow
-from util.text_files import find_corpus_files, read_blocks
-from util.vocabulary import load_vocab
+from corpus.build_plan import BuildPlan, BuildSettings, absolute, make_plan
+from corpus.build_unit import build_unit
+from corpus.dataset_builder import quiet_tensorflow
+from corpus.text_files import find_corpus_files, read_blocks
+from corpus.vocabulary import load_vocab
 
 
 class Rate(NamedTuple):

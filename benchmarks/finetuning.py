@@ -36,11 +36,11 @@ class Contender(NamedTuple):
 def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
     import tensorflow as tf
 
+    from corpus.tokenization import WordpieceTokenizer
     from finetune.batching import FeatureTable, TaskFeatures
     from finetune.registry import make_tasks
     from finetune.training_task import FinetuningTask
-    from model.tokenization import WordpieceTokenizer
-    from util.distribution import make_strategy, wants_xla
+    from training.distribution import make_strategy, wants_xla
 
     tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
     task = make_tasks(config, tokenizer)[0]

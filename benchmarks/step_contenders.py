@@ -71,7 +71,7 @@ def ours(job: Job, jit_compile: bool) -> Step:
 
     from configure_pretraining import PretrainingConfig
     from pretrain.task import PretrainingTask
-    from util.distribution import make_strategy
+    from training.distribution import make_strategy
 
     config = PretrainingConfig.from_dict(
         {
@@ -104,12 +104,12 @@ def ours_classifier(job: Job, jit_compile: bool) -> Step:
     import tensorflow as tf
 
     from configure_finetuning import FinetuningConfig
+    from corpus.tokenization import WordpieceTokenizer
     from finetune.batching import FeatureTable, TaskFeatures
     from finetune.registry import make_tasks
     from finetune.task import Features
     from finetune.training_task import FinetuningTask
-    from model.tokenization import WordpieceTokenizer
-    from util.distribution import make_strategy
+    from training.distribution import make_strategy
 
     config = FinetuningConfig.from_dict(
         {

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pretrain.example_builder import Examples
-from pretrain.record_encoding import ExampleEncoder
+from corpus.example_builder import Examples
+from corpus.record_encoding import ExampleEncoder
 
 VOCABULARY = 30522
 _SPECIAL = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from configure_finetuning import REGISTERED, TAGGING_TASKS, FinetuningConfig
+from corpus.tokenization import WordpieceTokenizer
 from finetune.classification.tasks import GLUE, TextTask, TextTaskSpec, own_spec
 from finetune.task import Task
-from model.tokenization import WordpieceTokenizer
 from util.errors import UserError
 from util.hparams import closest
 

@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
+from corpus.tokenization import WordpieceTokenizer
 from model.encoder import Encoder
 from model.layers import Layer, SeedStream
-from model.tokenization import WordpieceTokenizer
 
 # One feature's predictions: name -> the row of the head's output, without the batch axis.
 Prediction = dict[str, np.ndarray]

@@ -23,11 +23,11 @@ from finetune.results import Scores, write_json_lines
 from finetune.task import Prediction, Split, Task
 from finetune.training_task import FinetuningTask
 from model.checkpoints import warm_start
-from util.distribution import is_chief, peak_memory
+from training.distribution import is_chief, peak_memory
+from training.run_folder import check_run_folder, delete_run_folder, write_config
+from training.trainer import Schedule, Trainer
 from util.errors import UserError
 from util.files import write_json
-from util.run_folder import check_run_folder, delete_run_folder, write_config
-from util.training import Schedule, Trainer
 
 # What may differ when a trial is resumed or evaluated again, but not what is trained.
 _FREE_ON_RESUME = frozenset(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from util.vocabulary import SpecialIds
+from corpus.vocabulary import SpecialIds
 
 
 class MaskedBatch(NamedTuple):

@@ -16,7 +16,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from configure_pretraining import PretrainingConfig
-from pretrain.record_metadata import RecordMetadata, check_metadata, count_records, read_metadata
+from corpus.record_metadata import RecordMetadata, check_metadata, count_records, read_metadata
 from util.errors import UserError
 
 FIELDS = ("input_ids", "input_mask", "segment_ids")

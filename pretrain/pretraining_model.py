@@ -10,6 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
+from corpus.vocabulary import SpecialIds, load_vocab, special_ids
 from model.encoder import Embeddings, Encoder
 from model.generator import MaskedLanguageModel, TwoTowerClozeModel, UniformGenerator
 from model.layers import Layer, SeedStream
@@ -22,7 +23,6 @@ from pretrain.objectives.detection import NoiseContrastive, ReplacedTokenDetecti
 from pretrain.objectives.masked_lm import ClozeLM, MaskedLM
 from pretrain.objectives.sequence_contrast import SequenceContrast
 from pretrain.objectives.token_lm import AllTokensMLM, ReplaceMLM
-from util.vocabulary import SpecialIds, load_vocab, special_ids
 
 _UNDECAYED = frozenset({"bias", "output_bias", "beta", "gamma"})
 

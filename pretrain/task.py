@@ -6,15 +6,15 @@ from typing import Any
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from model.optimization import AdamW, Schedule
-from model.replicated_task import ReplicatedTask
 from pretrain import pretrain_data
 from pretrain.masking import MaskedBatch
 from pretrain.metrics import auc
 from pretrain.pretrain_data import Batch, Records
 from pretrain.pretraining_model import PretrainingModel
-from util.distribution import rows_of_host
-from util.training import ratios
+from training.distribution import rows_of_host
+from training.optimization import AdamW, Schedule
+from training.replicated_task import ReplicatedTask
+from training.trainer import ratios
 
 # First words of the seeds of training steps and evaluation batches.
 _TRAIN, _EVALUATE = 1, 2

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from configure_finetuning import FinetuningConfig
-from model.tokenization import WordpieceTokenizer
+from corpus.tokenization import WordpieceTokenizer
 from tests import golden_support as golden
 
 TASKS = golden.GOLDEN / "tasks"

@@ -77,8 +77,8 @@ def test_recipes_cost_what_the_original_says(name: str, original: str) -> None:
     "name", [name for name in recipe_names() if name.startswith(("coco_lm_base", "electra_small"))]
 )
 def test_parameters_are_those_of_the_model_that_is_built(name: str) -> None:
+    from corpus.vocabulary import SpecialIds
     from pretrain.pretraining_model import PretrainingModel
-    from util.vocabulary import SpecialIds
 
     sizes = read_recipe(name).get("model_hparam_overrides", {}) | {
         "num_hidden_layers": 3,

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests import golden_support as golden
-from util.distribution import mirrored_strategy
+from training.distribution import mirrored_strategy
 
 ROOT = Path(__file__).parent.parent
 LENGTH = 16

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from configure_finetuning import FinetuningConfig
+from corpus.tokenization import WordpieceTokenizer
 from finetune.classification.head import ClassificationHead
 from finetune.classification.metrics import METRICS, REGRESSION_METRICS, is_constant
 from finetune.classification.reading import Columns, Row, find_file, read_rows, row_from_json
 from finetune.task import Features, Label, Prediction, Split, Task
 from model.encoder import Encoder
-from model.tokenization import WordpieceTokenizer
 from util.errors import UserError
 from util.files import write_atomically
 from util.hparams import closest

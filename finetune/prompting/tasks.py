@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from configure_finetuning import FinetuningConfig
+from corpus.tokenization import WordpieceTokenizer
 from finetune.classification.tasks import TextExample, TextTask, TextTaskSpec, truncated_lengths
 from finetune.prompting.head import LabelWordHead
 from finetune.prompting.templates import Field, Literal, Mask, parse_template, prompt_of
 from finetune.task import Features, Label, Prediction, Split
 from model.checkpoints import CheckpointVariables
 from model.encoder import Encoder
-from model.tokenization import WordpieceTokenizer
 from util.errors import UserError
 
 _TRAINING_INPUTS = 8000  # LM-BFF trains 1,000 steps of 8

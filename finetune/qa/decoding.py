@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from configure_finetuning import FinetuningConfig
+from corpus.normalization import TextNormalizer
 from finetune.qa.data import Question
 from finetune.qa.windows import Document, Window, max_context
 from finetune.task import Prediction
-from model.normalization import TextNormalizer
 
 _ASCII_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from configure_finetuning import FinetuningConfig
+from corpus.tokenization import WordpieceTokenizer
 from finetune.qa.data import Question, find_file, ids_are_unique, question_about, read_questions
 from finetune.qa.decoding import Decoded, decode
 from finetune.qa.head import AnswerHead
@@ -15,7 +16,6 @@ from finetune.qa.scoring import answered_scores, squad_v2_scores
 from finetune.qa.windows import Document, Window, answer_pieces, positions, tokenized, windows_of
 from finetune.task import Features, Label, Prediction, Split, Task
 from model.encoder import Encoder
-from model.tokenization import WordpieceTokenizer
 from util.errors import UserError
 from util.files import write_json
 

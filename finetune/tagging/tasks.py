@@ -9,11 +9,11 @@ import numpy as np
 from seqeval.metrics import f1_score, precision_score, recall_score
 
 from configure_finetuning import FinetuningConfig
+from corpus.tokenization import WordpieceTokenizer
 from finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
 from finetune.tagging.head import TaggingHead
 from finetune.task import Features, Label, Prediction, Split, Task
 from model.encoder import Encoder
-from model.tokenization import WordpieceTokenizer
 from util.errors import UserError
 from util.files import write_atomically
 from util.hparams import closest

@@ -1,0 +1,40 @@
+"""Runs the units of a build on Apache Beam, for corpora beyond one machine.
+
+The same plan, units and shards as the local builder, hence the same bytes; Beam only decides where each unit runs. The
+corpus, the vocabulary and the output directory must lie on a file system that all workers see under the same paths.
+Needs Apache Beam, which the optional dependency group `beam` of pyproject.toml installs.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from corpus.build_plan import BuildPlan, Unit
+from corpus.build_unit import build_unit
+from corpus.dataset_builder import RunUnits, quiet_tensorflow
+from util.errors import UserError
+
+
+def run_beam(pipeline_args: Sequence[str] = ()) -> RunUnits:
+    """Runs units in a Beam pipeline; pipeline_args are Beam's own flags, such as --runner=FlinkRunner."""
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError:
+        raise UserError("--runner=beam needs Apache Beam: pip install 'apache-beam>=2.60'") from None
+
+    def run(plan: BuildPlan, units: list[Unit], staging: Path) -> None:
+        numbers = [unit.number for unit in units]
+        with beam.Pipeline(options=PipelineOptions(list(pipeline_args))) as pipeline:
+            _ = (
+                pipeline
+                | "Units" >> beam.Create(numbers)
+                | "Spread" >> beam.Reshuffle()
+                | "Build" >> beam.Map(_build, plan, str(staging))
+            )
+
+    return run
+
+
+def _build(number: int, plan: BuildPlan, staging: str) -> None:
+    quiet_tensorflow()
+    build_unit(plan, plan.units[number], Path(staging))

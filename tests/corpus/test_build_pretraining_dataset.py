@@ -1,0 +1,368 @@
+"""Whole builds: the same records however they are run, stopped or resumed; nothing deleted unasked; clear errors."""
+
+import gzip
+import itertools
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configure_pretraining import PretrainingConfig
+from corpus import dataset_builder, record_inspection
+from corpus.build_plan import BuildSettings, default_num_shards, make_plan
+from corpus.dataset_builder import build, run_local
+from corpus.record_metadata import UNFINISHED_FOLDER, read_metadata
+from corpus.text_files import read_blocks
+from corpus.tokenization import WordpieceTokenizer
+from pretrain import pretrain_data
+from tests import golden_support as golden
+from util.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+VOCAB = str(golden.CHECKPOINT / "vocab.txt")
+LENGTH = 32
+
+
+def write_corpus(folder, documents=150, seed=0):
+    """A plain, a compressed and a JSON-lines file."""
+    source = random.Random(seed)
+    words = [token for token in golden.CHECKPOINT.joinpath("vocab.txt").read_text().split() if token.isalpha()]
+
+    def document():
+        return [" ".join(source.choices(words, k=source.randint(1, 60))) for _ in range(source.randint(1, 12))]
+
+    folder.mkdir(parents=True)
+    texts = ["\n".join(document()) for _ in range(documents)]
+    folder.joinpath("a.txt").write_text("\n\n".join(texts[: documents // 2]) + "\n")
+    with gzip.open(folder / "b.txt.gz", "wt") as file:
+        file.write("\n\n".join(texts[documents // 2 : -10]))
+    folder.joinpath("c.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[-10:]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("text") / "corpus")
+
+
+def settings(corpus, output, **more):
+    return BuildSettings(str(corpus), VOCAB, str(output), **({"max_seq_length": LENGTH, "dev_fraction": 0.1} | more))
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+@pytest.fixture(scope="module")
+def reference(corpus, tmp_path_factory):
+    output = tmp_path_factory.mktemp("reference") / "records"
+    build(make_plan(settings(corpus, output)), run_local(1))
+    return output
+
+
+def all_rows(folder, pattern="*.tfrecord*"):
+    batches = [
+        batch for path in sorted(folder.glob(pattern)) for batch in record_inspection.read_examples(str(path), LENGTH)
+    ]
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def test_records_do_not_depend_on_the_number_of_processes(corpus, reference, tmp_path):
+    build(make_plan(settings(corpus, tmp_path / "records")), run_local(3))
+    assert contents(tmp_path / "records") == contents(reference)
+
+
+def test_records_hold_every_token_of_the_corpus_once(corpus, reference):
+    tokenizer = WordpieceTokenizer(VOCAB)
+    expected = np.zeros(len(tokenizer), np.int64)
+    for path in sorted(corpus.iterdir()):
+        for block in read_blocks(path):
+            expected += np.bincount(tokenizer.tokenize(block.lines)[0], minlength=len(tokenizer))
+    rows = all_rows(reference)
+    special = tokenizer.special
+    got = np.bincount(rows["input_ids"][rows["input_mask"] == 1], minlength=len(tokenizer))
+    got[[special.cls, special.sep]] = expected[[special.cls, special.sep]]
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_metadata_describes_the_records(reference):
+    metadata = read_metadata(reference)
+    assert metadata is not None
+    values = metadata.values
+    assert record_inspection.verify(str(reference), VOCAB) == values["train_examples"] + values["dev_examples"]
+    assert values["tokens"] == all_rows(reference)["input_mask"].sum()
+    assert values["dev_examples"] == len(all_rows(reference, "dev_data*")["input_ids"])
+    assert len([name for name in values["shards"] if name.startswith("pretrain_data")]) >= 4
+    assert (values["max_seq_length"], values["vocab_size"]) == (LENGTH, 600)
+    assert not (reference / UNFINISHED_FOLDER).exists()
+
+
+def test_training_reads_the_records(reference):
+    config = PretrainingConfig.from_dict({
+        "model_name": "tiny", "data_dir": str(reference), "vocab_file": VOCAB, "vocab_size": 600,
+        "max_seq_length": LENGTH, "pretrain_tfrecords": str(reference / "pretrain_data.tfrecord*"),
+    })  # fmt: skip
+    records = pretrain_data.find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
+    metadata = read_metadata(reference)
+    assert metadata is not None and records.total == metadata.values["train_examples"]
+    batch = next(iter(pretrain_data.training_batches(records, 8, 0, 0)))
+    assert batch["input_ids"].shape == [8, LENGTH]
+
+
+def test_seed_changes_the_examples_but_not_what_is_held_out(corpus, reference, tmp_path):
+    build(make_plan(settings(corpus, tmp_path / "records", seed=1)), run_local(1))
+    assert contents(tmp_path / "records") != contents(reference)
+
+    def held_out(folder):
+        rows = all_rows(folder, "dev_data*")
+        real = rows["input_mask"] == 1
+        return np.bincount(rows["input_ids"][real], minlength=600)[6:].tolist()
+
+    assert held_out(tmp_path / "records") == held_out(reference)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("finished_units", [0, 1, 3])
+def test_stopped_build_leaves_no_records_and_goes_on(corpus, reference, tmp_path, finished_units, monkeypatch):
+    plan = make_plan(settings(corpus, tmp_path / "records"))
+    built: list[int] = []
+
+    def stop(plan, unit, staging, report=None):
+        if len(built) == finished_units:
+            raise Killed
+        built.append(unit.number)
+        return original(plan, unit, staging, report)
+
+    original = dataset_builder.build_unit
+    monkeypatch.setattr(dataset_builder, "build_unit", stop)
+    with pytest.raises(Killed):
+        build(plan, run_local(1))
+    assert [path.name for path in (tmp_path / "records").iterdir()] == [UNFINISHED_FOLDER]
+
+    def count(plan, unit, staging, report=None):
+        assert unit.number not in built
+        built.append(unit.number)
+        return original(plan, unit, staging, report)
+
+    monkeypatch.setattr(dataset_builder, "build_unit", count)
+    build(plan, run_local(1))
+    assert len(built) == len(plan.units)
+    assert contents(tmp_path / "records") == contents(reference)
+
+
+@pytest.mark.parametrize("moved", [0, 1, 4])
+def test_stopped_while_moving_files_is_noticed_and_goes_on(corpus, reference, tmp_path, moved, monkeypatch):
+    plan = make_plan(settings(corpus, tmp_path / "records"))
+    replace = os.replace
+    calls: list[str] = []
+
+    def stop(source, target):
+        if Path(target).parent == tmp_path / "records":
+            if len(calls) == moved:
+                raise Killed
+            calls.append(target)
+        replace(source, target)
+
+    monkeypatch.setattr(dataset_builder.os, "replace", stop)
+    with pytest.raises(Killed):
+        build(plan, run_local(1))
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="stopped just before its end"):
+        read_metadata(tmp_path / "records")
+    build(plan, run_local(1))
+    assert contents(tmp_path / "records") == contents(reference)
+
+
+def test_killed_process_resumes(corpus, reference, tmp_path):
+    """A real SIGKILL in the middle of a build in two processes."""
+    code = """
+import os, signal, sys
+from pathlib import Path
+from corpus import dataset_builder
+from corpus.build_plan import BuildSettings, make_plan
+def update(self, *done):
+    if list(Path(sys.argv[3]).glob(".unfinished/unit-*.json")):
+        os.kill(os.getpid(), signal.SIGKILL)
+if __name__ == "__main__":
+    dataset_builder.Progress.update = update
+    settings = BuildSettings(*sys.argv[1:], 32, dev_fraction=0.1)
+    dataset_builder.build(make_plan(settings), dataset_builder.run_local(2))
+"""
+    output = tmp_path / "records"
+    command = [sys.executable, "-c", code, str(corpus), VOCAB, str(output)]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == -9
+    assert [path.name for path in output.iterdir()] == [UNFINISHED_FOLDER]
+    build(make_plan(settings(corpus, output)), run_local(1))
+    assert contents(output) == contents(reference)
+
+
+def test_finished_build_is_not_repeated(corpus, reference):
+    before = {path: path.stat().st_mtime_ns for path in reference.iterdir()}
+    build(make_plan(settings(corpus, reference)), run_local(1))
+    assert before == {path: path.stat().st_mtime_ns for path in reference.iterdir()}
+
+
+def test_nothing_is_deleted_without_overwrite(corpus, tmp_path):
+    output = tmp_path / "records"
+    output.mkdir()
+    output.joinpath("pretrain_data.tfrecord-0-of-1000").write_bytes(b"theirs")
+    output.joinpath("notes.txt").write_text("mine")
+    plan = make_plan(settings(corpus, output))
+    with pytest.raises(UserError, match=r"holds other records .*--overwrite"):
+        build(plan, run_local(1))
+    assert output.joinpath("pretrain_data.tfrecord-0-of-1000").read_bytes() == b"theirs"
+    build(plan, run_local(1), overwrite=True)
+    assert not output.joinpath("pretrain_data.tfrecord-0-of-1000").exists()
+    assert output.joinpath("notes.txt").read_text() == "mine"
+    assert record_inspection.verify(str(output), VOCAB)
+
+
+def test_unfinished_build_of_other_flags_or_corpus_is_refused(tmp_path, monkeypatch):
+    corpus = write_corpus(tmp_path / "corpus", 20)
+    output = tmp_path / "records"
+
+    def stop(plan, unit, staging, report=None):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dataset_builder, "build_unit", stop)
+        with pytest.raises(Killed):
+            build(make_plan(settings(corpus, output)), run_local(1))
+    with pytest.raises(UserError, match="--max-seq-length was 32 there and is 64 now"):
+        build(make_plan(settings(corpus, output, max_seq_length=64)), run_local(1))
+    file = corpus / "a.txt"
+    os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
+    with pytest.raises(UserError, match=r"'a\.txt' has changed since"):
+        build(make_plan(settings(corpus, output)), run_local(1))
+    file.write_text(file.read_text() + "more\n")
+    with pytest.raises(UserError, match=r"'a\.txt' is not the same"):
+        build(make_plan(settings(corpus, output)), run_local(1))
+    build(make_plan(settings(corpus, output)), run_local(1), overwrite=True)
+    assert record_inspection.verify(str(output), VOCAB)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_failing_worker_names_the_file(tmp_path, processes):
+    corpus = write_corpus(tmp_path / "corpus", 40)
+    data = (corpus / "b.txt.gz").read_bytes()
+    (corpus / "b.txt.gz").write_bytes(data[: len(data) // 2])
+    with pytest.raises(UserError, match=r"b\.txt\.gz' is damaged"):
+        build(make_plan(settings(corpus, tmp_path / "records")), run_local(processes))
+
+
+@pytest.mark.parametrize("more", [{}, {"num_shards": 1}, {"num_shards": 9}, {"blanks_separate_docs": False}])
+def test_plan_covers_every_byte_once(corpus, tmp_path, more):
+    plan = make_plan(settings(corpus, tmp_path, **more))
+    assert [unit.number for unit in plan.units] == list(range(len(plan.units)))
+    shards = [unit.first_shard + index for unit in plan.units for index in range(unit.num_shards)]
+    assert shards == list(range(plan.num_shards)) and len(shards) == (more.get("num_shards") or len(shards))
+    pieces = sorted(piece for unit in plan.units for piece in unit.pieces)
+    for path in corpus.iterdir():
+        spans = [(piece.start, piece.end) for piece in pieces if piece.name == path.name]
+        assert spans[0][0] == 0 and spans[-1][1] == path.stat().st_size
+        assert all(one[1] == other[0] for one, other in itertools.pairwise(spans))
+        if path.suffix != ".gz":
+            data = path.read_bytes()
+            mark = b"\n" if path.suffix == ".jsonl" else b"\n\n"
+            assert all(data[:start].endswith(mark) for start, _ in spans[1:])
+    if not more:
+        assert len([piece for piece in pieces if piece.name == "a.txt"]) > 1
+
+
+def test_number_of_shards_follows_the_corpus():
+    assert default_num_shards(1000, 128) == 1
+    assert default_num_shards(1 << 20, 128) == 4
+    assert 10 < default_num_shards(60_000_000, 128) < 20
+    assert 500 <= default_num_shards(40_000_000_000, 128) <= 1000
+    assert default_num_shards(10**12, 128) > 10_000
+
+
+def test_undecodable_bytes_are_counted(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_bytes(b"some text \xff\xfe here\n" * 50)
+    metadata = build(make_plan(settings(tmp_path / "corpus", tmp_path / "records", dev_fraction=0.0)), run_local(1))
+    assert metadata["undecodable_bytes"] == 100
+
+
+@pytest.mark.parametrize("blanks, examples", [(True, 10), (False, 1)])
+def test_blank_lines_separate_documents_if_wanted(tmp_path, blanks, examples):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("a\n\n" * 10)
+    plan = make_plan(settings(tmp_path / "corpus", tmp_path / "records", dev_fraction=0.0, blanks_separate_docs=blanks))
+    assert build(plan, run_local(1))["train_examples"] == examples
+
+
+def test_damaged_records_do_not_pass_verification(corpus, tmp_path):
+    output = tmp_path / "records"
+    build(make_plan(settings(corpus, output)), run_local(1))
+    file = output / "pretrain_data.tfrecord-0-of-4"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(UserError, match="-0-of-4 is damaged"):
+        record_inspection.verify(str(output), VOCAB)
+    file.write_bytes(data[:-5])
+    with pytest.raises(UserError, match="-0-of-4 is truncated"):
+        record_inspection.verify(str(output), VOCAB)
+    file.unlink()
+    with pytest.raises(UserError, match="-0-of-4 is missing"):
+        record_inspection.verify(str(output), VOCAB)
+
+
+# ---- the command line ----
+
+
+def command(*words):
+    run = subprocess.run(
+        [sys.executable, "build_pretraining_dataset.py", *map(str, words)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return run.returncode, run.stdout, run.stderr
+
+
+def test_command_line_builds_and_inspects(corpus, reference, tmp_path):
+    output = tmp_path / "records"
+    code, out, err = command(
+        "--corpus-dir", corpus, "--vocab-file", VOCAB, "--output-dir", output, "--max-seq-length", LENGTH,
+        "--num-processes", 1, "--blanks-separate-docs", "True", "--do-lower-case", "--dev-fraction", 0.1,
+        "--inspect", 2, "--verify",
+    )  # fmt: skip
+    assert code == 0, err
+    assert contents(output) == contents(reference)
+    assert "segment 1: " in out and "verified" in out
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"--corpus-dir": "nowhere"}, "corpus directory .*nowhere' does not exist"),
+        ({"--corpus-dir": "{tmp}/empty"}, "holds no text files"),
+        ({"--corpus-dir": "{tmp}/blank"}, "holds no text: its files are blank"),
+        ({"--vocab-file": "nowhere.txt"}, "vocabulary file .*nowhere.txt' does not exist"),
+        ({"--max-seq-length": "4"}, "--max-seq-length 4 is too short"),
+        ({"--num-process": "4"}, "num-process"),
+        ({"--corpus-dir": None}, "--corpus-dir is needed"),
+        ({"--output-dir": "{tmp}/file"}, "file' cannot be made"),
+    ],
+)
+def test_mistakes_are_answered_with_one_line(corpus, tmp_path, change, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "blank").mkdir()
+    (tmp_path / "blank" / "a.txt").write_text("\n  \n")
+    (tmp_path / "file").write_text("")
+    words = {"--corpus-dir": corpus, "--vocab-file": VOCAB, "--output-dir": tmp_path / "records"} | change
+    words = {name: str(value).format(tmp=tmp_path) for name, value in words.items() if value is not None}
+    code, _, err = command(*(word for pair in words.items() for word in pair))
+    assert code != 0 and "Traceback" not in err
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert re.search(message, last), last

@@ -1,0 +1,160 @@
+"""The vocabulary trainer: what is in its file, that it is repeatable, and how it answers mistakes."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from build_vocab import CharacterCounts, VocabularyOptions, build_vocab, choose_alphabet, write_vocab
+from corpus.vocabulary import SPECIAL_TOKENS, load_vocab
+
+ROOT = Path(__file__).parents[2]
+SENTENCES = [
+    "The unaffable baker baked bread; the bakers' breads were baked.",
+    "Été: les élèves étaient élevés à l'école, naïvement.",
+    "中国的面包 and ΌΔΟΣ ΟΔΟΣ, ΣΑΣ",
+    "Reading, writing and walking: she reads, writes and walks [MASK] [unused1].",
+    "control\u200b\x01characters and\u00a0blanks",
+]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    directory = tmp_path / "corpus"
+    directory.mkdir()
+    (directory / "a.txt").write_text("\n".join(SENTENCES * 20), encoding="utf-8")
+    (directory / "b.txt").write_text("x" * 300 + "\n" + "\n".join(reversed(SENTENCES)), encoding="utf-8")
+    return directory
+
+
+def train(corpus, **options):
+    return build_vocab(sorted(corpus.iterdir()), VocabularyOptions(**{"vocab_size": 300, **options}))
+
+
+def test_special_and_unused_tokens_come_first(corpus):
+    vocab = train(corpus, num_unused=3)
+    assert vocab[:8] == [*SPECIAL_TOKENS, "[unused0]", "[unused1]", "[unused2]"]
+    assert len(set(vocab)) == len(vocab) <= 300
+    assert "the" in vocab and "##s" in vocab
+
+
+def test_the_text_is_normalised_as_the_tokenizer_does(corpus):
+    plain = train(corpus)[5:]
+    assert not [token for token in plain if token != token.lower() or "é" in token or "\u0301" in token]
+    assert "中" in plain and "##国" not in plain and not [token for token in plain if "中国" in token]
+    assert "controlcharacters" in train(corpus, vocab_size=400)
+    assert not [token for token in plain if len(token) > 2 and not token.strip("#").isalnum()]
+    assert any("é" in token for token in train(corpus, strip_accents=False))
+    cased = train(corpus, do_lower_case=False)
+    assert "T" in cased and "É" in cased
+
+
+def test_words_in_the_corpus_need_no_unknown_token(corpus, tmp_path):
+    from corpus.tokenization import WordpieceTokenizer
+
+    write_vocab(train(corpus), tmp_path / "vocab.txt")
+    tokenizer = WordpieceTokenizer(tmp_path / "vocab.txt")
+    ids, _ = tokenizer.tokenize([sentence.encode() for sentence in SENTENCES])
+    assert tokenizer.special.unk not in ids
+
+
+def test_the_size_is_rounded_up(corpus):
+    assert len(train(corpus, vocab_size=123, round_to_multiple_of_8=True)) == 128
+    # A corpus with fewer pieces than asked for is filled up with unused tokens.
+    few = train(corpus, vocab_size=5001, round_to_multiple_of_8=True, num_unused=2, min_frequency=30)
+    assert len(few) % 8 == 0 and len(few) < 5001
+    assert len(set(few)) == len(few)
+
+
+def test_rare_pairs_are_not_merged(corpus):
+    assert "bread" in train(corpus, vocab_size=1000, min_frequency=2)
+    assert "bread" not in train(corpus, vocab_size=1000, min_frequency=1000)
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "build_vocab.py", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_program_writes_the_same_file_each_time(corpus, tmp_path):
+    # Separate processes, because what must not matter is the order of a hash table that differs between them.
+    for name in ("one", "two", "three"):
+        done = run("--corpus-dir", corpus, f"--vocab-file={tmp_path / name}", "--vocab-size=150", "--no-lower-case")
+        assert done.returncode == 0, done.stderr
+        assert "150 tokens" in done.stdout
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == (tmp_path / "three").read_bytes()
+    assert "T" in load_vocab(tmp_path / "one")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "one", "three", "two"]
+
+
+def test_nothing_is_replaced_without_overwrite(corpus, tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("precious")
+    refused = run("--corpus-dir", corpus, "--output-file", path)
+    assert refused.returncode != 0 and "--overwrite" in refused.stderr
+    assert path.read_text() == "precious"
+    assert run("--corpus-dir", corpus, "--output-file", path, "--overwrite", "--vocab-size=100").returncode == 0
+    assert len(load_vocab(path)) == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--corpus-dir"),
+        (["--corpus-dir=nowhere", "--vocab-file=v"], "corpus directory 'nowhere' does not exist"),
+        (["--corpus-dri=a", "--vocab-file=v"], "--corpus-dir"),
+        (["--corpus-dir=a", "--vocab-file=v", "--vocab-size=many"], "many"),
+        (["--corpus-dir=a", "--vocab-file=v", "--vocab-size=100", "--num-unused=95"], "--num-unused 95"),
+    ],
+)
+def test_mistakes_are_answered_in_a_line(arguments, message):
+    done = run(*arguments)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_place_that_cannot_be_written_is_named(corpus, tmp_path):
+    (tmp_path / "file").write_text("x")
+    done = run("--corpus-dir", corpus, "--vocab-file", tmp_path / "file" / "vocab.txt", "--vocab-size=100")
+    assert done.returncode != 0 and "cannot be written" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_corpus_of_blanks_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text(" \n\n")
+    with pytest.raises(ValueError, match="no text"):
+        train(tmp_path)
+
+
+def test_help_loads_no_tensorflow():
+    code = "import build_vocab, sys; sys.exit('tensorflow' in sys.modules or 'tokenizers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    assert "--corpus" in run("--help").stdout
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    text=st.lists(st.sampled_from("abcdefgé中🙂"), min_size=1),
+    inside=st.sets(st.sampled_from("abcdefgé中🙂")),
+    limit=st.integers(1, 12),
+    room=st.integers(2, 20),
+)
+def test_the_alphabet_is_the_most_frequent_characters_that_fit(text, inside, limit, room):
+    frequency = Counter(text)
+    total, continuing = np.zeros(0x110000, np.int64), np.zeros(0x110000, np.int64)
+    for character, count in frequency.items():
+        total[ord(character)] = count
+        continuing[ord(character)] = character in inside
+    first, later = choose_alphabet(CharacterCounts(total, continuing), limit, room)
+    assert first == sorted(first) and later == [character for character in first if character in inside]
+    assert 1 <= len(first) <= limit and len(first) + len(later) <= room
+    left_out = set(frequency) - set(first)
+    assert all(frequency[kept] >= frequency[other] for kept in first for other in left_out)
+    if left_out and len(first) < limit:
+        assert len(first) + len(later) >= room - 1  # there was no room for both forms of another one

@@ -1,0 +1,83 @@
+"""OpenWebText's layout: archives of text files are read as streams, and build the records of the same plain text."""
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from corpus.build_plan import OPENWEBTEXT, BuildSettings, make_plan
+from corpus.build_unit import read_archive
+from corpus.dataset_builder import build, run_local
+from corpus.record_inspection import verify
+from tests import golden_support as golden
+from util.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+VOCAB = golden.CHECKPOINT / "vocab.txt"
+
+
+def write_archive(path, texts):
+    with tarfile.open(path, "w:xz") as archive:
+        for name, text in texts.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+        folder = tarfile.TarInfo("folder")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    (tmp_path / "openwebtext").mkdir()
+    (tmp_path / "vocab.txt").write_bytes(VOCAB.read_bytes())
+    for number in range(2):
+        texts = {f"{i:04}-x.txt": b"one document here %d\n\n\nits second part \xff\n" % i for i in range(20)}
+        write_archive(tmp_path / "openwebtext" / f"urlsf_subset0{number}-1_data.xz", texts)
+    return tmp_path
+
+
+def test_each_file_is_a_document(data_dir):
+    blocks = list(read_archive(data_dir / "openwebtext" / "urlsf_subset00-1_data.xz"))
+    lines = [line for block in blocks for line in block.lines]
+    assert lines[:3] == [b"one document here 0", b"its second part", b""]
+    assert lines.count(b"") == 20
+    assert sum(block.undecodable_bytes for block in blocks) == 20
+    assert (
+        sum(block.file_bytes for block in blocks) == (data_dir / "openwebtext/urlsf_subset00-1_data.xz").stat().st_size
+    )
+
+
+def test_build_leaves_nothing_unpacked(data_dir):
+    before = {path.name for path in data_dir.rglob("*")}
+    run = subprocess.run(
+        [sys.executable, "build_openwebtext_pretraining_dataset.py", "--data-dir", str(data_dir),
+         "--max-seq-length", "32", "--num-processes", "1"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert verify(str(data_dir / "pretrain_tfrecords"), str(VOCAB)) == 40
+    new = {path.name for path in data_dir.rglob("*")} - before
+    assert all(name.startswith(("pretrain_", "metadata")) for name in new), new
+
+
+def test_damaged_archive_is_named(data_dir):
+    archive = data_dir / "openwebtext" / "urlsf_subset01-1_data.xz"
+    archive.write_bytes(archive.read_bytes()[:-200])
+    settings = BuildSettings(
+        str(data_dir / "openwebtext"), str(VOCAB), str(data_dir / "records"), corpus_kind=OPENWEBTEXT
+    )
+    with pytest.raises(UserError, match=r"urlsf_subset01-1_data\.xz' is damaged"):
+        build(make_plan(settings), run_local(1))
+
+
+def test_folder_without_archives_is_named(tmp_path):
+    settings = BuildSettings(str(tmp_path), str(VOCAB), str(tmp_path / "records"), corpus_kind=OPENWEBTEXT)
+    with pytest.raises(UserError, match="holds no urlsf_subset"):
+        make_plan(settings)

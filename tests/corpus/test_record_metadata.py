@@ -1,0 +1,79 @@
+"""metadata.json is checked with messages that say what differs; records are counted from their headers."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+from corpus.record_metadata import check_metadata, count_records, read_metadata
+from corpus.vocabulary import vocab_sha256
+from tests import golden_support as golden
+from util.errors import UserError
+
+VOCAB = str(golden.CHECKPOINT / "vocab.txt")
+
+
+def write_metadata(folder, **changes):
+    values = {
+        "format_version": 1, "vocab_sha256": vocab_sha256(VOCAB), "vocab_size": 600, "max_seq_length": 32,
+        "do_lower_case": True, "shards": {"pretrain_data.tfrecord-0-of-1": {"examples": 3}},
+    }  # fmt: skip
+    folder.joinpath("metadata.json").write_text(json.dumps(values | changes))
+    return read_metadata(folder)
+
+
+def test_matching_metadata_passes(tmp_path):
+    metadata = write_metadata(tmp_path)
+    check_metadata(metadata, VOCAB, 32, True)
+    assert metadata.shards == {"pretrain_data.tfrecord-0-of-1": 3}
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"max_seq_length": 64}, "length 64, but max_seq_length is 32"),
+        ({"vocab_sha256": "0" * 64}, "another vocabulary"),
+        ({"do_lower_case": False}, "do_lower_case False, but do_lower_case is True"),
+    ],
+)
+def test_what_differs_is_named(tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        check_metadata(write_metadata(tmp_path, **changes), VOCAB, 32, True)
+
+
+def test_folder_without_metadata(tmp_path):
+    assert read_metadata(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"vocab_sha256": ""}'])
+def test_damaged_metadata_is_named(tmp_path, text):
+    tmp_path.joinpath("metadata.json").write_text(text)
+    with pytest.raises(UserError, match=r"metadata\.json"):
+        read_metadata(tmp_path)
+
+
+def write_records(path, sizes):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for size in sizes:
+            writer.write(b"x" * size)
+    return path
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [5, 0, 1000], [1] * 50])
+def test_records_are_counted(tmp_path, sizes):
+    assert count_records(write_records(tmp_path / "records", sizes)) == len(sizes)
+
+
+@pytest.mark.parametrize("cut", [1, 4, 30, 60])
+def test_truncated_records_are_named(tmp_path, cut):
+    path = write_records(tmp_path / "records", [20, 30])
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.raises(UserError, match="records is truncated"):
+        count_records(path)
+
+
+def test_text_is_no_record_file(tmp_path):
+    path = tmp_path / "records"
+    path.write_text("this is plain text and not a record file\n" * 9)
+    with pytest.raises(UserError, match="truncated or no TFRecord"):
+        count_records(path)

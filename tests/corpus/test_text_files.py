@@ -1,0 +1,178 @@
+"""Corpus files in every format they may have, whole, damaged and odd."""
+
+import bz2
+import gzip
+import json
+import lzma
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corpus import text_files
+from corpus.text_files import CorpusError, find_corpus_files, open_corpus_file, read_blocks
+
+TEXT = "first line\nsecond line é\n\nother document 中国\n".encode()
+LINES = ["first line", "second line é", "", "other document 中国"]
+COMPRESS = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
+
+
+def write(path, data):
+    path.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+    return path
+
+
+def lines_of(path, **options):
+    return [line.decode("utf-8") for block in read_blocks(path, **options) for line in block.lines]
+
+
+def test_files_are_found_sorted(tmp_path):
+    for name in ["b.txt", "a.txt.gz", "C", "wiki_00", ".hidden.txt", "d.jsonl.zst"]:
+        write(tmp_path / name, b"x")
+    (tmp_path / "deeper").mkdir()
+    write(tmp_path / "deeper" / "a.txt", b"x")
+    (tmp_path / ".git").mkdir()
+    write(tmp_path / ".git" / "config", b"x")
+    assert [path.name for path in find_corpus_files(tmp_path)] == ["C", "a.txt.gz", "b.txt", "d.jsonl.zst", "wiki_00"]
+    below = [path.relative_to(tmp_path).as_posix() for path in find_corpus_files(tmp_path, recursive=True)]
+    assert below == ["C", "a.txt.gz", "b.txt", "d.jsonl.zst", "deeper/a.txt", "wiki_00"]
+
+
+@pytest.mark.parametrize("name", ["corpus.tar.xz", "records.tfrecord", "table.parquet", "dump.json", "all.zip"])
+def test_a_file_that_is_not_text_is_refused(tmp_path, name):
+    write(tmp_path / name, b"x")
+    with pytest.raises(CorpusError, match=name):
+        find_corpus_files(tmp_path)
+
+
+def test_an_empty_corpus_is_explained(tmp_path):
+    with pytest.raises(CorpusError, match=r"nowhere' does not exist"):
+        find_corpus_files(tmp_path / "nowhere")
+    with pytest.raises(CorpusError, match="holds no text files; put"):
+        find_corpus_files(tmp_path)
+    (tmp_path / "below").mkdir()
+    with pytest.raises(CorpusError, match="holds no text files at its top level"):
+        find_corpus_files(tmp_path)
+    write(tmp_path / "a.txt", b"")
+    with pytest.raises(CorpusError, match="all 1 files in it have no content"):
+        find_corpus_files(tmp_path)
+    with pytest.raises(CorpusError, match=r"a\.txt' is a file"):
+        find_corpus_files(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_every_compression(tmp_path, suffix):
+    path = write(tmp_path / f"corpus.txt{suffix}", COMPRESS[suffix](TEXT))
+    assert lines_of(path) == LINES
+    with open_corpus_file(path) as stream:
+        assert stream.read() == TEXT
+    blocks = list(read_blocks(path, block_bytes=16))
+    assert sum(block.raw_bytes for block in blocks) == len(TEXT)
+    assert sum(block.file_bytes for block in blocks) == path.stat().st_size
+    # Archives may be written one after the other.
+    write(path, COMPRESS[suffix](TEXT) + COMPRESS[suffix](TEXT))
+    assert lines_of(path) == LINES * 2
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_empty_files_have_no_lines(tmp_path, suffix):
+    assert lines_of(write(tmp_path / f"nothing{suffix}", b"")) == []
+    assert lines_of(write(tmp_path / f"no_text{suffix}", COMPRESS[suffix](b""))) == []
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "flipped"])
+def test_a_damaged_archive_is_named(tmp_path, suffix, damage):
+    data = COMPRESS[suffix](b"".join(b"line %d\n" % number for number in range(20000)))
+    if damage == "truncated":
+        data = data[: len(data) // 2]
+    elif damage == "garbage":
+        data = b"this is no archive\n" * 10
+    else:
+        middle = len(data) // 2
+        data = data[:middle] + bytes(255 - byte for byte in data[middle : middle + 40]) + data[middle + 40 :]
+    path = write(tmp_path / f"corpus.txt{suffix}", data)
+    if damage == "flipped" and suffix == ".zst":
+        path.write_bytes(data[:4] + b"\xff" * 8 + data[12:])  # without a checksum only the structure shows damage
+    with pytest.raises(CorpusError, match=rf"corpus\.txt\{suffix}' is damaged"):
+        list(read_blocks(path))
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.binary() | st.text(alphabet="ab \n\r\té中\u3000\x1c\xa0").map(str.encode), size=st.integers(1, 40))
+def test_blocks_do_not_show_in_the_lines(tmp_path_factory, data, size):
+    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    path.write_bytes(data)
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return
+    blocks = list(read_blocks(path, block_bytes=max(size, 3)))
+    # What the original does with a file: one line after the other, decoded without the bytes that are not UTF-8.
+    rows = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if not rows[-1]:
+        rows.pop()
+    expected = [row.decode("utf-8", "ignore").strip() for row in rows]
+    assert [line.decode("utf-8") for block in blocks for line in block.lines] == expected
+    kept = sum(len(row.decode("utf-8", "ignore").encode()) for row in rows)
+    assert sum(block.undecodable_bytes for block in blocks) == sum(map(len, rows)) - kept
+
+
+def test_a_line_without_end_is_cut_at_blanks(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "MAX_LINE_BYTES", 20)
+    words = [f"é{number}中" for number in range(50)]
+    path = write(tmp_path / "long.txt", " ".join(words))
+    lines = lines_of(path, block_bytes=7)
+    assert " ".join(lines).split() == words
+    assert max(len(line.encode()) for line in lines) <= 20
+    assert lines_of(path, block_bytes=64) == lines
+    assert "".join(lines_of(write(path, "中" * 50), block_bytes=8)) == "中" * 50
+
+
+def test_utf16_is_named(tmp_path):
+    with pytest.raises(CorpusError, match=r"corpus\.txt' is UTF-16"):
+        lines_of(write(tmp_path / "corpus.txt", "text".encode("utf-16")))
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_json_lines(tmp_path, suffix):
+    documents = [{"text": "one\n\n two \u3000\n", "id": 1}, {"text": ""}, {"text": "中\ud800国"}]
+    data = "\n".join(json.dumps(document) for document in documents).encode() + b"\n\n"
+    path = write(tmp_path / f"c.jsonl{suffix}", COMPRESS[suffix](data))
+    for size in (5, 1 << 20):
+        blocks = list(read_blocks(path, block_bytes=size))
+        assert [line.decode() for block in blocks for line in block.lines] == ["one", "two", "", "", "中国", ""]
+        assert sum(block.undecodable_bytes for block in blocks) == 3
+    assert lines_of(write(tmp_path / "d.ndjson", '{"body": "a"}'), text_field="body") == ["a", ""]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"text": "unfinished', "not valid JSON"),
+        ('{"body": "a", "id": 3}', r"no field 'text' \(there: body, id\)"),
+        ('["a"]', r"no field 'text' \(there: list\)"),
+        ('{"text": null}', "field 'text' is NoneType"),
+    ],
+)
+def test_json_that_cannot_be_used_is_named_with_its_line(tmp_path, row, message):
+    path = write(tmp_path / "c.jsonl", '{"text": "a"}\n{"text": "b"}\n' + row)
+    with pytest.raises(CorpusError, match=rf"c\.jsonl', line 3: {message}"):
+        lines_of(path, block_bytes=10)
+
+
+def test_files_are_closed(tmp_path, recwarn):
+    for suffix, compress in COMPRESS.items():
+        stream = open_corpus_file(write(tmp_path / f"c{suffix}", compress(TEXT)))
+        stream.close()
+        blocks: Any = read_blocks(tmp_path / f"c{suffix}", block_bytes=4)
+        next(blocks)
+        blocks.close()
+        del stream, blocks
+    assert not [warning for warning in recwarn if warning.category is ResourceWarning]

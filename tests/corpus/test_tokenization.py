@@ -1,0 +1,163 @@
+"""The fast tokenizer against a plain implementation of BERT's rules, on random text, and its small helpers."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from corpus.normalization import TextNormalizer
+from corpus.tokenization import WordpieceTokenizer
+from corpus.vocabulary import SPECIAL_TOKENS, SpecialIds, VocabularyError, load_vocab, special_ids, vocab_sha256
+from tests import bert_reference
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+PIECES = [
+    *LETTERS, *(f"##{c}" for c in LETTERS if c not in "qz"), "the", "un", "##aff", "##able", "##ing", "##ed", "e\u0301",
+    "A", "B", "##B", "Sigma", ".", ",", "'", "-", "[", "]", "$", "`", "don't", "##,", "中", "国", "##国", "é", "##é",
+    "ß", "σ", "##ς", "##σ", "ο", "##ο", "Σ", "##\u0301", "«", "»", "…", "、", "i\u0307", "ı", "##\u0307",
+    "ᄒ", "##ᅡ", "##ᆫ", "한", "Ω", "ω", "Ａ", "ﬁ", "🙂", "##🙂", "\u0e01", "##\u0e34", "\u093f", "##\u093f",
+]  # fmt: skip
+
+interesting = st.sampled_from(
+    " \t\n\r\0\x01\x1c\x7f\x85\xa0\xad\u1680\u2009\u200b\u200d\u2028\u2029\u3000\ufeff\ufffd\ufffe\ue000"
+    ".,'-[]$`~^<=>|+#@\\«»…、。？·\u037e\u1fef\u2260中国々\u3400\uf900\U00020000\U0002f800\U0002ceb0"
+    "éÉe\u0301\u0323İıßẞΣσςΑοÅ\u212b\u212a\u2126ﬁＡ한각ᄒ\u1173กิन\u0940ि🙂🏽ǅ\u0345\U0001e922𝐀\u0660"
+)
+words = st.sampled_from(["the", "Unaffable", "DON'T", "[MASK]", "[UNK]", "##ing", "ΌΔΟΣ", "ΣΑΣ", "aΣ\u0301", "don't"])
+texts = st.lists(st.one_of(interesting, words, st.sampled_from(LETTERS + " "), st.characters(codec="utf-8"))).map(
+    "".join
+)
+
+
+@pytest.fixture(scope="module")
+def vocab_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL_TOKENS, *PIECES]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tokenizers(vocab_file):
+    return {
+        (lower, strip): WordpieceTokenizer(vocab_file, lower, strip)
+        for lower in (True, False)
+        for strip in (True, False)
+    }
+
+
+def pieces_of(tokenizer, texts):
+    ids, lengths = tokenizer.tokenize([text.encode("utf-8") for text in texts])
+    assert ids.dtype == lengths.dtype == np.int32 and lengths.sum() == len(ids) and len(lengths) == len(texts)
+    ends = np.cumsum(lengths)
+    return [tokenizer.convert_ids_to_tokens(ids[end - size : end]) for end, size in zip(ends, lengths, strict=True)]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(texts=st.lists(texts, max_size=6), lower=st.booleans(), strip=st.booleans())
+@example(texts=["ΌΔΟΣ ΣΑΣ. aΣ\u0001b Σ\u0001", "AΣ", "e\u0301\u0001\u0323"], lower=True, strip=False)
+@example(texts=["", " ", "\n", "a\nb", ""], lower=True, strip=True)
+@example(texts=["\u037e \u1fefa\u2260b İ 한 Å"], lower=True, strip=True)
+def test_equals_the_plain_implementation(tokenizers, texts, lower, strip):
+    tokenizer = tokenizers[lower, strip]
+    expected = [bert_reference.tokens(text, tokenizer.inverse, lower, strip) for text in texts]
+    assert pieces_of(tokenizer, texts) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    character=st.sampled_from(["a", "é", "ก", "🙂", "\u0301", "q"]),
+    length=st.integers(195, 206),
+    around=st.sampled_from(["{}", " {}", "the {} un", "the,{}.", "x" * 90 + " {}", "{}\n{}", "«{}»{}"]),
+    lower=st.booleans(),
+)
+def test_a_word_of_more_than_200_characters_is_unknown(tokenizers, character, length, around, lower):
+    tokenizer = tokenizers[lower, True]
+    text = around.replace("{}", character * length)
+    assert pieces_of(tokenizer, [text]) == [bert_reference.tokens(text, tokenizer.inverse, lower, True)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.lists(st.one_of(st.binary(max_size=3), st.sampled_from([b"\0", b"the ", "é".encode()]))).map(b"".join))
+@example(data=b"\xe2\x00\x80\xb0")  # without the control character this would be a character
+def test_bytes_that_are_not_utf8_are_left_out(tokenizers, data):
+    tokenizer = tokenizers[True, True]
+    ids, _ = tokenizer.tokenize([data])
+    expected = bert_reference.tokens(data.decode("utf-8", "ignore"), tokenizer.inverse)
+    assert tokenizer.convert_ids_to_tokens(ids) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts=st.lists(texts, min_size=1, max_size=6), lower=st.booleans(), strip=st.booleans())
+def test_normalised_lines_hold_the_basic_tokens(texts, lower, strip):
+    normalize = TextNormalizer(lower, strip)
+    lines = normalize([text.encode("utf-8") for text in texts])
+    assert len(lines) == len(texts)
+    for text, line in zip(texts, lines, strict=True):
+        spaced = "".join(f" {c} " if bert_reference.is_punctuation(c) else c for c in line.decode("utf-8"))
+        assert spaced.split() == bert_reference.basic_tokens(text, lower, strip)
+
+
+def test_accents_are_stripped_only_with_lower_case(vocab_file):
+    assert WordpieceTokenizer(vocab_file).strip_accents
+    assert not WordpieceTokenizer(vocab_file, True, False).strip_accents
+    assert not WordpieceTokenizer(vocab_file, False, True).strip_accents
+
+
+def test_no_lines(tokenizers):
+    ids, lengths = tokenizers[True, True].tokenize([])
+    assert ids.shape == lengths.shape == (0,)
+
+
+def test_ids_and_tokens(tokenizers):
+    tokenizer = tokenizers[True, True]
+    assert tokenizer.special == SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)
+    assert len(tokenizer) == len(tokenizer.vocab)
+    ids = tokenizer.convert_tokens_to_ids(["[CLS]", "un", "##aff", "##able", "[SEP]", "[PAD]", "nowhere"])
+    assert tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", "un", "##aff", "##able", "[SEP]", "[PAD]", "[UNK]"]
+    assert tokenizer.readable(ids) == "[CLS] unaffable [SEP] [UNK]"
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+    return path
+
+
+def test_load_vocab_reads_any_line_ends(tmp_path):
+    expected = [*SPECIAL_TOKENS, "a", "中"]
+    for name, text in {
+        "unix": "\n".join(expected) + "\n",
+        "windows": "\r\n".join(expected),
+        "mark": "\ufeff" + "\n".join(expected) + "\n\n",
+    }.items():
+        assert load_vocab(write(tmp_path / name, text)) == expected
+    assert special_ids(expected) == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        ("a\nb\n[UNK]\n", r"lacks \[PAD\], \[CLS\], \[SEP\], \[MASK\]; a WordPiece"),
+        ("\n".join(SPECIAL_TOKENS) + "\na\nb\na\n", r"repeats a \(lines 6 and 8\)"),
+        ("\n".join(SPECIAL_TOKENS) + "\n\nb\n", r"has blank lines: 6"),
+        (b"\xff\xfea\n", "is not UTF-8"),
+    ],
+)
+def test_load_vocab_says_what_is_wrong(tmp_path, content, message):
+    path = write(tmp_path / "bad.txt", content)
+    with pytest.raises(VocabularyError, match=message) as caught:
+        load_vocab(path)
+    assert str(path) in str(caught.value)
+
+
+def test_load_vocab_names_a_missing_file(tmp_path):
+    with pytest.raises(VocabularyError, match=r"nowhere\.txt' does not exist"):
+        load_vocab(tmp_path / "nowhere.txt")
+    with pytest.raises(VocabularyError, match="cannot be read"):
+        load_vocab(tmp_path)
+
+
+def test_the_hash_is_the_files(tmp_path):
+    path = write(tmp_path / "v.txt", "abc")
+    assert vocab_sha256(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

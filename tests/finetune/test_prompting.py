@@ -1,0 +1,241 @@
+"""Prompts: templates to wordpieces, demonstrations, few-shot splits, scores of label words, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configure_finetuning import FinetuningConfig
+from configure_pretraining import PretrainingConfig
+from corpus.tokenization import WordpieceTokenizer
+from corpus.vocabulary import SpecialIds
+from finetune.classification.tasks import few_shot_split
+from finetune.prompting.head import LabelWordHead
+from finetune.prompting.tasks import PromptTask, language_model_head
+from finetune.prompting.templates import PROMPTS, parse_template
+from finetune.registry import make_tasks
+from finetune.task import HeadInput
+from pretrain.objectives.corrective_lm import mixture_log_prob
+from pretrain.pretraining_model import PretrainingModel
+from tests import golden_support as golden
+from tests.finetune.test_run_finetuning import run
+from tests.finetuning_support import write_lines
+from util.errors import UserError
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [
+    *("yes", "no", "maybe", "good", "bad", "film", "the", "a", "dog", "cat", "barks", "sleeps", "it", "was", "runs"),
+    *("##ing", "?", ",", ".", "what"),
+]
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A vocabulary and MNLI-like files, two examples of each label in training."""
+    folder = tmp_path_factory.mktemp("prompts")
+    write_lines(folder / "vocab.txt", *SPECIAL, *WORDS)
+    rows = [
+        ("The dog barks.", "The dog runs.", "neutral"),
+        ("The dog barks.", "A dog barks.", "entailment"),
+        ("A cat sleeps.", "The cat barks.", "contradiction"),
+        ("The cat runs.", "It was a cat.", "neutral"),
+        ("A dog sleeps.", "The dog sleeps.", "entailment"),
+        ("A dog runs.", "The dog sleeps.", "contradiction"),
+    ]
+    keys = ("premise", "hypothesis", "gold_label")
+    for split in ("train", "dev_matched"):
+        lines = [json.dumps(dict(zip(keys, row, strict=True))) for row in rows]
+        write_lines(folder / "mnli" / f"{split}.jsonl", *lines)
+    return folder
+
+
+def make(folder, name="mnli", **overrides) -> PromptTask:
+    settings = {"vocab_file": str(folder / "vocab.txt"), "vocab_size": len(SPECIAL + WORDS), "max_seq_length": 128}
+    config = FinetuningConfig.from_dict(
+        settings | {"task_names": [name], "raw_data_dir": str(folder), "prompt": True, "prompt_draws": 2} | overrides
+    )
+    task = make_tasks(config, WordpieceTokenizer(config.vocab_file))[0]
+    assert isinstance(task, PromptTask)
+    return task
+
+
+def test_an_input_is_the_question_and_one_demonstration_of_each_label(folder):
+    task = make(folder)
+    split = task.load("train")
+    feature = split.features[0]
+    tokens = task.tokenizer.convert_ids_to_tokens(feature.input_ids)
+    text = " ".join(tokens)
+    assert text.startswith("[CLS] the dog barks ? [MASK] , the dog runs . [SEP] ")
+    assert tokens[feature.labels["mask_positions"]] == "[MASK]" and tokens.count("[MASK]") == 1
+    no, yes, maybe = text.split(" [SEP]")[1:4]
+    assert no.split(" ? ")[1].split()[0] == "no" and ("cat sleeps" in no or "dog runs" in no)
+    assert yes.split(" ? ")[1].split()[0] == "yes"
+    assert maybe == " the cat runs ? maybe , it was a cat ."  # the other neutral example, never the question
+    assert not feature.segment_ids.any()
+    assert split.counts == [2] * 6 and len(split.features) == 12
+
+
+def test_the_question_is_never_its_own_demonstration_and_draws_differ(folder):
+    task = make(folder, prompt_draws=20)
+    split = task.load("train")
+    seen = set()
+    for number, example in enumerate(split.examples):
+        question = task.tokenizer.readable(task.tokenizer.tokenize([example.texts[1].lower().encode()])[0])
+        first = task.tokenizer.readable(task.tokenizer.tokenize([example.texts[0][:-1].lower().encode()])[0])
+        for feature in split.features[20 * number : 20 * number + 20]:
+            text = task.tokenizer.readable(feature.input_ids)
+            seen.add(text)
+            demonstrations = text.split(" [SEP]", 1)[1]
+            assert not any(f"{first} ? {word} , {question}" in demonstrations for word in ("yes", "no", "maybe"))
+    assert len(seen) == 6 * 4  # each of the two other labels has two candidates
+    again = [feature.input_ids.tolist() for feature in make(folder, prompt_draws=20).load("train").features]
+    assert again == [feature.input_ids.tolist() for feature in split.features]
+
+
+def test_the_logits_of_the_draws_are_averaged(folder):
+    task = make(folder, prompt_evaluation_draws=2)
+    split = task.load("dev_matched")
+    right = [feature.labels["label_ids"] for feature in split.features]
+    predictions = []
+    for number, label in enumerate(right):  # of each pair the first is sure of the truth, the second less of an error
+        logits = np.zeros(3, np.float32)
+        logits[label if number % 2 == 0 else (label + 1) % 3] = 3.0 if number % 2 == 0 else 2.0
+        predictions.append({"logits": logits})
+    assert len(predictions) == 12 and task.scores(split, predictions)["accuracy"] == 100.0
+    answers = task.answers(split, predictions)
+    assert [answer["label"] for answer in answers] == [example.label for example in split.examples]
+    assert max(answers[0]["scores"].values()) == pytest.approx(np.exp(1.5) / (np.exp(1.5) + np.e + 1))
+
+
+def test_long_texts_leave_the_mask_and_every_block_in_place(folder):
+    path = folder / "long" / "train.jsonl"
+    texts = ["dog " * 300, "cat " * 200, "a film", "dog barks"]
+    write_lines(path, *[json.dumps({"text": text, "label": "ab"[i % 2]}) for i, text in enumerate(texts)])
+    own = {"long": {"type": "classification"}}
+    words = {"a": "good", "b": "bad"}
+    task = make(folder, "long", tasks=own, prompt_template="{0} it was [MASK] .", prompt_words=words, max_seq_length=64)
+    for feature in task.load("train").features:
+        tokens = task.tokenizer.convert_ids_to_tokens(feature.input_ids)
+        assert len(tokens) <= 64 and tokens.count("[SEP]") == 3 and tokens.count("[MASK]") == 1
+        assert tokens[feature.labels["mask_positions"]] == "[MASK]"
+        assert tokens[feature.labels["mask_positions"] + 1] == "."
+
+
+@given(st.lists(st.integers(0, 2), min_size=40, max_size=120), st.integers(1, 5), st.integers(0, 100))
+def test_few_shot_splits_are_balanced_disjoint_and_reproducible(groups, size, seed):
+    groups = np.array([0, 1, 2] * 10 + groups)
+    train, dev = few_shot_split(groups, size, seed)
+    assert not set(train) & set(dev)
+    assert np.bincount(groups[train]).tolist() == np.bincount(groups[dev]).tolist() == [size] * 3
+    assert few_shot_split(groups, size, seed) == (train, dev)
+
+
+def test_the_scores_of_words_do_not_depend_on_the_copy_probability():
+    config = PretrainingConfig.from_dict(
+        {"vocab_size": 40, "corrective_lm_objective": True, "electra_objective": False, "embedding_size": 16}
+        | {"model_hparam_overrides": SIZES}
+    )
+    model = PretrainingModel(config, SpecialIds(0, 1, 2, 3, 4))
+    assert model.encoder is not None
+    head = LabelWordHead("clm_predictions", model.encoder, False, [9, 7, 30], False, 0)
+    sequence = tf.random.stateless_normal([2, 6, 16], [1, 2])
+    labels = {"mask_positions": tf.constant([3, 5]), "label_ids": tf.constant([0, 2])}
+    logits = head(HeadInput(sequence, None, None, labels), None, False).predictions["logits"]
+    full = head.language_model(tf.stack([sequence[:1, 3], sequence[1:, 5]]))  # [2, 1, V]
+    log_probs = tf.nn.log_softmax(full)
+    for copy in (-7.0, 0.0, 4.0):
+        of_words = [
+            mixture_log_prob(tf.fill([2, 1], copy), log_probs[:, :, word], tf.zeros([2, 1], tf.bool))
+            for word in (9, 7, 30)
+        ]
+        np.testing.assert_allclose(
+            tf.nn.softmax(tf.concat(of_words, -1)), tf.nn.softmax(logits), rtol=1e-4, err_msg=str(copy)
+        )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"prompt_template": "{0} it was"}, r"\[MASK\] must occur once"),
+        ({"prompt_template": "{2} [MASK]"}, "fields are"),
+        ({"prompt_template": "[MASK]"}, "no field for a text"),
+        ({"prompt_words": {"entailment": "yes"}}, "no word for contradiction, neutral"),
+        ({"prompt_words": {"entailment": "yes", "neutral": "barking", "contradiction": "no"}}, "'barking' must be one"),
+        ({"prompt_words": {"entailment": "yes", "neutral": "yes", "contradiction": "no"}}, "have the same word"),
+        ({"max_seq_length": 16}, "too short for 4 prompts"),
+        ({"few_shot": 2}, "few_shot 2 needs 4 training examples"),
+        ({"few_shot": 1}, "but 2 are needed"),
+        ({"random_init": True}, "not random_init"),
+        ({"task_names": ["chunk"]}, "not for chunk"),
+        ({"prompt": False, "prompt_template": "{0} [MASK]"}, "need prompt to be true"),
+    ],
+)
+def test_what_cannot_be_prompted_is_refused(folder, overrides, message):
+    with pytest.raises(UserError, match=message):
+        make(folder, **overrides).load("train")
+
+
+def test_every_known_prompt_is_a_template():
+    for prompt in PROMPTS.values():
+        parse_template(prompt.template)
+
+
+def test_a_detector_of_replaced_tokens_has_no_language_model():
+    with pytest.raises(UserError, match="no language-model head"):
+        language_model_head(str(golden.CHECKPOINT))
+
+
+@pytest.mark.parametrize("objective", ["bert", "coco_lm"])
+def test_few_examples_are_learned_from_the_command_line(tmp_path, objective):
+    words = [*SPECIAL, *WORDS]
+    write_lines(tmp_path / "vocab.txt", *words)
+    hparams = {"vocab_size": len(words), "vocab_file": str(tmp_path / "vocab.txt"), "electra_objective": False}
+    hparams |= {"embedding_size": 16, "model_hparam_overrides": SIZES, "max_seq_length": 32}
+    if objective == "coco_lm":
+        hparams |= {"corrective_lm_objective": True, "clm_head": "tied"}
+    config = PretrainingConfig.from_dict(hparams)
+    model = PretrainingModel(config)
+    model_dir = tmp_path / "models" / "toy"
+    tf.train.Checkpoint(model=model).save(str(model_dir / "model.ckpt"))
+    (model_dir / "config.json").write_text(config.to_json())
+    random = np.random.RandomState(0)
+    for split, size in (("train", 200), ("dev", 40)):
+        rows = []
+        for _ in range(size):
+            animal = random.choice(["dog", "cat"])
+            text = " ".join([*random.choice(["the", "a", "film", "it"], 3), animal, random.choice(["runs", "was"])])
+            rows.append(json.dumps({"text": text, "label": animal}))
+        write_lines(tmp_path / "data" / "finetuning_data" / "animal" / f"{split}.jsonl", *rows)
+    settings = {
+        "model_hparam_overrides": SIZES,
+        "embedding_size": 16,
+        "vocab_size": len(words),
+        "vocab_file": hparams["vocab_file"],
+        "init_checkpoint": None,
+        "tasks": {"animal": {"type": "classification"}},
+        "task_names": ["animal"],
+        "few_shot": 16,
+        "prompt": True,
+        "prompt_template": "{0} it was [MASK] .",
+        "prompt_words": {"dog": "good", "cat": "bad"},
+        "prompt_demonstrations": False,
+        "max_seq_length": 48,
+        "num_train_epochs": 100.0,
+        "learning_rate": 3e-3,
+        "eval_every_steps": 200,
+        "keep_best": True,
+    }
+    output = run(tmp_path / "data", model_dir, **settings)
+    assert "loaded" in output and "0 of new heads" in output
+    scores = json.loads((model_dir / "results" / "animal_results.json").read_text())["trials"][0]["scores"]["animal"]
+    assert scores["few_shot_dev"]["accuracy"] > 90 and scores["dev"]["accuracy"] > 90
+    seen = json.loads(next(model_dir.glob("finetuning_models/*/eval/step-200.json")).read_text())
+    assert not [name for name in seen if name.startswith("animal_dev")]  # chosen without the development data
+    new = write_lines(tmp_path / "new.jsonl", '{"text": "the dog runs"}', '{"text": "a cat was"}')
+    run(tmp_path / "data", model_dir, "--predict", str(new), **settings)
+    labelled = (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["label"] for line in labelled] == ["dog", "cat"]

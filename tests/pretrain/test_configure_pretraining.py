@@ -1,0 +1,225 @@
+"""The configuration: defaults, derived sizes, legal and illegal combinations, messages."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configure_pretraining import PretrainingConfig
+from util.errors import UserError
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def config(**hparams: Any) -> PretrainingConfig:
+    return PretrainingConfig.from_dict(hparams)
+
+
+def refusal(**hparams: Any) -> str:
+    with pytest.raises(UserError) as error:
+        config(**hparams)
+    return str(error.value)
+
+
+def test_defaults_are_the_originals() -> None:
+    c = config(model_name="m", data_dir="d")
+    assert (c.electra_objective, c.gen_weight, c.disc_weight, c.mask_prob) == (True, 1.0, 50.0, 0.15)
+    assert (c.learning_rate, c.lr_decay_power, c.weight_decay_rate, c.num_warmup_steps) == (5e-4, 1.0, 0.01, 10000)
+    assert (c.iterations_per_loop, c.save_checkpoints_steps) == (200, 1000)
+    assert (c.num_train_steps, c.num_eval_steps) == (1000000, 100)
+    assert (c.model_size, c.vocab_size, c.do_lower_case) == ("small", 30522, True)
+    assert (c.generator_layers, c.generator_hidden_size, c.temperature) == (1.0, 0.25, 1.0)
+    assert (c.untied_generator, c.untied_generator_embeddings, c.disallow_correct) == (True, False, False)
+    assert (c.max_seq_length, c.train_batch_size, c.eval_batch_size) == (128, 128, 128)
+    assert c.pretrain_tfrecords == "d/pretrain_tfrecords/pretrain_data.tfrecord*"
+    assert (c.vocab_file, c.model_dir) == ("d/vocab.txt", "d/models/m")
+    assert c.results_txt == "d/models/m/results/unsup_results.txt"
+
+
+@pytest.mark.parametrize(
+    ("hparams", "main", "generator"),
+    [  # layers, hidden, heads, intermediate, embedding
+        ({"model_size": "small"}, (12, 256, 4, 1024, 128), (12, 64, 1, 256, 128)),
+        ({"model_size": "base", "generator_hidden_size": 0.33333}, (12, 768, 12, 3072, 768), (12, 256, 4, 1024, 768)),
+        ({"model_size": "large"}, (24, 1024, 16, 4096, 1024), (24, 256, 4, 1024, 1024)),
+        ({"generator_layers": 0.5}, (12, 256, 4, 1024, 128), (6, 64, 1, 256, 128)),
+        ({"untied_generator_embeddings": True}, (12, 256, 4, 1024, 128), (12, 64, 1, 256, 64)),
+        ({"untied_generator": False}, (12, 256, 4, 1024, 128), (12, 256, 4, 1024, 128)),
+        ({"electra_objective": False}, (12, 256, 4, 1024, 128), (12, 256, 4, 1024, 128)),
+        ({"model_hparam_overrides": {"hidden_size": 192}}, (12, 192, 3, 768, 128), (12, 48, 1, 192, 128)),
+        ({"model_hparam_overrides": {"num_attention_heads": 8}}, (12, 256, 8, 1024, 128), (12, 64, 1, 256, 128)),
+    ],
+)
+def test_sizes_follow_table_6_and_the_fractions(
+    hparams: dict[str, Any], main: tuple[int, ...], generator: tuple[int, ...]
+) -> None:
+    c = config(**hparams)
+    for sizes, expected in ((c.architecture, main), (c.generator_architecture, generator)):
+        assert (
+            sizes.num_hidden_layers,
+            sizes.hidden_size,
+            sizes.num_attention_heads,
+            sizes.intermediate_size,
+            sizes.embedding_size,
+        ) == expected
+
+
+def test_an_indivisible_generator_width_is_rounded_or_in_compat_refused() -> None:
+    hparams = {"model_size": "base", "generator_hidden_size": 0.3, "learning_rate": 2e-4}  # 230 wide, 3 heads
+    rounded = config(**hparams)
+    assert rounded.generator_architecture.hidden_size == 231
+    assert any("230, rounded to 231" in note for note in rounded.notes())
+    assert "230, which is not divisible by its 3 heads" in refusal(**hparams, compat="original")
+
+
+@given(st.sampled_from(["small", "base", "large"]), st.floats(0.01, 2.0), st.floats(0.1, 2.0))
+def test_every_generator_fraction_gives_a_legal_generator(size: str, width: float, depth: float) -> None:
+    generator = config(model_size=size, generator_hidden_size=width, generator_layers=depth).generator_architecture
+    assert generator.hidden_size % generator.num_attention_heads == 0
+    wanted = {"small": 256, "base": 768, "large": 1024}[size] * width
+    assert abs(generator.hidden_size - wanted) <= 0.5 + generator.num_attention_heads / 2
+
+
+@pytest.mark.parametrize(
+    ("mask_prob", "length", "expected"), [(0.15, 128, 19), (0.15, 512, 79), (0.25, 512, 130), (0.15, 32, 4)]
+)
+def test_predictions_per_sequence(mask_prob: float, length: int, expected: int) -> None:
+    assert config(mask_prob=mask_prob, max_seq_length=length).max_predictions_per_seq == expected
+    chosen = config(mask_prob=mask_prob, max_seq_length=length, max_predictions_per_seq=2)
+    assert chosen.max_predictions_per_seq == 2
+
+
+@pytest.mark.parametrize(
+    ("hparams", "reason"),
+    [
+        ({"electric_objective": True}, "electra_objective and electric_objective are both true"),
+        ({"electra_objective": False, "electric_objective": True, "untied_generator": False}, "untied_generator"),
+        ({"electra_objective": False, "electric_objective": True, "uniform_generator": True}, "uniform_generator"),
+        ({"electra_objective": False, "electric_objective": True, "disallow_correct": True}, "disallow_correct"),
+        ({"electra_objective": False, "electric_objective": True, "temperature": 0.5}, "temperature must be 1"),
+        ({"two_tower_generator": True, "uniform_generator": True}, "choose one"),
+        ({"two_tower_generator": True, "untied_generator": False}, "two_tower_generator needs untied_generator"),
+        ({"two_tower_generator": True, "electra_objective": False}, "two_tower_generator needs electra_objective"),
+        ({"uniform_generator": True, "electra_objective": False}, "nothing to train"),
+        ({"electra_objective": False, "gen_weight": 0}, "gen_weight is 0"),
+        ({"train_batch_size": 10, "gradient_accumulation_steps": 4}, "not divisible by gradient_accumulation_steps 4"),
+        ({"max_seq_length": 513}, "exceeds 512 position embeddings"),
+        ({"model_hparam_overrides": {"num_attention_heads": 3}}, "not divisible by its 3 heads"),
+        ({"generator_layers": 0.01}, "without a layer"),
+        ({"mask_prob": 0.001}, "max_predictions_per_seq is 0"),
+        ({"max_predictions_per_seq": 200}, "max_predictions_per_seq is 200"),
+        ({"mask_rates": [0.8, 0.1]}, "three shares"),
+        ({"mask_rates": [0.8, 0.1, 0.2]}, "three shares"),
+        ({"mask_rates": [True, 0, 0]}, "three shares"),
+        ({"use_tpu": True, "strategy": "mirrored"}, "use one of auto, tpu"),
+        ({"use_tpu": True, "precision": "float16"}, "use bfloat16"),
+        ({"num_train_steps": 100}, "num_warmup_steps 10000 exceeds num_train_steps 100"),
+        ({"model_hparam_overrides": {"hiden_size": 128}}, "did you mean 'hidden_size'?"),
+        ({"model_hparam_overrides": {"hidden_size": "128"}}, "hidden_size must be int"),
+        ({"model_hparam_overrides": {"hidden_size": 0}}, "hidden_size must be at least 1"),
+        ({"model_hparam_overrides": {"hidden_dropout_prob": 1.0}}, r"must be in [0, 1)"),
+        ({"model_hparam_overrides": {"hidden_act": "swish"}}, "one of gelu"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_reason(hparams: dict[str, Any], reason: str) -> None:
+    assert reason in refusal(**hparams)
+
+
+@pytest.mark.parametrize(
+    "hparams",
+    [
+        {"uniform_generator": True, "untied_generator": False},  # the original's order: uniform wins
+        {"uniform_generator": True, "untied_generator_embeddings": True},
+        {"untied_generator": False, "untied_generator_embeddings": True},
+        {"two_tower_generator": True, "temperature": 0.5, "disallow_correct": True},
+        {"electra_objective": False, "electric_objective": True, "untied_generator_embeddings": True},
+        {"electra_objective": False, "untied_generator": False},
+        {"gen_weight": 0},
+        {"disc_weight": 0},
+        {"num_train_steps": 0},
+        {"num_warmup_steps": 0},
+        {"debug": True},
+        {"debug": True, "model_size": "large", "two_tower_generator": True},
+    ],
+)
+def test_what_the_original_allows_is_legal(hparams: dict[str, Any]) -> None:
+    config(**hparams)
+
+
+def test_electric_implies_two_towers() -> None:
+    assert config(electra_objective=False, electric_objective=True).two_tower_generator
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("train_batch_size", "4", "train_batch_size must be int, got '4' (str)"),
+        ("train_batch_size", 4.0, "train_batch_size must be int, got 4.0 (float)"),
+        ("train_batch_size", True, "train_batch_size must be int, got True (bool)"),
+        ("do_train", "False", "do_train must be bool, got 'False' (str)"),
+        ("use_tpu", 1, "use_tpu must be bool, got 1 (int)"),
+        ("vocab_file", None, "vocab_file must be str, got None (NoneType)"),
+        ("embedding_size", "128", "embedding_size must be int or null, got '128' (str)"),
+        ("train_batch_size", 0, "train_batch_size must be at least 1, got 0"),
+        ("mask_prob", 1.0, "mask_prob must be below 1, got 1.0"),
+        ("temperature", 0, "temperature must be above 0, got 0"),
+        ("learning_rate", float("nan"), "learning_rate must be finite, got nan"),
+        ("disc_weight", float("inf"), "disc_weight must be finite, got inf"),
+        ("precision", "bfloat", "precision is 'bfloat'; did you mean 'bfloat16'?"),
+        ("trian_batch_size", 4, "unknown hparam 'trian_batch_size'; did you mean 'train_batch_size'?"),
+    ],
+)
+def test_messages_name_field_value_and_what_is_expected(name: str, value: Any, message: str) -> None:
+    assert message in refusal(**{name: value})
+
+
+def test_all_problems_are_named_at_once() -> None:
+    message = refusal(train_batch_size="4", do_train="yes", learning_rat=1.0)
+    assert all(part in message for part in ("train_batch_size", "do_train", "'learning_rate'"))
+    assert "\n" not in message
+
+
+def test_integers_are_numbers_too() -> None:
+    assert config(gen_weight=2).gen_weight == 2.0
+    assert isinstance(config(gen_weight=2).gen_weight, float)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "model_size": st.sampled_from(["small", "base", "large"]),
+            "mask_prob": st.floats(0.05, 0.5),
+            "debug": st.booleans(),
+            "data_dir": st.sampled_from(["data", "/a/b"]),
+            "untied_generator": st.booleans(),
+            "model_hparam_overrides": st.fixed_dictionaries({"hidden_size": st.sampled_from([64, 128, 320])}),
+            "embedding_size": st.one_of(st.none(), st.integers(1, 512)),
+            "num_gpus": st.one_of(st.none(), st.integers(0, 8)),
+        },
+    )
+)
+def test_the_saved_configuration_gives_itself_back(hparams: dict[str, Any]) -> None:
+    c = config(**hparams)
+    assert PretrainingConfig.from_dict(json.loads(c.to_json())) == c
+    assert set(json.loads(c.to_json())) == {field.name for field in dataclasses.fields(c)}
+
+
+def test_debug_is_small_whatever_the_recipe_says() -> None:
+    c = config(debug=True, model_size="large", num_train_steps=400000, train_batch_size=2048, max_seq_length=512)
+    assert (c.num_train_steps, c.architecture.num_hidden_layers, c.architecture.hidden_size) == (20, 3, 144)
+    assert c.train_batch_size <= 32
+
+
+def test_a_base_model_with_smalls_learning_rate_gets_a_note() -> None:
+    assert any("diverge" in note for note in config(model_size="base").notes())
+    assert config(model_size="base", learning_rate=2e-4).notes() == []
+    assert config().notes() == []
+
+
+def test_every_hparam_has_a_help_text() -> None:
+    assert all(field.metadata["help"] for field in dataclasses.fields(PretrainingConfig))

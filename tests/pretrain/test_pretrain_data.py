@@ -1,0 +1,191 @@
+"""The input pipeline: an exactly resumable order, every record once per epoch, clear refusals."""
+
+import itertools
+import json
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from corpus.vocabulary import vocab_sha256
+from pretrain import pretrain_data
+from tests import golden_support as golden
+from util.errors import UserError
+
+LENGTH = 8
+
+
+def write_shards(folder, counts, length=LENGTH):
+    number = itertools.count()
+    folder.mkdir(parents=True, exist_ok=True)
+    for shard, count in enumerate(counts):
+        with tf.io.TFRecordWriter(str(folder / f"pretrain_data.tfrecord-{shard}-of-{len(counts)}")) as writer:
+            for _ in range(count):
+                values = {
+                    "input_ids": [next(number) % 600] * length,
+                    "input_mask": [1] * length,
+                    "segment_ids": [0] * length,
+                }
+                features = {
+                    name: tf.train.Feature(int64_list=tf.train.Int64List(value=value)) for name, value in values.items()
+                }
+                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def config(folder, **overrides):
+    return golden.config(
+        max_seq_length=LENGTH, pretrain_tfrecords=str(folder / "pretrain_data.tfrecord*"), mask_prob=0.2, **overrides
+    )
+
+
+def records(folder, **overrides):
+    settings = config(folder, **overrides)
+    return pretrain_data.find_records(settings.pretrain_tfrecords, settings, "pretrain_tfrecords")
+
+
+def first_ids(dataset, batches):
+    return np.concatenate([batch["input_ids"][:, 0] for batch in dataset.take(batches)])
+
+
+@hypothesis.settings(max_examples=8, deadline=None)
+@hypothesis.given(st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(sum), st.integers(0, 40))
+def test_resuming_at_any_position_continues_the_stream(tmp_path_factory, counts, position):
+    folder = tmp_path_factory.mktemp("records")
+    write_shards(folder, counts)
+    found = records(folder)
+    whole = first_ids(pretrain_data.training_batches(found, 1, 3, 0), position + 12)
+    resumed = first_ids(pretrain_data.training_batches(found, 4, 3, position), 3)
+    np.testing.assert_array_equal(resumed, whole[position:])
+    total = sum(counts)
+    for start in range(0, len(whole) - total + 1, total):
+        assert sorted(whole[start : start + total]) == list(range(total))
+
+
+def test_windows_shuffle_shards_and_epochs_differ(tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrain_data, "WINDOW_SHARDS", 2)
+    write_shards(tmp_path, [10] * 6)
+    ids = first_ids(pretrain_data.training_batches(records(tmp_path), 10, 0, 0), 12)
+    first, second = ids[:60], ids[60:]
+    assert sorted(first) == sorted(second) == list(range(60))
+    assert (first != second).any() and (first != np.arange(60)).any()
+    assert len({i // 10 for i in first[:20]}) == 2  # a window mixes just its two shards
+
+
+def test_rows_of_one_host_are_a_slice_of_the_global_batch(tmp_path):
+    write_shards(tmp_path, [7, 5])
+    found = records(tmp_path)
+    whole = first_ids(pretrain_data.training_batches(found, 4, 1, 0), 5).reshape(5, 4)
+    part = first_ids(pretrain_data.training_batches(found, 4, 1, 0, slice(2, 4)), 5).reshape(5, 2)
+    np.testing.assert_array_equal(part, whole[:, 2:])
+
+
+def test_evaluation_sees_every_record_once(tmp_path):
+    write_shards(tmp_path, [5, 0, 6])
+    batches = list(pretrain_data.evaluation_batches(records(tmp_path), 4))
+    assert all(batch["input_ids"].shape == (4, LENGTH) for batch in batches)
+    ids = np.concatenate([batch["input_ids"] for batch in batches])[:, 0]
+    real = np.concatenate([batch["input_mask"] for batch in batches])[:, 0]
+    assert ids[real > 0].tolist() == list(range(11)) and real.sum() == 11
+
+
+def test_no_records_lists_what_is_there(tmp_path):
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(UserError, match=r"notes\.txt"):
+        records(tmp_path)
+
+
+def test_a_truncated_file_is_named(tmp_path):
+    write_shards(tmp_path, [3])
+    path = next(tmp_path.iterdir())
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(UserError, match=f"{path.name} is truncated.*record 3"):
+        records(tmp_path)
+
+
+def test_another_length_is_refused(tmp_path):
+    write_shards(tmp_path, [3], length=16)
+    with pytest.raises(UserError, match="length 16, but max_seq_length is 8"):
+        records(tmp_path)
+
+
+def test_empty_files_are_refused(tmp_path):
+    write_shards(tmp_path, [0, 0])
+    with pytest.raises(UserError, match="hold no record"):
+        records(tmp_path)
+
+
+def write_metadata(folder, counts, **changes):
+    """As the builder does; `changes` per file name replace its "examples"."""
+    settings = config(folder)
+    shards = {
+        f"pretrain_data.tfrecord-{shard}-of-{len(counts)}": {"examples": count} for shard, count in enumerate(counts)
+    }
+    for name, shard in shards.items():
+        shard["bytes"] = (folder / name).stat().st_size
+    values = {
+        "vocab_sha256": vocab_sha256(settings.vocab_file),
+        "vocab_size": settings.vocab_size,
+        "max_seq_length": LENGTH,
+        "do_lower_case": settings.do_lower_case,
+        "shards": shards,
+    } | changes
+    (folder / "metadata.json").write_text(json.dumps(values))
+
+
+def test_counts_come_from_metadata_without_reading_the_shards(tmp_path, monkeypatch):
+    write_shards(tmp_path, [3, 5])
+    write_metadata(tmp_path, [3, 5])
+    monkeypatch.setattr(pretrain_data, "count_records", lambda path: pytest.fail(f"{path} was scanned"))
+    assert records(tmp_path).counts == [3, 5]
+
+
+def test_a_shard_truncated_after_the_build_is_found_although_metadata_counts_it(tmp_path):
+    write_shards(tmp_path, [3, 5])
+    write_metadata(tmp_path, [3, 5])
+    path = sorted(tmp_path.glob("pretrain*"))[1]
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(UserError, match=f"{path.name} is truncated.*record 5"):
+        records(tmp_path)
+
+
+def test_a_shard_that_metadata_does_not_know_is_counted(tmp_path):
+    write_shards(tmp_path, [3, 5])
+    write_metadata(tmp_path, [3, 5])
+    (tmp_path / "pretrain_data.tfrecord-more").write_bytes((tmp_path / "pretrain_data.tfrecord-0-of-2").read_bytes())
+    assert sorted(records(tmp_path).counts) == [3, 3, 5]
+
+
+def test_another_vocabulary_is_refused(tmp_path):
+    write_shards(tmp_path, [3])
+    write_metadata(tmp_path, [3], vocab_sha256="0" * 64)
+    with pytest.raises(UserError, match="another vocabulary"):
+        records(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"input_ids": [700] * LENGTH}, "token id 700, but vocab_size is 600"),
+        ({"input_ids": [-1] * LENGTH}, "token id -1, but vocab_size is 600"),
+        ({"input_mask": [1] * 3}, f"length 3, but max_seq_length is {LENGTH}"),
+        ({"segment_ids": None}, "no 'segment_ids' but input_ids, input_mask"),
+    ],
+)
+def test_a_bad_record_anywhere_is_found(tmp_path, change, message):
+    write_shards(tmp_path, [3])
+    found = records(tmp_path)
+    assert pretrain_data.find_problem(found, 600) is None
+    values = {"input_ids": [5] * LENGTH, "input_mask": [1] * LENGTH, "segment_ids": [0] * LENGTH} | change
+    features = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+        for name, value in values.items()
+        if value is not None
+    }
+    good = next(iter(tf.data.TFRecordDataset(found.files))).numpy()
+    with tf.io.TFRecordWriter(found.files[0]) as writer:
+        writer.write(good)
+        writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    problem = pretrain_data.find_problem(found, 600)
+    assert problem is not None and found.files[0] in problem and message in problem

@@ -1,0 +1,175 @@
+"""Which strategy a configuration means, and that two hosts train what one does."""
+
+import contextlib
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import training_support as support
+from training import distribution, local_hosts
+from training.cluster import Host, this_host
+from util.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The hparams that choose devices, at their defaults."""
+
+    strategy: str = "auto"
+    jit_compile: str = "auto"
+    num_gpus: int | None = None
+    use_tpu: bool = False
+    tpu_name: str | None = None
+    tpu_zone: str | None = None
+    gcp_project: str | None = None
+    tpu_job_name: str | None = None
+    num_tpu_cores: int = 1
+
+
+def tf_config(kind="worker", index=0, **cluster):
+    return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+
+
+def test_without_a_gpu_auto_is_one_processor_and_mirrored_its_logical_ones():
+    one = distribution.make_strategy(Devices(num_gpus=0))
+    assert isinstance(one, tf.distribute.OneDeviceStrategy) and distribution.is_chief(one)
+    assert tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
+    mirrored = distribution.make_strategy(Devices(strategy="mirrored", num_gpus=0))
+    assert mirrored.num_replicas_in_sync == 2
+    assert distribution.rows_of_host(mirrored, 8) is None and distribution.host_number(mirrored) is None
+
+
+def test_more_gpus_than_there_are_is_refused():
+    with pytest.raises(UserError, match="num_gpus is 99, but"):
+        distribution.make_strategy(Devices(num_gpus=99))
+
+
+def test_xla_is_off_on_processors_unless_asked_for():
+    wanted = [distribution.wants_xla(Devices(jit_compile=value)) for value in ("auto", "true", "false")]
+    assert wanted == [False, True, False]
+    assert distribution.wants_xla(Devices(use_tpu=True))
+
+
+def test_batches_divide_among_replicas_and_micro_batches():
+    strategy = distribution.make_strategy(Devices(strategy="mirrored", num_gpus=0))
+    distribution.check_batch("train_batch_size", 12, strategy, 3)
+    with pytest.raises(UserError, match="train_batch_size 10 is not divisible by 2 devices x 3 micro-batches"):
+        distribution.check_batch("train_batch_size", 10, strategy, 3)
+    with pytest.raises(UserError, match=r"eval_batch_size 7 is not divisible by 2 devices$"):
+        distribution.check_batch("eval_batch_size", 7, strategy)
+
+
+def test_the_place_among_hosts(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert this_host("multi_worker") == Host(0, 1)
+    monkeypatch.setenv("TF_CONFIG", tf_config(index=1, worker=["a:1", "b:1"]))
+    assert this_host("multi_worker") == Host(1, 2)
+    assert this_host("mirrored") == Host(0, 1)
+    monkeypatch.setenv("TF_CONFIG", tf_config(index=1, chief=["a:1"], worker=["b:1", "c:1"], ps=["d:1"]))
+    assert this_host("multi_worker") == Host(2, 3)
+    monkeypatch.setenv("TF_CONFIG", tf_config("chief", chief=["a:1"], worker=["b:1"]))
+    assert this_host("multi_worker") == Host(0, 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", tf_config(index=2, worker=["a:1", "b:1"]), tf_config("ps", ps=["a:1"], worker=["b:1"])]
+)
+def test_a_wrong_tf_config_is_explained(monkeypatch, text):
+    monkeypatch.setenv("TF_CONFIG", text)
+    with pytest.raises(UserError, match="TF_CONFIG: "):
+        this_host("multi_worker")
+
+
+@contextlib.contextmanager
+def running(*jobs):
+    """The processes of run_pretraining.py for each (number of hosts, hparams); none outlives the test."""
+    processes = []
+    for hosts, hparams in jobs:
+        command = ["run_pretraining.py", "--hparams", json.dumps(hparams)]
+        processes += local_hosts.start(hosts, command, cwd=support.ROOT)
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def local(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "training.local_hosts", *words],
+        cwd=support.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_hosts_of_this_machine_have_places_of_their_own_and_fail_together(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "place = json.loads(os.environ['TF_CONFIG'])\n"
+        "print(place['task']['index'], len(set(place['cluster']['worker'])), sys.argv[1])\n"
+        "sys.exit(3 * place['task']['index'])\n"
+    )
+    result = local("2", str(script), "--flag")
+    assert result.returncode == 3
+    assert sorted(result.stdout.splitlines()) == ["host 0: 0 2 --flag", "host 1: 1 2 --flag"]
+    assert local("--help").returncode == 0
+    wrong = local("run_pretraining.py")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("error: give the number of hosts"), wrong.stderr
+
+
+def read_until(process, beginning):
+    """The first line of a process that begins like this."""
+    for line in process.stdout:
+        if line.startswith(beginning):
+            return line
+    raise AssertionError(f"ended without a line {beginning!r}")
+
+
+@pytest.mark.parametrize("hosts", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_several_hosts_train_and_evaluate_what_one_does(tmp_path, hosts):
+    support.write_records(tmp_path / "pretrain_tfrecords")
+    support.write_records(tmp_path / "pretrain_tfrecords", "dev_data", examples=21, shards=1)
+    settings = support.hparams(
+        tmp_path,
+        num_train_steps=8,
+        iterations_per_loop=2,
+        do_eval=True,
+        sizes={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    )
+    several = settings | {"model_name": "several", "strategy": "multi_worker"}
+    with running((1, settings | {"model_name": "one"}), (hosts, several)) as processes:
+        for process in processes:
+            output, _ = process.communicate(timeout=300)
+            assert process.returncode == 0, output
+    folders = [tmp_path / "models" / name for name in ("one", "several")]
+    expected, actual = ([line["loss"] for line in support.logged(folder)] for folder in folders)
+    assert len(actual) == 4  # written once, by the chief
+    np.testing.assert_allclose(actual, expected, rtol=2e-4)
+    metrics = [json.loads((folder / "results" / "unsup_results.json").read_text()) for folder in folders]
+    assert metrics[1] == pytest.approx(metrics[0], rel=2e-3, abs=2e-3)
+    assert not list(folders[1].glob(".host*")) and len(list(folders[1].glob("model.ckpt-8.*"))) == 2
+
+
+def test_a_host_that_dies_stops_the_others_and_the_job_goes_on_from_its_checkpoint(tmp_path):
+    support.write_records(tmp_path / "pretrain_tfrecords")
+    settings = support.hparams(tmp_path, num_train_steps=3000, save_checkpoints_steps=10)
+    with running((2, settings | {"strategy": "multi_worker"})) as processes:
+        read_until(processes[0], "step 12/")
+        processes[1].kill()
+        output, _ = processes[0].communicate(timeout=300)
+        assert processes[0].returncode == 2 and "Traceback" not in output, output
+    errors = [line for line in output.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and "another host" in errors[0], output
+    saved = re.search(r"checkpoint: \S+model\.ckpt-(\d+)", errors[0])
+    assert saved and int(saved[1]) >= 10
+    with running((1, settings)) as (process,):
+        assert read_until(process, "resuming ").endswith(f"at step {int(saved[1]):,}\n")

@@ -1,0 +1,238 @@
+"""Replicas and micro-batches make no difference; non-finite losses stop a run; evaluation counts every record once."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from pretrain.pretrain_data import find_records
+from pretrain.task import PretrainingTask
+from tests import training_support as support
+from training.trainer import Schedule, Trainer
+from util.errors import UserError
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    support.write_records(folder / "pretrain_tfrecords")
+    support.write_records(folder / "pretrain_tfrecords", "dev_data", examples=21, shards=1)
+    return folder
+
+
+def trainer(data_dir, model_dir, strategy=None, **overrides):
+    settings = support.hparams(data_dir, model_dir=str(model_dir), **{"sizes": NO_DROPOUT} | overrides)
+    config = PretrainingConfig.from_dict(settings)
+    strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        task = PretrainingTask(
+            config,
+            strategy,
+            False,
+            find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords"),
+            find_records(config.eval_tfrecords, config, "eval_tfrecords"),
+        )
+    schedule = Schedule(
+        config.num_train_steps,
+        config.iterations_per_loop,
+        config.save_checkpoints_steps,
+        config.keep_checkpoint_max,
+        config.eval_every_steps,
+        config.num_eval_steps,
+        config.train_batch_size,
+    )
+    return Trainer(task, strategy, schedule, config.model_dir)
+
+
+def losses(model_dir):
+    return np.array([[line["loss"], line["masked_lm_loss"], line["disc_loss"]] for line in support.logged(model_dir)])
+
+
+@pytest.fixture(scope="module")
+def one_device(data_dir, tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("one")
+    runner = trainer(data_dir, model_dir, num_train_steps=12)
+    assert runner.train() == 0
+    return losses(model_dir), runner.evaluate()
+
+
+def test_two_replicas_compute_what_one_does(data_dir, tmp_path, one_device):
+    loop = {"num_train_steps": 12, "iterations_per_loop": 3, "save_checkpoints_steps": 12}
+    runner = trainer(data_dir, tmp_path, support.two_replicas(), **loop)
+    assert runner.train() == 0
+    np.testing.assert_allclose(losses(tmp_path), one_device[0].reshape(4, 3, 3).mean(1), rtol=2e-4)
+    metrics = runner.evaluate()
+    assert metrics.keys() == one_device[1].keys()
+    for name, value in metrics.items():
+        assert value == pytest.approx(one_device[1][name], rel=2e-3, abs=2e-3), name
+
+
+def test_micro_batches_compute_what_one_batch_does(data_dir, tmp_path, one_device):
+    runner = trainer(data_dir, tmp_path, num_train_steps=12, gradient_accumulation_steps=4)
+    assert runner.train() == 0
+    np.testing.assert_allclose(losses(tmp_path), one_device[0], rtol=2e-4)
+
+
+def test_micro_batches_on_two_replicas_compute_what_one_batch_does(data_dir, tmp_path, one_device):
+    strategy = support.two_replicas()
+    assert trainer(data_dir, tmp_path, strategy, num_train_steps=12, gradient_accumulation_steps=2).train() == 0
+    np.testing.assert_allclose(losses(tmp_path), one_device[0], rtol=2e-4)
+
+
+def test_float16_on_two_replicas_skips_overflows_and_learns(data_dir, tmp_path):
+    strategy = support.two_replicas()
+    runner = trainer(data_dir, tmp_path, strategy, num_train_steps=12, num_warmup_steps=1, precision="float16")
+    before = [variable.numpy() for variable in runner.task.model.trainable_variables]
+    runner.task.loss_scale.scale.assign(2.0**16)  # overflows here
+    assert runner.train() == 0
+    assert runner.task.loss_scale.scale < 2.0**16 and runner.current_step == 12
+    changed = [(a != b.numpy()).any() for a, b in zip(before, runner.task.model.trainable_variables, strict=True)]
+    assert all(changed) and np.isfinite(losses(tmp_path)).all()
+
+
+def test_a_longer_loop_changes_nothing_and_traces_a_step_once(data_dir, tmp_path, one_device, capsys):
+    runner = trainer(data_dir, tmp_path, num_train_steps=12, iterations_per_loop=6, save_checkpoints_steps=12)
+    step, traced = runner.task.train_step, []
+
+    def counted(*inputs):
+        traced.append(inputs)
+        return step(*inputs)
+
+    runner.task.train_step = counted
+    assert runner.train() == 0
+    assert len(traced) == 1
+    np.testing.assert_allclose(losses(tmp_path), one_device[0].reshape(2, 6, 3).mean(1), rtol=1e-5)
+    first = float(capsys.readouterr().out.split("initial loss")[1].split()[0])
+    assert first == pytest.approx(one_device[0][0, 0], abs=0.01)
+
+
+def test_training_learns(one_device):
+    history, _ = one_device
+    assert history[-3:, 0].mean() < history[:3, 0].mean()
+
+
+def test_evaluation_counts_every_record_once_and_repeats_exactly(data_dir, tmp_path):
+    runner = trainer(data_dir, tmp_path)
+    first, second = runner.evaluate(), runner.evaluate()
+    assert first == second
+    assert first["majority_baseline"] == pytest.approx(1 - first["replaced_rate"])
+    assert 0.3 < first["disc_auc"] < 0.7
+    for name in ("masked_lm_accuracy", "sampled_masked_lm_accuracy", "disc_accuracy", "disc_precision", "disc_recall"):
+        assert 0 <= first[name] <= 1
+    whole = trainer(data_dir, tmp_path, eval_batch_size=21).evaluate()  # no padding rows
+    assert whole["masked_lm_loss"] == pytest.approx(first["masked_lm_loss"], rel=0.02)
+
+
+def test_evaluation_during_training_is_written(data_dir, tmp_path):
+    runner = trainer(data_dir, tmp_path, num_train_steps=4, eval_every_steps=2)
+    runner.train()
+    written = json.loads((tmp_path / "eval" / "step-2.json").read_text())
+    assert np.isfinite(list(written.values())).all()
+    assert list((tmp_path / "events").glob("events*"))
+
+
+def test_a_non_finite_loss_stops_with_step_term_and_checkpoint(data_dir, tmp_path):
+    runner = trainer(data_dir, tmp_path, num_train_steps=8)
+    runner.train()
+    saved = tf.train.latest_checkpoint(str(tmp_path))
+    again = trainer(data_dir, tmp_path, num_train_steps=12)
+    assert again.restore() == 8
+    head = again.task.model.objectives[1].head.logit.bias
+    head.assign([np.nan])
+    with pytest.raises(UserError, match=r"not finite at step 9: loss, disc_loss, gradient_norm\.") as error:
+        again.train()
+    assert saved in str(error.value)
+    assert tf.train.latest_checkpoint(str(tmp_path)) == saved
+
+
+def poison_gradients(runner, at_step):
+    """The loss stays finite; the gradient of one variable does not."""
+    gradients = runner.task._gradients
+
+    def poisoned(*args):
+        (first, *rest), result = gradients(*args)
+        bad = tf.equal(runner.task.optimizer.step, at_step)
+        return [first * tf.where(bad, np.float32(np.nan), np.float32(1)), *rest], result
+
+    runner.task._gradients = poisoned
+
+
+def test_a_non_finite_gradient_stops_before_the_weights_it_ruined_are_saved(data_dir, tmp_path):
+    runner = trainer(data_dir, tmp_path, num_train_steps=12, save_checkpoints_steps=2)
+    poison_gradients(runner, at_step=3)
+    with pytest.raises(UserError, match=r"not finite at step 4: gradient_norm\..*model\.ckpt-2\."):
+        runner.train()
+    again = trainer(data_dir, tmp_path, num_train_steps=12)
+    assert again.restore() == 2
+    assert all(np.isfinite(variable.numpy()).all() for variable in again.task.model.trainable_variables)
+
+
+def test_the_first_bad_step_and_its_terms_are_named_although_all_is_bad_at_the_end_of_the_loop(data_dir, tmp_path):
+    runner = trainer(data_dir, tmp_path, num_train_steps=12, iterations_per_loop=6, save_checkpoints_steps=12)
+    poison_gradients(runner, at_step=2)
+    with pytest.raises(UserError, match=r"not finite at step 3: gradient_norm\. .*none was saved yet"):
+        runner.train()
+
+
+def test_float16_that_overflows_at_the_smallest_scale_stops(data_dir, tmp_path):
+    runner = trainer(data_dir, tmp_path, num_train_steps=12, precision="float16")
+    runner.task.loss_scale.scale.assign(1.0)
+    poison_gradients(runner, at_step=1)
+    with pytest.raises(UserError, match=r"not finite at step 2: gradient_norm\."):
+        runner.train()
+
+
+def test_an_evaluator_leaves_the_metrics_of_a_run_alone_and_a_resumed_run_trims_them(data_dir, tmp_path):
+    trainer(data_dir, tmp_path, num_train_steps=4).train()
+    steps = [line["step"] for line in support.logged(tmp_path)]
+    with open(
+        tmp_path / "train_metrics.jsonl", "a"
+    ) as file:  # of steps after the checkpoint; the last one half-written
+        file.write('{"step": 5, "loss": 1.0}\n{"step": 6, "lo')
+    whole = (tmp_path / "train_metrics.jsonl").read_text()
+    evaluator = trainer(data_dir, tmp_path, num_train_steps=4)
+    evaluator.restore()
+    evaluator.evaluate()
+    assert (tmp_path / "train_metrics.jsonl").read_text() == whole
+    resumed = trainer(data_dir, tmp_path, num_train_steps=6)
+    resumed.restore()
+    resumed.train()
+    assert [line["step"] for line in support.logged(tmp_path)] == [*steps, 5, 6]
+
+
+def test_a_corrupt_record_met_while_training_is_blamed_on_its_file(tmp_path):
+    support.write_records(tmp_path / "pretrain_tfrecords")
+    support.write_records(tmp_path / "pretrain_tfrecords", "dev_data", examples=8, shards=1)
+    path = sorted((tmp_path / "pretrain_tfrecords").glob("pretrain_data*"))[1]
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 255  # within the last record: its length still fits, its checksum does not
+    path.write_bytes(content)
+    runner = trainer(tmp_path, tmp_path / "model")
+    with pytest.raises(UserError, match=f"{path.name} is corrupt"):
+        runner.train()
+
+
+def test_out_of_memory_says_what_to_lower(data_dir, tmp_path, monkeypatch):
+    runner = trainer(data_dir, tmp_path)
+
+    def exhausted(*args):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    monkeypatch.setattr(runner, "_train_loop", exhausted)
+    with pytest.raises(UserError, match="lower train_batch_size"):
+        runner.train()
+
+
+def test_timing_saves_nothing(data_dir, tmp_path):
+    loss, seconds = trainer(data_dir, tmp_path / "model").time_steps(1, 2)
+    assert np.isfinite(loss) and seconds > 0
+    assert not (tmp_path / "model").exists()
+
+
+def test_old_checkpoints_are_deleted(data_dir, tmp_path):
+    trainer(data_dir, tmp_path, num_train_steps=5, save_checkpoints_steps=1, keep_checkpoint_max=2).train()
+    assert sorted(path.stem for path in tmp_path.glob("*.index")) == ["model.ckpt-4", "model.ckpt-5"]

@@ -1,0 +1,171 @@
+"""Command lines: layers of a configuration, spelling of flags, one-line errors, no TensorFlow before it is needed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from absl import flags
+
+from configure_pretraining import PretrainingConfig
+from util import flags as util_flags
+from util.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def parse(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function from words of a command line to the configuration they mean, on flags of the test's own."""
+    values = flags.FlagValues()
+    monkeypatch.setattr(flags, "FLAGS", values)
+    for kind in ("string", "bool", "integer", "float"):
+        define = getattr(flags, f"DEFINE_{kind}")
+        monkeypatch.setattr(flags, f"DEFINE_{kind}", lambda *words, define=define: define(*words, flag_values=values))
+    util_flags.define_hparam_flags(PretrainingConfig)
+
+    def run(*words: str) -> PretrainingConfig:
+        values(util_flags.with_underscores(["run_pretraining.py", *words]))
+        return util_flags.config_from_flags(PretrainingConfig)
+
+    return run
+
+
+def test_no_flags_means_electra_small(parse: Any) -> None:
+    c = parse()
+    assert (c.model_name, c.data_dir, c.train_batch_size) == ("electra_small", "data", 128)
+
+
+def test_a_model_name_alone_picks_the_recipe_of_that_name(parse: Any) -> None:
+    c = parse("--model-name", "electra_base")
+    assert (c.model_size, c.max_seq_length, c.model_dir) == ("base", 512, "data/models/electra_base")
+
+
+def test_a_recipe_names_the_run_unless_it_has_a_name(parse: Any) -> None:
+    assert parse("--recipe", "electra_base").model_name == "electra_base"
+
+
+def test_a_recipe_under_another_name(parse: Any) -> None:
+    c = parse("--recipe", "electra_base", "--model-name", "mine")
+    assert (c.model_name, c.model_size) == ("mine", "base")
+
+
+def test_another_name_without_a_recipe_means_the_defaults_and_says_so(
+    parse: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    c = parse("--model-name", "electra_bse")
+    assert c.model_size == "small"
+    assert "no recipe 'electra_bse'" in capsys.readouterr().err
+
+
+def test_flags_beat_hparams_beat_recipe_beats_defaults(parse: Any) -> None:
+    c = parse(
+        "--recipe=electra_base",
+        "--hparams",
+        '{"train_batch_size": 32, "max_seq_length": 256, "vocab_size": 1000}',
+        "--train-batch-size=64",
+    )
+    assert (c.train_batch_size, c.max_seq_length, c.vocab_size, c.learning_rate) == (64, 256, 1000, 2e-4)
+    assert c.eval_batch_size == 128
+
+
+def test_hparams_may_name_the_model(parse: Any) -> None:
+    assert parse("--hparams", '{"model_name": "electra_large"}').mask_prob == 0.25
+
+
+def test_hparams_may_be_a_file(parse: Any, tmp_path: Path) -> None:
+    path = tmp_path / "hparams.json"
+    path.write_text('{"train_batch_size": 16}')
+    assert parse("--hparams", str(path)).train_batch_size == 16
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("--do-eval", True),
+        ("--do_eval", True),
+        ("--do-eval=true", True),
+        ("--do-eval=false", False),
+        ("--no-do-eval", False),
+        ("--nodo_eval", False),
+        ("--no_do_eval", False),
+        ("--no-eval", False),
+    ],
+)
+def test_spellings_of_a_switch(parse: Any, word: str, expected: bool) -> None:
+    assert parse("--hparams", json.dumps({"do_eval": not expected}), word).do_eval is expected
+
+
+def test_the_originals_no_lower_case(parse: Any) -> None:
+    assert parse("--no-lower-case").do_lower_case is False
+
+
+def test_dashes_in_values_stay(parse: Any) -> None:
+    c = parse("--data-dir=my-data", "--model-name", "electra-mine")
+    assert (c.data_dir, c.model_name) == ("my-data", "electra-mine")
+
+
+def test_lists_and_objects_are_json(parse: Any) -> None:
+    c = parse("--mask-rates", "[0.8, 0.1, 0.1]", "--model-hparam-overrides", '{"num_hidden_layers": 2}')
+    assert (c.mask_rates, c.architecture.num_hidden_layers) == ([0.8, 0.1, 0.1], 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--mask-rates", "0.8,0.1"], "--mask-rates: not valid JSON"),
+        (["--hparams", "{broken"], "--hparams: not valid JSON"),
+        (["--hparams", "[1]"], "neither a JSON object nor a readable file"),
+        (["--hparams", "none.json"], "'none.json' is neither a JSON object nor a readable file"),
+        (["--hparams", '{"learning_rat": 1}'], "did you mean 'learning_rate'?"),
+        (["--recipe", "electra_bse"], "did you mean 'electra_base'?"),
+        (["--train-batch-size", "0"], "train_batch_size must be at least 1"),
+    ],
+)
+def test_wrong_values_are_named(parse: Any, words: list[str], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse(*words)
+    assert message in str(error.value)
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """run_pretraining.py in an interpreter in which TensorFlow cannot be imported."""
+    program = (
+        "import runpy, sys; sys.modules['tensorflow'] = None; sys.argv = sys.argv[1:]; sys.path.insert(0, '.'); "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, "run_pretraining.py", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_help_names_every_hparam_and_needs_no_tensorflow() -> None:
+    result = run("--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    for field in PretrainingConfig.__dataclass_fields__:
+        assert f"{field.replace('_', '-')} " in result.stdout
+    for heading in ("Objectives", "Optimisation", "Generator", "Files"):
+        assert f"\n{heading}\n" in result.stdout
+    assert max(len(line) for line in result.stdout.splitlines()) <= 120
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--train-batch-siz", "4"], "unknown flag --train-batch-siz; did you mean '--train-batch-size'?; see --help"),
+        (["--train-batch-size", "four"], "--train-batch-size must be an integer, got 'four'; see --help"),
+        (["--do-eval=maybe"], "--do-eval must be true or false, got 'maybe'; see --help"),
+        (["--do-eval", "false"], "unexpected argument 'false': flags are --name value, switches --name or --no-name"),
+        (["--hparams", '{"do_trian": 1}'], "hparams: unknown hparam 'do_trian'; did you mean 'do_train'?"),
+        (["--no-do-train"], "do_train and do_eval are both false: nothing to do"),
+    ],
+)
+def test_errors_are_one_line_and_exit_code_2_without_tensorflow(words: list[str], message: str) -> None:
+    result = run(*words)
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", f"error: {message}\n")

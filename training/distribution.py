@@ -1,0 +1,165 @@
+"""Devices: which tf.distribute strategy a configuration means, and how a host's input relates to the global batch."""
+
+import functools
+import resource
+import sys
+from typing import Protocol
+
+import tensorflow as tf
+from official.common import distribute_utils
+
+from training.cluster import this_host
+from util.errors import UserError
+
+
+class DeviceConfig(Protocol):
+    """The hparams that choose devices."""
+
+    @property
+    def strategy(self) -> str: ...
+
+    @property
+    def jit_compile(self) -> str: ...
+
+    @property
+    def num_gpus(self) -> int | None: ...
+
+    @property
+    def use_tpu(self) -> bool: ...
+
+    @property
+    def tpu_name(self) -> str | None: ...
+
+    @property
+    def tpu_zone(self) -> str | None: ...
+
+    @property
+    def gcp_project(self) -> str | None: ...
+
+    @property
+    def tpu_job_name(self) -> str | None: ...
+
+    @property
+    def num_tpu_cores(self) -> int: ...
+
+
+def make_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
+    """The strategy of `strategy`, `num_gpus` and the TPU flags.
+
+    Raises:
+      UserError: fewer devices than asked for.
+    """
+    name = config.strategy
+    if name == "tpu" or (name == "auto" and config.use_tpu):
+        return _tpu_strategy(config)
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    wanted = len(gpus) if config.num_gpus is None else config.num_gpus
+    if wanted > len(gpus):
+        raise UserError(f"num_gpus is {wanted}, but {len(gpus)} GPUs are visible")
+    if name == "auto":
+        name = "mirrored" if wanted > 1 else "one_device"
+    # Grappler makes no step of ours measurably faster on processors, and takes seconds before the first one.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not wanted})
+    if name == "multi_worker":
+        strategy = distribute_utils.get_distribution_strategy("multi_worker_mirrored", num_gpus=wanted)
+        # Every host's batches are full and equally many; handling partial ones would cost the static shapes.
+        strategy.extended.experimental_enable_get_next_as_optional = False
+        return strategy
+    if name == "mirrored":
+        # Without a GPU: the logical CPU devices, so that the same code runs and is tested anywhere.
+        devices = [f"GPU:{i}" for i in range(wanted)] or [d.name for d in tf.config.list_logical_devices("CPU")]
+        return mirrored_strategy(tuple(devices))
+    return tf.distribute.OneDeviceStrategy("GPU:0" if wanted else "CPU:0")
+
+
+@functools.cache
+def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.Strategy:
+    """The process's one strategy over these devices.
+
+    TensorFlow numbers each strategy's collective operations from the same start, and two strategies in one process then
+    take each other's for their own ("Shape mismatch in the collective instance").
+    """
+    return tf.distribute.MirroredStrategy(devices)
+
+
+def _tpu_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=config.tpu_name or "",
+            zone=config.tpu_zone,
+            project=config.gcp_project,
+            job_name=config.tpu_job_name or "worker",
+        )
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        raise UserError(f"use_tpu: TPU {config.tpu_name or '(local)'!r} cannot be reached: {error}") from None
+    strategy = tf.distribute.TPUStrategy(resolver)
+    if config.num_tpu_cores not in (1, strategy.num_replicas_in_sync):
+        raise UserError(
+            f"num_tpu_cores is {config.num_tpu_cores}, but the TPU has {strategy.num_replicas_in_sync} cores"
+        )
+    return strategy
+
+
+def host_number(strategy: tf.distribute.Strategy) -> int | None:
+    """This host's number among several; None if it is the only one."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return None
+    host = this_host("multi_worker")
+    return host.number if host.hosts > 1 else None
+
+
+def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> slice | None:
+    """The rows of the global batch that this host's input feeds; None for all of them."""
+    if host_number(strategy) is None:
+        return None
+    host = this_host("multi_worker")
+    rows = global_batch_size // host.hosts
+    return slice(host.number * rows, (host.number + 1) * rows)
+
+
+def wants_xla(config: DeviceConfig) -> bool:
+    """Whether the whole step is compiled: as `jit_compile` says, and on GPUs and TPUs where it is "auto"."""
+    if config.jit_compile == "auto":
+        return bool(tf.config.list_logical_devices("GPU") or config.use_tpu)
+    return config.jit_compile == "true"
+
+
+def check_batch(name: str, size: int, strategy: tf.distribute.Strategy, parts: int = 1) -> None:
+    """Raises UserError unless a global batch divides among replicas and micro-batches."""
+    replicas = strategy.num_replicas_in_sync
+    if size % (replicas * parts):
+        raise UserError(
+            f"{name} {size} is not divisible by {replicas} devices"
+            + (f" x {parts} micro-batches (gradient_accumulation_steps)" if parts > 1 else "")
+        )
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes results (all but one host of a multi-worker job do not)."""
+    return bool(strategy.extended.should_save_summary)
+
+
+def peak_memory() -> str:
+    """ "GPU 12.3 GB" of the first GPU, or "host 1.2 GB": the most that this process has used."""
+    if tf.config.list_logical_devices("GPU"):
+        return f"GPU {tf.config.experimental.get_memory_info('GPU:0')['peak'] / 1e9:.1f} GB"
+    unit = 1 if sys.platform == "darwin" else 1024
+    return f"host {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9:.1f} GB"
+
+
+def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> tf.distribute.DistributedDataset:
+    """A dataset of host batches split among the host's replicas, without sharding it again among hosts."""
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return strategy.distribute_datasets_from_function(
+            lambda context: dataset.unbatch().batch(
+                dataset.element_spec["input_ids"].shape[0] // strategy.extended._num_devices_per_worker,
+                drop_remainder=True,
+            )
+        )
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return strategy.experimental_distribute_dataset(dataset.with_options(options))

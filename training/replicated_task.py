@@ -1,0 +1,123 @@
+"""What every kind of training does in a step of one replica: seeds, micro-batches, loss scaling, the update.
+
+`training.trainer.Trainer` drives it; pretrain.task and finetune.training_task say what is computed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from model.layers import shape_of
+from training.optimization import AdamW, LossScale
+
+Nest = Any  # a nested structure of tensors
+
+
+class ReplicatedTask:
+    """Base of the tasks that the training loop runs; create it under the strategy's scope.
+
+    Args:
+      strategy: whose replicas share a step.
+      jit_compile: compile with XLA what `compiled` is given.
+      seed: every random draw is a function of it, the step and the row or replica.
+      precision: float16 gets a loss scale.
+      micro_batches: that a replica's rows are split into.
+      dense_gradients: false leaves gradients of gathered rows as tf.IndexedSlices (one micro-batch only).
+    """
+
+    optimizer: AdamW
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        jit_compile: bool,
+        seed: int,
+        precision: str,
+        micro_batches: int = 1,
+        dense_gradients: bool = True,
+    ) -> None:
+        self.strategy, self.jit_compile = strategy, jit_compile
+        self.replicas = strategy.num_replicas_in_sync
+        self.loss_scale = LossScale() if precision == "float16" else None
+        self._run_seed, self._micro_batches, self._dense = seed, micro_batches, dense_gradients
+
+    def compiled(self, function: Any) -> Any:
+        return tf.function(function, jit_compile=True, autograph=False) if self.jit_compile else function
+
+    def compiled_step(self, function: Any) -> Any:
+        """A whole step: with several replicas its reductions and its update stay outside of XLA."""
+        return function if self.replicas > 1 else self.compiled(function)
+
+    def seed_of(self, purpose: int, step: tf.Tensor) -> tf.Tensor:
+        """int32 [2], the same on every replica; `purpose` tells apart what is drawn at the same step."""
+        return tf.random.experimental.stateless_fold_in(tf.constant([self._run_seed, purpose]), tf.cast(step, tf.int32))
+
+    def seed_of_replica(self, seed: tf.Tensor) -> tf.Tensor:
+        return tf.random.experimental.stateless_fold_in(seed, self.replica())
+
+    def replica(self) -> tf.Tensor:
+        """int32 scalar: the number of the replica that this runs on."""
+        return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int32)
+
+    def scale(self) -> tf.Tensor:
+        """float32 scalar that the loss is multiplied by before its gradient is taken."""
+        return tf.constant(1.0) if self.loss_scale is None else self.loss_scale.scale.read_value()
+
+    def summed_gradients(
+        self,
+        variables: Sequence[tf.Variable],
+        forward: Callable[[Nest, tf.Tensor], tuple[tf.Tensor, Nest]],
+        batch: Nest,
+        seed: tf.Tensor,
+        scale: tf.Tensor,
+    ) -> tuple[list[tf.Tensor], Nest]:
+        """Gradients of the scaled loss of this replica's rows, summed over micro-batches.
+
+        Args:
+          forward: (rows, int32 [2] seed of the dropout) -> (scalar loss, whatever else adds up over rows).
+          batch: tensors whose first axis is that of the rows.
+          seed: int32 [2], of this step and replica.
+
+        Returns:
+          One gradient per variable, and the sum of what `forward` returned besides the loss.
+        """
+
+        def part(index: tf.Tensor, rows: Nest) -> tuple[list[tf.Tensor], Nest]:
+            with tf.GradientTape() as tape:
+                loss, result = forward(rows, tf.random.experimental.stateless_fold_in(seed, index))
+                scaled = loss * scale
+            gradients = tape.gradient(scaled, variables)
+            if self._dense:
+                gradients = [
+                    tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
+                    for variable, gradient in zip(variables, gradients, strict=True)
+                ]
+            return gradients, result
+
+        parts = self._micro_batches
+        if parts == 1:
+            return part(tf.constant(0), batch)
+
+        def split(field: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(field, [parts, field.shape[0] // parts, *shape_of(field)[1:]])
+
+        split_batch = tf.nest.map_structure(split, batch)
+
+        def rows_of(index: int | tf.Tensor) -> Nest:
+            return tf.nest.map_structure(lambda field: field[index], split_batch)
+
+        # A loop, so that neither the graph nor the memory grows with the number of micro-batches.
+        def add_part(index: tf.Tensor, total: Nest) -> tuple[tf.Tensor, Nest]:
+            return index + 1, tf.nest.map_structure(tf.add, total, part(index, rows_of(index)))
+
+        first = part(tf.constant(0), rows_of(0))
+        _, total = tf.while_loop(lambda index, _: index < parts, add_part, (tf.constant(1), first))
+        return total
+
+    def update(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> tf.Tensor:
+        """Applies this replica's share of the gradients. Returns its share of their global norm."""
+        norm = self.optimizer.apply(gradients, self.loss_scale)
+        if self.loss_scale is not None:  # an overflow is skipped and the scale halved, as long as it can be
+            norm = tf.where(tf.math.is_finite(norm) | (scale <= 1.0), norm, 0.0)
+        return norm / self.replicas
