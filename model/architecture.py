@@ -27,7 +27,15 @@ class Architecture(NamedTuple):
     relative_positions: str = "none"
     relative_position_buckets: int = 32
     relative_position_max_distance: int = 128
+    norm_style: str = "post"
+    scaled_residual_init: bool = False
 
     @property
     def head_size(self) -> int:
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def residual_initializer_range(self) -> float:
+        """Standard deviation of the products that end a residual branch, which a network of n layers adds up 2n times
+        (GPT-2, Radford et al. 2019, section 2.3)."""
+        return self.initializer_range / (2 * self.num_hidden_layers) ** (0.5 if self.scaled_residual_init else 0.0)

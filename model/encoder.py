@@ -1,4 +1,4 @@
-"""The transformer encoder: embeddings of size E, a projection to H, post-norm layers.
+"""The transformer encoder: embeddings of size E, a projection to H, post-norm or pre-norm layers.
 
 Main network, generator and both towers of a two-tower generator are the same class; they differ in `Architecture`,
 scope, embedding block (own or shared) and attention direction. Shapes: B batch, L length, E embedding, H hidden,
@@ -31,7 +31,8 @@ Direction = Literal["both", "left_to_right", "right_to_left"]
 class EncoderOutput(NamedTuple):
     """What an encoder computes, in its compute type.
 
-    sequence: [B, L, H], the last layer. embeddings: [B, L, H], its input. layers: every layer's output [B, L, H].
+    sequence: [B, L, H], the last layer, normalised where layers are pre-norm. embeddings: [B, L, H], the first one's
+    input. layers: every layer's output [B, L, H].
     """
 
     sequence: tf.Tensor
@@ -101,7 +102,8 @@ class SelfAttention(Layer):
         self.head_size = architecture.head_size
         self.probs_dropout_rate = architecture.attention_probs_dropout_prob
         self.qkv = Dense(f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed)
-        self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, initializer, seed)
+        to_residual = truncated_normal(architecture.residual_initializer_range)
+        self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed)
 
     def call(self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None) -> tf.Tensor:
         """[B, L, H] -> [B, L, H]."""
@@ -116,7 +118,12 @@ class SelfAttention(Layer):
 
 
 class TransformerLayer(Layer):
-    """Post-norm: attention, residual, norm; feed-forward, residual, norm (BERT)."""
+    """Attention and feed-forward, each a residual branch.
+
+    norm_style "post" normalises after each sum: x = norm(x + branch(x)) (BERT). "pre" normalises what a branch reads:
+    x = x + branch(norm(x)), and the encoder normalises its last layer (Xiong et al. 2020, "On Layer Normalization in
+    the Transformer Architecture").
+    """
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
         super().__init__(scope, seed)
@@ -127,14 +134,21 @@ class TransformerLayer(Layer):
         self.attention = SelfAttention(f"{scope}/attention", architecture, seed)
         self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden)
         self.intermediate = Dense(f"{scope}/intermediate/dense", hidden, inner, initializer, seed)
-        self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, initializer, seed)
+        to_residual = truncated_normal(architecture.residual_initializer_range)
+        self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed)
+        self.pre_norm = architecture.norm_style == "pre"
         self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden)
 
     def call(self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None) -> tf.Tensor:
         """[B, L, H] -> [B, L, H]."""
+        if self.pre_norm:
+            x += dropout(self.attention(self.attention_norm(x), keys, seeds), self.dropout_rate, seeds)
+            return x + dropout(self._feed_forward(self.output_norm(x)), self.dropout_rate, seeds)
         x = self.attention_norm.of_sum(x, self.attention(x, keys, seeds), self.dropout_rate, seeds)
-        y = self.output_dense(self.activation(self.intermediate(x)))
-        return self.output_norm.of_sum(x, y, self.dropout_rate, seeds)
+        return self.output_norm.of_sum(x, self._feed_forward(x), self.dropout_rate, seeds)
+
+    def _feed_forward(self, x: tf.Tensor) -> tf.Tensor:
+        return self.output_dense(self.activation(self.intermediate(x)))
 
 
 class Encoder(Layer):
@@ -187,6 +201,9 @@ class Encoder(Layer):
             TransformerLayer(f"{scope}/encoder/layer_{i}", architecture, seed)
             for i in range(architecture.num_hidden_layers)
         ]
+        self.final_norm = None
+        if architecture.norm_style == "pre":
+            self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", architecture.hidden_size)
 
     def call(
         self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None = None
@@ -207,6 +224,8 @@ class Encoder(Layer):
         for layer in self.transformer_layers:
             x = layer(x, keys, seeds)
             outputs.append(x)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
         return EncoderOutput(sequence=x, embeddings=embeddings, layers=tuple(outputs))
 
     def _keys(self, input_mask: tf.Tensor) -> Keys:

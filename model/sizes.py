@@ -22,8 +22,14 @@ OVERRIDES: dict[str, type] = {
     "relative_positions": str,
     "relative_position_buckets": int,
     "relative_position_max_distance": int,
+    "norm_style": str,
+    "scaled_residual_init": bool,
 }
-_CHOICES = {"hidden_act": ("gelu", "relu", "tanh", "linear"), "relative_positions": ("none", "t5", "coco")}
+_CHOICES = {
+    "hidden_act": ("gelu", "relu", "tanh", "linear"),
+    "relative_positions": ("none", "t5", "coco"),
+    "norm_style": ("post", "pre"),
+}
 _MAY_BE_ZERO = ("type_vocab_size",)
 
 
