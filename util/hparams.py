@@ -28,8 +28,12 @@ def hparam(
     below: float | None = None,
     choices: tuple[str, ...] | None = None,
     heading: str | None = None,
+    free_on_resume: bool = False,
 ) -> Any:
-    """A field with a default, a one-line description and its range; `heading` opens a group in --help."""
+    """A field with a default, a one-line description and its range; `heading` opens a group in --help.
+
+    `free_on_resume`: it says how long, how often or where, not what is trained, so a resumed run may change it.
+    """
     metadata = {
         "help": help,
         "at_least": at_least,
@@ -38,10 +42,16 @@ def hparam(
         "below": below,
         "choices": choices,
         "heading": heading,
+        "free_on_resume": free_on_resume,
     }
     if isinstance(default, (dict, list)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def free_on_resume(config_class: type) -> frozenset[str]:
+    """Names of the hparams that may differ when a run is resumed."""
+    return frozenset(field.name for field in dataclasses.fields(config_class) if field.metadata["free_on_resume"])
 
 
 def value_type(config_class: type, field: dataclasses.Field) -> tuple[type, bool]:
