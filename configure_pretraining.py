@@ -105,9 +105,11 @@ class PretrainingConfig:
     lr_decay_power: float = hparam(1.0, "power of the polynomial decay to 0 (1: linear)", above=0)
     lr_schedule: str = hparam(
         "multiply",
-        "multiply: warm-up factor x decay from step 0 (the original); separate: decay starts after warm-up",
-        choices=("multiply", "separate"),
+        "multiply: warm-up factor x decay from step 0 (the original); separate: decay starts after warm-up; trapezoid: "
+        "the peak is kept until lr_decay_steps are left, so that a run can be prolonged from before them",
+        choices=("multiply", "separate", "trapezoid"),
     )
+    lr_decay_steps: int = hparam(0, "steps of trapezoid's decay; 0: a fifth of num_train_steps", at_least=0)
     weight_decay_rate: float = hparam(0.01, "decoupled weight decay of kernels and embeddings", at_least=0)
     num_warmup_steps: int = hparam(10000, "steps of linear warm-up", at_least=0)
     adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
@@ -365,6 +367,16 @@ class PretrainingConfig:
             self.train_batch_size % micro_batch != 0,
             f"train_batch_size {self.train_batch_size} is not divisible by gradient_accumulation_steps {micro_batch}",
         )
+        refuse(
+            self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid",
+            f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid",
+        )
+        refuse(
+            self.decay_steps > 0
+            and self.num_warmup_steps + self.decay_steps > self.num_train_steps >= self.num_warmup_steps,
+            f"num_warmup_steps {self.num_warmup_steps} and lr_decay_steps {self.decay_steps} exceed num_train_steps "
+            f"{self.num_train_steps}",
+        )
         rates = self.mask_rates
         refuse(
             len(rates) != 3
@@ -443,6 +455,13 @@ class PretrainingConfig:
     @property
     def _above_papers_learning_rate(self) -> bool:
         return self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE
+
+    @property
+    def decay_steps(self) -> int:
+        """Steps of a trapezoid's final decay; 0 for the other schedules."""
+        if self.lr_schedule != "trapezoid":
+            return 0
+        return self.lr_decay_steps or max(1, self.num_train_steps // 5)
 
     @property
     def crop_length(self) -> int:

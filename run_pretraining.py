@@ -28,6 +28,7 @@ _FREE_ON_RESUME = frozenset(
         "do_train",
         "do_eval",
         "num_train_steps",
+        "lr_decay_steps",
         "iterations_per_loop",
         "save_checkpoints_steps",
         "keep_checkpoint_max",

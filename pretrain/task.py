@@ -50,6 +50,7 @@ class PretrainingTask(ReplicatedTask):
             num_warmup_steps=config.num_warmup_steps,
             power=config.lr_decay_power,
             separate=config.lr_schedule == "separate",
+            decay_steps=config.decay_steps,
         )
         self.optimizer = AdamW(
             self.model.trained_variables,

@@ -17,7 +17,8 @@ class Schedule:
     """Polynomial decay to zero with a linear warm-up.
 
     `separate` False multiplies the two, both counted from step 0, as the original does; True starts the decay when
-    the warm-up ends.
+    the warm-up ends. `decay_steps` above 0 keeps the peak until that many steps are left ("trapezoid"; Hu et al. 2024,
+    MiniCPM, section 4.2): a run can be prolonged from any checkpoint before its decay.
     """
 
     peak: float
@@ -25,11 +26,14 @@ class Schedule:
     num_warmup_steps: int
     power: float = 1.0
     separate: bool = False
+    decay_steps: int = 0
 
     def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """float32 scalar: the rate of the update at 0-based `step`."""
         step = tf.cast(step, tf.float32)
         start = float(self.num_warmup_steps) if self.separate else 0.0
+        if self.decay_steps:
+            start = float(self.num_train_steps - self.decay_steps)
         span = max(self.num_train_steps - start, 1.0)
         progress = tf.clip_by_value((step - start) / span, 0.0, 1.0)
         rate = self.peak * (1.0 - progress) ** self.power

@@ -118,6 +118,11 @@ def test_predictions_per_sequence(mask_prob: float, length: int, expected: int) 
         ({"use_tpu": True, "strategy": "mirrored"}, "use one of auto, tpu"),
         ({"use_tpu": True, "precision": "float16"}, "use bfloat16"),
         ({"num_train_steps": 100}, "num_warmup_steps 10000 exceeds num_train_steps 100"),
+        ({"lr_decay_steps": 100}, "lr_decay_steps 100 needs lr_schedule trapezoid"),
+        (
+            {"lr_schedule": "trapezoid", "lr_decay_steps": 95000, "num_train_steps": 100000},
+            "num_warmup_steps 10000 and lr_decay_steps 95000 exceed num_train_steps 100000",
+        ),
         ({"model_hparam_overrides": {"hiden_size": 128}}, "did you mean 'hidden_size'?"),
         ({"model_hparam_overrides": {"hidden_size": "128"}}, "hidden_size must be int"),
         ({"model_hparam_overrides": {"hidden_size": 0}}, "hidden_size must be at least 1"),

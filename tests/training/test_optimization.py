@@ -153,6 +153,10 @@ def test_the_schedule_at_its_corners():
     multiplied, separate = Schedule(1.0, 100, 10), Schedule(1.0, 100, 10, separate=True)
     assert [float(multiplied(step)) for step in (0, 5, 10, 100, 101)] == pytest.approx([0, 0.475, 0.9, 0, 0])
     assert [float(separate(step)) for step in (0, 5, 10, 55, 100)] == pytest.approx([0, 0.5, 1, 0.5, 0])
+    trapezoid = Schedule(1.0, 100, 10, decay_steps=20)
+    assert [float(trapezoid(step)) for step in (0, 5, 10, 80, 90, 100)] == pytest.approx([0, 0.5, 1, 1, 0.5, 0])
+    longer = Schedule(1.0, 1000, 10, decay_steps=20)
+    assert [float(longer(step)) for step in range(80)] == [float(trapezoid(step)) for step in range(80)]
     assert float(Schedule(1.0, 100, 0)(0)) == 1.0  # the original divides 0 by 0 here
     assert float(Schedule(1.0, 0, 0)(0)) in (0.0, 1.0)
 
