@@ -14,7 +14,7 @@ from typing import Any
 from model.architecture import HEAD_SIZE, Architecture
 from model.sizes import MODEL_SIZES, OVERRIDES, make_architecture, override_problems
 from util.errors import UserError
-from util.hparams import checked, hparam
+from util.hparams import checked, free_hparam, hparam
 
 _MAIN_OBJECTIVES = (
     "electra_objective",
@@ -31,13 +31,13 @@ class PretrainingConfig:
     """Everything that a pre-training run depends on."""
 
     # Run
-    model_name: str = hparam(
+    model_name: str = free_hparam(
         "electra_small", "name of the run; also of the recipe used, where there is one", heading="Run"
     )
-    data_dir: str = hparam("data", "folder of vocabulary, records and models")
-    debug: bool = hparam(False, "a 3-layer, 144-wide model and 20 steps, to try out the machinery")
-    do_train: bool = hparam(True, "train the model")
-    do_eval: bool = hparam(False, "evaluate it on held-out records; after training if both are set")
+    data_dir: str = free_hparam("data", "folder of vocabulary, records and models")
+    debug: bool = free_hparam(False, "a 3-layer, 144-wide model and 20 steps, to try out the machinery")
+    do_train: bool = free_hparam(True, "train the model")
+    do_eval: bool = free_hparam(False, "evaluate it on held-out records; after training if both are set")
 
     # Objectives
     electra_objective: bool = hparam(
@@ -109,25 +109,27 @@ class PretrainingConfig:
         "the peak is kept until lr_decay_steps are left, so that a run can be prolonged from before them",
         choices=("multiply", "separate", "trapezoid"),
     )
-    lr_decay_steps: int = hparam(0, "steps of trapezoid's decay; 0: a fifth of num_train_steps", at_least=0)
+    lr_decay_steps: int = free_hparam(0, "steps of trapezoid's decay; 0: a fifth of num_train_steps", at_least=0)
     weight_decay_rate: float = hparam(0.01, "decoupled weight decay of kernels and embeddings", at_least=0)
     num_warmup_steps: int = hparam(10000, "steps of linear warm-up", at_least=0)
     adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
     adam_beta2: float = hparam(0.999, "Adam's decay of the variance", at_least=0, below=1)
     adam_epsilon: float = hparam(1e-6, "Adam's epsilon, outside the root", above=0)
     clip_norm: float = hparam(1.0, "global norm to which gradients are clipped; 0: not at all", at_least=0)
-    gradient_accumulation_steps: int = hparam(1, "micro-batches that a step is split into", at_least=1)
+    gradient_accumulation_steps: int = free_hparam(1, "micro-batches that a step is split into", at_least=1)
 
     # Training
-    num_train_steps: int = hparam(1000000, "training steps", at_least=0, heading="Training")
-    iterations_per_loop: int = hparam(200, "steps between two looks at the losses", at_least=1)
-    save_checkpoints_steps: int = hparam(1000, "steps between two checkpoints", at_least=1)
-    keep_checkpoint_max: int = hparam(5, "checkpoints that are kept", at_least=1)
-    eval_every_steps: int = hparam(0, "evaluate on held-out records every so many steps; 0: never", at_least=0)
-    num_eval_steps: int = hparam(100, "batches of an evaluation, at most", at_least=1)
+    num_train_steps: int = free_hparam(1000000, "training steps", at_least=0, heading="Training")
+    iterations_per_loop: int = free_hparam(200, "steps between two looks at the losses", at_least=1)
+    save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
+    keep_checkpoint_max: int = free_hparam(5, "checkpoints that are kept", at_least=1)
+    eval_every_steps: int = free_hparam(0, "evaluate on held-out records every so many steps; 0: never", at_least=0)
+    num_eval_steps: int = free_hparam(100, "batches of an evaluation, at most", at_least=1)
     seed: int = hparam(0, "of initial values, masking, sampling, dropout and shuffling", at_least=0)
-    init_checkpoint: str | None = hparam(None, "warm-start: weights only, from ours or the original's TF1 checkpoint")
-    overwrite: bool = hparam(False, "delete what a previous run left in model_dir")
+    init_checkpoint: str | None = free_hparam(
+        None, "warm-start: weights only, from ours or the original's TF1 checkpoint"
+    )
+    overwrite: bool = free_hparam(False, "delete what a previous run left in model_dir")
 
     # Model
     model_size: str = hparam("small", "sizes of ELECTRA, Table 6", choices=tuple(MODEL_SIZES), heading="Model")
@@ -167,7 +169,7 @@ class PretrainingConfig:
         0, "masked tokens of a sequence, at most; 0: int((mask_prob + 0.005) * length)", at_least=0
     )
     train_batch_size: int = hparam(128, "sequences of a step, over all devices and micro-batches", at_least=1)
-    eval_batch_size: int = hparam(128, "sequences of an evaluation batch, over all devices", at_least=1)
+    eval_batch_size: int = free_hparam(128, "sequences of an evaluation batch, over all devices", at_least=1)
 
     # Numerics and devices
     precision: str = hparam(
@@ -176,36 +178,36 @@ class PretrainingConfig:
         choices=("float32", "bfloat16", "float16"),
         heading="Numerics and devices",
     )
-    jit_compile: str = hparam(
+    jit_compile: str = free_hparam(
         "auto", "compile the whole step with XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false")
     )
-    strategy: str = hparam(
+    strategy: str = free_hparam(
         "auto",
         "tf.distribute strategy; auto: TPU with use_tpu, mirrored with several GPUs",
         choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
     )
-    num_gpus: int | None = hparam(None, "GPUs to use; null: all that are visible", at_least=0)
-    use_tpu: bool = hparam(False, "train on a TPU")
-    tpu_name: str | None = hparam(None, "name or address of the TPU")
-    tpu_zone: str | None = hparam(None, "its zone")
-    gcp_project: str | None = hparam(None, "its project")
-    tpu_job_name: str | None = hparam(None, "job name of the TPU workers")
-    num_tpu_cores: int = hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
+    num_gpus: int | None = free_hparam(None, "GPUs to use; null: all that are visible", at_least=0)
+    use_tpu: bool = free_hparam(False, "train on a TPU")
+    tpu_name: str | None = free_hparam(None, "name or address of the TPU")
+    tpu_zone: str | None = free_hparam(None, "its zone")
+    gcp_project: str | None = free_hparam(None, "its project")
+    tpu_job_name: str | None = free_hparam(None, "job name of the TPU workers")
+    num_tpu_cores: int = free_hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
 
     # Files
-    pretrain_tfrecords: str = hparam(
+    pretrain_tfrecords: str = free_hparam(
         "",
         "pattern of the training records; default <data_dir>/pretrain_tfrecords/pretrain_data.tfrecord*",
         heading="Files",
     )
-    eval_tfrecords: str = hparam(
+    eval_tfrecords: str = free_hparam(
         "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*"
     )
-    vocab_file: str = hparam("", "vocabulary; default <data_dir>/vocab.txt")
-    model_dir: str = hparam("", "checkpoints and logs; default <data_dir>/models/<model_name>")
-    results_dir: str = hparam("", "results; default <model_dir>/results")
-    results_txt: str = hparam("", "table of metrics; default <results_dir>/unsup_results.txt")
-    results_json: str = hparam("", "metrics as JSON; default <results_dir>/unsup_results.json")
+    vocab_file: str = free_hparam("", "vocabulary; default <data_dir>/vocab.txt")
+    model_dir: str = free_hparam("", "checkpoints and logs; default <data_dir>/models/<model_name>")
+    results_dir: str = free_hparam("", "results; default <model_dir>/results")
+    results_txt: str = free_hparam("", "table of metrics; default <results_dir>/unsup_results.txt")
+    results_json: str = free_hparam("", "metrics as JSON; default <results_dir>/unsup_results.json")
 
     compat: str = hparam(
         "none", "original: the original program's fixed bugs return (docs/differences.md)", choices=("none", "original")

@@ -21,44 +21,7 @@ from training.run_folder import check_run_folder, delete_run_folder, write_confi
 from util import flags as util_flags
 from util.errors import UserError
 from util.files import write_atomically, write_json
-
-# What may differ when a run is resumed: how long, how often, where and on what, but not what is trained.
-_FREE_ON_RESUME = frozenset(
-    [
-        "do_train",
-        "do_eval",
-        "num_train_steps",
-        "lr_decay_steps",
-        "iterations_per_loop",
-        "save_checkpoints_steps",
-        "keep_checkpoint_max",
-        "eval_every_steps",
-        "num_eval_steps",
-        "eval_batch_size",
-        "overwrite",
-        "data_dir",
-        "model_name",
-        "model_dir",
-        "pretrain_tfrecords",
-        "eval_tfrecords",
-        "vocab_file",
-        "results_dir",
-        "results_txt",
-        "results_json",
-        "jit_compile",
-        "strategy",
-        "num_gpus",
-        "use_tpu",
-        "tpu_name",
-        "tpu_zone",
-        "gcp_project",
-        "tpu_job_name",
-        "num_tpu_cores",
-        "init_checkpoint",
-        "gradient_accumulation_steps",
-        "debug",
-    ]
-)
+from util.hparams import free_on_resume
 
 
 def check_vocabulary(config: PretrainingConfig) -> None:
@@ -78,7 +41,7 @@ def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
     if config.overwrite and config.do_train and not dry_run:
         delete_run_folder(folder)
     advice = "Give another --model-name, or --overwrite to delete that run."
-    check_run_folder(folder, config.to_json(), _FREE_ON_RESUME, advice)
+    check_run_folder(folder, config.to_json(), free_on_resume(PretrainingConfig), advice)
 
 
 def print_summary(config: PretrainingConfig, task: Any, strategy: Any) -> None:

@@ -7,6 +7,7 @@ with the closest valid one.
 
 import dataclasses
 import difflib
+import functools
 import json
 import math
 import types
@@ -29,10 +30,14 @@ def hparam(
     choices: tuple[str, ...] | None = None,
     heading: str | None = None,
     free_on_resume: bool = False,
+    shapes_model: bool = False,
 ) -> Any:
-    """A field with a default, a one-line description and its range; `heading` opens a group in --help.
+    """A field with a default, a one-line description and its range.
 
-    `free_on_resume`: it says how long, how often or where, not what is trained, so a resumed run may change it.
+    Args:
+      heading: opens a group in --help.
+      free_on_resume: may differ when a run is resumed: how long, how often, where and on what, but not what is trained.
+      shapes_model: a trained model depends on it, so it is repeated wherever the model is used.
     """
     metadata = {
         "help": help,
@@ -43,24 +48,42 @@ def hparam(
         "choices": choices,
         "heading": heading,
         "free_on_resume": free_on_resume,
+        "shapes_model": shapes_model,
     }
     if isinstance(default, (dict, list)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def free_hparam(default: Any, help: str, **limits: Any) -> Any:
+    """An `hparam` that may differ when a run is resumed."""
+    return hparam(default, help, free_on_resume=True, **limits)
+
+
 def free_on_resume(config_class: type) -> frozenset[str]:
     """Names of the hparams that may differ when a run is resumed."""
-    return frozenset(field.name for field in dataclasses.fields(config_class) if field.metadata["free_on_resume"])
+    return _marked(config_class, "free_on_resume")
+
+
+def shapes_model(config_class: type) -> frozenset[str]:
+    """Names of the hparams that a trained model depends on."""
+    return _marked(config_class, "shapes_model")
+
+
+def _marked(config_class: type, mark: str) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(config_class) if field.metadata[mark])
 
 
 def value_type(config_class: type, field: dataclasses.Field) -> tuple[type, bool]:
     """(type, may be None) of a field, from its annotation."""
-    hint = typing.get_type_hints(config_class)[field.name]
+    hint = _type_hints(config_class)[field.name]
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     plain = [option for option in options if option is not type(None)]
     origin = typing.get_origin(plain[0]) or plain[0]
     return origin, len(plain) < len(options)
+
+
+_type_hints = functools.cache(typing.get_type_hints)  # resolving a hundred annotations takes milliseconds
 
 
 def closest(name: str, valid: Iterable[str]) -> str:
