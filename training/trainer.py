@@ -225,7 +225,9 @@ class Trainer:
         summaries = orbit.utils.SummaryManager(
             str(self.model_dir / "events") if self.chief else None, tf.summary.scalar, global_step=self.step
         )
-        progress = Progress(start, schedule.num_train_steps, schedule.examples_per_step)
+        progress = Progress(
+            "step", schedule.num_train_steps, done=start, unit="examples", per=schedule.examples_per_step
+        )
         previous = signal.signal(signal.SIGTERM, self._on_signal)
         try:
             with self._explaining():
@@ -361,7 +363,7 @@ class Trainer:
     def _log(
         self, summaries: Any, step: int, values: dict[str, float], metrics: dict[str, float], progress: Progress
     ) -> None:
-        rate = progress.update(step, values | metrics)
+        rate = progress.update(step, {name: value for name, value in values.items() if name != "gradient_norm"})
         if not self.chief:
             return
         # Names of the metrics file and of TensorBoard: the schedule's and the clock's values belong to no phase.

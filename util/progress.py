@@ -1,72 +1,167 @@
-"""The progress line: step, rate, losses, learning rate, time left. Rewritten on a terminal, one line each in a log."""
+"""How far something is, how fast, how long still, and the values that matter: for whatever takes more than a moment.
+
+Training, evaluation, building and analyses all report through here. On a terminal a bar with the values below it stays
+in place, fitted to the width (rich); elsewhere a report is one plain line.
+
+  with Progress("step", 1000, unit="examples", per=128) as progress:
+      progress.update(10, {"loss": 3.1})                    # step 10/1,000  912 examples/s  loss 3.1  2 min 20 s left
+  for feature in track(features, "tokenizing cola", len(features)):
+      ...
+"""
 
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TextIO, TypeVar
 
-_SHOWN = ("loss", "masked_lm_loss", "cloze_loss", "disc_loss", "disc_accuracy", "disc_recall", "learning_rate")
+QUIET_SECONDS = 10.0  # between two lines of a log that bring no values
+_REDRAW_SECONDS = 0.1
+
+T = TypeVar("T")
 
 
 class Progress:
-    """Reports steps.
+    """Reports progress; a context manager, or `close` it.
 
-    The rate is that of the steps since the last report, without what was paused for (saving, evaluating). The time left
-    follows from all steps and pauses, but for the first report, whose steps hold tracing and compilation.
+    The rate is that since the last report, without what was paused for (saving, evaluating). The time left follows from
+    everything but the first report, which holds tracing and compilation.
 
     Args:
-      start, end: steps.
-      examples_per_step: of the global batch.
-      clock: seconds.
+      title: what is counted: "step", "evaluation batch", "MB of text".
+      total: of that; None if nobody knows.
+      done: of that, before this began.
+      unit: what the rate is counted in; "" shows no rate.
+      per: units in one of what is counted.
+      file: default standard output.
     """
 
     def __init__(
-        self, start: int, end: int, examples_per_step: int, clock: Callable[[], float] = time.monotonic
+        self,
+        title: str,
+        total: float | None,
+        *,
+        done: float = 0,
+        unit: str = "",
+        per: float = 1.0,
+        file: TextIO | None = None,
     ) -> None:
-        self._end = end
-        self._examples = examples_per_step
-        self._now = clock
-        self._last = (start, clock())
-        self._warm: tuple[int, float] | None = None  # the first report: step, time
+        self._title, self._total, self._unit, self._per = title, total, unit, per
+        self._file = file or sys.stdout
+        self._last = (done, time.monotonic())  # the last report: done, time
+        self._warm: tuple[float, float] | None = None  # the first
         self._paused = 0.0
-        self._terminal = sys.stdout.isatty()
+        self._values: Mapping[str, float] = {}
+        self._written = time.monotonic()
+        self._live: Any = _live(self._file) if self._file.isatty() else None
+        if self._live is not None:
+            self._draw(done, "", "")
+            self._live.start()
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Time in here counts for the time left, not for the rate."""
-        start = self._now()
+        """Time in here counts for the time left, not for the rate; other progress may be shown meanwhile."""
+        start = time.monotonic()
+        if self._live is not None:
+            self._live.stop()
         try:
             yield
         finally:
-            self._paused += self._now() - start
+            self._paused += time.monotonic() - start
+            if self._live is not None:
+                self._live.start()
 
-    def rate(self, step: int) -> float:
-        """Examples per second since the last report; `step` steps are done."""
-        last_step, last_time = self._last
-        return (step - last_step) * self._examples / max(self._now() - last_time - self._paused, 1e-9)
+    def update(self, done: float, values: Mapping[str, float] | None = None) -> float:
+        """Reports how much is done.
 
-    def update(self, step: int, values: dict[str, float]) -> float:
-        """Reports that `step` steps are done. Returns examples per second."""
-        now = self._now()
-        rate = self.rate(step)
-        since_step, since = self._warm or self._last
-        left = duration((self._end - step) * (now - since) / max(step - since_step, 1))
-        self._warm = self._warm or (step, now)
-        self._last, self._paused = (step, now), 0.0
-        shown = ", ".join(f"{name} {values[name]:.4g}" for name in _SHOWN if name in values)
-        self._write(f"step {step:,}/{self._end:,}  {rate:,.0f} examples/s  {shown}  {left} left")
+        Args:
+          values: to show. Without them this is a sign of life: the rate's span goes on, and a log gets a line only if
+            it has had none for `QUIET_SECONDS`.
+
+        Returns:
+          Units per second since the last report.
+        """
+        now = time.monotonic()
+        last_done, last_time = self._last
+        rate = (done - last_done) * self._per / max(now - last_time - self._paused, 1e-9)
+        since_done, since = self._warm or self._last
+        left = ""
+        if self._total is not None and done > since_done:
+            left = f"{duration(max(self._total - done, 0) * (now - since) / (done - since_done))} left"
+        self._warm = self._warm or (done, now)
+        if values is not None:
+            self._values, self._last, self._paused = values, (done, now), 0.0
+        speed = f"{_number(rate)} {self._unit}/s" if self._unit else ""
+        quiet = now - self._written
+        if values is not None or quiet >= (QUIET_SECONDS if self._live is None else _REDRAW_SECONDS):
+            self._written = now
+            if self._live is not None:
+                self._draw(done, speed, left)
+                self._live.refresh()
+            else:
+                parts = [self._count(done), speed, ", ".join(_shown(values or {})), left]
+                print("  ".join(part for part in parts if part), file=self._file, flush=True)
         return rate
 
     def line(self, text: str) -> None:
-        """A line of its own."""
-        print(("\n" if self._terminal else "") + text, flush=True)
+        """A line that stays."""
+        if self._live is not None:
+            self._live.console.print(text, markup=False, soft_wrap=True)
+        else:
+            print(text, file=self._file, flush=True)
 
     def close(self) -> None:
-        if self._terminal:
-            print(flush=True)
+        """Of a bar on a terminal, only the last values stay."""
+        if self._live is not None:
+            self._live.transient = not self._values
+            self._live.stop()
 
-    def _write(self, text: str) -> None:
-        print(f"\r\033[K{text}" if self._terminal else text, end="" if self._terminal else "\n", flush=True)
+    def _count(self, done: float) -> str:
+        return f"{self._title} {_number(done)}" + (f"/{_number(self._total)}" if self._total is not None else "")
+
+    def _draw(self, done: float, speed: str, left: str) -> None:
+        from rich.columns import Columns
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        head = Table.grid(padding=(0, 2, 0, 0), expand=True)
+        head.add_column()
+        head.add_column(ratio=1)
+        text = "  ".join(part for part in (self._count(done), speed, left) if part)
+        head.add_row(text, ProgressBar(self._total, done, pulse=False) if self._total else "")
+        self._live.update(Group(head, Columns(_shown(self._values), padding=(0, 2))))
+
+
+def track(items: Iterable[T], title: str, total: float | None = None, unit: str = "") -> Iterator[T]:
+    """The items, with progress while they are worked on."""
+    with Progress(title, total, unit=unit) as progress:
+        for number, item in enumerate(items, start=1):
+            yield item
+            progress.update(number)
+
+
+def _live(file: TextIO) -> Any:
+    """rich's display, redrawn by us alone; None where the terminal cannot rewrite what it shows."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=file, highlight=False)
+    return None if console.is_dumb_terminal else Live(console=console, auto_refresh=False, transient=True)
+
+
+def _shown(values: Mapping[str, float]) -> list[str]:
+    return [f"{name} {value:.4g}" for name, value in values.items()]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:.3g}"
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,96 @@
+"""What progress says, on a clock of the test's own: lines in a log, a bar that fits on a terminal."""
+
+import io
+import re
+
+import pytest
+
+from util import progress as module
+from util.progress import Progress, duration, track
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A list of one number: the time in seconds."""
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_rates_are_of_the_last_steps_and_leave_pauses_out(clock, capsys):
+    progress = Progress("step", 100, unit="examples", per=8)
+    clock[0] = 60  # compilation
+    assert progress.update(10, {"loss": 45.0}) == pytest.approx(10 * 8 / 60)
+    clock[0] = 65
+    with progress.pause():
+        clock[0] = 70
+    assert progress.update(20, {"loss": 40.0}) == pytest.approx(10 * 8 / 5)
+    clock[0] = 71
+    progress.update(25)  # a sign of life: the next report's rate is of all ten steps
+    clock[0] = 72
+    assert progress.update(30, {"loss": 35.0}) == pytest.approx(10 * 8 / 2)
+    lines = capsys.readouterr().out.splitlines()
+    # 20 steps since the first report in 12 s, pauses included: 70 more take 42 s.
+    assert lines[-1] == "step 30/100  40 examples/s  loss 35  42 s left"
+    assert len(lines) == 3
+
+
+def test_a_log_gets_a_line_every_ten_seconds_and_with_all_values(clock, capsys):
+    for number in track(range(25), "evaluation batch", 25):
+        clock[0] = number + 1.0
+    assert capsys.readouterr().out.splitlines() == [
+        "evaluation batch 10/25  15 s left",
+        "evaluation batch 20/25  5 s left",
+    ]
+    with Progress("step", 2000, done=999, unit="examples") as progress:
+        clock[0] += 1
+        progress.update(1000, {"copy_loss": 0.69, "learning_rate": 5e-4})
+    assert capsys.readouterr().out == (
+        "step 1,000/2,000  1 examples/s  copy_loss 0.69, learning_rate 0.0005  16 min 40 s left\n"
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+VALUES = dict.fromkeys(["loss", "masked_lm_loss", "clm_loss", "copy_loss", "scl_loss", "disc_accuracy"], 12.345)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_bar_fits_the_terminal_and_leaves_its_last_values(clock, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    file = Terminal()
+    with Progress("step", 1_000_000, unit="examples", per=128, file=file) as progress:
+        for step in (100_000, 200_000):
+            clock[0] += 200_000
+            progress.update(step, VALUES)
+        with progress.pause():
+            for _ in track([1, 2], "evaluation batch", 2):
+                clock[0] += 1
+        progress.line("evaluation at step 200,000")
+    assert "evaluation at step 200,000" in file.getvalue()
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
+    rows = re.split(r"[\r\n]+", text)
+    assert max(map(len, rows)) <= width
+    assert "step 200,000/1,000,000  64 examples/s  18 d 12 h left" in text
+    assert all(f"{name} 12.3" in text.split("evaluation at step")[1] for name in VALUES)
+
+
+def test_a_terminal_that_cannot_rewrite_gets_lines(clock, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    file = Terminal()
+    with Progress("step", 2, file=file) as progress:
+        clock[0] += 1
+        progress.update(1, {"loss": 1.0})
+    assert file.getvalue() == "step 1/2  loss 1  1 s left\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59, "59 s"), (245, "4 min 5 s"), (11520, "3 h 12 min"), (93600, "1 d 2 h")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
