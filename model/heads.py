@@ -24,7 +24,7 @@ class LanguageModelHead(Layer):
         self.activation = activation(architecture.hidden_act)
         self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size)
         self.embeddings = embeddings
-        self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros)
+        self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros, decay=False)
 
     def hidden(self, states: tf.Tensor) -> tf.Tensor:
         """[B, N, H] -> [B, N, E]: what is multiplied with the word table."""
@@ -44,7 +44,7 @@ class TiedHead(Layer):
     def __init__(self, scope: str, architecture: Architecture, embeddings: Embeddings, seed: int = 0) -> None:
         super().__init__(scope, seed)
         self.embeddings = embeddings
-        self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros)
+        self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros, decay=False)
 
     def hidden(self, states: tf.Tensor) -> tf.Tensor:
         """[B, N, H], as it is: what is multiplied with the word table."""

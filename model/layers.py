@@ -32,15 +32,28 @@ class Layer(tf_keras.layers.Layer):
         self.scope = scope
         self.seed = seed
 
-    def weight(self, name: str, shape: list[int], initializer: Callable[..., tf.Tensor]) -> tf.Variable:
-        """A trainable float32 variable `scope/name`, initialised by `initializer(shape, seed)`."""
+    def weight(
+        self, name: str, shape: list[int], initializer: Callable[..., tf.Tensor], decay: bool = True
+    ) -> tf.Variable:
+        """A trainable float32 variable `scope/name`, initialised by `initializer(shape, seed)`.
+
+        Args:
+          decay: whether weight decay applies to it: to kernels and tables, not to biases and layer norms.
+        """
         full_name = f"{self.scope}/{name}" if self.scope else name
         seed = [self.seed & 0x7FFFFFFF, zlib.crc32(full_name.encode()) & 0x7FFFFFFF]
 
         def initial_value(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
             return tf.cast(initializer(shape, seed), dtype)
 
-        return self.add_weight(name=full_name, shape=shape, initializer=initial_value, dtype="float32")
+        variable = self.add_weight(name=full_name, shape=shape, initializer=initial_value, dtype="float32")
+        variable.decays = decay
+        return variable
+
+    @staticmethod
+    def decays(variable: tf.Variable) -> bool:
+        """Whether weight decay applies to a variable that `weight` made."""
+        return variable.decays
 
 
 def truncated_normal(stddev: float) -> Callable[..., tf.Tensor]:
@@ -90,7 +103,7 @@ class Dense(Layer):
         super().__init__(scope, seed)
         self.output_size = output_size
         self.kernel = self.weight("kernel", [input_size, output_size], initializer)
-        self.bias = self.weight("bias", [output_size], zeros)
+        self.bias = self.weight("bias", [output_size], zeros, decay=False)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """[..., input_size] -> [..., output_size], in the type of `x`."""
@@ -127,8 +140,8 @@ class LayerNorm(Layer):
 
     def __init__(self, scope: str, size: int) -> None:
         super().__init__(scope)
-        self.beta = self.weight("beta", [size], zeros)
-        self.gamma = self.weight("gamma", [size], ones)
+        self.beta = self.weight("beta", [size], zeros, decay=False)
+        self.gamma = self.weight("gamma", [size], ones, decay=False)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return _normalised(x, self.gamma, self.beta)

@@ -53,7 +53,6 @@ class RelativePositionBias(Layer):
         super().__init__(scope, seed)
         distances = np.arange(max_length)[np.newaxis, :] - np.arange(max_length)[:, np.newaxis]
         self._buckets = _RULES[rule](distances, buckets, max_distance)
-        # Not called a bias, which would exempt it from weight decay.
         self.table = self.weight("relative_attention", [buckets, num_heads], truncated_normal(initializer_range))
 
     def call(self, length: int | tf.Tensor) -> tf.Tensor:

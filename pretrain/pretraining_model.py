@@ -24,8 +24,6 @@ from pretrain.objectives.masked_lm import ClozeLM, MaskedLM
 from pretrain.objectives.sequence_contrast import SequenceContrast
 from pretrain.objectives.token_lm import AllTokensMLM, ReplaceMLM
 
-_UNDECAYED = frozenset({"bias", "output_bias", "beta", "gamma"})
-
 
 class Outputs(NamedTuple):
     """Result of one forward pass over some rows of the global batch.
@@ -115,11 +113,6 @@ class PretrainingModel(Layer):
             return self.trainable_variables
         frozen = {id(variable) for variable in self.generator.trainable_variables}
         return [variable for variable in self.trainable_variables if id(variable) not in frozen]
-
-    @staticmethod
-    def decays(variable: tf.Variable) -> bool:
-        """Whether weight decay applies: to kernels and embedding tables, not to biases and layer norms."""
-        return variable.name.split(":")[0].rsplit("/", 1)[-1] not in _UNDECAYED
 
     def prepare(
         self,
