@@ -8,9 +8,9 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from exchange.folders import network_hparams
 from model.architecture import Architecture
 from model.sizes import MODEL_SIZES, make_architecture, override_problems
 from util.errors import UserError
@@ -49,15 +49,6 @@ _DEBUG_DEFAULTS: dict[str, Any] = {
     "log_examples": True,
     "debug_examples": 64,
 }
-# What the pre-trained model's config.json says, so that nobody needs to repeat it.
-_FROM_PRETRAINING = (
-    "model_size",
-    "model_hparam_overrides",
-    "embedding_size",
-    "vocab_size",
-    "do_lower_case",
-    "vocab_file",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,7 +255,7 @@ class FinetuningConfig:
         pretrained = given.get("pretrained_model_dir") or os.path.join(
             given.get("data_dir", "data"), "models", given.get("model_name", "electra_small")
         )
-        defaults = _pretrained_sizes(pretrained)
+        defaults = network_hparams(pretrained) | network_hparams(given.get("init_checkpoint") or "")
         if len(names) == 1:
             type_of_own = given.get("tasks", {}).get(names[0], {}).get("type")
             defaults |= _TASK_DEFAULTS.get(names[0]) or (_TASK_DEFAULTS["squad"] if type_of_own == "qa" else {})
@@ -363,15 +354,3 @@ class FinetuningConfig:
 def known_tasks(own: Mapping[str, Any]) -> list[str]:
     """Names that `task_names` may hold."""
     return [*GLUE_TASKS, *QA_TASKS, *TAGGING_TASKS, *own, *sorted(REGISTERED)]
-
-
-def _pretrained_sizes(model_dir: str) -> dict[str, Any]:
-    """What the configuration beside a pre-trained model says about its network and vocabulary; {} without one."""
-    path = Path(model_dir) / "config.json"
-    if not path.is_file():
-        return {}
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        return {name: saved[name] for name in _FROM_PRETRAINING}
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not the configuration of a pre-trained model: {error}") from None

@@ -151,7 +151,7 @@ def main() -> int:
 
 def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
     """What a new run starts from: a whole checkpoint, or one for the generator and, in two-stage training, for both."""
-    from model.checkpoints import copy_encoder, generator_names, warm_start
+    from exchange.checkpoints import copy_encoder, generator_names, warm_start
 
     if config.init_checkpoint:
         print(warm_start(model, config.init_checkpoint))

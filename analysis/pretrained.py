@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from corpus.tokenization import WordpieceTokenizer
-from model.checkpoints import find_checkpoint, warm_start
+from exchange.checkpoints import find_checkpoint, warm_start
 from pretrain import cropping
 from pretrain.pretrain_data import evaluation_batches, find_records
 from pretrain.pretraining_model import PretrainingModel

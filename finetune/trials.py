@@ -18,11 +18,11 @@ import tensorflow as tf
 import tf_keras
 
 from configure_finetuning import QA_TASKS, FinetuningConfig
+from exchange.checkpoints import warm_start
 from finetune.batching import FeatureTable, TaskFeatures
 from finetune.results import Scores, write_json_lines
 from finetune.task import Prediction, Split, Task
 from finetune.training_task import FinetuningTask
-from model.checkpoints import warm_start
 from training.distribution import is_chief, peak_memory
 from training.run_folder import check_run_folder, delete_run_folder, write_config
 from training.trainer import Schedule, Trainer

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from model.checkpoints import assign_original, original_names
+from exchange.checkpoints import assign_original, original_names
 from pretrain import masking
 from pretrain.pretraining_model import PretrainingModel
 

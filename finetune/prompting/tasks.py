@@ -15,11 +15,11 @@ import numpy as np
 
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
+from exchange.checkpoints import CheckpointVariables
 from finetune.classification.tasks import TextExample, TextTask, TextTaskSpec, truncated_lengths
 from finetune.prompting.head import LabelWordHead
 from finetune.prompting.templates import Field, Literal, Mask, parse_template, prompt_of
 from finetune.task import Features, Label, Prediction, Split
-from model.checkpoints import CheckpointVariables
 from model.encoder import Encoder
 from util.errors import UserError
 

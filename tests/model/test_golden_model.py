@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from model.checkpoints import warm_start
+from exchange.checkpoints import warm_start
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from model.checkpoints import CheckpointVariables, original_names, warm_start
+from exchange.checkpoints import CheckpointVariables, original_names, warm_start
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 from util.errors import UserError

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.checkpoints import copy_encoder, generator_names, warm_start
+from exchange.checkpoints import copy_encoder, generator_names, warm_start
 from model.vocabulary_loss import chunked_log_probs
 from pretrain.objectives.adversarial import AdversarialGenerator, policy_losses, rewards
 from pretrain.pretraining_model import PretrainingModel

@@ -1,22 +1,25 @@
-"""Reading weights from a checkpoint by variable name: ours, or one of the original TF1 program.
+"""Reading weights by variable name: from our checkpoints and folders, and from those of the original TF1 program.
 
-Warm-starting (weights only, new schedule) goes through here; resuming a run does not (util.checkpointing). The two
-kinds of file hold the same variables under the same names, but for the query, key and value of an attention layer,
-which are one fused variable here.
+Warm-starting (weights only, new schedule) goes through here; resuming a run does not (training.trainer). All kinds of
+file hold the same variables under the same names, but for the query, key and value of an attention layer, which the
+original keeps apart and which are one fused variable here.
 """
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from exchange import tensor_file
 from util.errors import UserError
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _FUSED = "/self/qkv/"
+# Of the optimizer and the training loop, not of the model.
+_BOOKKEEPING = ("adam_m", "adam_v", "global_step", "save_counter", "/m", "/v")
 _PARTS = ("/self/query/", "/self/key/", "/self/value/")
 
 
@@ -59,42 +62,52 @@ def assign_original(variables: list[tf.Variable], values: dict[str, np.ndarray])
 
 
 def find_checkpoint(path: str) -> str:
-    """The checkpoint prefix behind `path`: a prefix itself, or a directory with a `checkpoint` file.
+    """The file of weights behind `path`: a TensorFlow checkpoint's prefix, or a safetensors file.
+
+    Args:
+      path: a prefix, a directory with a `checkpoint` file or with model.safetensors, or such a file.
 
     Raises:
       UserError: none is there; the message says what was looked for.
     """
+    where = Path(path)
     if tf.io.gfile.exists(f"{path}.index"):
         return path
     prefix = tf.train.latest_checkpoint(path)
     if prefix is not None:
         return prefix
-    where = Path(path)
+    for tensors in (where, where / tensor_file.FILE_NAME):
+        if tensors.suffix == ".safetensors" and tensors.is_file():
+            return str(tensors)
     folder = where if where.is_dir() else where.parent
     found = sorted(p.name for p in folder.glob("*"))[:10] if folder.is_dir() else []
     listing = f"; {folder} holds {', '.join(found) or 'nothing'}" if folder.is_dir() else f"; {folder} does not exist"
     raise UserError(
-        f"init_checkpoint: no checkpoint at {path!r} (looked for {path}.index and {path}/checkpoint){listing}."
+        f"init_checkpoint: no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and "
+        f"{path}/{tensor_file.FILE_NAME}){listing}."
     )
 
 
-class CheckpointVariables:
-    """The variables of a checkpoint by their names.
+class _Source(Protocol):
+    """Arrays by name, whatever file they are in."""
 
-    Args:
-      path: prefix or directory of a checkpoint of ours or of the original.
-    """
+    def names(self) -> list[str]: ...
 
-    def __init__(self, path: str) -> None:
-        self.prefix = find_checkpoint(path)
+    def get(self, name: str) -> np.ndarray: ...
+
+
+class _TensorFlowCheckpoint:
+    """Variables of a checkpoint of ours, which has them in an object graph, or of the original, by name."""
+
+    def __init__(self, prefix: str) -> None:
         try:
-            self._reader = tf.train.load_checkpoint(self.prefix)
+            self._reader = tf.train.load_checkpoint(prefix)
             self._shapes = self._reader.get_variable_to_shape_map()
             self._keys = {name: name for name in self._shapes}
             if _OBJECT_GRAPH in self._shapes:
                 self._keys = self._keys_by_variable_name()
         except (tf.errors.OpError, ValueError) as error:
-            raise UserError(f"init_checkpoint: {self.prefix} cannot be read: {error}") from error
+            raise UserError(f"init_checkpoint: {prefix} cannot be read: {error}") from error
 
     def _keys_by_variable_name(self) -> dict[str, str]:
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
@@ -109,13 +122,44 @@ class CheckpointVariables:
     def names(self) -> list[str]:
         return sorted(self._keys)
 
+    def get(self, name: str) -> np.ndarray:
+        return self._reader.get_tensor(self._keys[name])
+
+
+class CheckpointVariables:
+    """The variables of a model in a file, by our names.
+
+    Args:
+      path: see `find_checkpoint`: of ours, or of the original.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.prefix = find_checkpoint(path)
+        self._source: _Source
+        if self.prefix.endswith(".safetensors"):
+            self._source = tensor_file.TensorFile(self.prefix)
+        else:
+            self._source = _TensorFlowCheckpoint(self.prefix)
+        self._names = set(self._source.names())
+
+    def names(self) -> list[str]:
+        return sorted(self._names)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Every array but those of the optimizer and of the training loop; parts of the original are fused."""
+        names = [name for name in self.names() if "/" in name and not name.endswith(_BOOKKEEPING)]
+        fused = {name.replace(_PARTS[0], _FUSED) for name in names if _PARTS[0] in name}
+        single = [name for name in names if not any(part in name for part in _PARTS)]
+        values = {name: self.get(name) for name in sorted([*fused, *single])}
+        return {name: value for name, value in values.items() if value is not None}
+
     def get(self, name: str) -> np.ndarray | None:
         """The value of a variable of this name, fused from the original's parts if need be; None if absent."""
-        if name in self._keys:
-            return self._reader.get_tensor(self._keys[name])
+        if name in self._names:
+            return self._source.get(name)
         parts = original_names(name)
-        if len(parts) > 1 and all(part in self._keys for part in parts):
-            return np.concatenate([self._reader.get_tensor(self._keys[part]) for part in parts], axis=-1)
+        if len(parts) > 1 and all(part in self._names for part in parts):
+            return np.concatenate([self._source.get(part) for part in parts], axis=-1)
         return None
 
 
@@ -161,8 +205,7 @@ def warm_start(
         )
     for variable, value in values.values():
         variable.assign(value)
-    bookkeeping = ("adam_m", "adam_v", "global_step", "save_counter", "/m", "/v")
-    unused = [name for name in checkpoint.names() if name not in used and not name.endswith(bookkeeping)]
+    unused = [name for name in checkpoint.names() if name not in used and not name.endswith(_BOOKKEEPING)]
     return LoadReport(loaded, missing, unused)
 
 

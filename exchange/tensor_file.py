@@ -1,0 +1,65 @@
+"""Named arrays in a safetensors file: one header of names, types and shapes, then the bytes; nothing is executed.
+
+The file of weights of every folder that `exchange` writes, ours and Hugging Face's. Needs neither TensorFlow nor
+PyTorch; bfloat16 arrays are those of `ml_dtypes`.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from util.errors import UserError
+
+FILE_NAME = "model.safetensors"
+DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+
+
+def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray], dtype: str = "float32") -> None:
+    """Writes arrays under a temporary name, then renames it.
+
+    Args:
+      dtype: one of `DTYPES`, that of every tensor in the file; the nearest value is stored.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    stored: dict[str, np.ndarray] = {
+        name: np.ascontiguousarray(value, DTYPES[dtype]) for name, value in tensors.items()
+    }
+    try:
+        # Hugging Face's loaders refuse files that do not say which framework laid the tensors out.
+        save_file(stored, temporary, metadata={"format": "pt"})
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class TensorFile:
+    """A safetensors file, read one array at a time.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = str(path)
+        try:
+            self._file = safe_open(self.path, framework="np")
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{self.path} is no readable safetensors file: {error}") from None
+
+    def names(self) -> list[str]:
+        return sorted(self._file.keys())
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._file.get_slice(name).get_shape())
+
+    def get(self, name: str) -> np.ndarray:
+        """float32, whatever type is stored."""
+        return np.asarray(self._file.get_tensor(name), np.float32)

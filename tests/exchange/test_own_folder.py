@@ -1,0 +1,95 @@
+"""A run made into a self-contained folder: the same weights, wherever the folder lies."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configure_finetuning import FinetuningConfig
+from corpus.vocabulary import load_vocab
+from exchange.checkpoints import CheckpointVariables, warm_start
+from exchange.folders import network_hparams
+from exchange.own import write_folder
+from exchange.tensor_file import TensorFile, write_tensors
+from pretrain.pretraining_model import PretrainingModel
+from tests import golden_support as golden
+from training.optimization import AdamW
+from util.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run's folder: a checkpoint of ours with an optimizer's slots, and a configuration with the run's paths."""
+    folder = tmp_path_factory.mktemp("run")
+    config = golden.config(data_dir="elsewhere")
+    model = PretrainingModel(config)
+    warm_start(model, str(golden.CHECKPOINT))
+    optimizer = AdamW(model.trainable_variables, lambda step: 0.0, model.decays)
+    saved = tf.train.Checkpoint(model=model, optimizer=optimizer)
+    tf.train.CheckpointManager(saved, str(folder), 1, checkpoint_name="model.ckpt").save(400)
+    (folder / "config.json").write_text(config.to_json())
+    return folder
+
+
+def _write(run: Path, target: Path, dtype: str = "float32") -> dict[str, np.ndarray]:
+    weights = CheckpointVariables(str(run)).weights()
+    write_folder(target, json.loads((run / "config.json").read_text()), weights, dtype)
+    return weights
+
+
+def test_a_moved_folder_holds_the_runs_weights_vocabulary_and_sizes(run: Path, tmp_path: Path) -> None:
+    weights = _write(run, tmp_path / "written")
+    moved = tmp_path / "moved"
+    shutil.move(tmp_path / "written", moved)
+    model = PretrainingModel(golden.config())
+    report = warm_start(model, str(moved))
+    assert not report.missing and not report.unused
+    original = CheckpointVariables(str(golden.CHECKPOINT))
+    for variable in model.trainable_variables:
+        name = variable.name.split(":")[0]
+        np.testing.assert_array_equal(variable.numpy(), original.get(name))
+        np.testing.assert_array_equal(variable.numpy(), weights[name])
+    hparams = network_hparams(moved)
+    assert hparams["vocab_size"] == 600 and hparams["model_hparam_overrides"]["hidden_size"] == 128
+    assert load_vocab(hparams["vocab_file"]) == load_vocab(golden.CHECKPOINT / "vocab.txt")
+    assert Path(hparams["vocab_file"]).parent == moved
+    assert "elsewhere" not in (moved / "config.json").read_text()
+
+
+def test_fine_tuning_takes_sizes_and_vocabulary_from_the_folder(run: Path, tmp_path: Path) -> None:
+    _write(run, tmp_path / "models" / "released")
+    config = FinetuningConfig.from_dict({"model_name": "released", "data_dir": str(tmp_path), "task_names": ["cola"]})
+    assert config.architecture.hidden_size == 128 and config.embedding_size == 32
+    assert config.vocab_file == str(tmp_path / "models" / "released" / "vocab.txt")
+    elsewhere = {"init_checkpoint": str(tmp_path / "models" / "released"), "data_dir": "nowhere"}
+    assert FinetuningConfig.from_dict(elsewhere | {"task_names": ["cola"]}).architecture == config.architecture
+
+
+def test_bfloat16_weights_are_the_nearest_and_half_as_large(run: Path, tmp_path: Path) -> None:
+    weights = _write(run, tmp_path / "whole")
+    _write(run, tmp_path / "half", "bfloat16")
+    stored = CheckpointVariables(str(tmp_path / "half")).weights()
+    assert stored.keys() == weights.keys()
+    for name, value in weights.items():
+        np.testing.assert_array_equal(stored[name], tf.cast(tf.cast(value, tf.bfloat16), tf.float32).numpy())
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("half", "whole")]
+    assert sizes[0] < 0.55 * sizes[1]
+
+
+def test_the_originals_checkpoint_is_read_with_fused_parts_and_without_slots() -> None:
+    weights = CheckpointVariables(str(golden.CHECKPOINT)).weights()
+    variables = PretrainingModel(golden.config()).trainable_variables
+    assert set(weights) == {variable.name.split(":")[0] for variable in variables}
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "model.safetensors", {"x": np.ones([3, 2])})
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[:-5])
+    with pytest.raises(UserError, match=r"model\.safetensors"):
+        TensorFile(tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match="nothing_here"):
+        CheckpointVariables(str(tmp_path / "nothing_here"))
