@@ -14,7 +14,7 @@ from pretrain import cropping
 from pretrain.pretrain_data import evaluation_batches, find_records
 from pretrain.pretraining_model import PretrainingModel
 from util.errors import UserError
-from util.hparams import read_json_object
+from util.reading import read_json
 
 _BATCH = 64
 _SEED = tf.constant([20, 8])
@@ -35,7 +35,7 @@ class PretrainedModel:
         path = Path(model_dir) / "config.json"
         if not path.is_file():
             raise UserError(f"{model_dir} holds no pre-trained model of ours: there is no {path}")
-        config = PretrainingConfig.from_dict(read_json_object(str(path), f"{model_dir}, configuration"))
+        config = PretrainingConfig.from_dict(read_json(path, "configuration"))
         self.config = dataclasses.replace(
             config,
             vocab_file=vocab_file or config.vocab_file,

@@ -8,12 +8,12 @@ A run's own folder has config.json and TensorFlow checkpoints; `convert_model.py
 Imports neither TensorFlow nor numpy: configurations take sizes, casing and vocabulary from here (`network_hparams`).
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from util.errors import UserError
+from util.reading import read_json
 
 VOCABULARY = "vocab.txt"
 # Of a configuration: what describes the network and its input, so that nobody needs to repeat it.
@@ -34,15 +34,7 @@ def read_config(folder: str | Path) -> dict[str, Any] | None:
       UserError: it is no JSON object.
     """
     path = Path(folder) / "config.json"
-    if not path.is_file():
-        return None
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{path}: a JSON object is needed, got {type(config).__name__}")
-    return config
+    return read_json(path, "configuration") if path.is_file() else None
 
 
 def vocabulary_of(folder: str | Path, config: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from util.errors import UserError
 from util.files import write_atomically
+from util.reading import read_json
 
 
 def check_run_folder(folder: Path, config_json: str, free: Collection[str], advice: str) -> None:
@@ -20,7 +21,7 @@ def check_run_folder(folder: Path, config_json: str, free: Collection[str], advi
     saved = folder / "config.json"
     if not saved.exists():
         return
-    before, now = json.loads(saved.read_text(encoding="utf-8")), json.loads(config_json)
+    before, now = read_json(saved, "the configuration of the run"), json.loads(config_json)
     changed = [
         f"{name} was {before[name]!r}, is {now[name]!r}"
         for name in sorted(before.keys() & now.keys() - set(free))

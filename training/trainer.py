@@ -8,7 +8,6 @@ checks losses, so the loop is ours.
 
 import contextlib
 import functools
-import json
 import shutil
 import signal
 import time
@@ -21,8 +20,9 @@ import tensorflow as tf
 
 from training.distribution import distribute, host_number, is_chief
 from util.errors import UserError
-from util.files import keep_json_lines, write_json
+from util.files import append_json_line, keep_steps, write_json
 from util.progress import Progress
+from util.reading import read_json
 
 Tensors = Any  # a nested structure of tensors
 
@@ -220,7 +220,7 @@ class Trainer:
             print(f"Nothing to train: {self.model_dir} is at step {start:,} of {schedule.num_train_steps:,}.")
             return 0
         if self.chief:  # what was logged after the checkpoint will be logged again
-            keep_json_lines(self.metrics_file, lambda line: line["step"] <= start)
+            keep_steps(self.metrics_file, start)
         iterator = iter(distribute(self.strategy, self.task.training_data(start * schedule.examples_per_step)))
         summaries = orbit.utils.SummaryManager(
             str(self.model_dir / "events") if self.chief else None, tf.summary.scalar, global_step=self.step
@@ -284,7 +284,7 @@ class Trainer:
 
     def _read_best(self) -> dict[str, Any] | None:
         path = self.model_dir / "best" / "best.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        return read_json(path, "best checkpoint") if path.exists() else None
 
     def restore_best(self) -> int:
         """Restores the weights that did best in `best_metric`. Returns their step."""
@@ -371,9 +371,7 @@ class Trainer:
         common = {"learning_rate": values["learning_rate"], "examples_per_second": rate}
         line = {"step": step} | phase | {f"train_{name}": value for name, value in metrics.items()} | common
         summaries.write_summaries({f"train/{name}": value for name, value in (phase | metrics).items()} | common)
-        self.metrics_file.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.metrics_file, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_json_line(self.metrics_file, line)
 
     def evaluate(self) -> dict[str, float]:
         """Metrics of the weights as they are."""

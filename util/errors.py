@@ -1,5 +1,40 @@
-"""The error that a user can mend: one clear line, no traceback."""
+"""The error that a user can mend: one clear line, no traceback; and the words that such lines share."""
+
+import errno
+from typing import Any
+
+_WORDS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "it is on a read-only file system",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EISDIR: "it is a folder",
+    errno.ENOTDIR: "a part of its path is a file, not a folder",
+    errno.EEXIST: "a file stands where a folder is needed",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.ENOENT: "there is no such file or folder",
+}
 
 
 class UserError(ValueError):
     """Bad input. The message names the file, flag or hparam, the value, and what to do."""
+
+
+def reason(error: BaseException) -> str:
+    """Why reading or writing failed, without the error's number and path."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _WORDS:
+        return _WORDS[number]
+    if isinstance(error, ValueError) and "null" in str(error):
+        return "the path holds a NUL character"
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+def shown(value: Any, width: int = 100) -> str:
+    """A value as it stands in a message: its repr, cut where it is long."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits; lists nested in each other
+        return f"<{type(value).__name__} that is too long to show>"
+    return text if len(text) <= width else text[: width - 3] + "..."

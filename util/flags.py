@@ -5,7 +5,6 @@
 """
 
 import dataclasses
-import json
 import os
 import re
 import sys
@@ -18,8 +17,9 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from absl import flags
 
 from util.environment import before_tensorflow
-from util.errors import UserError
-from util.hparams import closest, read_json_object, value_type
+from util.errors import UserError, reason, shown
+from util.hparams import closest, string_problem, value_type
+from util.reading import parse_json, read_json
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 _RECIPE_NOTES = ("description", "source")
@@ -73,25 +73,45 @@ def read_recipe(name: str, section: str | None = None) -> dict[str, Any]:
     Args:
       section: "finetuning" reads what the recipe says under that name instead of its hparams of pre-training.
     """
-    path = Path(name) if name.endswith(".json") else RECIPES / f"{name}.json"
-    if not path.is_file():
-        raise UserError(
-            f"--recipe: there is no recipe {name!r}{closest(name, recipe_names())} ({', '.join(recipe_names())})"
-        )
-    hparams = _with_base(read_json_object(str(path), f"recipe {path}"))
+    path = _recipe_path(name, "--recipe")
+    hparams = _with_base(path)
     if section is None:
         return {key: value for key, value in hparams.items() if key not in (*_RECIPE_NOTES, *_SECTIONS)}
     if section not in hparams:
         raise UserError(f"--recipe: {path} has no section {section!r}")
-    return {key: value for key, value in hparams[section].items() if key not in _RECIPE_NOTES}
+    return {key: value for key, value in _object(hparams[section], path, section).items() if key not in _RECIPE_NOTES}
 
 
-def _with_base(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recipe with what it takes over from the one that it extends."""
+def _recipe_path(name: Any, what: str) -> Path:
+    if not isinstance(name, str):
+        raise UserError(f"{what}: the name of a recipe is needed, got {shown(name)}")
+    path = Path(name) if name.endswith(".json") else RECIPES / f"{name}.json"
+    if not path.is_file():
+        raise UserError(
+            f"{what}: there is no recipe {name!r}{closest(name, recipe_names())} ({', '.join(recipe_names())})"
+        )
+    return path
+
+
+def _with_base(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A recipe with what it takes over from the one that it extends; a path is seen from the recipe's own folder."""
+    recipe = read_json(path, "recipe")
     if "extends" not in recipe:
         return recipe
-    base = read_json_object(str(RECIPES / f"{recipe['extends']}.json"), f"recipe {recipe['extends']}")
-    return _with_base(base) | {key: value for key, value in recipe.items() if key != "extends"}
+    what = f"recipe {path}, extends"
+    base = recipe.pop("extends")
+    if isinstance(base, str) and base.endswith(".json"):
+        base = str(path.parent / base)
+    base_path = _recipe_path(base, what).resolve()
+    if base_path in (seen := (*extending, path.resolve())):
+        raise UserError(f"{what}: {base_path.name} extends itself, by way of {' and '.join(one.name for one in seen)}")
+    return _with_base(base_path, seen) | recipe
+
+
+def _object(value: Any, path: Path, section: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f"recipe {path}: {section} must be a JSON object of hparams, got {shown(value)}")
+    return value
 
 
 def config_from_flags(config_class: type[C], section: str | None = None) -> C:
@@ -110,8 +130,7 @@ def config_from_flags(config_class: type[C], section: str | None = None) -> C:
             if kind in (dict, list):
                 words = typing.get_type_hints(config_class)[field.name] == list[str]
                 given[field.name] = _parse_json(field.name, value, words)
-    hparams = read_json_object(values.hparams, "--hparams") if values.hparams else {}
-    given = hparams | given
+    given = _hparams_of(values.hparams) | given
     layers = _section_of_recipe(values.recipe, section, given) if section else _recipe_of_run(values.recipe, given)
     config = config_class.from_dict(layers | given)
     for note in config.notes():
@@ -119,10 +138,23 @@ def config_from_flags(config_class: type[C], section: str | None = None) -> C:
     return config
 
 
+def _hparams_of(text_or_path: str | None) -> dict[str, Any]:
+    """--hparams: a JSON object, or the path of a file that holds one."""
+    if not text_or_path:
+        return {}
+    if text_or_path.lstrip().startswith("{"):
+        return parse_json(text_or_path, "--hparams")
+    if not os.path.exists(text_or_path):
+        raise UserError(f"--hparams: {shown(text_or_path)} is neither a JSON object nor a readable file")
+    return read_json(text_or_path, "--hparams")
+
+
 def _recipe_of_run(recipe: str | None, given: dict[str, Any]) -> dict[str, Any]:
     """The recipe that --recipe names, or else the model's name."""
     if recipe is None:
         name = given.get("model_name", "electra_small")
+        if not isinstance(name, str):
+            return {}  # refused with all other values
         recipe = name if name in recipe_names() else None
         if recipe is None:
             close = closest(name, recipe_names())
@@ -138,9 +170,12 @@ def _section_of_recipe(recipe: str | None, section: str, given: dict[str, Any]) 
     if recipe is None:
         return {}
     layer = read_recipe(recipe, section)
-    per_task = layer.pop("per_task", {})
-    tasks = given.get("task_names", layer.get("task_names", []))
-    return layer | (per_task.get(tasks[0], {}) if len(tasks) == 1 else {})
+    path = _recipe_path(recipe, "--recipe")
+    per_task = _object(layer.pop("per_task", {}), path, f"{section}.per_task")
+    tasks = given.get("task_names", layer.get("task_names"))
+    if not (isinstance(tasks, list) and len(tasks) == 1 and isinstance(tasks[0], str)):
+        return layer
+    return layer | _object(per_task.get(tasks[0], {}), path, f"{section}.per_task.{tasks[0]}")
 
 
 def _note(text: str) -> None:
@@ -155,10 +190,7 @@ def _parse_json(name: str, text: str, words: bool) -> Any:
     """JSON; where a list of words is wanted, also words separated by commas."""
     if words and not text.lstrip().startswith("["):
         return [word.strip() for word in text.split(",")]
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{_dashed(name)}: not valid JSON ({error}): {text!r}") from None
+    return parse_json(text, _dashed(name), expect=object)
 
 
 def with_underscores(argv: Sequence[str]) -> list[str]:
@@ -216,7 +248,10 @@ def run(main: Callable[[], int | None], doc: str | None, log_level: int = 2) -> 
     try:
         rest = flags.FLAGS(argv)
         if len(rest) > 1:
-            raise UserError(f"unexpected argument {rest[1]!r}: flags are --name value, switches --name or --no-name")
+            raise UserError(
+                f"unexpected argument {shown(rest[1])}: flags are --name value, switches --name or --no-name"
+            )
+        _check_strings()
         code = main()
     except flags.UnrecognizedFlagError as error:
         valid = [_dashed(name) for name in flags.FLAGS]
@@ -227,7 +262,21 @@ def run(main: Callable[[], int | None], doc: str | None, log_level: int = 2) -> 
         _fail(str(error))
     except KeyboardInterrupt:
         _fail("interrupted", code=130)
+    except BrokenPipeError:  # "... | head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:  # none of the doors (util.reading, util.files) was passed, but it is no bug of ours
+        _fail(f"{error.filename}: {reason(error)}" if error.filename else reason(error))
     sys.exit(code or 0)
+
+
+def _check_strings() -> None:
+    """No value holds what no path and no UTF-8 file can."""
+    for name in flags.FLAGS:
+        value = flags.FLAGS[name].value
+        problem = string_problem(_dashed(name), value)
+        if problem is not None:
+            raise UserError(problem)
 
 
 def _illegal_value(message: str) -> str:

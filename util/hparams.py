@@ -8,15 +8,16 @@ with the closest valid one.
 import dataclasses
 import difflib
 import functools
-import json
 import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from util.errors import UserError
+from util.errors import UserError, shown
+from util.reading import HALF_PAIR
+
+_GREATEST = 2**63 - 1
 
 
 def hparam(
@@ -93,25 +94,41 @@ def closest(name: str, valid: Iterable[str]) -> str:
     return f"; did you mean {names[matches[0]]!r}?" if matches else ""
 
 
+def string_problem(name: str, value: Any) -> str | None:
+    """What makes a string, or one in a list or object, unfit for paths and files."""
+    if isinstance(value, str):
+        if "\0" in value:
+            return f"{name} must not hold a NUL character, got {shown(value)}"
+        if HALF_PAIR.search(value):
+            return f"{name} must be UTF-8 text, got {shown(value)}"
+        return None
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if not isinstance(value, list):
+        return None
+    return next((problem for one in value if (problem := string_problem(name, one)) is not None), None)
+
+
 def _type_problem(config_class: type, field: dataclasses.Field, value: Any) -> str | None:
     expected, optional = value_type(config_class, field)
     if value is None and optional:
         return None
     accepted = (int, float) if expected is float else (expected,)
     if isinstance(value, accepted) and (expected is bool or not isinstance(value, bool)):
-        return None
+        return string_problem(field.name, value)
     wanted = expected.__name__ + (" or null" if optional else "")
-    return f"{field.name} must be {wanted}, got {value!r} ({type(value).__name__})"
+    return f"{field.name} must be {wanted}, got {shown(value)} ({type(value).__name__})"
 
 
 def _range_problem(field: dataclasses.Field, value: Any) -> str | None:
     limits = field.metadata
     if limits["choices"] is not None and value not in limits["choices"]:
-        return (
-            f"{field.name} is {value!r}{closest(str(value), limits['choices'])} (one of {', '.join(limits['choices'])})"
-        )
+        choices = limits["choices"]
+        return f"{field.name} is {shown(value)}{closest(str(value)[:100], choices)} (one of {', '.join(choices)})"
     if isinstance(value, float) and not math.isfinite(value):
         return f"{field.name} must be finite, got {value!r}"
+    if isinstance(value, int) and abs(value) > _GREATEST:
+        return f"{field.name} must be an integer of 64 bits, got {shown(value)}"
     checks: list[tuple[str, str, Callable[[Any, Any], bool]]] = [
         ("at_least", "at least", lambda v, limit: v >= limit),
         ("above", "above", lambda v, limit: v > limit),
@@ -120,7 +137,7 @@ def _range_problem(field: dataclasses.Field, value: Any) -> str | None:
     ]
     for key, words, holds in checks:
         if limits[key] is not None and not holds(value, limits[key]):
-            return f"{field.name} must be {words} {limits[key]:g}, got {value!r}"
+            return f"{field.name} must be {words} {limits[key]:g}, got {shown(value)}"
     return None
 
 
@@ -134,7 +151,7 @@ def checked(config_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
     problems, result = [], {}
     for name, value in values.items():
         if name not in fields:
-            problems.append(f"unknown hparam {name!r}{closest(name, fields)}")
+            problems.append(f"unknown hparam {shown(name)}{closest(str(name)[:100], fields)}")
             continue
         problem = _type_problem(config_class, fields[name], value)
         if problem is None and value is not None:
@@ -148,20 +165,3 @@ def checked(config_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
     if problems:
         raise UserError("hparams: " + "; ".join(problems))
     return result
-
-
-def read_json_object(text_or_path: str, what: str) -> dict[str, Any]:
-    """A JSON object given as text or as the path of a .json file."""
-    text = text_or_path
-    if not text_or_path.lstrip().startswith("{"):
-        try:
-            text = Path(text_or_path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{what}: {text_or_path!r} is neither a JSON object nor a readable file: {error}") from None
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{what}: not valid JSON ({error}): {text[:80]!r}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{what}: a JSON object is needed, got {type(value).__name__}")
-    return value

@@ -1,0 +1,104 @@
+"""The doors for files: whatever is wrong with one is a UserError that names it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from util.errors import UserError, shown
+from util.files import append_json_line, keep_steps, write_atomically, write_json
+from util.reading import parse_json, read_json, read_json_lines, read_text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not valid JSON: Expecting value at line 1, column 1"),
+        (b'{"a": 1,\n "b": }', "at line 2, column 7, near"),
+        (b"\xff\xfe{}", "is not UTF-8 text (byte 0xff in line 1)"),
+        (b"[1]", "a JSON object is needed, got [1]"),
+        (b"null", "a JSON object is needed, got None"),
+        (b'{"a": ' + b"9" * 400 + b"}", "an integer of 400 digits (9999999999...) is beyond any use"),
+        (b'{"a": ' + b"-" + b"9" * 5000 + b"}", "an integer of 5001 digits"),
+        (b'{"a": ' + b"[" * 65 + b"]" * 65 + b"}", "nested more than 64 deep"),
+        (b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "nested more than 64 deep"),
+        (b'{"a": "\\ud800"}', "holds half of a surrogate pair"),
+        (b'{"\\udc00b": 1}', "holds half of a surrogate pair"),
+    ],
+    ids=lambda value: shown(value, 30),
+)
+def test_a_file_that_is_no_object_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "hparams.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        read_json(path, "--hparams")
+    assert message in str(error.value)
+    assert f"--hparams{':' if 'UTF-8' in message else ''} {path}" in str(error.value)
+    assert len(str(error.value)) < 300 + len(str(path))
+
+
+def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    paths: list[tuple[Path | str, str]] = [
+        (tmp_path / "none", f"vocabulary: there is no file {tmp_path / 'none'}"),
+        (tmp_path, "it is a folder"),
+        (tmp_path / "file" / "below", "a part of its path is a file, not a folder"),
+        ("nul\0", "the path holds a NUL character"),
+        (tmp_path / ("a" * 300), "the name is too long"),
+    ]
+    for path, message in paths:
+        with pytest.raises(UserError) as error:
+            read_text(path, "vocabulary")
+        assert message in str(error.value)
+
+
+def test_what_is_legal_passes(tmp_path: Path) -> None:
+    value: Any = {"pair": "😀", "escape": "\\ud800 spelt out", "big": 10**299, "deep": [[[]]] * 40, "one": 1}
+    path = tmp_path / "value.json"
+    path.write_text("\ufeff" + json.dumps(value), encoding="utf-8")
+    assert read_json(path, "value") == value
+    assert parse_json('"\\ud800"', "corpus", str, half_pairs=True) == "\ud800"
+    assert parse_json(b"[2]", "list", list) == [2]
+
+
+def test_lines_are_numbered_and_a_cut_one_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"a": 1}\n\n{"a": "\u2028"}\n{"a"')
+    assert list(read_json_lines(path, "metrics", cut=True)) == [(1, {"a": 1}), (3, {"a": "\u2028"})]
+    with pytest.raises(UserError, match=r"metrics .*lines\.jsonl, line 4: not valid JSON"):
+        list(read_json_lines(path, "metrics"))
+
+
+def test_metrics_keep_the_lines_up_to_a_step_and_nothing_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "train_metrics.jsonl"
+    append_json_line(path, {"step": 10, "loss": 1.5})
+    kept = path.read_bytes()
+    path.write_bytes(kept + b'null\n{"loss": 1}\n{"step": "x"}\n\xff\n{"step": 20, "loss": 1}\n{"step": 1')
+    keep_steps(path, 10)
+    assert path.read_bytes() == kept
+
+
+def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "folder").mkdir()
+    for path, message in [
+        (tmp_path / "file" / "below.json", "a file stands where a folder is needed"),
+        (tmp_path / "folder", "it is a folder"),
+    ]:
+        for write in (write_json, append_json_line):
+            with pytest.raises(UserError) as error:
+                write(path, {})
+            assert str(error.value).startswith(f"cannot write {path}: ")
+        assert message in str(error.value)
+    with pytest.raises(UserError, match="cannot write "):
+        write_atomically(tmp_path / "file", "\ud800")
+    assert (tmp_path / "file").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+def test_a_full_disk_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "metrics").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"cannot write .*metrics: the disk is full"):
+        append_json_line(tmp_path / "metrics", {"step": 1})

@@ -1,0 +1,127 @@
+"""The door through which text and JSON come in: whatever is wrong with a file or a value is one UserError.
+
+Every program reads its hparams, recipes, configurations, vocabularies and tasks through these functions, so none of
+them has to know what an operating system, a codec or a parser may raise. util.files is the door out.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from util.errors import UserError, reason, shown
+
+_MAX_DIGITS = 300  # more do not fit into a float
+_MAX_DEPTH = 64  # of lists and objects in each other; Python's own limit depends on who asks
+_KINDS = {dict: "a JSON object", list: "a JSON list", str: "a JSON string", int: "an integer", float: "a number"}
+HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
+def read_text(path: str | Path, what: str, encoding: str = "utf-8") -> str:
+    """The text of a file, without the byte order mark that some editors put before it.
+
+    Args:
+      what: the flag or the thing that the file is, for the message: "--hparams", "vocabulary".
+
+    Raises:
+      UserError: no such file, a folder, no permission, a path that no file can have, bytes that are no text.
+    """
+    data = read_bytes(path, what)
+    try:
+        return data.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{what}: {path} is not {encoding.upper()} text (byte {data[error.start]:#04x} in line {line}): "
+            "save or convert it as UTF-8"
+        ) from None
+
+
+def read_bytes(path: str | Path, what: str) -> bytes:
+    """The bytes of a file. Raises UserError as `read_text`."""
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{what}: there is no file {path}") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise UserError(f"{what}: cannot read {shown(str(path))}: {reason(error)}") from None
+
+
+def read_json(path: str | Path, what: str, expect: type = dict) -> Any:
+    """The JSON value that a file holds. Raises UserError as `read_text` and `parse_json`."""
+    return parse_json(read_text(path, what), f"{what} {path}", expect)
+
+
+def read_json_lines(path: str | Path, what: str, cut: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(number, object) of the lines of a JSON-lines file, blank ones left out.
+
+    Args:
+      cut: a last line without its end, as a killed process leaves one, is passed over.
+
+    Raises:
+      UserError: as `read_text` and `parse_json`; names the line.
+    """
+    lines = read_text(path, what).split("\n")
+    for number, line in enumerate(lines[:-1] if cut else lines, start=1):
+        if line.strip():
+            yield number, parse_json(line, f"{what} {path}, line {number}")
+
+
+def parse_json(text: str | bytes, what: str, expect: type = dict, half_pairs: bool = False) -> Any:
+    """A JSON value of the expected type; `object` expects any.
+
+    Args:
+      what: where the text is from, for the message.
+      half_pairs: let halves of surrogate pairs pass, which UTF-8 cannot spell; the caller drops them.
+
+    Raises:
+      UserError: no JSON, integers beyond 300 digits, lists and objects nested too deep, another type than expected.
+    """
+    try:
+        value = json.loads(text, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        start = error.doc[max(error.pos - 20, 0) : error.pos + 20]
+        raise UserError(
+            f"{what}: not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}, near {start!r}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{what}: not UTF-8 text ({error})") from None
+    except _TooLong as error:
+        raise UserError(f"{what}: {error}") from None
+    except RecursionError:
+        raise UserError(f"{what}: lists and objects are nested more than {_MAX_DEPTH} deep") from None
+    if expect is not object and (not isinstance(value, expect) or (expect in (int, float) and value is True)):
+        raise UserError(f"{what}: {_KINDS[expect]} is needed, got {shown(value)}")
+    opened = (b"[", b"{", b"\\u") if isinstance(text, bytes) else ("[", "{", "\\u")
+    lists, objects, escapes = (text.count(sign) for sign in opened)  # type: ignore[arg-type]
+    if lists + objects > _MAX_DEPTH or (escapes and not half_pairs):
+        _check_depth_and_strings(value, what, half_pairs)
+    return value
+
+
+class _TooLong(Exception):
+    """Not a ValueError, which the parser's own errors are."""
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise _TooLong(f"an integer of {len(digits)} digits ({digits[:10]}...) is beyond any use")
+    return int(digits)
+
+
+def _check_depth_and_strings(value: Any, what: str, half_pairs: bool) -> None:
+    level, depth = [value], 0
+    while level:
+        if depth > _MAX_DEPTH:
+            raise UserError(f"{what}: lists and objects are nested more than {_MAX_DEPTH} deep")
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(one.values())
+                inner.extend(one)
+            elif isinstance(one, list):
+                inner.extend(one)
+            elif isinstance(one, str) and not half_pairs and HALF_PAIR.search(one):
+                raise UserError(f"{what}: {shown(one)} holds half of a surrogate pair, which is no character")
+        level, depth = inner, depth + 1
