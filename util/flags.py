@@ -35,6 +35,9 @@ class Config(Protocol):
 
     def notes(self) -> list[str]: ...
 
+    @property
+    def model_name(self) -> str: ...
+
 
 C = TypeVar("C", bound=Config)
 
@@ -120,6 +123,25 @@ def config_from_flags(config_class: type[C], section: str | None = None) -> C:
     Args:
       section: of recipes that belongs to this program; such a recipe applies only if --recipe asks for it.
     """
+    layers, given = _layers(config_class, section)
+    config = config_class.from_dict(layers | given)
+    if not (section or layers):
+        _note(f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
+    for note in config.notes():
+        _note(note)
+    return config
+
+
+def changed_hparams(config_class: type[C], section: str | None = None) -> dict[str, Any]:
+    """What the parsed flags ask for that is neither their recipe's nor a default."""
+    layers, given = _layers(config_class, section)
+    fields = dataclasses.fields(config_class)  # type: ignore[arg-type]
+    base = {field.name: field.default for field in fields} | layers
+    return {name: value for name, value in given.items() if value != base[name]}
+
+
+def _layers(config_class: type[C], section: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the recipe says, and what --hparams and single flags say."""
     values = flags.FLAGS
     given: dict[str, Any] = {}
     for field in dataclasses.fields(config_class):  # type: ignore[arg-type]
@@ -131,11 +153,9 @@ def config_from_flags(config_class: type[C], section: str | None = None) -> C:
                 words = typing.get_type_hints(config_class)[field.name] == list[str]
                 given[field.name] = _parse_json(field.name, value, words)
     given = _hparams_of(values.hparams) | given
-    layers = _section_of_recipe(values.recipe, section, given) if section else _recipe_of_run(values.recipe, given)
-    config = config_class.from_dict(layers | given)
-    for note in config.notes():
-        _note(note)
-    return config
+    if section:
+        return _section_of_recipe(values.recipe, section, given), given
+    return _recipe_of_run(values.recipe, given, bare=not values.hparams), given
 
 
 def _hparams_of(text_or_path: str | None) -> dict[str, Any]:
@@ -149,16 +169,19 @@ def _hparams_of(text_or_path: str | None) -> dict[str, Any]:
     return read_json(text_or_path, "--hparams")
 
 
-def _recipe_of_run(recipe: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """The recipe that --recipe names, or else the model's name."""
+def _recipe_of_run(recipe: str | None, given: dict[str, Any], bare: bool) -> dict[str, Any]:
+    """The recipe that --recipe names, or else the model's name, which must be one's where that is all (`bare`)."""
     if recipe is None:
         name = given.get("model_name", "electra_small")
         if not isinstance(name, str):
             return {}  # refused with all other values
         recipe = name if name in recipe_names() else None
+        if recipe is None and bare:
+            raise UserError(
+                f"model_name: there is no recipe {name!r}{closest(name, recipe_names())}. To give a run a name of its "
+                "own, say what it is by --recipe (--help lists them) or --hparams"
+            )
         if recipe is None:
-            close = closest(name, recipe_names())
-            _note(f"there is no recipe {name!r}: the defaults apply, or --recipe{close or ' picks one'}")
             return {}
     layer = read_recipe(recipe)
     # A recipe names the run after itself; --recipe with another --model-name keeps the latter.

@@ -52,12 +52,19 @@ def test_a_recipe_under_another_name(parse: Any) -> None:
     assert (c.model_name, c.model_size) == ("mine", "base")
 
 
-def test_another_name_without_a_recipe_means_the_defaults_and_says_so(
+def test_another_name_without_a_recipe_needs_hparams_and_means_the_defaults(
     parse: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    c = parse("--model-name", "electra_bse")
-    assert c.model_size == "small"
+    with pytest.raises(UserError, match="no recipe 'electra_bse'; did you mean 'electra_base'"):
+        parse("--model-name", "electra_bse", "--train-batch-size", "64")
+    c = parse("--model-name", "electra_bse", "--hparams", '{"mask_prob": 0.2, "train_batch_size": 128}')
+    assert (c.model_size, c.mask_prob) == ("small", 0.2)
     assert "no recipe 'electra_bse'" in capsys.readouterr().err
+
+
+def test_what_differs_from_the_recipe_is_told(parse: Any) -> None:
+    parse("--recipe", "electra_base", "--train-batch-size", "256", "--mask-prob", "0.2", "--num-gpus", "1")
+    assert util_flags.changed_hparams(PretrainingConfig) == {"mask_prob": 0.2, "num_gpus": 1}
 
 
 def test_flags_beat_hparams_beat_recipe_beats_defaults(parse: Any) -> None:
@@ -103,7 +110,7 @@ def test_the_originals_no_lower_case(parse: Any) -> None:
 
 
 def test_dashes_in_values_stay(parse: Any) -> None:
-    c = parse("--data-dir=my-data", "--model-name", "electra-mine")
+    c = parse("--data-dir=my-data", "--recipe=electra_small", "--model-name", "electra-mine")
     assert (c.data_dir, c.model_name) == ("my-data", "electra-mine")
 
 
