@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from corpus.build_plan import OPENWEBTEXT, BuildPlan, BuildSettings, Piece, Unit
-from corpus.example_builder import ExampleBuilder, Spans, assemble, example_lengths
+from corpus.example_builder import ExampleBuilder, Examples, assemble, example_lengths
 from corpus.record_encoding import ExampleEncoder
 from corpus.text_files import CorpusError, TextBlock, is_json_lines, read_blocks, strip_lines, valid_utf8
 from util.errors import UserError
@@ -42,6 +42,11 @@ def dev_part(staging: Path, unit: Unit) -> Path:
     return staging / f"dev-part-{unit.number}"
 
 
+def token_counts(staging: Path, unit: Unit) -> Path:
+    """How often each id occurs in the unit's training records, int64 [V]."""
+    return staging / f"token-counts-{unit.number}.npy"
+
+
 def build_unit(plan: BuildPlan, unit: Unit, staging: Path, report: Report | None = None) -> dict[str, Any]:
     """Writes the unit's shards and its report, which is also returned.
 
@@ -62,6 +67,7 @@ def build_unit(plan: BuildPlan, unit: Unit, staging: Path, report: Report | None
         raise RuntimeError(f"{path}, bytes {piece.start} to {piece.end}: {type(error).__name__}: {error}") from error
     finally:
         job.close()
+    np.save(token_counts(staging, unit), job.token_counts)
     write_json(unit_report(staging, unit), result)
     return result
 
@@ -86,6 +92,7 @@ class _UnitJob:
         self._stream = unit.text_bytes > _HELD_BYTES
         self._done = 0.0  # of the unit's planned text bytes
         self._text_bytes = self._undecodable_bytes = 0
+        self.token_counts = np.zeros([len(self._tokenizer)], np.int64)
 
     def add_piece(self, piece: Piece, report: Report) -> None:
         done_before = self._done
@@ -125,13 +132,16 @@ class _UnitJob:
             if not len(spans.starts):
                 continue
             special = self._tokenizer.special
-            records = self._encoder.encode(assemble(spans, self._settings.max_seq_length, special.cls, special.sep))
-            self._keep(index, records, spans)
+            examples = assemble(spans, self._settings.max_seq_length, special.cls, special.sep)
+            self._keep(index, examples, example_lengths(spans))
 
-    def _keep(self, index: int, records: list[bytes], spans: Spans) -> None:
-        tokens = example_lengths(spans)
+    def _keep(self, index: int, examples: Examples, tokens: np.ndarray) -> None:
+        records = self._encoder.encode(examples)
         if index == 0:
             self._train.add(records, tokens)
+            self.token_counts += np.bincount(
+                examples.input_ids[examples.input_mask > 0], minlength=len(self.token_counts)
+            )
         elif self._dev is not None:
             self._dev.write(records, int(tokens.sum()))
 

@@ -20,10 +20,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from corpus.build_plan import DEV_PREFIX, TRAIN_PREFIX, BuildPlan, BuildSettings, Unit, describe_difference
-from corpus.build_unit import build_unit, dev_part, unit_report
-from corpus.record_metadata import METADATA_FILE, UNFINISHED_FOLDER
-from corpus.vocabulary import load_vocab
+from corpus.build_unit import build_unit, dev_part, token_counts, unit_report
+from corpus.record_metadata import METADATA_FILE, UNFINISHED_FOLDER, unigram_entropy
+from corpus.vocabulary import load_vocab, special_ids
 from util.environment import before_tensorflow
 from util.errors import UserError
 from util.files import write_json
@@ -64,7 +66,7 @@ def build(plan: BuildPlan, run_units: RunUnits, overwrite: bool = False) -> dict
                     f"going on with an unfinished build: {len(plan.units) - len(todo)} of {len(plan.units)} units done"
                 )
             run_units(plan, todo, staging)
-            _complete(plan, staging, len(vocab))
+            _complete(plan, staging, vocab)
         return _publish(output, staging)
 
 
@@ -266,7 +268,7 @@ def _locked(output: Path) -> Iterator[None]:
 
 def _is_done(plan: BuildPlan, unit: Unit, staging: Path) -> bool:
     result = _read_json(unit_report(staging, unit))
-    if result is None:
+    if result is None or not token_counts(staging, unit).exists():
         return False
     sizes = {staging / name: shard["bytes"] for name, shard in result["shards"].items()}
     if plan.settings.dev_fraction:
@@ -274,7 +276,7 @@ def _is_done(plan: BuildPlan, unit: Unit, staging: Path) -> bool:
     return all(path.exists() and path.stat().st_size == size for path, size in sizes.items())
 
 
-def _complete(plan: BuildPlan, staging: Path, vocab_size: int) -> None:
+def _complete(plan: BuildPlan, staging: Path, vocab: list[str]) -> None:
     """Joins the held-out parts to few files and writes the metadata."""
     reports = []
     for unit in plan.units:
@@ -297,13 +299,16 @@ def _complete(plan: BuildPlan, staging: Path, vocab_size: int) -> None:
             key: sum(result["dev"][key] for result in reports[first:end]) for key in ("examples", "tokens", "bytes")
         }
     _check_not_empty(plan.settings, train, dev)
+    counts = np.zeros([len(vocab)], np.int64)
+    for unit in plan.units:
+        counts += np.load(token_counts(staging, unit))
     settings = plan.settings
     shards = train | dev
     metadata = {
         "format_version": FORMAT_VERSION,
         "build_hash": plan.build_hash,
         "vocab_sha256": plan.identity["vocab_sha256"],
-        "vocab_size": vocab_size,
+        "vocab_size": len(vocab),
         "builder_version": plan.identity["builder_version"],
         "max_seq_length": settings.max_seq_length,
         "do_lower_case": settings.do_lower_case,
@@ -316,6 +321,7 @@ def _complete(plan: BuildPlan, staging: Path, vocab_size: int) -> None:
         "train_examples": sum(shard["examples"] for shard in train.values()),
         "dev_examples": sum(shard["examples"] for shard in dev.values()),
         "tokens": sum(shard["tokens"] for shard in shards.values()),
+        "unigram_entropy": unigram_entropy(counts, special_ids(vocab)),
         "text_bytes": sum(result["text_bytes"] for result in reports),
         "undecodable_bytes": sum(result["undecodable_bytes"] for result in reports),
     }

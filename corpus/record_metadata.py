@@ -10,7 +10,9 @@ import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from corpus.vocabulary import vocab_sha256
+import numpy as np
+
+from corpus.vocabulary import SpecialIds, vocab_sha256
 from util.errors import UserError
 
 METADATA_FILE = "metadata.json"
@@ -20,7 +22,11 @@ _FOOTER_BYTES = 4
 
 
 class RecordMetadata(NamedTuple):
-    """The parts of metadata.json that readers use; `shards` maps a file name to its number of examples."""
+    """The parts of metadata.json that readers use.
+
+    shards: file name -> its number of examples.
+    unigram_entropy: in nats, see the function of that name; None in records of builders that did not count it.
+    """
 
     path: Path
     vocab_sha256: str
@@ -28,6 +34,7 @@ class RecordMetadata(NamedTuple):
     max_seq_length: int
     do_lower_case: bool
     shards: dict[str, int]
+    unigram_entropy: float | None
     values: dict[str, Any]
 
 
@@ -54,6 +61,7 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
             max_seq_length=values["max_seq_length"],
             do_lower_case=values["do_lower_case"],
             shards={name: shard["examples"] for name, shard in values["shards"].items()},
+            unigram_entropy=values.get("unigram_entropy"),
             values=values,
         )
     except (KeyError, TypeError) as error:
@@ -74,6 +82,18 @@ def check_metadata(metadata: RecordMetadata, vocab_file: str, max_seq_length: in
             f"{metadata.path}: the records were built with {'; '.join(problems)}. "
             "Change the hparam or build the records again."
         )
+
+
+def unigram_entropy(counts: np.ndarray, special: SpecialIds) -> float:
+    """The loss in nats of a masked language model that knows how frequent tokens are and nothing else.
+
+    Args:
+      counts: int64 [V], occurrences of each id; those that are never masked do not count.
+    """
+    counts = counts.astype(np.float64)
+    counts[[special.pad, special.cls, special.sep, special.mask]] = 0
+    shares = counts[counts > 0] / max(counts.sum(), 1)
+    return float(-(shares * np.log(shares)).sum())
 
 
 def count_records(path: str | os.PathLike[str]) -> int:

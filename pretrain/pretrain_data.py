@@ -27,11 +27,15 @@ Batch = dict[str, tf.Tensor]
 
 
 class Records(NamedTuple):
-    """Files of records and how many each holds."""
+    """Files of records and how many each holds.
+
+    unigram_entropy: in nats, of the tokens that can be masked; None if the files' metadata do not say it.
+    """
 
     files: list[str]
     counts: list[int]
     length: int
+    unigram_entropy: float | None = None
 
     @property
     def total(self) -> int:
@@ -58,7 +62,8 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
         if found_metadata is not None:
             check_metadata(found_metadata, config.vocab_file, config.max_seq_length, config.do_lower_case)
     counts = [_count(file, metadata[os.path.dirname(file) or "."]) for file in files]
-    records = Records(files, counts, config.max_seq_length)
+    only = next(iter(metadata.values())) if len(metadata) == 1 else None
+    records = Records(files, counts, config.max_seq_length, only.unigram_entropy if only is not None else None)
     if not records.total:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
     first = next(file for file, count in zip(files, counts, strict=True) if count)

@@ -100,6 +100,10 @@ def test_metadata_describes_the_records(reference):
     assert values["dev_examples"] == len(all_rows(reference, "dev_data*")["input_ids"])
     assert len([name for name in values["shards"] if name.startswith("pretrain_data")]) >= 4
     assert (values["max_seq_length"], values["vocab_size"]) == (LENGTH, 600)
+    rows = all_rows(reference, "pretrain_data*")
+    counts = np.bincount(rows["input_ids"][rows["input_mask"] == 1])
+    shares = np.delete(counts, [0, 2, 3, 4]) / np.delete(counts, [0, 2, 3, 4]).sum()
+    assert values["unigram_entropy"] == pytest.approx(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
     assert not (reference / UNFINISHED_FOLDER).exists()
 
 
@@ -111,6 +115,7 @@ def test_training_reads_the_records(reference):
     records = pretrain_data.find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
     metadata = read_metadata(reference)
     assert metadata is not None and records.total == metadata.values["train_examples"]
+    assert records.unigram_entropy == metadata.unigram_entropy is not None
     batch = next(iter(pretrain_data.training_batches(records, 8, 0, 0)))
     assert batch["input_ids"].shape == [8, LENGTH]
 

@@ -1,12 +1,14 @@
 """metadata.json is checked with messages that say what differs; records are counted from their headers."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from corpus.record_metadata import check_metadata, count_records, read_metadata
-from corpus.vocabulary import vocab_sha256
+from corpus.record_metadata import check_metadata, count_records, read_metadata, unigram_entropy
+from corpus.vocabulary import SpecialIds, vocab_sha256
 from tests import golden_support as golden
 from util.errors import UserError
 
@@ -26,6 +28,7 @@ def test_matching_metadata_passes(tmp_path):
     metadata = write_metadata(tmp_path)
     check_metadata(metadata, VOCAB, 32, True)
     assert metadata.shards == {"pretrain_data.tfrecord-0-of-1": 3}
+    assert metadata.unigram_entropy is None  # an older builder's
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,12 @@ def test_damaged_metadata_is_named(tmp_path, text):
     tmp_path.joinpath("metadata.json").write_text(text)
     with pytest.raises(UserError, match=r"metadata\.json"):
         read_metadata(tmp_path)
+
+
+def test_entropy_is_that_of_tokens_that_can_be_masked():
+    counts = np.array([9, 2, 7, 7, 0, 2, 4, 0])  # [PAD] [UNK] [CLS] [SEP] [MASK], then words
+    assert unigram_entropy(counts, SpecialIds(0, 1, 2, 3, 4)) == pytest.approx(1.5 * math.log(2), abs=1e-12)
+    assert unigram_entropy(np.zeros(8, int), SpecialIds(0, 1, 2, 3, 4)) == 0.0
 
 
 def write_records(path, sizes):
