@@ -11,24 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from exchange.folders import network_hparams
+from finetune.registry import entry_of, known_tasks
 from model.architecture import Architecture
 from model.sizes import MODEL_SIZES, make_architecture, override_problems
 from util.errors import UserError
-from util.hparams import checked, closest, hparam
+from util.hparams import checked, closest, free_hparam, hparam, model_hparam
 
-GLUE_TASKS = ("cola", "mrpc", "mnli", "sst", "rte", "qnli", "qqp", "sts", "wnli")
-QA_TASKS = ("squad", "squadv1", "newsqa", "naturalqs", "triviaqa", "searchqa")
-TAGGING_TASKS = ("chunk", "ner", "pos")
-TASK_TYPES = ("classification", "regression", "tagging", "qa")
-REGISTERED: set[str] = set()  # tasks made in Python (finetune.registry)
-
-# The original's defaults of single tasks; it takes "naturalqs" for a task of sentences (docs/differences.md).
-_TASK_DEFAULTS: dict[str, dict[str, Any]] = {
-    "rte": {"num_train_epochs": 10.0},
-    "sts": {"num_train_epochs": 10.0},
-    "chunk": {"max_seq_length": 256},
-    **{task: {"num_train_epochs": 2.0, "max_seq_length": 512} for task in QA_TASKS},
-}
 _SIZE_DEFAULTS: dict[str, dict[str, Any]] = {"large": {"learning_rate": 5e-5, "layerwise_lr_decay": 0.9}}
 # LM-BFF's settings of prompt-based fine-tuning.
 _PROMPT_DEFAULTS: dict[str, Any] = {
@@ -56,23 +44,23 @@ class FinetuningConfig:
     """Everything that fine-tuning depends on."""
 
     # Run
-    model_name: str = hparam("electra_small", "name of the pre-trained model", heading="Run")
-    data_dir: str = hparam("data", "folder of vocabulary, models and finetuning_data")
-    task_names: list[str] = hparam(["chunk"], "tasks to learn, together: JSON list or names separated by commas")
-    tasks: dict[str, Any] = hparam(
+    model_name: str = free_hparam("electra_small", "name of the pre-trained model", heading="Run")
+    data_dir: str = free_hparam("data", "folder of vocabulary, models and finetuning_data")
+    task_names: list[str] = model_hparam(["chunk"], "tasks to learn, together: JSON list or names separated by commas")
+    tasks: dict[str, Any] = model_hparam(
         {}, "tasks of one's own: name -> {type, text_columns, label_column, metric, ...} (README, Your own task)"
     )
-    num_trials: int = hparam(1, "training runs, each with a seed of its own", at_least=1)
-    do_train: bool = hparam(True, "train")
-    do_eval: bool = hparam(True, "evaluate after training")
-    keep_all_models: bool = hparam(True, "false: only the last trial's model is kept")
+    num_trials: int = free_hparam(1, "training runs, each with a seed of its own", at_least=1)
+    do_train: bool = free_hparam(True, "train")
+    do_eval: bool = free_hparam(True, "evaluate after training")
+    keep_all_models: bool = free_hparam(True, "false: only the last trial's model is kept")
     keep_best: bool = hparam(
         False, "score the checkpoint that did best on the development data, looking every eval_every_steps"
     )
-    log_examples: bool = hparam(False, "print some training examples as the model sees them")
-    debug: bool = hparam(False, "a few examples and steps, to try out the machinery")
+    log_examples: bool = free_hparam(False, "print some training examples as the model sees them")
+    debug: bool = free_hparam(False, "a few examples and steps, to try out the machinery")
     debug_examples: int = hparam(0, "examples of a split to use, at most; 0: all", at_least=0)
-    overwrite: bool = hparam(False, "delete what a previous run of these tasks left")
+    overwrite: bool = free_hparam(False, "delete what a previous run of these tasks left")
 
     # Optimisation
     learning_rate: float = hparam(1e-4, "peak learning rate [large: 5e-5]", at_least=0, heading="Optimisation")
@@ -103,56 +91,57 @@ class FinetuningConfig:
     loss_reduction: str = hparam(
         "sum", "over a batch; the original's sum is clipped at most steps", choices=("sum", "mean")
     )
-    gradient_accumulation_steps: int = hparam(1, "micro-batches that a step is split into", at_least=1)
+    gradient_accumulation_steps: int = free_hparam(1, "micro-batches that a step is split into", at_least=1)
     seed: int = hparam(0, "of the first trial; the next ones add 1 each", at_least=0)
 
     # Training
-    save_checkpoints_steps: int = hparam(1000, "steps between two checkpoints", at_least=1, heading="Training")
-    iterations_per_loop: int = hparam(100, "steps between two looks at the losses", at_least=1)
+    save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1, heading="Training")
+    iterations_per_loop: int = free_hparam(100, "steps between two looks at the losses", at_least=1)
     eval_every_steps: int = hparam(0, "evaluate every so many steps; 0: only at the end", at_least=0)
-    init_checkpoint: str | None = hparam(
+    init_checkpoint: str | None = free_hparam(
         None, "weights to start from, ours or TF1's; default: the pre-trained model's folder"
     )
     random_init: bool = hparam(False, "start from random weights instead, for comparison")
 
     # Model
-    model_size: str = hparam("small", "sizes of ELECTRA, Table 6", choices=tuple(MODEL_SIZES), heading="Model")
-    model_hparam_overrides: dict[str, Any] = hparam({}, "sizes that differ from model_size's")
-    embedding_size: int | None = hparam(
+    model_size: str = model_hparam("small", "sizes of ELECTRA, Table 6", choices=tuple(MODEL_SIZES), heading="Model")
+    model_hparam_overrides: dict[str, Any] = model_hparam({}, "sizes that differ from model_size's")
+    embedding_size: int | None = model_hparam(
         None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
     )
-    vocab_size: int = hparam(30522, "tokens in the vocabulary", at_least=6)
-    do_lower_case: bool = hparam(True, "whether the vocabulary is uncased")
-    do_strip_accents: bool | None = hparam(None, "whether accents are stripped; null: if lower-cased")
+    vocab_size: int = model_hparam(30522, "tokens in the vocabulary", at_least=6)
+    do_lower_case: bool = model_hparam(True, "whether the vocabulary is uncased")
+    do_strip_accents: bool | None = model_hparam(None, "whether accents are stripped; null: if lower-cased")
 
     # Batches
     max_seq_length: int = hparam(
         128, "tokens of an input, at most [chunk: 256, qa: 512]", at_least=8, heading="Batches"
     )
     train_batch_size: int = hparam(32, "examples of a step, over all devices", at_least=1)
-    eval_batch_size: int = hparam(32, "examples of a batch that is evaluated", at_least=1)
-    predict_batch_size: int = hparam(32, "examples of a batch of --predict", at_least=1)
+    eval_batch_size: int = free_hparam(32, "examples of a batch that is evaluated", at_least=1)
+    predict_batch_size: int = free_hparam(32, "examples of a batch of --predict", at_least=1)
     fixed_padding: bool = hparam(False, "pad every batch to max_seq_length, as the original does")
 
     # Heads
     double_unordered: bool = hparam(
         True, "train mrpc and sts on both orders of the sentences", heading="Heads and tasks"
     )
-    classifier: str = hparam(
-        "linear", "linear: dropout and dense (ELECTRA); tanh, gelu: a dense layer before (COCO-LM)",
+    classifier: str = model_hparam(
+        "linear",
+        "linear: dropout and dense (ELECTRA); tanh, gelu: a dense layer before (COCO-LM)",
         choices=("linear", "tanh", "gelu"),
-    )  # fmt: skip
+    )
     classifier_dropout: float = hparam(0.1, "dropout before a classifier", at_least=0, below=1)
     max_query_length: int = hparam(64, "tokens of a question, at most", at_least=1)
     doc_stride: int = hparam(128, "tokens from a window of a document to the next", at_least=1)
-    n_best_size: int = hparam(20, "answers of a question that are written", at_least=1)
-    max_answer_length: int = hparam(30, "tokens of an answer, at most", at_least=1)
-    joint_prediction: bool = hparam(True, "the end of an answer is predicted given its start")
-    beam_size: int = hparam(20, "starts, and ends of each, that are considered", at_least=1)
-    answerable_classifier: bool = hparam(True, "predict whether a question has an answer")
-    answerable_uses_start_logits: bool = hparam(True, "from the predicted start as well as [CLS]")
+    n_best_size: int = free_hparam(20, "answers of a question that are written", at_least=1)
+    max_answer_length: int = free_hparam(30, "tokens of an answer, at most", at_least=1)
+    joint_prediction: bool = model_hparam(True, "the end of an answer is predicted given its start")
+    beam_size: int = free_hparam(20, "starts, and ends of each, that are considered", at_least=1)
+    answerable_classifier: bool = model_hparam(True, "predict whether a question has an answer")
+    answerable_uses_start_logits: bool = model_hparam(True, "from the predicted start as well as [CLS]")
     answerable_weight: float = hparam(0.5, "weight of that loss", at_least=0)
-    qa_na_threshold: float = hparam(-2.75, "no answer is predicted above this score")
+    qa_na_threshold: float = free_hparam(-2.75, "no answer is predicted above this score")
     qa_out_of_span: str = hparam(
         "cls",
         "windows without the answer: cls, answerable with both ends at [CLS] (the original); impossible: as if the "
@@ -161,32 +150,34 @@ class FinetuningConfig:
     )
 
     # Few examples
-    few_shot: int = hparam(
+    few_shot: int = model_hparam(
         0,
         "K: train on K examples of each label and choose the checkpoint on K others (LM-BFF); 0: all data",
         at_least=0,
         heading="Few examples",
     )
-    few_shot_seed: int = hparam(13, "which K; LM-BFF reports the mean of 13, 21, 42, 87, 100", at_least=0)
-    prompt: bool = hparam(
+    few_shot_seed: int = model_hparam(13, "which K; LM-BFF reports the mean of 13, 21, 42, 87, 100", at_least=0)
+    prompt: bool = model_hparam(
         False, "labels are words at a [MASK], scored by the pre-trained language-model head, as COCO-LM's few-shot runs"
     )
-    prompt_template: str = hparam(
+    prompt_template: str = model_hparam(
         "", "{0} and {1} are the texts, e.g. '{0:trim} ? [MASK] , {1:lower}'; default: LM-BFF's, for GLUE"
     )
-    prompt_words: dict[str, Any] = hparam(
+    prompt_words: dict[str, Any] = model_hparam(
         {}, "label -> word, one token each; low and high for regression; default: LM-BFF's, for GLUE"
     )
-    prompt_demonstrations: bool = hparam(True, "a training example of each label stands beside the question")
+    prompt_demonstrations: bool = model_hparam(True, "a training example of each label stands beside the question")
     prompt_draws: int = hparam(
         0, "of demonstrations for each training example in an epoch; 0: as many as make 8,000 inputs", at_least=0
     )
-    prompt_evaluation_draws: int = hparam(16, "of demonstrations whose logits are averaged [mnli: 4]", at_least=1)
+    prompt_evaluation_draws: int = free_hparam(16, "of demonstrations whose logits are averaged [mnli: 4]", at_least=1)
 
     # Outputs
-    write_test_outputs: bool = hparam(False, "predict the test files too, and write submissions", heading="Outputs")
-    n_writes_test: int = hparam(5, "trials that do so", at_least=1)
-    write_distill_outputs: bool = hparam(False, "write the outputs on the training data")
+    write_test_outputs: bool = free_hparam(
+        False, "predict the test files too, and write submissions", heading="Outputs"
+    )
+    n_writes_test: int = free_hparam(5, "trials that do so", at_least=1)
+    write_distill_outputs: bool = free_hparam(False, "write the outputs on the training data")
 
     # Numerics and devices
     precision: str = hparam(
@@ -195,33 +186,35 @@ class FinetuningConfig:
         choices=("float32", "bfloat16", "float16"),
         heading="Numerics and devices",
     )
-    jit_compile: str = hparam(
+    jit_compile: str = free_hparam(
         "auto", "compile the whole step with XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false")
     )
-    strategy: str = hparam(
+    strategy: str = free_hparam(
         "auto",
         "tf.distribute strategy; auto: TPU with use_tpu, mirrored with several GPUs",
         choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
     )
-    num_gpus: int | None = hparam(None, "GPUs to use; null: all that are visible", at_least=0)
-    use_tpu: bool = hparam(False, "train on a TPU")
-    tpu_name: str | None = hparam(None, "name or address of the TPU")
-    tpu_zone: str | None = hparam(None, "its zone")
-    gcp_project: str | None = hparam(None, "its project")
-    tpu_job_name: str | None = hparam(None, "job name of the TPU workers")
-    num_tpu_cores: int = hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
+    num_gpus: int | None = free_hparam(None, "GPUs to use; null: all that are visible", at_least=0)
+    use_tpu: bool = free_hparam(False, "train on a TPU")
+    tpu_name: str | None = free_hparam(None, "name or address of the TPU")
+    tpu_zone: str | None = free_hparam(None, "its zone")
+    gcp_project: str | None = free_hparam(None, "its project")
+    tpu_job_name: str | None = free_hparam(None, "job name of the TPU workers")
+    num_tpu_cores: int = free_hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
 
     # Files
-    pretrained_model_dir: str = hparam(
+    pretrained_model_dir: str = free_hparam(
         "", "the pre-trained model; default <data_dir>/models/<model_name>", heading="Files"
     )
-    raw_data_dir: str = hparam("", "folder of the tasks' folders; default <data_dir>/finetuning_data")
-    vocab_file: str = hparam("", "vocabulary; default: what the model was pre-trained with, <data_dir>/vocab.txt")
-    model_dir: str = hparam("", "fine-tuned models; default <pretrained_model_dir>/finetuning_models/<tasks>_model")
-    results_dir: str = hparam("", "results; default <pretrained_model_dir>/results")
-    results_txt: str = hparam("", "table of scores; default <results_dir>/<tasks>_results.txt")
-    results_json: str = hparam("", "scores of all trials; default <results_dir>/<tasks>_results.json")
-    test_predictions: str = hparam(
+    raw_data_dir: str = free_hparam("", "folder of the tasks' folders; default <data_dir>/finetuning_data")
+    vocab_file: str = free_hparam("", "vocabulary; default: what the model was pre-trained with, <data_dir>/vocab.txt")
+    model_dir: str = free_hparam(
+        "", "fine-tuned models; default <pretrained_model_dir>/finetuning_models/<tasks>_model"
+    )
+    results_dir: str = free_hparam("", "results; default <pretrained_model_dir>/results")
+    results_txt: str = free_hparam("", "table of scores; default <results_dir>/<tasks>_results.txt")
+    results_json: str = free_hparam("", "scores of all trials; default <results_dir>/<tasks>_results.json")
+    test_predictions: str = free_hparam(
         "", "folder of test predictions and submissions; default <pretrained_model_dir>/test_predictions"
     )
 
@@ -238,7 +231,8 @@ class FinetuningConfig:
         """
         given = checked(cls, hparams)
         names = given.get("task_names", ["chunk"])
-        known = known_tasks(given.get("tasks", {}))
+        own = given.get("tasks", {})
+        known = known_tasks(own)
         problems = [
             f"task_names: unknown task {name!r}{closest(str(name), known)} (one of {', '.join(known)})"
             for name in names
@@ -246,22 +240,18 @@ class FinetuningConfig:
         ]
         if not names or len(set(map(str, names))) < len(names):
             problems.append(f"task_names must be different tasks, at least one, got {names!r}")
-        for name, described in given.get("tasks", {}).items():
-            kind = described.get("type") if isinstance(described, dict) else None
-            if kind not in TASK_TYPES:
-                problems.append(f"tasks: {name} needs a type, one of {', '.join(TASK_TYPES)}; got {kind!r}")
         if problems:
             raise UserError("hparams: " + "; ".join(problems))
         pretrained = given.get("pretrained_model_dir") or os.path.join(
             given.get("data_dir", "data"), "models", given.get("model_name", "electra_small")
         )
         defaults = network_hparams(pretrained) | network_hparams(given.get("init_checkpoint") or "")
-        if len(names) == 1:
-            type_of_own = given.get("tasks", {}).get(names[0], {}).get("type")
-            defaults |= _TASK_DEFAULTS.get(names[0]) or (_TASK_DEFAULTS["squad"] if type_of_own == "qa" else {})
+        entries = {name: entry_of(name, own) for name in [*names, *own]}
+        if len(names) == 1 and (entry := entries[names[0]]) is not None:
+            defaults |= entry.hparams
         defaults |= _SIZE_DEFAULTS.get(given.get("model_size", defaults.get("model_size", "small")), {})
         if given.get("prompt"):
-            defaults |= _PROMPT_DEFAULTS | ({"prompt_evaluation_draws": 4} if names == ["mnli"] else {})
+            defaults |= _PROMPT_DEFAULTS
         if given.get("debug"):
             defaults |= _DEBUG_DEFAULTS
         config = cls(**(defaults | {"pretrained_model_dir": pretrained} | given))
@@ -312,11 +302,8 @@ class FinetuningConfig:
         if self.keep_best and not self.eval_every_steps:
             problems.append("keep_best needs eval_every_steps, to have several checkpoints to choose from")
         if self.prompt or self.few_shot:
-            unfit = [
-                name
-                for name in self.task_names
-                if name not in GLUE_TASKS and self.tasks.get(name, {}).get("type") not in TASK_TYPES[:2]
-            ]
+            entries = {name: entry_of(name, self.tasks) for name in self.task_names}
+            unfit = [name for name, entry in entries.items() if entry and entry.kind in ("tagging", "qa")]
             if unfit:
                 problems.append(
                     f"prompt and few_shot are for classification and regression of texts, not for {', '.join(unfit)}"
@@ -349,8 +336,3 @@ class FinetuningConfig:
     def to_json(self) -> str:
         """The resolved configuration; `from_dict(json.loads(...))` gives it back."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
-
-
-def known_tasks(own: Mapping[str, Any]) -> list[str]:
-    """Names that `task_names` may hold."""
-    return [*GLUE_TASKS, *QA_TASKS, *TAGGING_TASKS, *own, *sorted(REGISTERED)]

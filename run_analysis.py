@@ -45,10 +45,10 @@ def pretrained(name: str) -> Any:
 
 def similar_sentences() -> tuple[list[str], list[str]]:
     """The two sides of STS-B's pairs with the full score, at most --num-pairs."""
+    from finetune.built_in import BUILT_IN
     from finetune.classification.reading import find_file, read_rows
-    from finetune.classification.tasks import GLUE
 
-    data, spec = Path(flags.FLAGS.data_dir) / "finetuning_data", GLUE["sts"]
+    data, spec = Path(flags.FLAGS.data_dir) / "finetuning_data", BUILT_IN["sts"].options["spec"]
     folders = [data / name for name in ("sts", *spec.folders)]
     rows = []
     for split in ("dev", "train"):

@@ -1,67 +1,61 @@
-"""Which task a name stands for: GLUE, question answering, tagging, tasks described by hparams or made in Python."""
+"""Which task a name stands for: a built-in one, one that hparams describe, or one made in Python.
 
-from collections.abc import Callable
+Free of TensorFlow until a task is made, so that configure_finetuning names and checks tasks here.
+"""
 
-from configure_finetuning import REGISTERED, TAGGING_TASKS, FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from finetune.classification.tasks import GLUE, TextTask, TextTaskSpec, own_spec
-from finetune.task import Task
-from util.errors import UserError
-from util.hparams import closest
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-TaskFactory = Callable[[str, FinetuningConfig, WordpieceTokenizer], Task]
+from finetune.built_in import BUILT_IN, Entry
+from finetune.own_tasks import own_entry
+
+if TYPE_CHECKING:
+    from configure_finetuning import FinetuningConfig
+    from corpus.tokenization import WordpieceTokenizer
+    from finetune.task import Task
+
+TaskFactory = Callable[[str, "FinetuningConfig", "WordpieceTokenizer"], "Task"]
+_CLASSES = {
+    "classification": "finetune.classification.tasks.TextTask",
+    "regression": "finetune.classification.tasks.TextTask",
+    "tagging": "finetune.tagging.tasks.TaggingTask",
+    "qa": "finetune.qa.tasks.QATask",
+    "prompt": "finetune.prompting.tasks.PromptTask",
+}
 _factories: dict[str, TaskFactory] = {}
 
 
 def register(name: str, factory: TaskFactory) -> None:
     """Makes a task known under a name, for `task_names`; a subclass of Task is a factory."""
     _factories[name] = factory
-    REGISTERED.add(name)
 
 
-def make_tasks(config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> list[Task]:
+def known_tasks(own: Mapping[str, Any]) -> list[str]:
+    """Names that `task_names` may hold.
+
+    Args:
+      own: the hparam `tasks`.
+    """
+    return list(dict.fromkeys([*BUILT_IN, *own, *sorted(_factories)]))
+
+
+def entry_of(name: str, own: Mapping[str, Any]) -> Entry | None:
+    """What is known of a task beforehand; None if it is made in Python. Raises UserError for a wrong description."""
+    if name in _factories:
+        return None
+    return own_entry(name, own[name]) if name in own else BUILT_IN[name]
+
+
+def make_tasks(config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> list["Task"]:
     """The tasks of a run, nothing loaded yet."""
     return [_make(name, config, tokenizer) for name in config.task_names]
 
 
-def _make(name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> Task:
-    if name in _factories:
+def _make(name: str, config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "Task":
+    entry = entry_of(name, config.tasks)
+    if entry is None:
         return _factories[name](name, config, tokenizer)
-    if name in config.tasks:
-        return _make_own(name, config, tokenizer)
-    if name in GLUE:
-        return _text_task(name, config, tokenizer, GLUE[name])
-    if name in TAGGING_TASKS:
-        from finetune.tagging.tasks import TAGGING_TASK_CLASSES
-
-        return TAGGING_TASK_CLASSES[name](name, config, tokenizer)
-    from finetune.qa.tasks import QA_TASK_CLASSES
-
-    return QA_TASK_CLASSES[name](name, config, tokenizer)
-
-
-def _text_task(name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec) -> Task:
-    if not config.prompt:
-        return TextTask(name, config, tokenizer, spec)
-    from finetune.prompting.tasks import PromptTask
-
-    return PromptTask(name, config, tokenizer, spec)
-
-
-def _make_own(name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> Task:
-    described = dict(config.tasks[name])
-    kind = described["type"]
-    if kind in ("classification", "regression"):
-        return _text_task(name, config, tokenizer, own_spec(name, described))
-    options = {key: value for key, value in described.items() if key != "type"}
-    valid = {"tagging": ("spans",), "qa": ("v2", "mrqa")}[kind]
-    for key in options:
-        if key not in valid:
-            raise UserError(f"tasks: {name}: unknown key {key!r}{closest(key, valid)} (one of {', '.join(valid)})")
-    if kind == "tagging":
-        from finetune.tagging.tasks import TaggingTask
-
-        return TaggingTask(name, config, tokenizer, **options)
-    from finetune.qa.tasks import QATask
-
-    return QATask(name, config, tokenizer, **options)
+    module, _, class_name = _CLASSES["prompt" if config.prompt else entry.kind].rpartition(".")
+    task_class = getattr(importlib.import_module(module), class_name)
+    return task_class(name, config, tokenizer, **entry.options)

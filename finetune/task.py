@@ -100,6 +100,7 @@ class Task(abc.ABC):
     primary_metric: str  # of `scores`: what trials are compared by, higher is better
     evaluation_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
+    outputs = "outputs"  # of a run's files in results_dir: the ending of their folder's name
     selection_splits: tuple[str, ...] = ()  # of evaluation_splits, those that choose the best checkpoint; (): all
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from configure_finetuning import QA_TASKS, FinetuningConfig
+from configure_finetuning import FinetuningConfig
 from exchange.checkpoints import warm_start
 from finetune.batching import FeatureTable, TaskFeatures
 from finetune.results import Scores, write_json_lines
@@ -28,76 +28,7 @@ from training.run_folder import check_run_folder, delete_run_folder, write_confi
 from training.trainer import Schedule, Trainer
 from util.errors import UserError
 from util.files import write_json
-
-# What may differ when a trial is resumed or evaluated again, but not what is trained.
-_FREE_ON_RESUME = frozenset(
-    [
-        "do_train",
-        "do_eval",
-        "num_trials",
-        "keep_all_models",
-        "log_examples",
-        "overwrite",
-        "debug",
-        "eval_batch_size",
-        "predict_batch_size",
-        "save_checkpoints_steps",
-        "iterations_per_loop",
-        "data_dir",
-        "raw_data_dir",
-        "model_name",
-        "model_dir",
-        "pretrained_model_dir",
-        "vocab_file",
-        "init_checkpoint",
-        "results_dir",
-        "results_txt",
-        "results_json",
-        "test_predictions",
-        "write_test_outputs",
-        "n_writes_test",
-        "write_distill_outputs",
-        "n_best_size",
-        "max_answer_length",
-        "beam_size",
-        "qa_na_threshold",
-        "prompt_evaluation_draws",
-        "jit_compile",
-        "strategy",
-        "num_gpus",
-        "use_tpu",
-        "tpu_name",
-        "tpu_zone",
-        "gcp_project",
-        "tpu_job_name",
-        "num_tpu_cores",
-        "gradient_accumulation_steps",
-    ]
-)
-
-# What a trained model depends on: all that has to be repeated when it is evaluated or predicts.
-_OF_THE_MODEL = frozenset(
-    [
-        "task_names",
-        "tasks",
-        "model_size",
-        "model_hparam_overrides",
-        "embedding_size",
-        "vocab_size",
-        "do_lower_case",
-        "do_strip_accents",
-        "classifier",
-        "joint_prediction",
-        "answerable_classifier",
-        "answerable_uses_start_logits",
-        "prompt",
-        "prompt_template",
-        "prompt_words",
-        "prompt_demonstrations",
-        "few_shot",
-        "few_shot_seed",
-    ]
-)
+from util.hparams import free_on_resume, shapes_model
 
 
 class Trials:
@@ -123,7 +54,7 @@ class Trials:
         """Raises UserError if a trial's folder holds a run with other hparams."""
         advice = "Repeat the flags that it was trained with, or give another --model-dir, or --overwrite to delete it."
         names = {field.name for field in dataclasses.fields(self.config)}
-        free = _FREE_ON_RESUME if self.config.do_train else names - _OF_THE_MODEL
+        free = free_on_resume(FinetuningConfig) if self.config.do_train else names - shapes_model(FinetuningConfig)
         check_run_folder(folder, self.config.to_json(), free, advice)
 
     def run(self) -> tuple[int, list[dict[str, Any]]]:
@@ -291,8 +222,7 @@ class Trials:
                 if folder is not None:
                     answers = task.answers(split, predictions)
                     write_json_lines(folder / "predictions" / f"{task.name}_{name}.jsonl", answers)
-                    kind = "qa" if task.name in QA_TASKS else "outputs"
-                    outputs = Path(self.config.results_dir) / f"{','.join(self.config.task_names)}_{kind}"
+                    outputs = Path(self.config.results_dir) / f"{','.join(self.config.task_names)}_{task.outputs}"
                     task.write_submission(name, split, predictions, outputs)
         return scores, rows
 

@@ -61,6 +61,11 @@ def free_hparam(default: Any, help: str, **limits: Any) -> Any:
     return hparam(default, help, free_on_resume=True, **limits)
 
 
+def model_hparam(default: Any, help: str, **limits: Any) -> Any:
+    """An `hparam` that a trained model depends on."""
+    return hparam(default, help, shapes_model=True, **limits)
+
+
 def free_on_resume(config_class: type) -> frozenset[str]:
     """Names of the hparams that may differ when a run is resumed."""
     return _marked(config_class, "free_on_resume")

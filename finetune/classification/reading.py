@@ -12,24 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from finetune.classification.spec import Columns
 from util.errors import UserError
 from util.hparams import closest
 
 _TOLERATED = 0.002  # share of unusable lines in a file
 EXTENSIONS = ("tsv", "jsonl", "csv")
-
-
-class Columns(NamedTuple):
-    """Where a row's texts and label are.
-
-    texts: one or two columns, each a 0-based number or header name, or alternatives of names for JSON lines.
-    label: likewise; None for files without labels.
-    header: whether the first line of a tsv or csv file is one.
-    """
-
-    texts: tuple[Any, ...]
-    label: Any
-    header: bool = True
 
 
 class Row(NamedTuple):

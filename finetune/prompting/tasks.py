@@ -16,7 +16,9 @@ import numpy as np
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
 from exchange.checkpoints import CheckpointVariables
-from finetune.classification.tasks import TextExample, TextTask, TextTaskSpec, truncated_lengths
+from finetune.classification.packing import truncated_lengths
+from finetune.classification.spec import TextTaskSpec
+from finetune.classification.tasks import TextExample, TextTask
 from finetune.prompting.head import LabelWordHead
 from finetune.prompting.templates import Field, Literal, Mask, parse_template, prompt_of
 from finetune.task import Features, Label, Prediction, Split
@@ -39,10 +41,10 @@ class PromptTask(TextTask):
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec) -> None:
         super().__init__(name, config, tokenizer, spec)
-        self.prompt = prompt_of(name, config.prompt_template, config.prompt_words)
+        self.prompt = prompt_of(name, spec.prompt, config.prompt_template, config.prompt_words)
         self.parts = parse_template(self.prompt.template)
         literals = [part.text for part in self.parts if isinstance(part, Literal)]
-        self._literals = dict(zip(literals, self._pieces(literals), strict=True))
+        self._literals = dict(zip(literals, self.pieces(literals), strict=True))
         self._head: tuple[str, bool] | None = None  # scope, and whether it has a transform
         self._pool: tuple[list[_Prompted], list[list[int]]] | None = None
 
@@ -67,7 +69,7 @@ class PromptTask(TextTask):
                 f"prompt_words: {self.name}: no word for {', '.join(missing)}; words are given for {', '.join(words)}"
             )
         ids = []
-        for name, pieces in zip(self.ends, self._pieces([words[name] for name in self.ends]), strict=True):
+        for name, pieces in zip(self.ends, self.pieces([words[name] for name in self.ends]), strict=True):
             if len(pieces) != 1 or pieces[0] == self.tokenizer.special.unk:
                 shown = " ".join(self.tokenizer.convert_ids_to_tokens(pieces))
                 raise UserError(
@@ -78,10 +80,6 @@ class PromptTask(TextTask):
         if len(set(ids)) < len(ids):
             raise UserError(f"prompt_words: {self.name}: two labels have the same word: {dict(words)}")
         return ids
-
-    def _pieces(self, texts: Sequence[str]) -> list[np.ndarray]:
-        ids, lengths = self.tokenizer.tokenize([text.replace("\n", " ").encode() for text in texts])
-        return np.split(ids, np.cumsum(lengths)[:-1]) if len(texts) else []
 
     # Examples to features.
 
@@ -143,7 +141,7 @@ class PromptTask(TextTask):
     def _prompted(self, examples: Sequence[TextExample]) -> list[_Prompted]:
         """Examples in the template. Texts are cut so that all blocks of an input fit, the longer of a pair first."""
         fields = [part for part in self.parts if isinstance(part, Field)]
-        pieces = iter(self._pieces([field.of(example.texts) for example in examples for field in fields]))
+        pieces = iter(self.pieces([field.of(example.texts) for example in examples for field in fields]))
         blocks = 1 + (len(self.ends) if self.config.prompt_demonstrations else 0)
         fixed = 2  # [MASK] and [SEP]
         fixed += sum(len(self._literals[part.text]) for part in self.parts if isinstance(part, Literal))

@@ -1,8 +1,4 @@
-"""Prompts: a template that turns one or two texts into a cloze sentence, and a word for each label.
-
-Templates and words of GLUE are the manual prompts of LM-BFF (Gao et al. 2021, Table 1), which COCO-LM's few-shot
-experiments use (COCO-LM, section 4.2 and Table 4). No TensorFlow.
-"""
+"""Prompts: a template that turns one or two texts into a cloze sentence, and a word for each label. No TensorFlow."""
 
 import string
 from collections.abc import Mapping
@@ -79,31 +75,18 @@ class Prompt(NamedTuple):
     words: Mapping[str, str]
 
 
-_ONE, _PAIR = "{0} It was [MASK] .", "{0:trim} ? [MASK] , {1:lower}"
-_EQUAL = "{0} [MASK] , {1:lower}"
-_ENTAILMENT = {"entailment": "Yes", "not_entailment": "No"}
-PROMPTS: dict[str, Prompt] = {
-    "sst": Prompt(_ONE, {"0": "terrible", "1": "great"}),
-    "cola": Prompt("{0} This is [MASK] .", {"0": "incorrect", "1": "correct"}),
-    "mnli": Prompt(_PAIR, {"contradiction": "No", "entailment": "Yes", "neutral": "Maybe"}),
-    "rte": Prompt(_PAIR, _ENTAILMENT),
-    "qnli": Prompt(_PAIR, _ENTAILMENT),
-    "mrpc": Prompt(_EQUAL, {"0": "No", "1": "Yes"}),
-    "qqp": Prompt(_EQUAL, {"0": "No", "1": "Yes"}),
-    "sts": Prompt(_EQUAL, {"low": "No", "high": "Yes"}),
-}
+PAIR, EQUAL = "{0:trim} ? [MASK] , {1:lower}", "{0} [MASK] , {1:lower}"
 
 
-def prompt_of(task: str, template: str, words: Mapping[str, Any]) -> Prompt:
+def prompt_of(task: str, known: Prompt | None, template: str, words: Mapping[str, Any]) -> Prompt:
     """The prompt that hparams give, or the one known for the task.
 
     Raises:
       UserError: neither.
     """
-    known = PROMPTS.get(task)
     if not (template or known) or not (words or known):
         raise UserError(
-            f"prompt: there is no known prompt for {task}: give prompt_template, such as '{_ONE}', and "
+            f"prompt: there is no known prompt for {task}: give prompt_template, such as '{{0}} It was [MASK] .', and "
             'prompt_words, such as {"negative": "terrible", "positive": "great"}'
         )
     default = known or Prompt("", {})

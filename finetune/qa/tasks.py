@@ -1,7 +1,6 @@
 """Extractive question answering: SQuAD 1.1 and 2.0, the MRQA datasets, and one's own in either format."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +36,7 @@ class QATask(Task):
     """
 
     primary_metric = "f1"
+    outputs = "qa"
 
     def __init__(
         self,
@@ -195,10 +195,3 @@ class QATask(Task):
 def _best_text(decoded: Decoded) -> str:
     """The best answer that is not empty."""
     return next((text for text, _ in decoded.nbest if text), "")
-
-
-QA_TASK_CLASSES: dict[str, Callable[[str, FinetuningConfig, WordpieceTokenizer], Task]] = {
-    "squad": functools.partial(QATask, v2=True),
-    "squadv1": QATask,
-    **dict.fromkeys(("newsqa", "naturalqs", "triviaqa", "searchqa"), functools.partial(QATask, mrqa=True)),
-}

@@ -1,7 +1,6 @@
 """Sequence tagging: chunking, named entities, parts of speech, and one's own."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -239,10 +238,3 @@ def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: boo
             "f1": 100.0 * float(f1_score(gold, predicted, zero_division=0)),
         }
     return scores
-
-
-TAGGING_TASK_CLASSES: dict[str, Callable[[str, FinetuningConfig, WordpieceTokenizer], Task]] = {
-    "chunk": TaggingTask,
-    "ner": TaggingTask,
-    "pos": functools.partial(TaggingTask, spans=False),
-}

@@ -12,10 +12,11 @@ from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from corpus.tokenization import WordpieceTokenizer
 from corpus.vocabulary import SpecialIds
-from finetune.classification.tasks import few_shot_split
+from finetune.built_in import BUILT_IN
+from finetune.classification.few_shot import few_shot_split
 from finetune.prompting.head import LabelWordHead
 from finetune.prompting.tasks import PromptTask, language_model_head
-from finetune.prompting.templates import PROMPTS, parse_template
+from finetune.prompting.templates import parse_template
 from finetune.registry import make_tasks
 from finetune.task import HeadInput
 from pretrain.objectives.corrective_lm import mixture_log_prob
@@ -108,7 +109,7 @@ def test_the_logits_of_the_draws_are_averaged(folder):
     assert len(predictions) == 12 and task.scores(split, predictions)["accuracy"] == 100.0
     answers = task.answers(split, predictions)
     assert [answer["label"] for answer in answers] == [example.label for example in split.examples]
-    assert max(answers[0]["scores"].values()) == pytest.approx(np.exp(1.5) / (np.exp(1.5) + np.e + 1))
+    assert max(answers[0]["probabilities"].values()) == pytest.approx(np.exp(1.5) / (np.exp(1.5) + np.e + 1))
 
 
 def test_long_texts_leave_the_mask_and_every_block_in_place(folder):
@@ -180,7 +181,8 @@ def test_what_cannot_be_prompted_is_refused(folder, overrides, message):
 
 
 def test_every_known_prompt_is_a_template():
-    for prompt in PROMPTS.values():
+    prompts = [entry.options["spec"].prompt for entry in BUILT_IN.values() if "spec" in entry.options]
+    for prompt in filter(None, prompts):
         parse_template(prompt.template)
 
 

@@ -101,7 +101,7 @@ def test_a_task_is_learned_and_everything_is_written(trained):
     assert "kind  dev    accuracy" in output and "new heads start from random values" in output
     folder = out / "finetuning_models" / "kind_model_1"
     answers = [json.loads(line) for line in (folder / "predictions" / "kind_dev.jsonl").read_text().splitlines()]
-    assert len(answers) == 40 and sum(answers[0]["scores"].values()) == pytest.approx(1)
+    assert len(answers) == 40 and sum(answers[0]["probabilities"].values()) == pytest.approx(1)
     assert (out / "results" / "kind_results.txt").read_text().startswith("task")
     assert len((out / "test_predictions" / "kind_test_1_predictions.jsonl").read_text().splitlines()) == 10
     assert json.loads((folder / "tasks.json").read_text()) == {"kind": {"labels": ["none", "some"]}}

@@ -1,0 +1,59 @@
+"""What a task over one or two texts needs to know: where they stand in its files, and what is to be learned of them.
+
+Free of TensorFlow, so that a run's configuration can name and check its tasks (finetune.built_in, finetune.own_tasks).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from finetune.prompting.templates import Prompt
+
+
+class Columns(NamedTuple):
+    """Where a row's texts and label are.
+
+    texts: one or two columns, each a 0-based number or header name, or alternatives of names for JSON lines.
+    label: likewise; None for files without labels.
+    header: whether the first line of a tsv or csv file is one.
+    """
+
+    texts: tuple[Any, ...]
+    label: Any
+    header: bool = True
+
+
+_TEXT_AND_LABEL = Columns(("text",), "label")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTaskSpec:
+    """A task of classification or regression.
+
+    columns: of tsv and csv files; those of a split in `columns_of` win.
+    json_columns: of JSON lines.
+    metrics: of finetune.classification.metrics, the first is the primary one.
+    labels: names in the order of their ids; None: those of the training data, sorted; unused in regression.
+    value_range: least and greatest value of a regression task; None for classification.
+    double_unordered: the order of the two texts means nothing, so training may see both.
+    evaluation_splits, optional_splits: scored, the latter where their files are.
+    folders: other names of the task's folder.
+    files: split -> path of a file elsewhere.
+    submission: split -> file name of GLUE's server, which has the labels of these splits.
+    prompt: template and words by default.
+    """
+
+    columns: Columns = _TEXT_AND_LABEL
+    json_columns: Columns = _TEXT_AND_LABEL
+    metrics: tuple[str, ...] = ("accuracy",)
+    labels: tuple[str, ...] | None = None
+    columns_of: Mapping[str, Columns] = dataclasses.field(default_factory=dict)
+    value_range: tuple[float, float] | None = None
+    double_unordered: bool = False
+    evaluation_splits: tuple[str, ...] = ("dev",)
+    optional_splits: tuple[str, ...] = ()
+    test_splits: tuple[str, ...] = ("test",)
+    folders: tuple[str, ...] = ()
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    prompt: Prompt | None = None

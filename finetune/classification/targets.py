@@ -1,0 +1,133 @@
+"""What texts are mapped to, classes or a scale: labels as files spell them, the head learns them, answers show them."""
+
+import abc
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from finetune.task import Label, Prediction
+from util.errors import UserError
+from util.hparams import closest
+
+
+def label_text(value: Any) -> str | None:
+    """A class's name from what a file holds there; None if that can be no name."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (str, int, float)) else None
+
+
+class Target(abc.ABC):
+    """What is learned of a text.
+
+    key, label: name and type of the label in `Features.labels`.
+    num_classes: of the head's softmax; None for a number.
+    """
+
+    key: str
+    label: Label
+    num_classes: int | None = None
+
+    @abc.abstractmethod
+    def checked(self, value: Any, where: str) -> str | float:
+        """A label as a file holds it, checked. Raises UserError that names `where`."""
+
+    @abc.abstractmethod
+    def encoded(self, label: str | float | None) -> int | float:
+        """The label as the head learns it; 0 for None."""
+
+    @abc.abstractmethod
+    def group(self, label: str | float) -> int:
+        """The number of the group that few-shot splits and demonstrations take equally many of."""
+
+    @abc.abstractmethod
+    def answer(self, prediction: Prediction) -> dict[str, Any]:
+        """A prediction as it is written."""
+
+    @abc.abstractmethod
+    def submitted(self, answer: dict[str, Any]) -> str:
+        """An answer as GLUE's server wants it."""
+
+    @abc.abstractmethod
+    def balance(self, labels: Sequence[str | float]) -> str:
+        """One line on how labels are distributed."""
+
+
+class Classes(Target):
+    """One of several names, in the order of their ids."""
+
+    key, label = "label_ids", Label("int32")
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.num_classes = len(self.names)
+
+    def checked(self, value: Any, where: str) -> str:
+        name = label_text(value)
+        if name in self.names:
+            return name
+        if isinstance(value, int) and 0 <= value < len(self.names):  # a class's number in JSON lines
+            return self.names[value]
+        close = closest(name[:100], self.names) if name else ""
+        raise UserError(f"{where}: unknown label {value!r}{close} (one of {', '.join(self.names)})")
+
+    def encoded(self, label: str | float | None) -> int:
+        return 0 if label is None else self.group(label)
+
+    def group(self, label: str | float) -> int:
+        return self.names.index(str(label))
+
+    def answer(self, prediction: Prediction) -> dict[str, Any]:
+        logits = prediction["logits"].astype(np.float64)
+        probabilities = np.exp(logits - np.logaddexp.reduce(logits))
+        named = dict(zip(self.names, map(float, probabilities), strict=True))
+        return {"label": self.names[int(prediction["predictions"])], "probabilities": named}
+
+    def submitted(self, answer: dict[str, Any]) -> str:
+        return answer["label"]
+
+    def balance(self, labels: Sequence[str | float]) -> str:
+        counts = sorted(((labels.count(name), name) for name in self.names), reverse=True)
+        shares = ", ".join(f"{name} {100 * count / len(labels):.1f} %" for count, name in counts[:10])
+        return shares + (f" and {len(counts) - 10} other labels" if len(counts) > 10 else "")
+
+
+class Scale(Target):
+    """A number between two ends, learned as a share of their distance."""
+
+    key, label = "targets", Label("float32")
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low, self.high = low, high
+
+    def checked(self, value: Any, where: str) -> float:
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if math.isnan(number):
+            raise UserError(f"{where}: the label must be a number, got {value!r}")
+        if not self.low <= number <= self.high:
+            raise UserError(
+                f"{where}: the label {number:g} is not between {self.low:g} and {self.high:g}, the task's min and max"
+            )
+        return number
+
+    def encoded(self, label: str | float | None) -> float:
+        return 0.0 if label is None else (float(label) - self.low) / (self.high - self.low)
+
+    def group(self, label: str | float) -> int:
+        """0 and 1, the halves of the scale."""
+        return int(float(label) >= (self.low + self.high) / 2)
+
+    def answer(self, prediction: Prediction) -> dict[str, Any]:
+        return {"label": self.low + (self.high - self.low) * float(prediction["predictions"])}
+
+    def submitted(self, answer: dict[str, Any]) -> str:
+        return f"{min(self.high, max(self.low, answer['label'])):.3f}"
+
+    def balance(self, labels: Sequence[str | float]) -> str:
+        quartiles = np.percentile(np.array(labels, float), [0, 25, 50, 75, 100])
+        return "quartiles " + ", ".join(f"{value:g}" for value in quartiles)
