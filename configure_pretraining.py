@@ -96,6 +96,11 @@ class PretrainingConfig:
     mask_rates: list[float] = hparam(
         [0.85, 0.15, 0.0], "of the drawn tokens: shares [MASK], kept, random (paper's BERT: 0.8, 0.1, 0.1)"
     )
+    initial_mask_prob: float | None = hparam(None, "mask_prob of young runs; null: the same", above=0, below=1)
+    initial_temperature: float | None = hparam(None, "temperature of young runs; null: the same", above=0)
+    initial_main_weight: float = hparam(1.0, "factor of the main network's losses in young runs", at_least=0)
+    ramp_start: int = hparam(0, "step from which these three move to mask_prob, temperature and 1", at_least=0)
+    ramp_steps: int = hparam(0, "how many steps they take, linearly", at_least=0)
     electric_candidates_only: bool = hparam(
         False, "Electric's loss on tokens that can be masked only, not [CLS], [SEP]"
     )
@@ -115,6 +120,7 @@ class PretrainingConfig:
     adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
     adam_beta2: float = hparam(0.999, "Adam's decay of the variance", at_least=0, below=1)
     adam_epsilon: float = hparam(1e-6, "Adam's epsilon, outside the root", above=0)
+    adam_bias_correction: bool = hparam(False, "Adam as published; the original leaves the correction out")
     clip_norm: float = hparam(1.0, "global norm to which gradients are clipped; 0: not at all", at_least=0)
     gradient_accumulation_steps: int = free_hparam(1, "micro-batches that a step is split into", at_least=1)
 
@@ -249,13 +255,14 @@ class PretrainingConfig:
         results_dir = self.results_dir or os.path.join(model_dir, "results")
         hidden = self.model_hparam_overrides.get("hidden_size", MODEL_SIZES[self.model_size][1])
         small = self.model_size == "small" and not self.debug
+        densest = max(self.mask_prob, self.initial_mask_prob or 0)
         return {
             "embedding_size": self.embedding_size or (128 if small else hidden),
             "max_predictions_per_seq": self.max_predictions_per_seq
             or (
-                int((self.mask_prob + 0.005) * self.max_seq_length)
+                int((densest + 0.005) * self.max_seq_length)
                 if self.mask_count == "round"
-                else int(self.mask_prob * self.max_seq_length) + 1
+                else int(densest * self.max_seq_length) + 1
             ),
             "pretrain_tfrecords": self.pretrain_tfrecords or os.path.join(records, "pretrain_data.tfrecord*"),
             "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
@@ -284,6 +291,19 @@ class PretrainingConfig:
             len(main) > 1,
             f"{' and '.join(main)} are both true: choose one"
             + ("; the others need electra_objective false" if "electra_objective" in main else ""),
+        )
+        ramped = [
+            name
+            for name, final in (("mask_prob", self.mask_prob), ("temperature", self.temperature), ("main_weight", 1.0))
+            if getattr(self, f"initial_{name}") not in (None, final)
+        ]
+        refuse(
+            bool(ramped) and not self.ramp_start + self.ramp_steps,
+            f"{', '.join(f'initial_{name}' for name in ramped)} without ramp_start or ramp_steps has no effect",
+        )
+        refuse(
+            self.electric_objective and bool({"mask_prob", "temperature"} & set(ramped)),
+            "electric_objective needs the same noise at every step: no initial_mask_prob, no initial_temperature",
         )
         if self.electric_objective:
             why = "electric_objective needs the probabilities of its two-tower generator"

@@ -61,9 +61,14 @@ def _invert_cumulative(cumulative: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
     return tf.minimum(index, cumulative.shape[-1] - 1)
 
 
-def sample(config: PretrainingConfig, masked: MaskedBatch, logits: tf.Tensor) -> tf.Tensor:
-    """int32 [B, N]: one sample for each draw from the generator's float32 logits [B, N, V]; no gradient."""
-    logits = tf.stop_gradient(logits) / config.temperature
+def sample(
+    config: PretrainingConfig, masked: MaskedBatch, logits: tf.Tensor, temperature: float | tf.Tensor | None = None
+) -> tf.Tensor:
+    """int32 [B, N]: one sample for each draw from the generator's float32 logits [B, N, V]; no gradient.
+
+    `temperature` is the configured one if not given.
+    """
+    logits = tf.stop_gradient(logits) / (config.temperature if temperature is None else temperature)
     if config.disallow_correct:
         correct = tf.range(config.vocab_size) == masked.masked_lm_ids[..., tf.newaxis]
         logits = tf.where(correct, logits - DISALLOWED, logits)

@@ -89,13 +89,15 @@ def candidates_mask(
     return tf.cast(allowed, tf.float32)
 
 
-def number_of_predictions(input_mask: tf.Tensor, mask_prob: float, maximum: int) -> tf.Tensor:
+def number_of_predictions(input_mask: tf.Tensor, mask_prob: float | tf.Tensor, maximum: int) -> tf.Tensor:
     """int32 [B]: max(1, min(N, round(length * mask_prob))), halves to even; the length counts [CLS] and [SEP]."""
     length = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32)
     return tf.maximum(1, tf.minimum(maximum, tf.cast(tf.round(length * mask_prob), tf.int32)))
 
 
-def probabilistic_number(noise: tf.Tensor, input_mask: tf.Tensor, mask_prob: float, maximum: int) -> tf.Tensor:
+def probabilistic_number(
+    noise: tf.Tensor, input_mask: tf.Tensor, mask_prob: float | tf.Tensor, maximum: int
+) -> tf.Tensor:
     """int32 [B]: floor(length * mask_prob + u), u uniform: the mean is exact at every length (COCO-LM's masking)."""
     length = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32)
     return tf.minimum(maximum, tf.cast(tf.floor(length * mask_prob + noise), tf.int32))
@@ -118,17 +120,23 @@ def draw_without_replacement(noise: tf.Tensor, candidates: tf.Tensor, count: int
 
 
 def mask(
-    config: PretrainingConfig, batch: dict[str, tf.Tensor], noise: MaskingNoise, special: SpecialIds
+    config: PretrainingConfig,
+    batch: dict[str, tf.Tensor],
+    noise: MaskingNoise,
+    special: SpecialIds,
+    mask_prob: float | tf.Tensor | None = None,
 ) -> MaskedBatch:
     """Chooses positions and hides them (ELECTRA, section 2; the rates are those of the original's code).
 
     Args:
       batch: int32 [B, L] input_ids, input_mask, segment_ids.
+      mask_prob: of this step; the configured one if not given.
 
     Returns:
       The masked batch. A row without any candidate gets weight 0 everywhere (the original divides by zero).
     """
     input_ids, input_mask = batch["input_ids"], batch["input_mask"]
+    mask_prob = config.mask_prob if mask_prob is None else mask_prob
     count = config.max_predictions_per_seq
     candidates = candidates_mask(input_ids, input_mask, special, config.mask_separators)
     available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
@@ -139,9 +147,9 @@ def mask(
         positions = draw_with_replacement(noise.where, candidates)
         limit = tf.where(available > 0, count, 0)
     if config.mask_count == "probabilistic":
-        wanted = probabilistic_number(noise.count, input_mask, config.mask_prob, count)
+        wanted = probabilistic_number(noise.count, input_mask, mask_prob, count)
     else:
-        wanted = number_of_predictions(input_mask, config.mask_prob, count)
+        wanted = number_of_predictions(input_mask, mask_prob, count)
     wanted = tf.minimum(wanted, limit)
     real = tf.sequence_mask(wanted, count)
     return masked_at(config, batch, tf.where(real, positions, 0), tf.cast(real, tf.float32), noise, special)

@@ -14,7 +14,7 @@ from corpus.vocabulary import SpecialIds, load_vocab, special_ids
 from model.encoder import Embeddings, Encoder
 from model.generator import MaskedLanguageModel, TwoTowerClozeModel, UniformGenerator
 from model.layers import Layer, SeedStream
-from pretrain import corruption, cropping, masking
+from pretrain import corruption, cropping, masking, ramps
 from pretrain.masking import MaskedBatch
 from pretrain.objectives.adversarial import AdversarialGenerator
 from pretrain.objectives.base import Forward, Metrics, Objective
@@ -23,6 +23,7 @@ from pretrain.objectives.detection import NoiseContrastive, ReplacedTokenDetecti
 from pretrain.objectives.masked_lm import ClozeLM, MaskedLM
 from pretrain.objectives.sequence_contrast import SequenceContrast
 from pretrain.objectives.token_lm import AllTokensMLM, ReplaceMLM
+from pretrain.ramps import Ramped
 
 
 class Outputs(NamedTuple):
@@ -120,6 +121,7 @@ class PretrainingModel(Layer):
         seed: tf.Tensor,
         row_offset: tf.Tensor | int = 0,
         global_batch_size: int | None = None,
+        ramped: Ramped | None = None,
     ) -> MaskedBatch:
         """Masks the rows of one replica.
 
@@ -128,20 +130,27 @@ class PretrainingModel(Layer):
           seed: int32 [2], of the step, the same on every replica.
           row_offset: of the first row in the global batch.
           global_batch_size: rows of the global batch; B if not given.
+          ramped: values of this step; the final ones if not given.
 
         Returns:
           The masked batch with all random draws, a function of (seed, global row).
         """
         rows = batch["input_ids"].shape[0]
         noise = masking.draw_noise(self.config, seed, rows, row_offset, global_batch_size or rows)
-        return masking.mask(self.config, batch, noise, self.special)
+        mask_prob = (ramped or ramps.final(self.config)).mask_prob
+        return masking.mask(self.config, batch, noise, self.special, mask_prob)
 
     def normalizers(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
         """Loss term -> float32 scalar: the weight of these rows, to be summed over replicas."""
         return {objective.loss_name: objective.normalizer(masked) for objective in self.objectives}
 
     def call(
-        self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor], seed: tf.Tensor | None, training: bool
+        self,
+        masked: MaskedBatch,
+        normalizers: dict[str, tf.Tensor],
+        seed: tf.Tensor | None,
+        training: bool,
+        ramped: Ramped | None = None,
     ) -> Outputs:
         """One forward pass.
 
@@ -150,17 +159,25 @@ class PretrainingModel(Layer):
           normalizers: summed over the global batch.
           seed: int32 [2] of the dropout, distinct per step, replica and micro-batch; unused if not `training`.
           training: whether dropout is on and metrics over the vocabulary are off.
+          ramped: values of this step; the final ones if not given.
         """
-        return self.outputs(self.forward(masked, seed if training else None), normalizers, training)
+        ramped = ramped or ramps.final(self.config)
+        forward = self.forward(masked, seed if training else None, temperature=ramped.temperature)
+        return self.outputs(forward, normalizers, training, ramped.main_weight)
 
     def forward(
-        self, masked: MaskedBatch, seed: tf.Tensor | None = None, sampled_ids: tf.Tensor | None = None
+        self,
+        masked: MaskedBatch,
+        seed: tf.Tensor | None = None,
+        sampled_ids: tf.Tensor | None = None,
+        temperature: float | tf.Tensor | None = None,
     ) -> Forward:
         """Generator, corruption, main network.
 
         Args:
           seed: of the dropout; None switches it off.
           sampled_ids: int32 [B, N], in place of the generator's samples.
+          temperature: of the sampling; the configured one if not given.
         """
         config = self.config
         seeds = None if seed is None else SeedStream(seed)
@@ -171,7 +188,7 @@ class PretrainingModel(Layer):
             sampled = generated
             if config.generator_sample_mode == "eval" and seeds is not None:
                 sampled = self.generator(masked, None)
-            sampled_ids = corruption.sample(config, masked, sampled.logits)
+            sampled_ids = corruption.sample(config, masked, sampled.logits, temperature)
         corrupted = corruption.corrupt(config, masked, sampled_ids)
         assert self.encoder is not None
         encoded = self.encoder(corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds)
@@ -180,8 +197,14 @@ class PretrainingModel(Layer):
             crop_states = self.encoder(*cropping.crop(config, masked), seeds).sequence
         return Forward(masked, generated, corrupted, encoded.sequence, crop_states)
 
-    def outputs(self, forward: Forward, normalizers: dict[str, tf.Tensor], training: bool) -> Outputs:
-        """Losses and metrics of a forward pass."""
+    def outputs(
+        self,
+        forward: Forward,
+        normalizers: dict[str, tf.Tensor],
+        training: bool,
+        main_weight: float | tf.Tensor = 1.0,
+    ) -> Outputs:
+        """Losses and metrics of a forward pass; `main_weight` is a factor of the main network's losses."""
         loss = tf.zeros([])
         losses: dict[str, tf.Tensor] = {}
         metrics: Metrics = {}
@@ -190,7 +213,7 @@ class PretrainingModel(Layer):
             result = objective(forward, training)
             term = result.numerator / (normalizers[objective.loss_name] + 1e-6)
             losses[objective.loss_name] = term
-            loss += objective.loss_weight * term
+            loss += objective.loss_weight * (term if objective.of_generator else main_weight * term)
             metrics.update(result.metrics)
             histograms.update(result.histograms)
         return Outputs(loss, losses, metrics, histograms)

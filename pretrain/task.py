@@ -6,11 +6,12 @@ from typing import Any
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from pretrain import pretrain_data
+from pretrain import pretrain_data, ramps
 from pretrain.masking import MaskedBatch
 from pretrain.metrics import auc
 from pretrain.pretrain_data import Batch, Records
 from pretrain.pretraining_model import PretrainingModel
+from pretrain.ramps import Ramped
 from training.distribution import rows_of_host
 from training.optimization import AdamW, Schedule
 from training.replicated_task import ReplicatedTask
@@ -61,6 +62,7 @@ class PretrainingTask(ReplicatedTask):
             beta2=config.adam_beta2,
             epsilon=config.adam_epsilon,
             clip_norm=config.clip_norm,
+            bias_correction=config.adam_bias_correction,
         )
         self._prepare = self.compiled(self._prepare_rows)
         self._gradients = self.compiled(self._gradients_of_rows)
@@ -71,31 +73,39 @@ class PretrainingTask(ReplicatedTask):
 
     def _train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of(_TRAIN, step)
-        masked, normalizers = self._prepare(batch, seed, self._row_offset(batch))
+        ramped = ramps.at(self.config, step)
+        masked, normalizers = self._prepare(batch, seed, self._row_offset(batch), ramped)
         normalizers = self._sum_over_replicas(normalizers)
         scale = self.scale()
-        gradients, result = self._gradients(masked, normalizers, self.seed_of_replica(seed), scale)
+        gradients, result = self._gradients(masked, normalizers, self.seed_of_replica(seed), scale, ramped)
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch; the masking is a function of the batch's number."""
-        masked, normalizers = self._prepare(batch, self.seed_of(_EVALUATE, step), self._row_offset(batch))
+        masked, normalizers = self._prepare(
+            batch, self.seed_of(_EVALUATE, step), self._row_offset(batch), ramps.final(self.config)
+        )
         return self._forward(masked, normalizers)
 
     def _prepare_rows(
-        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor
+        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor, ramped: Ramped
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
         rows = batch["input_ids"].shape[0]
-        masked = self.model.prepare(batch, seed, row_offset, rows * self.replicas)
+        masked = self.model.prepare(batch, seed, row_offset, rows * self.replicas, ramped)
         return masked, self.model.normalizers(masked)
 
     def _gradients_of_rows(
-        self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor], seed: tf.Tensor, scale: tf.Tensor
+        self,
+        masked: MaskedBatch,
+        normalizers: dict[str, tf.Tensor],
+        seed: tf.Tensor,
+        scale: tf.Tensor,
+        ramped: Ramped,
     ) -> tuple[list[tf.Tensor], dict[str, Any]]:
         """Gradients of these rows' share of the loss."""
 
         def forward(rows: MaskedBatch, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
-            outputs = self.model(rows, normalizers, seed, training=True)
+            outputs = self.model(rows, normalizers, seed, training=True, ramped=ramped)
             return outputs.loss, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
 
         return self.summed_gradients(self.model.trained_variables, forward, masked, seed, scale)

@@ -1,10 +1,11 @@
-"""The original's optimizer: Adam without bias correction, decoupled weight decay, clipping, warm-up x decay.
+"""The original's optimizer: Adam (bias correction is an option), decoupled weight decay, clipping, warm-up x decay.
 
 Gradients arrive already summed over micro-batches; `AdamW.apply` sums them over replicas, clips the result and
 updates. The original clips before that sum on TPUs (docs/differences.md).
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,6 +72,7 @@ class AdamW(tf.Module):
       weight_decay_rate: times the learning rate and the variable, subtracted at every step.
       clip_norm: global norm of the summed gradient, at most; 0: no limit.
       lr_multiplier: variable -> factor of its learning rate (layer-wise decay when fine-tuning).
+      bias_correction: correct means and variances for their start at 0 (Kingma and Ba 2015, section 3).
       norm_of_slices: take tf.IndexedSlices into the norm as they are, repeated rows apart (the original; one replica,
         no loss scale).
     """
@@ -87,12 +89,14 @@ class AdamW(tf.Module):
         clip_norm: float = 1.0,
         lr_multiplier: Callable[[tf.Variable], float] = lambda variable: 1.0,
         norm_of_slices: bool = False,
+        bias_correction: bool = False,
     ) -> None:
         super().__init__(name="adamw")
         self.schedule = schedule
         self.beta1, self.beta2, self.epsilon, self.clip_norm = beta1, beta2, epsilon, clip_norm
         # TensorFlow's kernel computes 1 - beta2 in float32, off by 1.3e-5 for 0.999, and so are the variances.
         self._correction = float(np.sqrt((1.0 - float(np.float32(beta2))) / (1.0 - beta2)))
+        self.bias_correction = bias_correction
         self._variables, self._norm_of_slices = list(variables), norm_of_slices
         self._decay = [weight_decay_rate if decays(variable) else 0.0 for variable in variables]
         self._multiplier = [lr_multiplier(variable) for variable in variables]
@@ -145,14 +149,15 @@ class AdamW(tf.Module):
     def _update_all(self, gradients: list[tf.Tensor], factor: Any, rate: tf.Tensor, keep: tf.Tensor | None) -> None:
         # What variables share is computed once: the graph is smaller and faster to trace.
         kinds = sorted(set(zip(self._multiplier, self._decay, strict=True)))
-        rates = [{"lr": self._correction * multiplier * rate} for multiplier, _ in kinds]
+        root, whole = self._bias_corrections()
+        rates = [{"lr": self._correction * multiplier * rate * root / whole} for multiplier, _ in kinds]
         for rates_of_kind, (multiplier, decay) in zip(rates, kinds, strict=True):
             if decay:
                 rates_of_kind["kept"] = 1.0 - decay * multiplier * rate
-        # Powers of 0 leave out the bias correction, as the original does.
+        # Powers of 0 leave out the kernel's bias correction, whose epsilon is not the published one.
         adam = {"beta1_power": 0.0, "beta2_power": 0.0, "beta1": self.beta1, "beta2": self.beta2}
         adam = {name: tf.constant(value) for name, value in adam.items()}
-        adam["epsilon"] = tf.constant(self._correction * self.epsilon)
+        adam["epsilon"] = tf.constant(self._correction * self.epsilon) * root
 
         def update_all(strategy: Any, gradients: Any, rates: Any, *shared: Any) -> None:
             for index, variable in enumerate(self._variables):
@@ -169,6 +174,15 @@ class AdamW(tf.Module):
             update_all(None, *arguments)
         else:
             context.merge_call(update_all, args=arguments)
+
+    def _bias_corrections(self) -> tuple[tf.Tensor | float, tf.Tensor | float]:
+        """sqrt(1 - beta2^t) and 1 - beta1^t of the t-th update, 1-based; ones without bias correction."""
+        if not self.bias_correction:
+            return 1.0, 1.0
+        updates = tf.cast(self.step + 1, tf.float32)
+        of_mean = -tf.math.expm1(updates * math.log(self.beta1)) if self.beta1 else 1.0
+        of_variance = -tf.math.expm1(updates * math.log(self.beta2)) if self.beta2 else 1.0
+        return tf.sqrt(of_variance), of_mean
 
 
 def _update(

@@ -30,6 +30,7 @@ class AdversarialGenerator(Objective):
     """
 
     loss_name = "adversarial_loss"
+    of_generator = True
 
     def __init__(self, config: PretrainingConfig, detection: ReplacedTokenDetection) -> None:
         super().__init__("adversarial_generator", config.seed)

@@ -60,11 +60,13 @@ class Objective(Layer):
       loss_name: key of the term in losses and logs.
       loss_weight: its factor in the total loss.
       initial_loss: about the term's value before training.
+      of_generator: whether it trains the generator, not the main network.
     """
 
     loss_name: str
     loss_weight: float
     initial_loss: float
+    of_generator: bool = False
 
     def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
         """float32 scalar: the weight of the rows, summed over the global batch to divide the numerator."""

@@ -13,6 +13,7 @@ class MaskedLM(Objective):
     """Cross-entropy of the original tokens at the drawn positions, each draw counted (ELECTRA, section 2, L_MLM)."""
 
     loss_name = "masked_lm_loss"
+    of_generator = True
 
     def __init__(self, config: PretrainingConfig) -> None:
         super().__init__("masked_lm_objective")
@@ -32,6 +33,7 @@ class ClozeLM(Objective):
     """Cross-entropy of every candidate token given all others (Electric, section 2.4)."""
 
     loss_name = "cloze_loss"
+    of_generator = True
 
     def __init__(self, config: PretrainingConfig) -> None:
         super().__init__("cloze_objective")

@@ -118,6 +118,11 @@ def test_predictions_per_sequence(mask_prob: float, length: int, expected: int) 
         ({"use_tpu": True, "strategy": "mirrored"}, "use one of auto, tpu"),
         ({"use_tpu": True, "precision": "float16"}, "use bfloat16"),
         ({"num_train_steps": 100}, "num_warmup_steps 10000 exceeds num_train_steps 100"),
+        ({"initial_mask_prob": 0.3}, "initial_mask_prob without ramp_start or ramp_steps has no effect"),
+        (
+            {"electric_objective": True, "electra_objective": False, "initial_temperature": 2.0, "ramp_steps": 5},
+            "electric_objective needs the same noise at every step",
+        ),
         ({"lr_decay_steps": 100}, "lr_decay_steps 100 needs lr_schedule trapezoid"),
         (
             {"lr_schedule": "trapezoid", "lr_decay_steps": 95000, "num_train_steps": 100000},

@@ -43,7 +43,7 @@ def reference_rate(schedule, step):
     return schedule.peak * left**schedule.power * warm
 
 
-def reference(schedule, steps, decay=0.01, beta1=0.9, beta2=0.999, epsilon=1e-6, clip=1.0):
+def reference(schedule, steps, decay=0.01, beta1=0.9, beta2=0.999, epsilon=1e-6, clip=1.0, corrected=False):
     """Variables, means and variances after `steps` steps, and the global norms, in float64."""
     values = {name: value.astype(np.float64) for name, value in initial_values().items()}
     m = {name: np.zeros(shape) for name, shape in SHAPES.items()}
@@ -56,7 +56,10 @@ def reference(schedule, steps, decay=0.01, beta1=0.9, beta2=0.999, epsilon=1e-6,
             clipped = gradient * min(1, clip / norms[-1])
             m[name] = beta1 * m[name] + (1 - beta1) * clipped
             v[name] = beta2 * v[name] + (1 - beta2) * clipped**2
-            change = m[name] / (np.sqrt(v[name]) + epsilon)
+            mean, variance = m[name], v[name]
+            if corrected:
+                mean, variance = mean / (1 - beta1 ** (step + 1)), variance / (1 - beta2 ** (step + 1))
+            change = mean / (np.sqrt(variance) + epsilon)
             if "bias" not in name:
                 change = change + decay * values[name]
             values[name] = values[name] - reference_rate(schedule, step) * MULTIPLIERS[name] * change
@@ -159,6 +162,14 @@ def test_the_schedule_at_its_corners():
     assert [float(longer(step)) for step in range(80)] == [float(trapezoid(step)) for step in range(80)]
     assert float(Schedule(1.0, 100, 0)(0)) == 1.0  # the original divides 0 by 0 here
     assert float(Schedule(1.0, 0, 0)(0)) in (0.0, 1.0)
+
+
+def test_bias_correction_is_the_published_adams():
+    schedule = Schedule(0.1, 10, 3)
+    variables, optimizer = make_optimizer(schedule, bias_correction=True)
+    for step in range(10):
+        optimizer.apply([tf.constant(g) for g in gradients_of_step(step).values()])
+    check(variables, optimizer, reference(schedule, 10, corrected=True))
 
 
 def test_an_overflow_changes_the_scale_and_the_step_only():

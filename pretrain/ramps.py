@@ -1,0 +1,44 @@
+"""Hyperparameters that start elsewhere and move to their value while a run is young.
+
+A generator that knows token frequencies only makes a poor opponent: the main network's loss is noise until it knows
+more. So the main network's weight may start at 0 and rise (`initial_main_weight`), the samples may start hot
+(`initial_temperature`; Fast-ELECTRA, Dong et al. 2023) and the masking dense (`initial_mask_prob`). All three hold
+their first value until `ramp_start` and are linear for `ramp_steps`. Evaluation and the papers' recipes use the last.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+
+
+class Ramped(NamedTuple):
+    """Values of a step: floats where they are constant, float32 scalars where they move.
+
+    mask_prob: share of a sequence's tokens that is masked.
+    temperature: of the generator's softmax when sampling.
+    main_weight: factor of all losses of the main network.
+    """
+
+    mask_prob: float | tf.Tensor
+    temperature: float | tf.Tensor
+    main_weight: float | tf.Tensor = 1.0
+
+
+def final(config: PretrainingConfig) -> Ramped:
+    """The values at the end, which evaluation uses."""
+    return Ramped(config.mask_prob, config.temperature)
+
+
+def at(config: PretrainingConfig, step: tf.Tensor) -> Ramped:
+    """The values of the update at 0-based `step`."""
+    first = Ramped(
+        config.mask_prob if config.initial_mask_prob is None else config.initial_mask_prob,
+        config.temperature if config.initial_temperature is None else config.initial_temperature,
+        config.initial_main_weight,
+    )
+    done = tf.cast(step - config.ramp_start, tf.float32) / max(1, config.ramp_steps)
+    share = tf.clip_by_value(done, 0.0, 1.0)
+    moved = [a if a == b else a + (b - a) * share for a, b in zip(first, final(config), strict=True)]
+    return Ramped(*moved)

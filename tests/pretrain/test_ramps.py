@@ -1,0 +1,63 @@
+"""Hyperparameters that move while a run is young: their values, and that the step and the losses use them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from pretrain import ramps
+from pretrain.pretraining_model import PretrainingModel
+from tests import training_support as support
+
+MOVING = {"initial_mask_prob": 0.5, "initial_temperature": 2.0, "initial_main_weight": 0.0}
+
+
+def configured(**overrides):
+    return PretrainingConfig.from_dict(support.hparams(Path("none"), **overrides))
+
+
+@pytest.fixture(scope="module")
+def config():
+    return configured(ramp_start=10, ramp_steps=20, mask_prob=0.25, **MOVING)
+
+
+def test_values_hold_then_move_linearly_then_stay(config):
+    values = {step: [float(value) for value in ramps.at(config, tf.constant(step))] for step in (0, 10, 20, 30, 99)}
+    assert values[0] == values[10] == pytest.approx([0.5, 2.0, 0.0])
+    assert values[20] == pytest.approx([0.375, 1.5, 0.5])
+    assert values[30] == values[99] == pytest.approx(ramps.final(config))
+
+
+def test_a_delay_without_a_ramp_is_a_switch():
+    config = configured(ramp_start=10, initial_main_weight=0.0)
+    assert [float(ramps.at(config, tf.constant(step)).main_weight) for step in (10, 11)] == [0.0, 1.0]
+
+
+def test_what_does_not_move_is_a_constant_of_the_graph():
+    config = configured(ramp_steps=20, initial_main_weight=0.0)
+    values = ramps.at(config, tf.constant(3))
+    assert (values.mask_prob, values.temperature) == (config.mask_prob, config.temperature)
+
+
+def test_a_young_run_masks_more_and_trains_the_generator_only(config):
+    batch = {
+        "input_ids": tf.constant(np.random.RandomState(0).randint(20, 600, [8, support.LENGTH]), tf.int32),
+        "input_mask": tf.ones([8, support.LENGTH], tf.int32),
+        "segment_ids": tf.zeros([8, support.LENGTH], tf.int32),
+    }
+    model = PretrainingModel(config)
+    assert model.encoder is not None
+    young, grown = ramps.at(config, tf.constant(0)), ramps.final(config)
+    masked = {
+        name: model.prepare(batch, tf.constant([1, 2]), ramped=at) for name, at in (("young", young), ("grown", grown))
+    }
+    count = {name: float(tf.reduce_sum(value.masked_lm_weights)) for name, value in masked.items()}
+    assert count["young"] == pytest.approx(2 * count["grown"], rel=0.1)
+    with tf.GradientTape() as tape:
+        outputs = model(masked["young"], model.normalizers(masked["young"]), tf.constant([3, 4]), True, young)
+    np.testing.assert_allclose(outputs.loss, outputs.losses["masked_lm_loss"], rtol=1e-6)
+    assert float(outputs.losses["disc_loss"]) > 0.1
+    gradients = tape.gradient(outputs.loss, model.encoder.transformer_layers[0].trainable_variables)
+    assert all(gradient is None or not np.any(gradient) for gradient in gradients)
