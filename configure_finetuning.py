@@ -12,10 +12,10 @@ from typing import Any
 
 from exchange.folders import network_hparams
 from finetune.registry import entry_of, known_tasks
-from model.architecture import Architecture
-from model.sizes import MODEL_SIZES, make_architecture, override_problems
+from model.architecture import MODEL_SIZES, Architecture, make_architecture
+from training.hparams import DeviceHparams, OptimizerHparams
 from util.errors import UserError
-from util.hparams import checked, closest, free_hparam, hparam, model_hparam
+from util.hparams import checked, closest, free_hparam, hparam, layered, model_hparam
 
 _SIZE_DEFAULTS: dict[str, dict[str, Any]] = {"large": {"learning_rate": 5e-5, "layerwise_lr_decay": 0.9}}
 # LM-BFF's settings of prompt-based fine-tuning.
@@ -40,7 +40,7 @@ _DEBUG_DEFAULTS: dict[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuningConfig:
+class FinetuningConfig(OptimizerHparams, DeviceHparams):
     """Everything that fine-tuning depends on."""
 
     # Run
@@ -64,7 +64,6 @@ class FinetuningConfig:
 
     # Optimisation
     learning_rate: float = hparam(1e-4, "peak learning rate [large: 5e-5]", at_least=0, heading="Optimisation")
-    weight_decay_rate: float = hparam(0.01, "decoupled weight decay of kernels and embeddings", at_least=0)
     layerwise_lr_decay: float = hparam(
         0.8,
         "factor of the learning rate from a layer to the one below; 0 or 1: none [large: 0.9]",
@@ -84,14 +83,9 @@ class FinetuningConfig:
         "multiply: warm-up factor x decay from step 0 (the original); separate: decay starts after warm-up",
         choices=("multiply", "separate"),
     )
-    adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
-    adam_beta2: float = hparam(0.999, "Adam's decay of the variance", at_least=0, below=1)
-    adam_epsilon: float = hparam(1e-6, "Adam's epsilon, outside the root", above=0)
-    clip_norm: float = hparam(1.0, "global norm to which gradients are clipped; 0: not at all", at_least=0)
     loss_reduction: str = hparam(
         "sum", "over a batch; the original's sum is clipped at most steps", choices=("sum", "mean")
     )
-    gradient_accumulation_steps: int = free_hparam(1, "micro-batches that a step is split into", at_least=1)
     seed: int = hparam(0, "of the first trial; the next ones add 1 each", at_least=0)
 
     # Training
@@ -105,7 +99,9 @@ class FinetuningConfig:
 
     # Model
     model_size: str = model_hparam("small", "sizes of ELECTRA, Table 6", choices=tuple(MODEL_SIZES), heading="Model")
-    model_hparam_overrides: dict[str, Any] = model_hparam({}, "sizes that differ from model_size's")
+    model_hparam_overrides: dict[str, Any] = model_hparam(
+        {}, "sizes that differ from model_size's; each is also a flag of its own", entries=Architecture
+    )
     embedding_size: int | None = model_hparam(
         None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
     )
@@ -179,29 +175,6 @@ class FinetuningConfig:
     n_writes_test: int = free_hparam(5, "trials that do so", at_least=1)
     write_distill_outputs: bool = free_hparam(False, "write the outputs on the training data")
 
-    # Numerics and devices
-    precision: str = hparam(
-        "float32",
-        "type of activations and matrix products",
-        choices=("float32", "bfloat16", "float16"),
-        heading="Numerics and devices",
-    )
-    jit_compile: str = free_hparam(
-        "auto", "compile the whole step with XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false")
-    )
-    strategy: str = free_hparam(
-        "auto",
-        "tf.distribute strategy; auto: TPU with use_tpu, mirrored with several GPUs",
-        choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
-    )
-    num_gpus: int | None = free_hparam(None, "GPUs to use; null: all that are visible", at_least=0)
-    use_tpu: bool = free_hparam(False, "train on a TPU")
-    tpu_name: str | None = free_hparam(None, "name or address of the TPU")
-    tpu_zone: str | None = free_hparam(None, "its zone")
-    gcp_project: str | None = free_hparam(None, "its project")
-    tpu_job_name: str | None = free_hparam(None, "job name of the TPU workers")
-    num_tpu_cores: int = free_hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
-
     # Files
     pretrained_model_dir: str = free_hparam(
         "", "the pre-trained model; default <data_dir>/models/<model_name>", heading="Files"
@@ -254,7 +227,7 @@ class FinetuningConfig:
             defaults |= _PROMPT_DEFAULTS
         if given.get("debug"):
             defaults |= _DEBUG_DEFAULTS
-        config = cls(**(defaults | {"pretrained_model_dir": pretrained} | given))
+        config = cls(**checked(cls, layered(cls, defaults, {"pretrained_model_dir": pretrained}, hparams)))
         config = dataclasses.replace(config, **config._derived())
         problems = config._problems()
         if problems:
@@ -280,25 +253,9 @@ class FinetuningConfig:
 
     def _problems(self) -> list[str]:
         """What is wrong with the combination; empty if nothing is."""
-        problems = override_problems(self.model_hparam_overrides)
-        if problems:
-            return problems
         architecture = self.architecture
-        if architecture.hidden_size % architecture.num_attention_heads:
-            problems.append(
-                f"hidden size {architecture.hidden_size} is not divisible by its "
-                f"{architecture.num_attention_heads} heads: set num_attention_heads in model_hparam_overrides"
-            )
-        if self.max_seq_length > architecture.max_position_embeddings:
-            problems.append(
-                f"max_seq_length {self.max_seq_length} exceeds the {architecture.max_position_embeddings} position "
-                "embeddings of the model"
-            )
-        if self.train_batch_size % self.gradient_accumulation_steps:
-            problems.append(
-                f"train_batch_size {self.train_batch_size} is not divisible by gradient_accumulation_steps "
-                f"{self.gradient_accumulation_steps}"
-            )
+        problems = self.device_problems() + self.batch_problems(self.train_batch_size)
+        problems += architecture.problems() + architecture.length_problems(self.max_seq_length)
         if self.keep_best and not self.eval_every_steps:
             problems.append("keep_best needs eval_every_steps, to have several checkpoints to choose from")
         if self.prompt or self.few_shot:
@@ -314,10 +271,6 @@ class FinetuningConfig:
             problems.append("prompt_template and prompt_words need prompt to be true")
         if self.random_init and self.init_checkpoint:
             problems.append("random_init and init_checkpoint are both set: choose one")
-        if (self.strategy == "tpu" or self.use_tpu) and self.precision == "float16":
-            problems.append("precision float16 is not for TPUs: use bfloat16")
-        if self.use_tpu and self.strategy not in ("auto", "tpu"):
-            problems.append(f"use_tpu is true, but strategy is {self.strategy}: use one of auto, tpu")
         return problems
 
     def notes(self) -> list[str]:

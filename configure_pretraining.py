@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from model.architecture import HEAD_SIZE, Architecture
-from model.sizes import MODEL_SIZES, OVERRIDES, make_architecture, override_problems
+from model.architecture import HEAD_SIZE, MODEL_SIZES, Architecture, make_architecture
+from training.hparams import DeviceHparams, OptimizerHparams
 from util.errors import UserError
 from util.hparams import checked, free_hparam, hparam
 
@@ -27,7 +27,7 @@ _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainingConfig:
+class PretrainingConfig(OptimizerHparams, DeviceHparams):
     """Everything that a pre-training run depends on."""
 
     # Run
@@ -115,14 +115,7 @@ class PretrainingConfig:
         choices=("multiply", "separate", "trapezoid"),
     )
     lr_decay_steps: int = free_hparam(0, "steps of trapezoid's decay; 0: a fifth of num_train_steps", at_least=0)
-    weight_decay_rate: float = hparam(0.01, "decoupled weight decay of kernels and embeddings", at_least=0)
     num_warmup_steps: int = hparam(10000, "steps of linear warm-up", at_least=0)
-    adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
-    adam_beta2: float = hparam(0.999, "Adam's decay of the variance", at_least=0, below=1)
-    adam_epsilon: float = hparam(1e-6, "Adam's epsilon, outside the root", above=0)
-    adam_bias_correction: bool = hparam(False, "Adam as published; the original leaves the correction out")
-    clip_norm: float = hparam(1.0, "global norm to which gradients are clipped; 0: not at all", at_least=0)
-    gradient_accumulation_steps: int = free_hparam(1, "micro-batches that a step is split into", at_least=1)
 
     # Training
     num_train_steps: int = free_hparam(1000000, "training steps", at_least=0, heading="Training")
@@ -139,7 +132,9 @@ class PretrainingConfig:
 
     # Model
     model_size: str = hparam("small", "sizes of ELECTRA, Table 6", choices=tuple(MODEL_SIZES), heading="Model")
-    model_hparam_overrides: dict[str, Any] = hparam({}, "sizes that differ from model_size's: " + ", ".join(OVERRIDES))
+    model_hparam_overrides: dict[str, Any] = hparam(
+        {}, "sizes that differ from model_size's; each is also a flag of its own", entries=Architecture
+    )
     embedding_size: int | None = hparam(
         None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
     )
@@ -176,29 +171,6 @@ class PretrainingConfig:
     )
     train_batch_size: int = hparam(128, "sequences of a step, over all devices and micro-batches", at_least=1)
     eval_batch_size: int = free_hparam(128, "sequences of an evaluation batch, over all devices", at_least=1)
-
-    # Numerics and devices
-    precision: str = hparam(
-        "float32",
-        "type of activations and matrix products",
-        choices=("float32", "bfloat16", "float16"),
-        heading="Numerics and devices",
-    )
-    jit_compile: str = free_hparam(
-        "auto", "compile the whole step with XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false")
-    )
-    strategy: str = free_hparam(
-        "auto",
-        "tf.distribute strategy; auto: TPU with use_tpu, mirrored with several GPUs",
-        choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
-    )
-    num_gpus: int | None = free_hparam(None, "GPUs to use; null: all that are visible", at_least=0)
-    use_tpu: bool = free_hparam(False, "train on a TPU")
-    tpu_name: str | None = free_hparam(None, "name or address of the TPU")
-    tpu_zone: str | None = free_hparam(None, "its zone")
-    gcp_project: str | None = free_hparam(None, "its project")
-    tpu_job_name: str | None = free_hparam(None, "job name of the TPU workers")
-    num_tpu_cores: int = free_hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
 
     # Files
     pretrain_tfrecords: str = free_hparam(
@@ -275,12 +247,10 @@ class PretrainingConfig:
 
     def _problems(self) -> list[str]:
         """What is wrong with the combination; empty if nothing is."""
-        problems = override_problems(self.model_hparam_overrides)
-        if problems:
-            return problems  # the sizes below would be meaningless
+        problems = self.device_problems() + self.batch_problems(self.train_batch_size)
         architecture = self.architecture
         generator = self.generator_architecture
-        micro_batch = self.gradient_accumulation_steps
+        problems += architecture.problems() + architecture.length_problems(self.max_seq_length)
 
         def refuse(condition: bool, reason: str) -> None:
             if condition:
@@ -362,11 +332,6 @@ class PretrainingConfig:
             refuse(self.uniform_generator, "uniform_generator without a main network leaves nothing to train")
             refuse(not self.gen_weight, "gen_weight is 0, so BERT's only loss is off")
         refuse(
-            architecture.hidden_size % architecture.num_attention_heads != 0,
-            f"hidden size {architecture.hidden_size} is not divisible by its {architecture.num_attention_heads} heads: "
-            "set num_attention_heads in model_hparam_overrides",
-        )
-        refuse(
             generator.hidden_size % generator.num_attention_heads != 0,
             f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which is "
             f"not divisible by its {generator.num_attention_heads} heads",
@@ -376,18 +341,9 @@ class PretrainingConfig:
             f"generator_layers {self.generator_layers:g} leaves the generator without a layer",
         )
         refuse(
-            self.max_seq_length > architecture.max_position_embeddings,
-            f"max_seq_length {self.max_seq_length} exceeds {architecture.max_position_embeddings} position embeddings: "
-            "raise max_position_embeddings in model_hparam_overrides",
-        )
-        refuse(
             not 1 <= self.max_predictions_per_seq <= self.max_seq_length,
             f"max_predictions_per_seq is {self.max_predictions_per_seq}; mask_prob {self.mask_prob:g} of "
             f"{self.max_seq_length} tokens must come to between 1 and max_seq_length",
-        )
-        refuse(
-            self.train_batch_size % micro_batch != 0,
-            f"train_batch_size {self.train_batch_size} is not divisible by gradient_accumulation_steps {micro_batch}",
         )
         refuse(
             self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid",
@@ -405,14 +361,6 @@ class PretrainingConfig:
             or not all(type(rate) in (int, float) and 0 <= rate <= 1 for rate in rates)
             or not math.isclose(sum(rates), 1, abs_tol=1e-6),
             f"mask_rates must be three shares that add up to 1 ([MASK], kept, random), got {rates!r}",
-        )
-        refuse(
-            (self.strategy == "tpu" or self.use_tpu) and self.precision == "float16",
-            "precision float16 is not for TPUs: use bfloat16",
-        )
-        refuse(
-            self.use_tpu and self.strategy not in ("auto", "tpu"),
-            f"use_tpu is true, but strategy is {self.strategy}: use one of auto, tpu",
         )
         refuse(
             self.num_warmup_steps > self.num_train_steps > 0,
@@ -457,12 +405,13 @@ class PretrainingConfig:
         if not self._has_own_generator:
             return main
         if self.generator_sample_mode == "zero_dropout":
-            main = main._replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+            main = dataclasses.replace(main, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         hidden = round(main.hidden_size * self.generator_hidden_size)
         heads = max(1, hidden // HEAD_SIZE)
         if self.compat != "original":
             hidden = max(1, round(hidden / heads)) * heads
-        return main._replace(
+        return dataclasses.replace(
+            main,
             hidden_size=hidden,
             num_hidden_layers=round(main.num_hidden_layers * self.generator_layers),
             intermediate_size=4 * hidden,

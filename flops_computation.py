@@ -19,6 +19,7 @@ from configure_pretraining import PretrainingConfig
 from model.architecture import Architecture
 from util import flags as util_flags
 from util.errors import UserError
+from util.hparams import all_hparams
 
 _WIDTH = 35  # of a recipe's name
 
@@ -54,7 +55,7 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     if config.untied_generator_embeddings:
         own_tables = _embedding_parameters(generator)
     elif config.generator_sample_mode == "zero_dropout":  # all but the word table
-        own_tables = _embedding_parameters(generator._replace(vocab_size=0))
+        own_tables = _embedding_parameters(dataclasses.replace(generator, vocab_size=0))
     main_network = _encoder("main network", main, length)
     if config.uniform_generator:
         parts = []
@@ -143,7 +144,8 @@ def training_flops(config: PretrainingConfig) -> int:
 
 def _embedding_parameters(a: Architecture) -> int:
     """Word, position and segment tables and their layer norm."""
-    return (a.vocab_size + a.max_position_embeddings + a.type_vocab_size + 2) * a.embedding_size
+    positions = a.max_position_embeddings if a.positions.embedded else 0
+    return (a.vocab_size + positions + a.type_vocab_size + 2) * a.embedding_size
 
 
 def _encoder(name: str, a: Architecture, length: int, embedding_parameters: int = 0) -> Part:
@@ -160,8 +162,10 @@ def _encoder(name: str, a: Architecture, length: int, embedding_parameters: int 
         + projection
         + (hidden if projects else 0)
         + a.num_hidden_layers * (layer_kernels + layer_vectors)
-        + (a.relative_position_buckets * a.num_attention_heads if a.relative_positions != "none" else 0),
-        2 * (length * projection + a.num_hidden_layers * (length * layer_kernels + attention)),
+        + (a.relative_position_buckets * a.num_attention_heads if a.positions.bucket is not None else 0)
+        + (2 * hidden if a.norm_style == "pre" else 0),
+        2 * (length * projection + a.num_hidden_layers * (length * layer_kernels + attention))
+        + a.num_hidden_layers * a.num_attention_heads * a.positions.score_flops(a.head_size, length),
         length * ((hidden if projects else 0) + a.num_hidden_layers * (6 * hidden + inner)),
     )
 
@@ -334,7 +338,7 @@ def main() -> int:
     tflops = flags.FLAGS.tflops
     if tflops <= 0:
         raise UserError(f"--tflops must be above 0, got {tflops:g}")
-    names = ["hparams", "recipe"] + [field.name for field in dataclasses.fields(PretrainingConfig)]
+    names = ["hparams", "recipe"] + [field.name for _, field in all_hparams(PretrainingConfig)]
     if any(flags.FLAGS[name].present for name in names):
         _show_config(util_flags.config_from_flags(PretrainingConfig), tflops)
     else:

@@ -58,11 +58,7 @@ class FinetuningTask(ReplicatedTask):
             self.model.trainable_variables,
             schedule,
             self.model.decays,
-            weight_decay_rate=config.weight_decay_rate,
-            beta1=config.adam_beta1,
-            beta2=config.adam_beta2,
-            epsilon=config.adam_epsilon,
-            clip_norm=config.clip_norm,
+            **config.adam_settings(),
             lr_multiplier=lambda variable: layer_multiplier(
                 variable.name, layers, config.layerwise_lr_decay, config.layerwise_lr_top
             ),

@@ -1,41 +1,121 @@
 """The sizes of one transformer encoder, free of TensorFlow.
 
 Configuration code derives an `Architecture` for the main network and one for the generator; `model.encoder` builds
-networks from it and `flops_computation` prices it.
+networks from it and `model.flops` prices it. Its fields are hparams and flags: what is declared here is all that has to
+be said of a field.
 """
 
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from model.positions import SCHEMES, PositionScheme
+from util.hparams import hparam
 
 HEAD_SIZE = 64  # the papers' head size in every model (ELECTRA, Table 6)
+MODEL_SIZES = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}  # layers, hidden (ELECTRA, Table 6)
+_REQUIRED = dataclasses.MISSING
 
 
-class Architecture(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Architecture:
     """Sizes and regularisation of a BERT-style encoder (ELECTRA, Table 6)."""
 
-    vocab_size: int
-    embedding_size: int
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    intermediate_size: int
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    hidden_act: str = "gelu"
-    relative_positions: str = "none"
-    relative_position_buckets: int = 32
-    relative_position_max_distance: int = 128
-    norm_style: str = "post"
-    scaled_residual_init: bool = False
+    vocab_size: int = hparam(_REQUIRED, "tokens in the vocabulary", at_least=1)
+    embedding_size: int = hparam(_REQUIRED, "width of the embeddings", at_least=1)
+    hidden_size: int = hparam(
+        _REQUIRED,
+        "width of the layers; default: model_size's",
+        at_least=1,
+        heading="Single entries of model_hparam_overrides",
+    )
+    num_hidden_layers: int = hparam(_REQUIRED, "number of layers; default: model_size's", at_least=1)
+    num_attention_heads: int = hparam(
+        _REQUIRED, f"attention heads of a layer; default: hidden_size / {HEAD_SIZE}", at_least=1
+    )
+    intermediate_size: int = hparam(
+        _REQUIRED, "width inside a layer's feed-forward network; default: 4 hidden_size", at_least=1
+    )
+    hidden_dropout_prob: float = hparam(
+        0.1, "dropout of the embeddings and at the end of residual branches", at_least=0, below=1
+    )
+    attention_probs_dropout_prob: float = hparam(0.1, "dropout of the attention probabilities", at_least=0, below=1)
+    max_position_embeddings: int = hparam(512, "positions that a model has embeddings or distances for", at_least=1)
+    type_vocab_size: int = hparam(2, "segments that are told apart; 0: none", at_least=0)
+    initializer_range: float = hparam(0.02, "standard deviation of initial kernels and embeddings", above=0)
+    hidden_act: str = hparam(
+        "gelu", "activation of feed-forward networks and heads", choices=("gelu", "relu", "tanh", "linear")
+    )
+    relative_positions: str = hparam(
+        "none",
+        "how attention knows distances: t5, coco: a learned bias per bucket of distances; alibi: a fixed bias that "
+        "grows with the distance; rotary: turned queries and keys; alibi and rotary replace the position embeddings",
+        choices=tuple(SCHEMES),
+    )
+    relative_position_buckets: int = hparam(32, "buckets of distances of t5 and coco", at_least=4)
+    relative_position_max_distance: int = hparam(128, "distance from which on those tell none apart", at_least=1)
+    norm_style: str = hparam(
+        "post",
+        "where layer norms are: post: after each residual sum (BERT); pre: before each branch and after the last layer",
+        choices=("post", "pre"),
+    )
+    scaled_residual_init: bool = hparam(
+        False, "initial kernels that end a residual branch are smaller by the root of the number of branches (GPT-2)"
+    )
 
     @property
     def head_size(self) -> int:
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def positions(self) -> PositionScheme:
+        return SCHEMES[self.relative_positions]
+
+    @property
     def residual_initializer_range(self) -> float:
         """Standard deviation of the products that end a residual branch, which a network of n layers adds up 2n times
         (GPT-2, Radford et al. 2019, section 2.3)."""
         return self.initializer_range / (2 * self.num_hidden_layers) ** (0.5 if self.scaled_residual_init else 0.0)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the combination of sizes; empty if nothing is."""
+        problems = []
+        if self.hidden_size % self.num_attention_heads:
+            problems.append(
+                f"hidden size {self.hidden_size} is not divisible by its {self.num_attention_heads} heads: "
+                "set num_attention_heads in model_hparam_overrides"
+            )
+        if (
+            self.positions.bucket is not None
+            and self.relative_position_max_distance - 1 <= self.relative_position_buckets // 4
+        ):
+            problems.append(
+                f"relative_position_max_distance {self.relative_position_max_distance} must exceed a quarter of the "
+                f"{self.relative_position_buckets} buckets by 2 at least"
+            )
+        if self.positions.frequencies is not None and self.head_size % 2:
+            problems.append(
+                f"relative_positions {self.relative_positions} needs an even head size, got {self.head_size}"
+            )
+        return problems
+
+    def length_problems(self, length: int) -> list[str]:
+        """Why sequences of this length are too long; empty if they are not."""
+        limited = self.positions.embedded or self.positions.bucket is not None
+        if not limited or length <= self.max_position_embeddings:
+            return []
+        return [
+            f"max_seq_length {length} exceeds {self.max_position_embeddings} position embeddings: "
+            "raise max_position_embeddings in model_hparam_overrides"
+        ]
+
+
+def make_architecture(
+    model_size: str, overrides: Mapping[str, Any], vocab_size: int, embedding_size: int | None
+) -> Architecture:
+    """The network's sizes; heads and feed-forward follow the width unless overridden."""
+    layers, hidden = MODEL_SIZES[model_size]
+    sizes: dict[str, Any] = {"num_hidden_layers": layers, "hidden_size": hidden} | dict(overrides)
+    hidden = sizes["hidden_size"]
+    sizes = {"num_attention_heads": max(1, hidden // HEAD_SIZE), "intermediate_size": 4 * hidden} | sizes
+    return Architecture(vocab_size=vocab_size, embedding_size=embedding_size or hidden, **sizes)

@@ -23,7 +23,7 @@ from model.layers import (
     shape_of,
     truncated_normal,
 )
-from model.relative_positions import RelativePositionBias
+from model.relative_positions import RelativePositionBias, Rotation, rotated, rotation, sloped_bias
 
 Direction = Literal["both", "left_to_right", "right_to_left"]
 
@@ -41,11 +41,16 @@ class EncoderOutput(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Which keys a query may attend to, bool [B, 1, 1 or L, L], and what is added to its scores, float32 [1, 1 or A,
-    1 or L, 1 or L]."""
+    """What all layers know of the sequences.
+
+    allowed: bool [B, 1, 1 or L, L], which keys a query may attend to.
+    position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
+    rotation: by which queries and keys are turned, or None.
+    """
 
     allowed: tf.Tensor
     position_bias: tf.Tensor
+    rotation: Rotation | None = None
 
 
 class Embeddings(Layer):
@@ -70,9 +75,11 @@ class Embeddings(Layer):
             self.token_type_embeddings = self.weight(
                 "token_type_embeddings", [architecture.type_vocab_size, size], initializer
             )
-        self.position_embeddings = self.weight(
-            "position_embeddings", [architecture.max_position_embeddings, size], initializer
-        )
+        self.position_embeddings = None
+        if architecture.positions.embedded:
+            self.position_embeddings = self.weight(
+                "position_embeddings", [architecture.max_position_embeddings, size], initializer
+            )
         self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size)
 
     @property
@@ -82,12 +89,12 @@ class Embeddings(Layer):
 
     def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
         """int32 [B, L], int32 [B, L] -> float32 [B, L, E]."""
-        length = shape_of(input_ids)[1]
         x = tf.gather(self.word_embeddings, input_ids)
         if self.token_type_embeddings is not None:
             types = tf.one_hot(segment_ids, self.token_type_embeddings.shape[0])
             x += tf.tensordot(types, self.token_type_embeddings, 1)
-        x += self.position_embeddings[:length]
+        if self.position_embeddings is not None:
+            x += self.position_embeddings[: shape_of(input_ids)[1]]
         return dropout(self.layer_norm(x), self.dropout_rate, seeds)
 
 
@@ -111,8 +118,12 @@ class SelfAttention(Layer):
         qkv = tf.reshape(self.qkv(x), [-1, length, 3, self.num_heads, self.head_size])
         q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # each [B, A, L, D]
         rate, seed = (0.0, (0, 0)) if seeds is None else (self.probs_dropout_rate, seeds.next())
+        if keys.rotation is not None:
+            q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)
         scores = tf.matmul(q, k, transpose_b=True)
-        probs = attention_probabilities(scores, *keys, seed, scale=self.head_size**-0.5, rate=rate)
+        probs = attention_probabilities(
+            scores, keys.allowed, keys.position_bias, seed, scale=self.head_size**-0.5, rate=rate
+        )
         context = tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
         return self.output_dense(tf.reshape(context, [-1, length, hidden]))
 
@@ -186,17 +197,8 @@ class Encoder(Layer):
                 seed,
             )
         self.relative_positions = None
-        if architecture.relative_positions != "none":
-            self.relative_positions = RelativePositionBias(
-                f"{scope}/encoder",
-                architecture.relative_positions,
-                architecture.relative_position_buckets,
-                architecture.relative_position_max_distance,
-                architecture.num_attention_heads,
-                architecture.max_position_embeddings,
-                architecture.initializer_range,
-                seed,
-            )
+        if architecture.positions.bucket is not None:
+            self.relative_positions = RelativePositionBias(f"{scope}/encoder", architecture, seed)
         self.transformer_layers = [
             TransformerLayer(f"{scope}/encoder/layer_{i}", architecture, seed)
             for i in range(architecture.num_hidden_layers)
@@ -233,6 +235,12 @@ class Encoder(Layer):
         if self.direction != "both":
             triangle = np.tri(input_mask.shape[1], dtype=bool)
             allowed &= triangle if self.direction == "left_to_right" else triangle.T
-        if self.relative_positions is None:
-            return Keys(allowed, tf.zeros([1, 1, 1, 1]))
-        return Keys(allowed, self.relative_positions(shape_of(input_mask)[1]))
+        length, positions, a = shape_of(input_mask)[1], self.architecture.positions, self.architecture
+        bias, turn = tf.zeros([1, 1, 1, 1]), None
+        if self.relative_positions is not None:
+            bias += self.relative_positions(length)
+        if positions.slopes is not None:
+            bias += sloped_bias(positions.slopes(a.num_attention_heads), length)
+        if positions.frequencies is not None:
+            turn = rotation(positions.frequencies(a.head_size), length)
+        return Keys(allowed, bias, turn)

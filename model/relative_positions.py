@@ -1,61 +1,76 @@
-"""Relative position buckets and their learned bias (T5, Raffel et al. 2020, section 2.1; COCO-LM, section 4).
+"""Relative positions in attention: learned or fixed biases of its scores, and turned queries and keys.
 
-One table [buckets, A] per network, shared by its layers, added to the scaled attention scores. The buckets are a
-constant of the length, computed once in numpy.
+`model.positions` says what each scheme adds. The biases are [1, A, L, L], added to the scaled scores; the bucket of
+every distance is a constant, computed once in numpy.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from model.architecture import Architecture
+from model.fusion import fused
 from model.layers import Layer, truncated_normal
 
 
-def t5_buckets(distance: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
-    """Bucket of key position - query position, T5's rule: half the buckets per direction, exact below a quarter."""
-    half, exact = buckets // 2, buckets // 4
-    n = np.abs(distance)
-    far = np.log(np.maximum(n, 1) / exact) / np.log(max_distance / exact) * (half - exact)
-    bucket = np.where(n < exact, n, np.minimum(half - 1, exact + np.floor(far)))
-    return (bucket + np.where(distance > 0, half, 0)).astype(np.int32)
-
-
-def coco_buckets(distance: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
-    """The rule of COCO-LM's code: symmetric about the middle, rounded up; the last bucket is never used."""
-    half, exact = buckets // 2, buckets // 4
-    n = np.abs(distance)
-    far = np.log(np.maximum(n, 1) / exact) / np.log((max_distance - 1) / exact) * (half - 1 - exact)
-    bucket = np.where(n < exact, n, np.minimum(half - 1, exact + np.ceil(far)))
-    return (np.sign(distance) * bucket + half - 1).astype(np.int32)
-
-
-_RULES = {"t5": t5_buckets, "coco": coco_buckets}
-
-
 class RelativePositionBias(Layer):
-    """The learned bias of a network's attention scores.
+    """A learned bias for every head and bucket of distances: one table per network, shared by its layers.
 
     Args:
-      rule: "t5" or "coco".
-      max_length: no sequence is longer.
+      architecture: names the rule that sorts distances into buckets; no sequence is longer than its
+        max_position_embeddings.
     """
 
-    def __init__(
-        self,
-        scope: str,
-        rule: str,
-        buckets: int,
-        max_distance: int,
-        num_heads: int,
-        max_length: int,
-        initializer_range: float,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
         super().__init__(scope, seed)
-        distances = np.arange(max_length)[np.newaxis, :] - np.arange(max_length)[:, np.newaxis]
-        self._buckets = _RULES[rule](distances, buckets, max_distance)
-        self.table = self.weight("relative_attention", [buckets, num_heads], truncated_normal(initializer_range))
+        a, bucket = architecture, architecture.positions.bucket
+        assert bucket is not None
+        longest = a.max_position_embeddings
+        bucket_of = np.array(
+            [
+                bucket(distance, a.relative_position_buckets, a.relative_position_max_distance)
+                for distance in range(1 - longest, longest)
+            ],
+            np.int32,
+        )
+        places = np.arange(longest)
+        self._buckets = bucket_of[places[np.newaxis, :] - places[:, np.newaxis] + longest - 1]
+        shape = [a.relative_position_buckets, a.num_attention_heads]
+        self.table = self.weight("relative_attention", shape, truncated_normal(a.initializer_range))
 
     def call(self, length: int | tf.Tensor) -> tf.Tensor:
         """float32 [1, A, L, L] for sequences of this length."""
         buckets = tf.constant(self._buckets)[:length, :length]
         return tf.transpose(tf.gather(self.table, buckets), [2, 0, 1])[tf.newaxis]
+
+
+def sloped_bias(slopes: list[float], length: int | tf.Tensor) -> tf.Tensor:
+    """float32 [1, A, L, L]: minus slope x distance, in both directions alike (ALiBi)."""
+    places = tf.range(tf.cast(length, tf.float32))
+    distances = tf.abs(places[tf.newaxis, :] - places[:, tf.newaxis])
+    return -tf.constant(slopes)[:, tf.newaxis, tf.newaxis] * distances[tf.newaxis, tf.newaxis]
+
+
+class Rotation(NamedTuple):
+    """float32 [L, D/2] each: cosine and sine of the angles at every position."""
+
+    cosine: tf.Tensor
+    sine: tf.Tensor
+
+
+def rotation(frequencies: list[float], length: int | tf.Tensor) -> Rotation:
+    """The angles position x frequency of a sequence of this length."""
+    angles = tf.range(tf.cast(length, tf.float32))[:, tf.newaxis] * tf.constant(frequencies)
+    return Rotation(tf.cos(angles), tf.sin(angles))
+
+
+@fused
+def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
+    """[B, A, L, D] queries or keys, every pair (i, i + D/2) turned by its angle (RoFormer, section 3.2.2).
+
+    The paper pairs neighbouring columns; this is the same up to the order of the columns of a kernel.
+    """
+    first, second = tf.split(tf.cast(x, tf.float32), 2, -1)
+    turned = tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
+    return tf.cast(turned, x.dtype)

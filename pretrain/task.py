@@ -57,12 +57,7 @@ class PretrainingTask(ReplicatedTask):
             self.model.trained_variables,
             schedule,
             self.model.decays,
-            weight_decay_rate=config.weight_decay_rate,
-            beta1=config.adam_beta1,
-            beta2=config.adam_beta2,
-            epsilon=config.adam_epsilon,
-            clip_norm=config.clip_norm,
-            bias_correction=config.adam_bias_correction,
+            **config.adam_settings(),
         )
         self._prepare = self.compiled(self._prepare_rows)
         self._gradients = self.compiled(self._gradients_of_rows)

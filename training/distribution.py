@@ -3,47 +3,16 @@
 import functools
 import resource
 import sys
-from typing import Protocol
 
 import tensorflow as tf
 from official.common import distribute_utils
 
 from training.cluster import this_host
+from training.hparams import DeviceHparams
 from util.errors import UserError
 
 
-class DeviceConfig(Protocol):
-    """The hparams that choose devices."""
-
-    @property
-    def strategy(self) -> str: ...
-
-    @property
-    def jit_compile(self) -> str: ...
-
-    @property
-    def num_gpus(self) -> int | None: ...
-
-    @property
-    def use_tpu(self) -> bool: ...
-
-    @property
-    def tpu_name(self) -> str | None: ...
-
-    @property
-    def tpu_zone(self) -> str | None: ...
-
-    @property
-    def gcp_project(self) -> str | None: ...
-
-    @property
-    def tpu_job_name(self) -> str | None: ...
-
-    @property
-    def num_tpu_cores(self) -> int: ...
-
-
-def make_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
+def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
     """The strategy of `strategy`, `num_gpus` and the TPU flags.
 
     Raises:
@@ -84,7 +53,7 @@ def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(devices)
 
 
-def _tpu_strategy(config: DeviceConfig) -> tf.distribute.Strategy:
+def _tpu_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             tpu=config.tpu_name or "",
@@ -121,7 +90,7 @@ def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> sl
     return slice(host.number * rows, (host.number + 1) * rows)
 
 
-def wants_xla(config: DeviceConfig) -> bool:
+def wants_xla(config: DeviceHparams) -> bool:
     """Whether the whole step is compiled: as `jit_compile` says, and on GPUs and TPUs where it is "auto"."""
     if config.jit_compile == "auto":
         return bool(tf.config.list_logical_devices("GPU") or config.use_tpu)

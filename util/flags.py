@@ -18,7 +18,7 @@ from absl import flags
 
 from util.environment import before_tensorflow
 from util.errors import UserError, reason, shown
-from util.hparams import closest, string_problem, value_type
+from util.hparams import all_hparams, closest, layered, string_problem, value_type
 from util.reading import parse_json, read_json
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
@@ -46,11 +46,11 @@ def define_hparam_flags(config_class: type) -> None:
     """One flag per hparam, unset by default; also --hparams, --recipe."""
     flags.DEFINE_string("hparams", None, "JSON object of hparams, or the path of a .json file")
     flags.DEFINE_string("recipe", None, f"hparams of recipes/NAME.json: {', '.join(recipe_names())}; or a path")
-    for field in dataclasses.fields(config_class):
-        kind, _ = value_type(config_class, field)
+    for declaring_class, field in all_hparams(config_class):
+        kind, _ = value_type(declaring_class, field)
         text = field.metadata["help"]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        if default not in (None, ""):
+        if default not in (None, "", dataclasses.MISSING):
             text += f" [{default}]"
         if field.metadata["heading"]:
             _headings[field.name] = field.metadata["heading"]
@@ -124,7 +124,7 @@ def config_from_flags(config_class: type[C], section: str | None = None) -> C:
       section: of recipes that belongs to this program; such a recipe applies only if --recipe asks for it.
     """
     layers, given = _layers(config_class, section)
-    config = config_class.from_dict(layers | given)
+    config = config_class.from_dict(layered(config_class, layers, given))
     if not (section or layers):
         _note(f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
     for note in config.notes():
@@ -137,20 +137,20 @@ def changed_hparams(config_class: type[C], section: str | None = None) -> dict[s
     layers, given = _layers(config_class, section)
     fields = dataclasses.fields(config_class)  # type: ignore[arg-type]
     base = {field.name: field.default for field in fields} | layers
-    return {name: value for name, value in given.items() if value != base[name]}
+    return {name: value for name, value in given.items() if value != base.get(name)}
 
 
 def _layers(config_class: type[C], section: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the recipe says, and what --hparams and single flags say."""
     values = flags.FLAGS
     given: dict[str, Any] = {}
-    for field in dataclasses.fields(config_class):  # type: ignore[arg-type]
+    for declaring_class, field in all_hparams(config_class):
         value = values[field.name].value
         if value is not None:
-            kind, _ = value_type(config_class, field)
+            kind, _ = value_type(declaring_class, field)
             given[field.name] = value
             if kind in (dict, list):
-                words = typing.get_type_hints(config_class)[field.name] == list[str]
+                words = typing.get_type_hints(declaring_class)[field.name] == list[str]
                 given[field.name] = _parse_json(field.name, value, words)
     given = _hparams_of(values.hparams) | given
     if section:

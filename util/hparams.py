@@ -8,10 +8,11 @@ with the closest valid one.
 import dataclasses
 import difflib
 import functools
+import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from util.errors import UserError, shown
@@ -32,6 +33,7 @@ def hparam(
     heading: str | None = None,
     free_on_resume: bool = False,
     shapes_model: bool = False,
+    entries: type | None = None,
 ) -> Any:
     """A field with a default, a one-line description and its range.
 
@@ -39,6 +41,8 @@ def hparam(
       heading: opens a group in --help.
       free_on_resume: may differ when a run is resumed: how long, how often, where and on what, but not what is trained.
       shapes_model: a trained model depends on it, so it is repeated wherever the model is used.
+      entries: of a dict: the dataclass whose fields are its entries. Each is an hparam and a flag of its own as well,
+        which changes that entry alone.
     """
     metadata = {
         "help": help,
@@ -50,6 +54,7 @@ def hparam(
         "heading": heading,
         "free_on_resume": free_on_resume,
         "shapes_model": shapes_model,
+        "entries": entries,
     }
     if isinstance(default, (dict, list)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -78,6 +83,37 @@ def shapes_model(config_class: type) -> frozenset[str]:
 
 def _marked(config_class: type, mark: str) -> frozenset[str]:
     return frozenset(field.name for field in dataclasses.fields(config_class) if field.metadata[mark])
+
+
+def all_hparams(config_class: type) -> Iterator[tuple[type, dataclasses.Field]]:
+    """(declaring class, field) of every hparam: the class's own, inherited ones, the entries of its dicts."""
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    for declaring in config_class.__mro__:
+        yield from ((config_class, fields[name]) for name in inspect.get_annotations(declaring))
+    for dict_field in _dicts_of_entries(config_class):
+        entries = dict_field.metadata["entries"]
+        yield from ((entries, field) for field in dataclasses.fields(entries) if field.name not in fields)
+
+
+def _dicts_of_entries(config_class: type) -> list[dataclasses.Field]:
+    return [field for field in dataclasses.fields(config_class) if field.metadata["entries"] is not None]
+
+
+def layered(config_class: type, *layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Layers of hparams as one, later ones winning, with entries of dicts in their dicts.
+
+    An entry that a layer gives by name replaces that entry of the layers below; a whole dict replaces the whole.
+    """
+    own = {field.name for field in dataclasses.fields(config_class)}
+    result: dict[str, Any] = {}
+    for layer in layers:
+        result |= layer
+        for field in _dicts_of_entries(config_class):
+            entries = [entry.name for entry in dataclasses.fields(field.metadata["entries"]) if entry.name not in own]
+            given = {name: result.pop(name) for name in entries if name in result}
+            if given and isinstance(result.get(field.name, {}), dict):
+                result[field.name] = result.get(field.name, {}) | given
+    return result
 
 
 def value_type(config_class: type, field: dataclasses.Field) -> tuple[type, bool]:
@@ -152,21 +188,33 @@ def checked(config_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: unknown names, wrong types, values out of range: all of them in one message.
     """
+    result, problems = _check(config_class, layered(config_class, values))
+    if problems:
+        raise UserError("hparams: " + "; ".join(problems))
+    return result
+
+
+def _check(config_class: type, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     fields = {field.name: field for field in dataclasses.fields(config_class)}
-    problems, result = [], {}
+    names = {field.name for _, field in all_hparams(config_class)}
+    problems: list[str] = []
+    result: dict[str, Any] = {}
     for name, value in values.items():
         if name not in fields:
-            problems.append(f"unknown hparam {shown(name)}{closest(str(name)[:100], fields)}")
+            problems.append(f"unknown hparam {shown(name)}{closest(str(name)[:100], names)}")
             continue
+        entries = fields[name].metadata["entries"]
         problem = _type_problem(config_class, fields[name], value)
         if problem is None and value is not None:
             problem = _range_problem(fields[name], value)
         if problem is not None:
             problems.append(problem)
+        elif entries is not None:
+            result[name], wrong = _check(entries, value)
+            own = [f"{entry} is no entry of {name}: it is an hparam" for entry in value if entry in fields]
+            problems += [f"{name}: {problem}" for problem in wrong] + own
         elif value is not None and value_type(config_class, fields[name])[0] is float:
             result[name] = float(value)
         else:
             result[name] = value
-    if problems:
-        raise UserError("hparams: " + "; ".join(problems))
-    return result
+    return result, problems

@@ -1,4 +1,6 @@
-"""Relative positions: the published buckets, and a bias that depends on the distance only."""
+"""Position schemes: the published buckets and slopes, every scheme against plain loops, learned biases."""
+
+import dataclasses
 
 import numpy as np
 import pytest
@@ -6,9 +8,13 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from configure_pretraining import PretrainingConfig
 from model.architecture import Architecture
 from model.encoder import Encoder
-from model.relative_positions import RelativePositionBias, coco_buckets, t5_buckets
+from model.positions import SCHEMES, alibi_slopes, coco_bucket, t5_bucket
+from model.relative_positions import RelativePositionBias
+from tests.model import encoder_reference
+from util.errors import UserError
 
 SHORT = [-128, -64, -16, -9, -8, -1, 0, 1, 8, 9, 16, 64, 127, 128]
 LONG = [-511, -100, -16, 0, 16, 100, 511]
@@ -17,39 +23,80 @@ LONG = [-511, -100, -16, 0, 16, 100, 511]
 @pytest.mark.parametrize(
     ("rule", "buckets", "max_distance", "distances", "expected"),
     [
-        (coco_buckets, 32, 128, SHORT, [0, 1, 5, 6, 7, 14, 15, 16, 23, 24, 25, 29, 30, 30]),
-        (t5_buckets, 32, 128, SHORT, [15, 14, 10, 8, 8, 1, 0, 17, 24, 24, 26, 30, 31, 31]),
-        (coco_buckets, 64, 128, LONG, [0, 1, 15, 31, 47, 61, 62]),
-        (coco_buckets, 128, 256, LONG, [0, 13, 47, 63, 79, 113, 126]),
+        (coco_bucket, 32, 128, SHORT, [0, 1, 5, 6, 7, 14, 15, 16, 23, 24, 25, 29, 30, 30]),
+        (t5_bucket, 32, 128, SHORT, [15, 14, 10, 8, 8, 1, 0, 17, 24, 24, 26, 30, 31, 31]),
+        (coco_bucket, 64, 128, LONG, [0, 1, 15, 31, 47, 61, 62]),
+        (coco_bucket, 128, 256, LONG, [0, 13, 47, 63, 79, 113, 126]),
     ],
 )
 def test_the_published_buckets(rule, buckets, max_distance, distances, expected):
-    np.testing.assert_array_equal(rule(np.array(distances), buckets, max_distance), expected)
+    assert [rule(distance, buckets, max_distance) for distance in distances] == expected
 
 
-@given(st.sampled_from([(32, 128), (64, 128), (128, 256)]), st.sampled_from([t5_buckets, coco_buckets]))
+@given(st.sampled_from([(32, 128), (64, 128), (128, 256)]), st.sampled_from([t5_bucket, coco_bucket]))
 def test_buckets_grow_with_the_distance(sizes, rule):
     for sign in (1, -1):
-        buckets = rule(sign * np.arange(1, 600), *sizes).astype(int)
-        away = buckets if sign == 1 or rule is t5_buckets else -buckets
+        buckets = np.array([rule(sign * distance, *sizes) for distance in range(1, 600)])
+        away = buckets if sign == 1 or rule is t5_bucket else -buckets
         assert (np.diff(away) >= 0).all()
         assert buckets.min() >= 0 and buckets.max() < sizes[0]
 
 
-def test_rounding_does_not_depend_on_the_precision():
-    distances = np.arange(-1023, 1024)
-    for rule in (t5_buckets, coco_buckets):
-        for sizes in ((32, 128), (64, 128), (128, 256)):
-            single = rule(distances.astype(np.float32), *sizes)
-            np.testing.assert_array_equal(single, rule(distances.astype(np.float64), *sizes))
-
-
 @pytest.mark.parametrize("rule", ["t5", "coco"])
 def test_the_bias_depends_on_the_distance_only(rule):
-    bias = RelativePositionBias("test", rule, 32, 128, 3, 64, 0.02)(20).numpy()
+    architecture = dataclasses.replace(encoder(rule).architecture, num_attention_heads=3, max_position_embeddings=64)
+    bias = RelativePositionBias("test", architecture)(20).numpy()
     assert bias.shape == (1, 3, 20, 20)
     np.testing.assert_array_equal(bias[:, :, 1:, 1:], bias[:, :, :-1, :-1])
     assert len(np.unique(bias[0, 0, 5])) > 5
+
+
+def test_the_published_slopes():
+    """Of 8 heads as in the paper, and of a number that is no power of two as in its authors' code."""
+    eight = [2.0**-n for n in range(1, 9)]
+    assert alibi_slopes(8) == eight
+    assert alibi_slopes(12) == pytest.approx([*eight, *(2.0 ** -(n + 0.5) for n in range(4))])
+    assert alibi_slopes(1) == [2.0**-8]
+
+
+@pytest.mark.parametrize("norm_style", ["post", "pre"])
+@pytest.mark.parametrize("positions", sorted(SCHEMES))
+def test_an_encoder_equals_its_definition(positions, norm_style):
+    """Against plain loops in float64 (encoder_reference); one row is padded."""
+    architecture = Architecture(
+        50, 8, 16, 2, 2, 32, max_position_embeddings=24,
+        relative_positions=positions, relative_position_buckets=8, relative_position_max_distance=16,
+        norm_style=norm_style, initializer_range=0.3,
+    )  # fmt: skip
+    network = Encoder("electra", architecture)
+    random = np.random.RandomState(0)
+    for variable in network.trainable_variables:  # biases and layer norms that do something
+        variable.assign_add(0.1 * random.standard_normal(variable.shape))
+    ids = random.randint(0, 50, [2, 20])
+    mask = np.ones_like(ids)
+    mask[1, 13:] = 0
+    segments = (np.arange(20) > 8).astype(int) * mask
+    actual = network(*(tf.constant(field, tf.int32) for field in (ids, mask, segments))).sequence
+    values = {v.name.split(":")[0].removeprefix("electra/"): v.numpy() for v in network.trainable_variables}
+    expected, _ = encoder_reference.encode(architecture, values, ids, mask, segments)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-5)
+    has_table = positions in ("none", "t5", "coco")
+    assert any("position_embeddings" in name for name in values) == has_table
+
+
+@pytest.mark.parametrize("positions", ["alibi", "rotary"])
+def test_without_position_embeddings_no_length_is_too_long(positions):
+    overrides = {"relative_positions": positions, "max_position_embeddings": 16}
+    assert PretrainingConfig.from_dict({"max_seq_length": 64, "model_hparam_overrides": overrides})
+    with pytest.raises(UserError, match="max_seq_length 64 exceeds 16 position embeddings"):
+        PretrainingConfig.from_dict({"max_seq_length": 64, "max_position_embeddings": 16})
+
+
+def test_what_a_scheme_cannot_work_with_is_refused():
+    with pytest.raises(UserError, match="relative_positions rotary needs an even head size, got 5"):
+        PretrainingConfig.from_dict({"hidden_size": 15, "num_attention_heads": 3, "relative_positions": "rotary"})
+    with pytest.raises(UserError, match="relative_position_max_distance 9 must exceed a quarter of the 32 buckets"):
+        PretrainingConfig.from_dict({"relative_positions": "t5", "relative_position_max_distance": 9})
 
 
 def encoder(rule="coco"):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from configure_pretraining import PretrainingConfig
 from util.errors import UserError
+from util.hparams import layered
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -131,8 +132,11 @@ def test_predictions_per_sequence(mask_prob: float, length: int, expected: int) 
         ({"model_hparam_overrides": {"hiden_size": 128}}, "did you mean 'hidden_size'?"),
         ({"model_hparam_overrides": {"hidden_size": "128"}}, "hidden_size must be int"),
         ({"model_hparam_overrides": {"hidden_size": 0}}, "hidden_size must be at least 1"),
-        ({"model_hparam_overrides": {"hidden_dropout_prob": 1.0}}, r"must be in [0, 1)"),
+        ({"model_hparam_overrides": {"hidden_dropout_prob": 1.0}}, "hidden_dropout_prob must be below 1"),
         ({"model_hparam_overrides": {"hidden_act": "swish"}}, "one of gelu"),
+        ({"model_hparam_overrides": {"vocab_size": 100}}, "vocab_size is no entry of model_hparam_overrides"),
+        ({"hiden_size": 128}, "unknown hparam 'hiden_size'; did you mean 'hidden_size'?"),
+        ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_reason(hparams: dict[str, Any], reason: str) -> None:
@@ -217,6 +221,23 @@ def test_the_saved_configuration_gives_itself_back(hparams: dict[str, Any]) -> N
     c = config(**hparams)
     assert PretrainingConfig.from_dict(json.loads(c.to_json())) == c
     assert set(json.loads(c.to_json())) == {field.name for field in dataclasses.fields(c)}
+
+
+def test_every_size_is_an_hparam_of_its_own() -> None:
+    overrides = {"hidden_size": 192, "norm_style": "pre"}
+    assert config(**overrides) == config(model_hparam_overrides=overrides)
+    both = config(model_hparam_overrides={"hidden_size": 192, "num_hidden_layers": 3}, hidden_size=128)
+    assert both.model_hparam_overrides == {"hidden_size": 128, "num_hidden_layers": 3}
+
+
+def test_a_single_size_changes_a_recipes_sizes_and_a_whole_dict_replaces_them() -> None:
+    recipe = {"model_hparam_overrides": {"hidden_size": 192, "num_hidden_layers": 3}}
+    for layer, expected in (
+        ({"hidden_size": 128}, {"hidden_size": 128, "num_hidden_layers": 3}),
+        ({"model_hparam_overrides": {"hidden_size": 128}}, {"hidden_size": 128}),
+        ({"seed": 1}, recipe["model_hparam_overrides"]),
+    ):
+        assert layered(PretrainingConfig, recipe, layer)["model_hparam_overrides"] == expected
 
 
 def test_debug_is_small_whatever_the_recipe_says() -> None:

@@ -1,7 +1,6 @@
 """Which strategy a configuration means, and that two hosts train what one does."""
 
 import contextlib
-import dataclasses
 import json
 import re
 import subprocess
@@ -14,22 +13,8 @@ import tensorflow as tf
 from tests import training_support as support
 from training import distribution, local_hosts
 from training.cluster import Host, this_host
+from training.hparams import DeviceHparams
 from util.errors import UserError
-
-
-@dataclasses.dataclass(frozen=True)
-class Devices:
-    """The hparams that choose devices, at their defaults."""
-
-    strategy: str = "auto"
-    jit_compile: str = "auto"
-    num_gpus: int | None = None
-    use_tpu: bool = False
-    tpu_name: str | None = None
-    tpu_zone: str | None = None
-    gcp_project: str | None = None
-    tpu_job_name: str | None = None
-    num_tpu_cores: int = 1
 
 
 def tf_config(kind="worker", index=0, **cluster):
@@ -37,27 +22,27 @@ def tf_config(kind="worker", index=0, **cluster):
 
 
 def test_without_a_gpu_auto_is_one_processor_and_mirrored_its_logical_ones():
-    one = distribution.make_strategy(Devices(num_gpus=0))
+    one = distribution.make_strategy(DeviceHparams(num_gpus=0))
     assert isinstance(one, tf.distribute.OneDeviceStrategy) and distribution.is_chief(one)
     assert tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
-    mirrored = distribution.make_strategy(Devices(strategy="mirrored", num_gpus=0))
+    mirrored = distribution.make_strategy(DeviceHparams(strategy="mirrored", num_gpus=0))
     assert mirrored.num_replicas_in_sync == 2
     assert distribution.rows_of_host(mirrored, 8) is None and distribution.host_number(mirrored) is None
 
 
 def test_more_gpus_than_there_are_is_refused():
     with pytest.raises(UserError, match="num_gpus is 99, but"):
-        distribution.make_strategy(Devices(num_gpus=99))
+        distribution.make_strategy(DeviceHparams(num_gpus=99))
 
 
 def test_xla_is_off_on_processors_unless_asked_for():
-    wanted = [distribution.wants_xla(Devices(jit_compile=value)) for value in ("auto", "true", "false")]
+    wanted = [distribution.wants_xla(DeviceHparams(jit_compile=value)) for value in ("auto", "true", "false")]
     assert wanted == [False, True, False]
-    assert distribution.wants_xla(Devices(use_tpu=True))
+    assert distribution.wants_xla(DeviceHparams(use_tpu=True))
 
 
 def test_batches_divide_among_replicas_and_micro_batches():
-    strategy = distribution.make_strategy(Devices(strategy="mirrored", num_gpus=0))
+    strategy = distribution.make_strategy(DeviceHparams(strategy="mirrored", num_gpus=0))
     distribution.check_batch("train_batch_size", 12, strategy, 3)
     with pytest.raises(UserError, match="train_batch_size 10 is not divisible by 2 devices x 3 micro-batches"):
         distribution.check_batch("train_batch_size", 10, strategy, 3)

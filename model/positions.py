@@ -1,0 +1,71 @@
+"""How attention knows where tokens are: one entry per scheme, free of TensorFlow.
+
+Configuration, FLOPs and `model.encoder` read `SCHEMES`. A scheme may add to the scores of attention (a learned number
+for every bucket of distances, or a fixed slope of the distance) and may turn queries and keys by angles that grow with
+the position; it says whether positions are also embedded at the input, as in BERT.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class PositionScheme(NamedTuple):
+    """What a scheme adds; every function is evaluated once, when a network is built.
+
+    embedded: whether a table of absolute positions is added to the embeddings.
+    bucket: (distance = key position - query position, buckets, largest distance told apart) -> row of a learned table
+      [buckets, A], whose entry is added to the scaled score. One table per network.
+    slopes: number of heads -> for each of them, what is subtracted from the scaled score per token of distance.
+    frequencies: head size D -> D/2 angles in radians by which the pairs (i, i + D/2) of a query and of a key are turned
+      per position.
+    score_flops: (head size, length) -> FLOPs of further matrix products in one head of one layer on one sequence.
+    """
+
+    embedded: bool = True
+    bucket: Callable[[int, int, int], int] | None = None
+    slopes: Callable[[int], list[float]] | None = None
+    frequencies: Callable[[int], list[float]] | None = None
+    score_flops: Callable[[int, int], int] = lambda head_size, length: 0
+
+
+def t5_bucket(distance: int, buckets: int, max_distance: int) -> int:
+    """T5's rule: half the buckets per direction, exact below a quarter, then logarithmic (Raffel et al. 2020, 2.1)."""
+    half, exact = buckets // 2, buckets // 4
+    n, first = abs(distance), half if distance > 0 else 0
+    if n < exact:
+        return first + n
+    far = math.log(n / exact) / math.log(max_distance / exact) * (half - exact)
+    return first + min(half - 1, exact + math.floor(far))
+
+
+def coco_bucket(distance: int, buckets: int, max_distance: int) -> int:
+    """The rule of COCO-LM's code: symmetric about the middle, rounded up; the last bucket is never used."""
+    half, exact = buckets // 2, buckets // 4
+    n = abs(distance)
+    if n >= exact:
+        far = math.log(n / exact) / math.log((max_distance - 1) / exact) * (half - 1 - exact)
+        n = min(half - 1, exact + math.ceil(far))
+    return half - 1 + (n if distance > 0 else -n)
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """2^(-8/n), 2^(-16/n), ... for n heads, a power of two; else those of the next smaller power and, of twice that,
+    every other one (ALiBi, Press et al. 2022, section 3)."""
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
+    return slopes + (alibi_slopes(2 * power)[0::2][: heads - power] if heads > power else [])
+
+
+def rotary_frequencies(head_size: int) -> list[float]:
+    """10000^(-2i/D) (RoFormer, Su et al. 2021, section 3.2.2)."""
+    return [10000.0 ** (-2 * i / head_size) for i in range(head_size // 2)]
+
+
+SCHEMES: dict[str, PositionScheme] = {
+    "none": PositionScheme(),
+    "t5": PositionScheme(bucket=t5_bucket),
+    "coco": PositionScheme(bucket=coco_bucket),
+    "alibi": PositionScheme(embedded=False, slopes=alibi_slopes),
+    "rotary": PositionScheme(embedded=False, frequencies=rotary_frequencies),
+}

@@ -1,0 +1,107 @@
+"""An encoder written out plainly in float64 numpy, one head and one query at a time: what ours is compared with."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from model.architecture import Architecture
+
+
+def encode(
+    a: Architecture, values: Mapping[str, np.ndarray], ids: np.ndarray, mask: np.ndarray, segments: np.ndarray
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Last states [B, L, H] and every layer's attention probabilities [B, A, L, L], without dropout.
+
+    Args:
+      values: variables by name, below the encoder's scope.
+    """
+    weights = {name: np.asarray(value, np.float64) for name, value in values.items()}
+
+    def dense(x: np.ndarray, name: str) -> np.ndarray:
+        return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
+        return scaled * weights[f"{name}/LayerNorm/gamma"] + weights[f"{name}/LayerNorm/beta"]
+
+    x = weights["embeddings/word_embeddings"][ids] + weights["embeddings/token_type_embeddings"][segments]
+    if a.relative_positions in ("none", "t5", "coco"):
+        x = x + weights["embeddings/position_embeddings"][: ids.shape[1]]
+    x = norm(x, "embeddings")
+    if a.embedding_size != a.hidden_size:
+        x = dense(x, "embeddings_project")
+    attention_maps = []
+    for number in range(a.num_hidden_layers):
+        layer = f"encoder/layer_{number}"
+
+        def attend(y: np.ndarray, layer: str = layer) -> np.ndarray:
+            context, probabilities = attention(a, weights, dense(y, f"{layer}/attention/self/qkv"), mask)
+            attention_maps.append(probabilities)
+            return dense(context, f"{layer}/attention/output/dense")
+
+        def feed_forward(y: np.ndarray, layer: str = layer) -> np.ndarray:
+            return dense(gelu(dense(y, f"{layer}/intermediate/dense")), f"{layer}/output/dense")
+
+        if a.norm_style == "pre":
+            x = x + attend(norm(x, f"{layer}/attention/output"))
+            x = x + feed_forward(norm(x, f"{layer}/output"))
+        else:
+            x = norm(x + attend(x), f"{layer}/attention/output")
+            x = norm(x + feed_forward(x), f"{layer}/output")
+    return (norm(x, "encoder") if a.norm_style == "pre" else x), attention_maps
+
+
+def attention(
+    a: Architecture, weights: Mapping[str, np.ndarray], qkv: np.ndarray, mask: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Context [B, L, H] and probabilities [B, A, L, L] from queries, keys and values [B, L, 3 H]."""
+    rows, length, _ = qkv.shape
+    width = a.hidden_size // a.num_attention_heads
+    context = np.zeros([rows, length, a.hidden_size])
+    probabilities = np.zeros([rows, a.num_attention_heads, length, length])
+    for row in range(rows):
+        for head in range(a.num_attention_heads):
+            columns = slice(head * width, (head + 1) * width)
+            q, k, v = (part[row, :, columns] for part in np.split(qkv, 3, -1))
+            for i in range(length):
+                scores = np.array([score(a, weights, head, q[i], k[j], i, j) for j in range(length)])
+                scores[mask[row] == 0] -= 10000.0
+                shares = np.exp(scores - scores.max())
+                probabilities[row, head, i] = shares / shares.sum()
+                context[row, i, columns] = probabilities[row, head, i] @ v
+    return context, probabilities
+
+
+def score(
+    a: Architecture, weights: Mapping[str, np.ndarray], head: int, q: np.ndarray, k: np.ndarray, i: int, j: int
+) -> float:
+    """Of the query at position i and the key at position j."""
+    scheme, width = a.relative_positions, len(q)
+    if scheme == "rotary":  # the product depends on the difference of the angles alone
+        half, total = width // 2, 0.0
+        for pair in range(half):
+            query, key = complex(q[pair], q[pair + half]), complex(k[pair], k[pair + half])
+            angle = (j - i) * 10000.0 ** (-2.0 * pair / width)
+            total += (query.conjugate() * key * complex(math.cos(angle), math.sin(angle))).real
+        return total / math.sqrt(width)
+    product = float(q @ k) / math.sqrt(width)
+    if scheme == "alibi":
+        assert a.num_attention_heads == 2  # whose slopes are 1/16 and 1/256
+        return product - abs(i - j) / (16, 256)[head]
+    if scheme in ("t5", "coco"):
+        return product + weights["encoder/relative_attention"][bucket(scheme, j - i), head]
+    return product
+
+
+def bucket(scheme: str, distance: int) -> int:
+    """Of 8 buckets for distances below 16, looked up."""
+    n = abs(distance)
+    if scheme == "t5":
+        return (n if n < 2 else 2 if n < 6 else 3) + (4 if distance > 0 else 0)
+    return 3 + (min(n, 2) if n <= 2 else 3) * (1 if distance > 0 else -1)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0)))

@@ -1,0 +1,78 @@
+"""Hyperparameters that pre-training and fine-tuning share, declared once: the optimizer's and the devices'.
+
+Both configurations inherit them; `training.optimization` and `training.distribution` read them. No TensorFlow here.
+"""
+
+import dataclasses
+from typing import Any
+
+from util.hparams import free_hparam, hparam
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerHparams:
+    """What AdamW and the accumulation of gradients depend on, apart from the learning rate."""
+
+    weight_decay_rate: float = hparam(
+        0.01, "decoupled weight decay of kernels and embeddings", at_least=0, heading="Optimizer"
+    )
+    adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
+    adam_beta2: float = hparam(0.999, "Adam's decay of the variance", at_least=0, below=1)
+    adam_epsilon: float = hparam(1e-6, "Adam's epsilon, outside the root", above=0)
+    adam_bias_correction: bool = hparam(False, "Adam as published; the original leaves the correction out")
+    clip_norm: float = hparam(1.0, "global norm to which gradients are clipped; 0: not at all", at_least=0)
+    gradient_accumulation_steps: int = free_hparam(1, "micro-batches that a step is split into", at_least=1)
+
+    def adam_settings(self) -> dict[str, Any]:
+        """Arguments of `training.optimization.AdamW`."""
+        return {
+            "weight_decay_rate": self.weight_decay_rate,
+            "beta1": self.adam_beta1,
+            "beta2": self.adam_beta2,
+            "epsilon": self.adam_epsilon,
+            "clip_norm": self.clip_norm,
+            "bias_correction": self.adam_bias_correction,
+        }
+
+    def batch_problems(self, train_batch_size: int) -> list[str]:
+        """Why a batch cannot be split; empty if it can."""
+        parts = self.gradient_accumulation_steps
+        if train_batch_size % parts == 0:
+            return []
+        return [f"train_batch_size {train_batch_size} is not divisible by gradient_accumulation_steps {parts}"]
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceHparams:
+    """Where and in which precision to compute."""
+
+    precision: str = hparam(
+        "float32",
+        "type of activations and matrix products",
+        choices=("float32", "bfloat16", "float16"),
+        heading="Numerics and devices",
+    )
+    jit_compile: str = free_hparam(
+        "auto", "compile the whole step with XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false")
+    )
+    strategy: str = free_hparam(
+        "auto",
+        "tf.distribute strategy; auto: TPU with use_tpu, mirrored with several GPUs",
+        choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
+    )
+    num_gpus: int | None = free_hparam(None, "GPUs to use; null: all that are visible", at_least=0)
+    use_tpu: bool = free_hparam(False, "train on a TPU")
+    tpu_name: str | None = free_hparam(None, "name or address of the TPU")
+    tpu_zone: str | None = free_hparam(None, "zone of the TPU in Google's cloud")
+    gcp_project: str | None = free_hparam(None, "project of the TPU in Google's cloud")
+    tpu_job_name: str | None = free_hparam(None, "job name of the TPU workers")
+    num_tpu_cores: int = free_hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
+
+    def device_problems(self) -> list[str]:
+        """What is wrong with the combination; empty if nothing is."""
+        problems = []
+        if (self.strategy == "tpu" or self.use_tpu) and self.precision == "float16":
+            problems.append("precision float16 is not for TPUs: use bfloat16")
+        if self.use_tpu and self.strategy not in ("auto", "tpu"):
+            problems.append(f"use_tpu is true, but strategy is {self.strategy}: use one of auto, tpu")
+        return problems
