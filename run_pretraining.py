@@ -16,6 +16,7 @@ from absl import flags
 
 from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import load_vocab
+from pretrain import diagnosis
 from training.cluster import this_host
 from training.run_folder import check_run_folder, delete_run_folder, write_config
 from util import flags as util_flags
@@ -137,11 +138,18 @@ def main() -> int:
         code = trainer.train()
         if code:
             return code
+        if is_chief(strategy) and not config.do_eval and trainer.last_logged is not None:
+            loss, kept = trainer.last_logged.get("masked_lm_loss"), config.mask_rates[1]
+            problem = diagnosis.warning_of_training(loss, task.unigram_entropy, kept)
+            if problem is not None:
+                print(f"WARNING: {problem}.")
     elif not step and not config.init_checkpoint:
         print("There is no checkpoint: evaluating the initial weights.")
     if config.do_eval:
         metrics = trainer.evaluate()
         print(f"evaluation at step {trainer.current_step:,}: {format_metrics(metrics)}")
+        for problem in diagnosis.warnings(metrics):
+            print(f"WARNING: {problem}.")
         if is_chief(strategy):
             write_json(config.results_json, {"step": trainer.current_step} | metrics)
             table = "".join(f"{name} = {value}\n" for name, value in metrics.items())

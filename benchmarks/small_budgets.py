@@ -31,8 +31,10 @@ BASE: dict[str, Any] = {
     "model_hparam_overrides": {
         "num_hidden_layers": 4,
         "hidden_size": 128,
+        "num_attention_heads": 4,
         "norm_style": "pre",
         "relative_positions": "t5",
+        "relative_position_start": "local",
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
         "initializer_range": 0.05,
@@ -58,8 +60,9 @@ BASE: dict[str, Any] = {
 _ELECTRA = {"electra_objective": True, "generator_layers": 0.5, "generator_hidden_size": 1.0}
 ROWS: dict[str, dict[str, Any]] = {
     "base": {},
+    "random_start": {"relative_position_start": "random"},
     "post_norm": {"norm_style": "post"},
-    "learned_positions": {"relative_positions": "none"},
+    "learned_positions": {"relative_positions": "none", "relative_position_start": "random"},
     "dropout": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
     "initial_scale_0.02": {"initializer_range": 0.02},
     "beta2_0.999": {"adam_beta2": 0.999},
@@ -68,7 +71,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "mask_prob_0.15": {"mask_prob": 0.15},
     "mask_prob_0.4": {"mask_prob": 0.4},
     "kept_positions": {"mask_rates": [0.85, 0.15, 0.0], "mask_sampling": "with_replacement"},
-    "warmup_600": {"num_warmup_steps": 600},
+    "warmup_50": {"num_warmup_steps": 50},
     "batch_32": {"train_batch_size": 32},
     "batch_128": {"train_batch_size": 128},
     "vocab_4096": {"vocab_size": 4096},
@@ -76,10 +79,12 @@ ROWS: dict[str, dict[str, Any]] = {
     "width_192": {"hidden_size": 192, "learning_rate": 1.5e-3},
     "layers_2": {"num_hidden_layers": 2},
     "scaled_residuals": {"scaled_residual_init": True},
-    "heads_4": {"num_attention_heads": 4},
+    "heads_2": {"num_attention_heads": 2},
     "papers_settings": {
+        "num_attention_heads": 2,
         "norm_style": "post",
         "relative_positions": "none",
+        "relative_position_start": "random",
         "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1,
         "initializer_range": 0.02,
@@ -211,7 +216,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     parser.add_argument("--work-dir", type=Path, default=Path("small_budgets"))
     parser.add_argument("--rows", default=",".join(ROWS))
-    parser.add_argument("--steps", type=int, default=1500, help="of BASE; the others get as many FLOPs")
+    parser.add_argument("--steps", type=int, default=600, help="of BASE; the others get as many FLOPs")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--tasks", default="", help="to fine-tune on, of: " + ", ".join(FINETUNING))
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Area under the ROC curve from histograms that add up over steps and replicas."""
+"""Metrics that add up over steps and replicas: areas under ROC curves from histograms, cosines between states."""
 
 import numpy as np
 import tensorflow as tf
@@ -32,3 +32,24 @@ def auc(histogram: np.ndarray) -> float:
     fpr = false_positives / (negatives.sum() + _EPSILON)
     tpr = (true_positives + _EPSILON) / (positives.sum() + _EPSILON)
     return float(np.sum((fpr[:-1] - fpr[1:]) * (tpr[:-1] + tpr[1:]) / 2))
+
+
+def state_cosines(states: tf.Tensor, input_mask: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+    """Whether states have collapsed: mean cosines between the rows' [CLS] and between all tokens of the batch.
+
+    Args:
+      states: [B, L, H].
+      input_mask: int32 [B, L].
+
+    Returns:
+      cls_cosine, token_cosine: sums over the pairs of different places, and numbers of those pairs.
+    """
+    unit = tf.math.l2_normalize(tf.cast(states, tf.float32), -1)
+    real = tf.cast(input_mask, tf.float32)
+
+    def between(vectors: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        total = tf.reduce_sum(vectors * weights[..., tf.newaxis], list(range(vectors.shape.rank - 1)))
+        count = tf.reduce_sum(weights)
+        return tf.reduce_sum(tf.square(total)) - count, count * (count - 1.0)
+
+    return {"cls_cosine": between(unit[:, 0], real[:, 0]), "token_cosine": between(unit, real)}

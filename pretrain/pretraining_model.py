@@ -16,6 +16,7 @@ from model.generator import MaskedLanguageModel, TwoTowerClozeModel, UniformGene
 from model.layers import Layer, SeedStream
 from pretrain import corruption, cropping, masking, ramps
 from pretrain.masking import MaskedBatch
+from pretrain.metrics import state_cosines
 from pretrain.objectives.adversarial import AdversarialGenerator
 from pretrain.objectives.base import Forward, Metrics, Objective
 from pretrain.objectives.corrective_lm import CopyDetection, CorrectiveLM
@@ -216,4 +217,7 @@ class PretrainingModel(Layer):
             loss += objective.loss_weight * (term if objective.of_generator else main_weight * term)
             metrics.update(result.metrics)
             histograms.update(result.histograms)
+        states = forward.generator.sequence if forward.states is None else forward.states
+        if not training and states is not None:
+            metrics.update(state_cosines(states, forward.masked.input_mask))
         return Outputs(loss, losses, metrics, histograms)

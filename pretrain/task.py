@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from pretrain import pretrain_data, ramps
+from pretrain import diagnosis, pretrain_data, ramps
 from pretrain.masking import MaskedBatch
 from pretrain.metrics import auc
 from pretrain.pretrain_data import Batch, Records
@@ -140,12 +140,24 @@ class PretrainingTask(ReplicatedTask):
                 return problem
         return None
 
+    @property
+    def unigram_entropy(self) -> float | None:
+        """Of the records, in nats: what a generator that knows frequencies only has to pay; None if unknown."""
+        if self.config.uniform_generator:
+            return None
+        known = (records.unigram_entropy for records in (self.train_records, self.eval_records) if records is not None)
+        return next(known, None)
+
     def summarise(self, totals: dict[str, Any]) -> dict[str, float]:
         """The original's metrics by name, `loss` (the weighted sum) and the areas under the ROC curves."""
         metrics = ratios(totals["metrics"])
         if "uniformity_kernel" in metrics:  # a mean over pairs, whose logarithm is the metric
             metrics["uniformity"] = math.log(max(metrics.pop("uniformity_kernel"), 1e-30))
         metrics |= {name: auc(histogram.numpy()) for name, histogram in totals["histograms"].items()}
+        entropy = self.unigram_entropy
+        if entropy is not None and "hidden_masked_lm_loss" in metrics:
+            metrics["unigram_entropy"] = entropy
+            metrics["plateau"] = float(diagnosis.on_plateau(metrics["hidden_masked_lm_loss"], entropy))
         metrics["loss"] = sum(
             objective.loss_weight * metrics[objective.loss_name] for objective in self.model.objectives
         )

@@ -141,6 +141,7 @@ class Trainer:
         )
         self.metrics_file = self.model_dir / "train_metrics.jsonl"
         self._signalled = False
+        self.last_logged: dict[str, float] | None = None  # at the last look at the losses
         self._train_loop = tf.function(self._loop_of_steps, autograph=False)
         self._best = tf.train.Checkpoint(model=task.model)
         self._eval_step = tf.function(self._one_eval_step, autograph=False)
@@ -363,6 +364,7 @@ class Trainer:
     def _log(
         self, summaries: Any, step: int, values: dict[str, float], metrics: dict[str, float], progress: Progress
     ) -> None:
+        self.last_logged = values
         rate = progress.update(step, {name: value for name, value in values.items() if name != "gradient_norm"})
         if not self.chief:
             return

@@ -58,7 +58,10 @@ class ClozeLM(Objective):
 
 
 def masked_lm_metrics(forward: Forward, losses: tf.Tensor, training: bool) -> Metrics:
-    """The original's metrics of the language model at the drawn positions; `losses` is float32 [B, N]."""
+    """The original's metrics of the language model at the drawn positions; `losses` is float32 [B, N].
+
+    Those called hidden leave out the positions that masking kept, whose tokens the model can see.
+    """
     masked, logits = forward.masked, forward.generator.logits
     weights = masked.masked_lm_weights
     metrics = {"masked_lm_loss": weighted_mean(losses, weights)}
@@ -68,6 +71,10 @@ def masked_lm_metrics(forward: Forward, losses: tf.Tensor, training: bool) -> Me
     if not training:
         correct = tf.equal(tf.argmax(logits, -1, tf.int32), masked.masked_lm_ids)
         metrics["masked_lm_accuracy"] = weighted_mean(correct, weights)
+        seen = tf.gather(masked.masked_input_ids, masked.positions, batch_dims=1)
+        hidden = weights * tf.cast(tf.not_equal(seen, masked.masked_lm_ids), tf.float32)
+        metrics["hidden_masked_lm_loss"] = weighted_mean(losses, hidden)
+        metrics["hidden_masked_lm_accuracy"] = weighted_mean(correct, hidden)
         log_probs = tf.nn.log_softmax(logits)
         entropy = -tf.reduce_sum(tf.exp(log_probs) * log_probs, -1)
         metrics["generator_entropy"] = weighted_mean(entropy, weights)

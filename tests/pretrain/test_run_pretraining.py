@@ -53,6 +53,7 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, settings, tmp_
     assert json.loads((folder / "config.json").read_text())["num_train_steps"] == 4
     results = json.loads((folder / "results" / "unsup_results.json").read_text())
     names = "masked_lm_accuracy masked_lm_loss sampled_masked_lm_accuracy disc_loss disc_auc disc_accuracy"
+    names += " hidden_masked_lm_loss hidden_masked_lm_accuracy cls_cosine token_cosine"
     assert {*names.split(), "disc_precision", "disc_recall", "replaced_rate", "majority_baseline"} <= results.keys()
     assert results["step"] == 4
     lines = (folder / "results" / "unsup_results.txt").read_text().splitlines()
