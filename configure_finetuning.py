@@ -10,33 +10,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from exchange.folders import network_hparams
-from finetune.registry import entry_of, known_tasks
+from finetune.defaults import default_hparams, pretrained_dir
+from finetune.registry import entry_of
 from model.architecture import MODEL_SIZES, Architecture, make_architecture
 from training.hparams import DeviceHparams, OptimizerHparams
 from util.errors import UserError
-from util.hparams import checked, closest, free_hparam, hparam, layered, model_hparam
-
-_SIZE_DEFAULTS: dict[str, dict[str, Any]] = {"large": {"learning_rate": 5e-5, "layerwise_lr_decay": 0.9}}
-# LM-BFF's settings of prompt-based fine-tuning.
-_PROMPT_DEFAULTS: dict[str, Any] = {
-    "learning_rate": 1e-5,
-    "weight_decay_rate": 0.0,
-    "layerwise_lr_decay": 0.0,
-    "warmup_proportion": 0.0,
-    "loss_reduction": "mean",
-    "num_train_epochs": 1.0,
-    "train_batch_size": 8,
-    "max_seq_length": 256,
-}
-_DEBUG_DEFAULTS: dict[str, Any] = {
-    "num_trials": 1,
-    "iterations_per_loop": 1,
-    "train_batch_size": 32,
-    "num_train_epochs": 3.0,
-    "log_examples": True,
-    "debug_examples": 64,
-}
+from util.hparams import checked, free_hparam, hparam, layered, model_hparam
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +24,7 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
 
     # Run
     model_name: str = free_hparam("electra_small", "name of the pre-trained model", heading="Run")
+    recipe: str = free_hparam("", "recipe whose section finetuning applies; default: that of the pre-trained model")
     data_dir: str = free_hparam("data", "folder of vocabulary, models and finetuning_data")
     task_names: list[str] = model_hparam(["chunk"], "tasks to learn, together: JSON list or names separated by commas")
     tasks: dict[str, Any] = model_hparam(
@@ -197,37 +177,14 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":
-        """Checks the hparams, fills in what follows from the tasks, the size and the pre-trained model.
+        """Checks the hparams and fills in what follows from the tasks and the pre-trained model (finetune.defaults).
 
         Raises:
           UserError: names every problem.
         """
         given = checked(cls, hparams)
-        names = given.get("task_names", ["chunk"])
-        own = given.get("tasks", {})
-        known = known_tasks(own)
-        problems = [
-            f"task_names: unknown task {name!r}{closest(str(name), known)} (one of {', '.join(known)})"
-            for name in names
-            if name not in known
-        ]
-        if not names or len(set(map(str, names))) < len(names):
-            problems.append(f"task_names must be different tasks, at least one, got {names!r}")
-        if problems:
-            raise UserError("hparams: " + "; ".join(problems))
-        pretrained = given.get("pretrained_model_dir") or os.path.join(
-            given.get("data_dir", "data"), "models", given.get("model_name", "electra_small")
-        )
-        defaults = network_hparams(pretrained) | network_hparams(given.get("init_checkpoint") or "")
-        entries = {name: entry_of(name, own) for name in [*names, *own]}
-        if len(names) == 1 and (entry := entries[names[0]]) is not None:
-            defaults |= entry.hparams
-        defaults |= _SIZE_DEFAULTS.get(given.get("model_size", defaults.get("model_size", "small")), {})
-        if given.get("prompt"):
-            defaults |= _PROMPT_DEFAULTS
-        if given.get("debug"):
-            defaults |= _DEBUG_DEFAULTS
-        config = cls(**checked(cls, layered(cls, defaults, {"pretrained_model_dir": pretrained}, hparams)))
+        layers = (default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)}, hparams)
+        config = cls(**checked(cls, layered(cls, *layers)))
         config = dataclasses.replace(config, **config._derived())
         problems = config._problems()
         if problems:

@@ -34,6 +34,7 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     model_name: str = free_hparam(
         "electra_small", "name of the run; also of the recipe used, where there is one", heading="Run"
     )
+    recipe: str = free_hparam("", "recipe of the run; default: the one named like the model")
     data_dir: str = free_hparam("data", "folder of vocabulary, records and models")
     debug: bool = free_hparam(False, "a 3-layer, 144-wide model and 20 steps, to try out the machinery")
     do_train: bool = free_hparam(True, "train the model")

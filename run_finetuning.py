@@ -30,7 +30,7 @@ def check_vocabulary(config: FinetuningConfig) -> None:
 
 
 def main() -> int:
-    config = util_flags.config_from_flags(FinetuningConfig, section="finetuning")
+    config = util_flags.config_from_flags(FinetuningConfig, with_recipe=False)
     predict = flags.FLAGS.predict
     if not (config.do_train or config.do_eval or predict):
         raise UserError("do_train and do_eval are both false: nothing to do")

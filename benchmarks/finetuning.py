@@ -83,7 +83,7 @@ def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
 
 
 def main() -> int:
-    given = util_flags.config_from_flags(FinetuningConfig, section="finetuning")
+    given = util_flags.config_from_flags(FinetuningConfig, with_recipe=False)
     config = dataclasses.replace(given, strategy="one_device")
     contenders = {name: contender(config, name == "fixed padding") for name in ("buckets", "fixed padding")}
     rates: dict[tuple[str, str], list[float]] = {}

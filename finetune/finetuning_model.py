@@ -10,8 +10,6 @@ from finetune.task import HeadInput, HeadOutput, Task
 from model.encoder import Encoder
 from model.layers import Layer, SeedStream
 
-_UNDECAYED = frozenset({"bias", "beta", "gamma"})
-
 
 class FinetuningModel(Layer):
     """Encoder and heads (ELECTRA, section 3.1); create it under the strategy's scope.
@@ -25,11 +23,6 @@ class FinetuningModel(Layer):
         self.tasks = list(tasks)
         self.encoder = Encoder("electra", config.architecture, compute_dtype=config.precision, seed=seed)
         self.heads = [task.make_head(self.encoder, seed) for task in tasks]
-
-    @staticmethod
-    def decays(variable: tf.Variable) -> bool:
-        """Whether weight decay applies: to kernels and embedding tables, not to biases and layer norms."""
-        return variable.name.split(":")[0].rsplit("/", 1)[-1] not in _UNDECAYED
 
     def call(self, batch: Batch, seed: tf.Tensor | None = None, training: bool = False) -> list[HeadOutput]:
         """Every head's output on every row (finetune.batching describes the batch).
@@ -57,16 +50,22 @@ class FinetuningModel(Layer):
         return self.heads[number](inputs, seeds, training)
 
 
+def layer_of(name: str, num_layers: int) -> int | None:
+    """The transformer layer that a variable belongs to, 0 to num_layers - 1; -1 below them, None for a head."""
+    if not name.startswith("electra/"):
+        return None
+    if name.startswith("electra/encoder/LayerNorm/"):  # after the last layer, where layers normalise what they read
+        return num_layers - 1
+    return int(name.split("/layer_")[1].split("/")[0]) if "/encoder/layer_" in name else -1
+
+
 def layer_multiplier(name: str, num_layers: int, decay: float, top: str) -> float:
     """Factor of a variable's learning rate (Clark et al. 2020, appendix A; Sun et al. 2019).
 
-    The head has 1, and each layer below `decay` times that of the one above. `top` "pooler" leaves out one step
-    between head and top layer, as the original's code does for a pooler that it has not.
+    A head has 1, and each layer below `decay` times that of the one above, embeddings the least. `top` "pooler" leaves
+    out one step between head and top layer, as the original's code does for a pooler that it has not.
     """
-    if not decay or "task_specific/" in name:
+    layer = layer_of(name, num_layers)
+    if not decay or layer is None:
         return 1.0
-    extra = 1 if top == "pooler" else 0
-    if "/encoder/layer_" in name:
-        layer = int(name.split("/encoder/layer_")[1].split("/")[0])
-        return decay ** (num_layers - layer + extra)
-    return decay ** (num_layers + 1 + extra)
+    return decay ** (num_layers - layer + (1 if top == "pooler" else 0))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from finetune.built_in import BUILT_IN, Entry
 from finetune.own_tasks import own_entry
+from util.errors import UserError, shown
+from util.hparams import closest
 
 if TYPE_CHECKING:
     from configure_finetuning import FinetuningConfig
@@ -45,6 +47,22 @@ def entry_of(name: str, own: Mapping[str, Any]) -> Entry | None:
     if name in _factories:
         return None
     return own_entry(name, own[name]) if name in own else BUILT_IN[name]
+
+
+def check_names(names: Any, own: Mapping[str, Any]) -> None:
+    """Raises UserError unless these are different names of known tasks and all of one's own are described rightly."""
+    known = known_tasks(own)
+    if not isinstance(names, list) or not names or len(set(map(str, names))) < len(names):
+        raise UserError(f"task_names must be different tasks, at least one, got {shown(names)}")
+    unknown = [
+        f"task_names: unknown task {shown(name)}{closest(str(name)[:100], known)} (one of {', '.join(known)})"
+        for name in names
+        if name not in known
+    ]
+    if unknown:
+        raise UserError("; ".join(unknown))
+    for name in own:
+        entry_of(name, own)
 
 
 def make_tasks(config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> list["Task"]:

@@ -21,6 +21,7 @@ from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
 from model.encoder import Encoder
 from model.layers import Layer, SeedStream
+from util.errors import UserError, shown
 
 # One feature's predictions: name -> the row of the head's output, without the batch axis.
 Prediction = dict[str, np.ndarray]
@@ -49,16 +50,22 @@ class Split(NamedTuple):
     """A file's content: what people see, and what the network sees.
 
     counts: number of each example's features, which lie together; None: one each.
+    labelled: whether the examples have labels, so that predictions can be scored.
     """
 
     examples: Sequence[Any]
     features: list[Features]
     counts: Sequence[int] | None = None
+    labelled: bool = True
 
     def first(self, count: int) -> "Split":
         """The first examples with their features."""
         counts = [1] * len(self.examples) if self.counts is None else self.counts
-        return Split(self.examples[:count], self.features[: sum(counts[:count])], self.counts and counts[:count])
+        return self._replace(
+            examples=self.examples[:count],
+            features=self.features[: sum(counts[:count])],
+            counts=self.counts and counts[:count],
+        )
 
 
 class HeadInput(NamedTuple):
@@ -107,6 +114,11 @@ class Task(abc.ABC):
         self.name, self.config, self.tokenizer = name, config, tokenizer
         self.data_dir = Path(config.task_data_dir(name))
 
+    def has(self, split: str) -> bool:
+        """Whether there is data of one of `test_splits`."""
+        del split
+        return False
+
     @property
     @abc.abstractmethod
     def labels(self) -> dict[str, Label]:
@@ -114,7 +126,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def load(self, split: str) -> Split:
-        """Reads "train", one of `evaluation_splits` or one of `test_splits` (whose labels may be missing: 0).
+        """Reads "train", one of `evaluation_splits` or one of `test_splits`, whose labels may be missing.
 
         Raises:
           UserError: a missing file, a wrong column count, an unknown label, ...: names file and line.
@@ -127,6 +139,16 @@ class Task(abc.ABC):
         Args:
           where: the file, for error messages; row i is its line i + 1.
         """
+
+    def row_of_line(self, line: str) -> dict[str, Any]:
+        """A line of plain text as `parse` wants it; for --predict."""
+        raise UserError(
+            f"--predict: {self.name} cannot be told from plain text {shown(line)}: give JSON lines or a table"
+        )
+
+    def columns_of_table(self, first: list[str]) -> tuple[list[str], bool]:
+        """The keys of a table's cells for `parse`, and whether its first row is a header; for --predict."""
+        return first, True
 
     @abc.abstractmethod
     def make_head(self, encoder: Encoder, seed: int) -> Head:
@@ -141,7 +163,21 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """One JSON object per example: the predicted label, tags or text, and scores."""
+        """One JSON object per example: the predicted label, tags or text, and probabilities."""
+
+    def inputs(self, split: Split) -> list[dict[str, Any]]:
+        """One JSON object per example, to stand before its answer: what was read, and `gold`, its label."""
+        return [{} for _ in split.examples]
+
+    def balance(self, split: Split) -> str | None:
+        """One line on how the labels of a split are distributed."""
+        del split
+        return None
+
+    def majority(self, split: Split) -> dict[str, float]:
+        """Scores of always predicting the commonest label; {} where there is no such thing."""
+        del split
+        return {}
 
     def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
         """What looks wrong with predictions on the whole: the same label for every example, say. None: nothing."""

@@ -43,12 +43,13 @@ C = TypeVar("C", bound=Config)
 
 
 def define_hparam_flags(config_class: type) -> None:
-    """One flag per hparam, unset by default; also --hparams, --recipe."""
+    """One flag per hparam, unset by default; also --hparams."""
     flags.DEFINE_string("hparams", None, "JSON object of hparams, or the path of a .json file")
-    flags.DEFINE_string("recipe", None, f"hparams of recipes/NAME.json: {', '.join(recipe_names())}; or a path")
     for declaring_class, field in all_hparams(config_class):
         kind, _ = value_type(declaring_class, field)
         text = field.metadata["help"]
+        if field.name == "recipe":
+            text += f"; NAME of recipes/NAME.json ({', '.join(recipe_names())}) or a path"
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         if default not in (None, "", dataclasses.MISSING):
             text += f" [{default}]"
@@ -68,6 +69,16 @@ def define_hparam_flags(config_class: type) -> None:
 
 def recipe_names() -> list[str]:
     return sorted(path.stem for path in RECIPES.glob("*.json"))
+
+
+def is_recipe(name: Any) -> bool:
+    """Whether `read_recipe` finds it."""
+    return isinstance(name, str) and (name in recipe_names() or (name.endswith(".json") and os.path.isfile(name)))
+
+
+def has_section(name: str, section: str) -> bool:
+    """Whether a recipe has a section for another program than pre-training: "finetuning"."""
+    return section in _with_base(_recipe_path(name, "--recipe"))
 
 
 def read_recipe(name: str, section: str | None = None) -> dict[str, Any]:
@@ -117,31 +128,37 @@ def _object(value: Any, path: Path, section: str) -> dict[str, Any]:
     return value
 
 
-def config_from_flags(config_class: type[C], section: str | None = None) -> C:
+def config_from_flags(config_class: type[C], with_recipe: bool = True) -> C:
     """The configuration that the parsed flags describe. Notes on it go to standard error.
 
     Args:
-      section: of recipes that belongs to this program; such a recipe applies only if --recipe asks for it.
+      with_recipe: apply the recipe; false: the configuration itself looks for what recipes say to it.
     """
-    layers, given = _layers(config_class, section)
+    layers, given = _layers(config_class, with_recipe)
     config = config_class.from_dict(layered(config_class, layers, given))
-    if not (section or layers):
+    if with_recipe and not layers:
         _note(f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
     for note in config.notes():
         _note(note)
     return config
 
 
-def changed_hparams(config_class: type[C], section: str | None = None) -> dict[str, Any]:
+def changed_hparams(config_class: type[C], with_recipe: bool = True) -> dict[str, Any]:
     """What the parsed flags ask for that is neither their recipe's nor a default."""
-    layers, given = _layers(config_class, section)
+    layers, given = _layers(config_class, with_recipe)
     fields = dataclasses.fields(config_class)  # type: ignore[arg-type]
     base = {field.name: field.default for field in fields} | layers
     return {name: value for name, value in given.items() if value != base.get(name)}
 
 
-def _layers(config_class: type[C], section: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def _layers(config_class: type[C], with_recipe: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the recipe says, and what --hparams and single flags say."""
+    given = given_hparams(config_class)
+    return _recipe_of_run(given, bare=not flags.FLAGS.hparams) if with_recipe else {}, given
+
+
+def given_hparams(config_class: type) -> dict[str, Any]:
+    """What --hparams and single flags say, unchecked."""
     values = flags.FLAGS
     given: dict[str, Any] = {}
     for declaring_class, field in all_hparams(config_class):
@@ -152,10 +169,7 @@ def _layers(config_class: type[C], section: str | None) -> tuple[dict[str, Any],
             if kind in (dict, list):
                 words = typing.get_type_hints(declaring_class)[field.name] == list[str]
                 given[field.name] = _parse_json(field.name, value, words)
-    given = _hparams_of(values.hparams) | given
-    if section:
-        return _section_of_recipe(values.recipe, section, given), given
-    return _recipe_of_run(values.recipe, given, bare=not values.hparams), given
+    return _hparams_of(values.hparams) | given
 
 
 def _hparams_of(text_or_path: str | None) -> dict[str, Any]:
@@ -169,9 +183,10 @@ def _hparams_of(text_or_path: str | None) -> dict[str, Any]:
     return read_json(text_or_path, "--hparams")
 
 
-def _recipe_of_run(recipe: str | None, given: dict[str, Any], bare: bool) -> dict[str, Any]:
-    """The recipe that --recipe names, or else the model's name, which must be one's where that is all (`bare`)."""
-    if recipe is None:
+def _recipe_of_run(given: dict[str, Any], bare: bool) -> dict[str, Any]:
+    """The recipe that is given, or else the model's name, which must be one's where that is all (`bare`)."""
+    recipe = given.get("recipe")
+    if not recipe:
         name = given.get("model_name", "electra_small")
         if not isinstance(name, str):
             return {}  # refused with all other values
@@ -185,20 +200,7 @@ def _recipe_of_run(recipe: str | None, given: dict[str, Any], bare: bool) -> dic
             return {}
     layer = read_recipe(recipe)
     # A recipe names the run after itself; --recipe with another --model-name keeps the latter.
-    return {"model_name": Path(recipe).stem} | layer
-
-
-def _section_of_recipe(recipe: str | None, section: str, given: dict[str, Any]) -> dict[str, Any]:
-    """What --recipe says under `section`; its "per_task" entries apply to runs of that single task."""
-    if recipe is None:
-        return {}
-    layer = read_recipe(recipe, section)
-    path = _recipe_path(recipe, "--recipe")
-    per_task = _object(layer.pop("per_task", {}), path, f"{section}.per_task")
-    tasks = given.get("task_names", layer.get("task_names"))
-    if not (isinstance(tasks, list) and len(tasks) == 1 and isinstance(tasks[0], str)):
-        return layer
-    return layer | _object(per_task.get(tasks[0], {}), path, f"{section}.per_task.{tasks[0]}")
+    return {"model_name": Path(recipe).stem, "recipe": recipe} | layer
 
 
 def _note(text: str) -> None:

@@ -6,17 +6,18 @@ A few in a thousand are passed over with a warning instead, since GLUE's own fil
 
 import csv
 import io
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from finetune.classification.spec import Columns
-from util.errors import UserError
+from util.errors import UserError, shown
 from util.hparams import closest
+from util.reading import parse_json, read_text
 
 _TOLERATED = 0.002  # share of unusable lines in a file
+_LONGEST_CELL = 2**31 - 1
 EXTENSIONS = ("tsv", "jsonl", "csv")
 
 
@@ -39,12 +40,15 @@ def find_file(folders: Sequence[Path], split: str, extensions: Sequence[str] = E
     raise UserError(f"no file of split {split!r}: looked for {', '.join(map(str, tried))}{found}")
 
 
-def read_rows(path: Path, columns: Columns, json_columns: Columns, tolerant: bool = False) -> list[Row]:
+def read_rows(
+    path: Path, columns: Columns, json_columns: Columns, tolerant: bool = False, label_optional: bool = False
+) -> list[Row]:
     """The rows of a file.
 
     Args:
       columns: of tsv and csv. json_columns: of JSON lines, whose texts and label are tuples of alternative keys.
       tolerant: pass over every unusable line with a warning, as the original does.
+      label_optional: where there is no label column, labels are None.
 
     Raises:
       UserError: file, line and what is wrong with it.
@@ -52,8 +56,8 @@ def read_rows(path: Path, columns: Columns, json_columns: Columns, tolerant: boo
     problems: list[str] = []
     rows: list[Row] = []
     lines = 0
-    reader = _json_rows if path.suffix == ".jsonl" else _table_rows
-    for item in reader(path, json_columns if path.suffix == ".jsonl" else columns):
+    reader, where = (_json_rows, json_columns) if path.suffix == ".jsonl" else (_table_rows, columns)
+    for item in reader(path, where, label_optional):
         lines += 1
         if isinstance(item, Row):
             rows.append(item)
@@ -71,36 +75,65 @@ def read_rows(path: Path, columns: Columns, json_columns: Columns, tolerant: boo
     return rows
 
 
-def _text(path: Path) -> str:
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:  # a lone "\r" in a sentence ends no line
-            return file.read()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start}): convert it") from None
+def table_lines(text: str, comma: bool, where: str) -> Iterator[tuple[int, list[str]]]:
+    """(1-based number of the first line, cells) of the rows of a table; blank lines are left out.
+
+    Args:
+      comma: csv, whose quoted cells may hold commas and line ends; else tab-separated without quoting, as GLUE's files.
+      where: the file, for error messages.
+
+    Raises:
+      UserError: what the csv parser refuses.
+    """
+    if not comma:
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.rstrip("\r"):
+                yield number, line.rstrip("\r").split("\t")
+        return
+    csv.field_size_limit(_LONGEST_CELL)
+    reader = csv.reader(io.StringIO(text, newline=""))
+    while True:
+        number = reader.line_num + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise UserError(f"{where}, line {number}: {error}") from None
+        if cells is None:
+            return
+        if cells:
+            yield number, cells
 
 
-def _table_rows(path: Path, columns: Columns) -> Iterator[Row | str]:
-    text = _text(path)
-    if path.suffix == ".csv":
-        numbered = enumerate(csv.reader(io.StringIO(text)), start=1)
-    else:  # GLUE's files have no quoting: a quotation mark is one
-        numbered = enumerate((line.rstrip("\r").split("\t") for line in text.split("\n")), start=1)
-    header: list[str] | None = None
-    width = 0
-    for number, cells in numbered:
-        if cells in ([], [""]):
-            continue
-        if not width:
-            width = len(cells)
-            header = cells if columns.header else None
+def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[Row | str]:
+    lines = table_lines(read_text(path, "task"), path.suffix == ".csv", str(path))
+    places: list[int] = []
+    label: int | None = None
+    first_label, labels = None, set()
+    for number, cells in lines:
+        if not places:
+            width, header = len(cells), cells if columns.header else None
             places = [_place(path, column, header, width) for column in columns.texts]
-            label = None if columns.label is None else _place(path, columns.label, header, width)
+            if columns.label is not None and not (label_optional and not _there(columns.label, header, width)):
+                label = _place(path, columns.label, header, width)
             if columns.header:
+                first_label = None if label is None else cells[label]
                 continue
         if len(cells) != width:
-            yield f"{path}, line {number}: {len(cells)} columns, but {width} are expected: {cells[:4]}"
+            yield f"{path}, line {number}: {len(cells)} columns, but {width} are expected: {shown(cells[:4])}"
             continue
+        if label is not None:
+            labels.add(cells[label])
         yield Row(number, tuple(cells[place] for place in places), None if label is None else cells[label])
+    if first_label is not None and first_label in labels:
+        print(
+            f'WARNING: {path}: the first line was taken for a header, but its label {first_label!r} is one: "header": '
+            "false in the task's description keeps that line",
+            file=sys.stderr,
+        )
+
+
+def _there(column: int | str, header: list[str] | None, width: int) -> bool:
+    return column in (header or []) if isinstance(column, str) else -width <= column < width
 
 
 def _place(path: Path, column: int | str, header: list[str] | None, width: int) -> int:
@@ -109,47 +142,45 @@ def _place(path: Path, column: int | str, header: list[str] | None, width: int) 
         if header is None:
             raise UserError(f"{path}: column {column!r} is named, but the file is said to have no header: give numbers")
         if column not in header:
-            raise UserError(f"{path} has no column {column!r}{closest(column, header)}: it has {', '.join(header)}")
+            raise UserError(
+                f"{path} has no column {column!r}{closest(column, header)}: its first line is {shown(header)}. If that "
+                'is no header, give the numbers of the columns and "header": false'
+            )
         return header.index(column)
     if not -width <= column < width:
         raise UserError(f"{path}, line 1: {width} columns, but column {column} is needed")
     return column
 
 
-def _json_rows(path: Path, columns: Columns) -> Iterator[Row | str]:
-    for number, line in enumerate(_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            yield f"{path}, line {number}: not JSON: {error}"
-            continue
-        try:
-            yield row_from_json(row, columns, f"{path}, line {number}", number)
-        except UserError as error:
-            yield str(error)
+def _json_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[Row | str]:
+    for number, line in enumerate(read_text(path, "task").split("\n"), start=1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            try:
+                yield row_from_json(parse_json(line, where), columns, where, number, label_optional)
+            except UserError as error:
+                yield str(error)
 
 
-def row_from_json(row: Any, columns: Columns, where: str, number: int) -> Row:
+def row_from_json(row: dict[str, Any], columns: Columns, where: str, number: int, label_optional: bool = False) -> Row:
     """The row of a JSON object. Raises UserError."""
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: a JSON object is needed, got {type(row).__name__}")
     texts = []
     for names in columns.texts:
         text = _value(row, names, where)
         if not isinstance(text, str):
-            raise UserError(f"{where}: {'/'.join(_alternatives(names))} must be text, got {text!r}")
+            raise UserError(f"{where}: {'/'.join(alternatives(names))} must be text, got {shown(text)}")
         texts.append(text)
-    return Row(number, tuple(texts), None if columns.label is None else _value(row, columns.label, where))
+    if columns.label is None or (label_optional and not any(name in row for name in alternatives(columns.label))):
+        return Row(number, tuple(texts), None)
+    return Row(number, tuple(texts), _value(row, columns.label, where))
 
 
-def _alternatives(names: Any) -> tuple[str, ...]:
+def alternatives(names: Any) -> tuple[str, ...]:
     return names if isinstance(names, tuple) else (names,)
 
 
 def _value(row: dict[str, Any], names: Any, where: str) -> Any:
-    for name in _alternatives(names):
+    for name in alternatives(names):
         if name in row:
             return row[name]
-    raise UserError(f"{where}: no field {' or '.join(map(repr, _alternatives(names)))}; it has {', '.join(row)}")
+    raise UserError(f"{where}: no field {' or '.join(map(repr, alternatives(names)))}; it has {shown(', '.join(row))}")

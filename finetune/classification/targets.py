@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from finetune.task import Label, Prediction
-from util.errors import UserError
+from util.errors import UserError, shown
 from util.hparams import closest
 
 
@@ -71,7 +71,7 @@ class Classes(Target):
         if isinstance(value, int) and 0 <= value < len(self.names):  # a class's number in JSON lines
             return self.names[value]
         close = closest(name[:100], self.names) if name else ""
-        raise UserError(f"{where}: unknown label {value!r}{close} (one of {', '.join(self.names)})")
+        raise UserError(f"{where}: unknown label {shown(value)}{close} (one of {', '.join(self.names)})")
 
     def encoded(self, label: str | float | None) -> int:
         return 0 if label is None else self.group(label)
@@ -108,7 +108,7 @@ class Scale(Target):
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if math.isnan(number):
-            raise UserError(f"{where}: the label must be a number, got {value!r}")
+            raise UserError(f"{where}: the label must be a number, got {shown(value)}")
         if not self.low <= number <= self.high:
             raise UserError(
                 f"{where}: the label {number:g} is not between {self.low:g} and {self.high:g}, the task's min and max"

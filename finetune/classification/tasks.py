@@ -3,6 +3,7 @@
 file --reading--> Row --Target--> TextExample --packing--> Features
 """
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,13 +16,15 @@ from finetune.classification.few_shot import FEW_SHOT_DEV, few_shot_split
 from finetune.classification.head import ClassificationHead
 from finetune.classification.metrics import METRICS, is_constant
 from finetune.classification.packing import pack
-from finetune.classification.reading import Row, find_file, read_rows, row_from_json
+from finetune.classification.reading import Row, alternatives, find_file, read_rows, row_from_json
 from finetune.classification.spec import TextTaskSpec
 from finetune.classification.targets import Classes, Scale, Target, label_text
 from finetune.task import Features, Label, Prediction, Split, Task
 from model.encoder import Encoder
-from util.errors import UserError
+from util.errors import UserError, shown
 from util.files import write_atomically
+
+_NO_LABEL = (None, "", -1, "-1")  # what stands in test files whose labels are kept secret
 
 
 class TextExample(NamedTuple):
@@ -40,7 +43,7 @@ class TextTask(Task):
         self.primary_metric = spec.metrics[0]
         self.test_splits = spec.test_splits
         self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in spec.folders)]
-        self.evaluation_splits = spec.evaluation_splits + tuple(filter(self._exists, spec.optional_splits))
+        self.evaluation_splits = spec.evaluation_splits + tuple(filter(self.has, spec.optional_splits))
         if config.few_shot:
             self.selection_splits = (FEW_SHOT_DEV,)
             self.evaluation_splits = self.selection_splits + self.evaluation_splits
@@ -48,14 +51,14 @@ class TextTask(Task):
         if spec.value_range is not None:
             self._target = Scale(*spec.value_range)
         elif spec.labels is not None:
-            self._target = Classes(spec.labels)
+            self._target = self._classes(spec.labels)
         self._rows_of: dict[str, list[Row]] = {}
 
     @property
     def target(self) -> Target:
         """What is learned; labels that the task does not name are those of the training data, sorted."""
         if self._target is None:
-            self._target = Classes(self._labels_found(self._rows("train")))
+            self._target = self._classes(self._labels_found(self._rows("train")))
         return self._target
 
     @property
@@ -74,7 +77,7 @@ class TextTask(Task):
 
     # Files to features.
 
-    def _exists(self, split: str) -> bool:
+    def has(self, split: str) -> bool:
         try:
             self._path(split)
         except UserError:
@@ -97,16 +100,24 @@ class TextTask(Task):
 
     def _read_rows(self, split: str) -> list[Row]:
         columns, json_columns = self.spec.columns_of.get(split, self.spec.columns), self.spec.json_columns
-        if split in self.test_splits:
+        if split in self.spec.submission:
             columns, json_columns = columns._replace(label=None), json_columns._replace(label=None)
-        return read_rows(self._path(split), columns, json_columns, tolerant=self.config.compat == "original")
+        tolerant, test = self.config.compat == "original", split in self.test_splits
+        return read_rows(self._path(split), columns, json_columns, tolerant, label_optional=test)
+
+    def _classes(self, names: Sequence[str]) -> Classes:
+        if "f1" in self.spec.metrics and len(names) > 2:
+            raise UserError(
+                f"{self.name}: the metric f1 is for two labels, but there are {len(names)}: choose macro_f1"
+            )
+        return Classes(names)
 
     def _labels_found(self, rows: Sequence[Row]) -> list[str]:
         names = set()
         for row in rows:
             name = label_text(row.label)
             if not name:
-                raise UserError(f"{self._path('train')}, line {row.line}: a label is needed, got {row.label!r}")
+                raise UserError(f"{self._path('train')}, line {row.line}: a label is needed, got {shown(row.label)}")
             names.add(name)
         if len(names) < 2:
             raise UserError(f"{self.name}: the training data has one label only: {', '.join(names)}")
@@ -116,17 +127,25 @@ class TextTask(Task):
         """The examples of a split's file, or those of a few-shot split."""
         few = self.config.few_shot and split in ("train", FEW_SHOT_DEV)
         source = "train" if few else split
-        unlabelled = source in self.test_splits
-        examples = [
-            TextExample(row.texts, None if unlabelled else self._label(row, source)) for row in self._rows(source)
-        ]
+        rows, labels = self._rows(source), self._labels_of(source)
+        examples = [TextExample(row.texts, label) for row, label in zip(rows, labels, strict=True)]
         if few:
             train, dev = few_shot_split(self.groups(examples), self.config.few_shot, self.config.few_shot_seed)
             examples = [examples[i] for i in (train if split == "train" else dev)]
         return examples
 
-    def _label(self, row: Row, split: str) -> str | float:
-        return self.target.checked(row.label, f"{self._path(split)}, line {row.line}")
+    def _labels_of(self, split: str) -> Sequence[str | float | None]:
+        """The checked labels of a split's file; those of a test file may be missing, or something else."""
+        rows = self._rows(split)
+        if split in self.test_splits and all(row.label in _NO_LABEL for row in rows):
+            return [None] * len(rows)
+        try:
+            return [self.target.checked(row.label, f"{self._path(split)}, line {row.line}") for row in rows]
+        except UserError as error:
+            if split not in self.test_splits:
+                raise
+            print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
+            return [None] * len(rows)
 
     def groups(self, examples: Sequence[TextExample]) -> np.ndarray:
         """int64 [examples]: the label's number; for regression 0 and 1, the halves of the scale."""
@@ -141,7 +160,7 @@ class TextTask(Task):
     def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
         """The examples with what the network sees of them; `split` is "new" for --predict."""
         del split
-        return Split(examples, self.features(examples))
+        return Split(examples, self.features(examples), labelled=all(example.label is not None for example in examples))
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         columns = self.spec.json_columns._replace(label=None)
@@ -171,6 +190,27 @@ class TextTask(Task):
     def _label_values(self, example: TextExample) -> dict[str, Any]:
         return {self.target.key: self.target.encoded(example.label)}
 
+    def row_of_line(self, line: str) -> dict[str, Any]:
+        """A text, or two with a tab between them."""
+        keys = [_first(names) for names in self.spec.json_columns.texts]
+        texts = line.split("\t")
+        if len(texts) != len(keys):
+            raise UserError(
+                f"--predict: {self.name} has {len(keys)} text(s) a line, with a tab between two; got {shown(line)}"
+            )
+        return dict(zip(keys, texts, strict=True))
+
+    def columns_of_table(self, first: list[str]) -> tuple[list[str], bool]:
+        """A header that names the texts, or the columns where the task's own files have them."""
+        columns, json_columns = self.spec.columns, self.spec.json_columns
+        if all(set(alternatives(names)) & set(first) for names in json_columns.texts):
+            return first, True
+        keys = first if columns.header else [f"column_{number}" for number in range(len(first))]
+        for place, names in zip(columns.texts, json_columns.texts, strict=True):
+            if isinstance(place, int) and place < len(first):
+                keys[place] = _first(names)
+        return keys, columns.header
+
     # Outputs.
 
     def make_head(self, encoder: Encoder, seed: int) -> ClassificationHead:
@@ -195,6 +235,24 @@ class TextTask(Task):
             "learning_rate"
         )
 
+    def inputs(self, split: Split) -> list[dict[str, Any]]:
+        rows = []
+        for example in split.examples:
+            names = ["text"] if len(example.texts) == 1 else ["text1", "text2"]
+            gold = {"gold": example.label} if split.labelled else {}
+            rows.append(dict(zip(names, example.texts, strict=True)) | gold)
+        return rows
+
+    def balance(self, split: Split) -> str | None:
+        return self.target.balance([example.label for example in split.examples])
+
+    def majority(self, split: Split) -> dict[str, float]:
+        if self.is_regression:
+            return {}
+        labels = np.array([self.target.encoded(example.label) for example in split.examples])
+        constant = np.full_like(labels, np.bincount(labels).argmax())
+        return {metric: METRICS[metric](labels, constant) for metric in self.spec.metrics}
+
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         return [self.target.answer(prediction) for prediction in predictions]
 
@@ -215,9 +273,13 @@ class TextTask(Task):
             return
         names = tuple(saved.get("labels", ()))
         if self._target is None and not self.config.do_train:
-            self._target = Classes(names)
+            self._target = self._classes(names)
         if self.label_names != names:
             raise UserError(
                 f"{self.name}: the model was trained on the labels {', '.join(names)}, "
                 f"but the data has {', '.join(self.label_names)}"
             )
+
+
+def _first(names: Any) -> str:
+    return alternatives(names)[0]

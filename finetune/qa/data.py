@@ -1,14 +1,15 @@
 """Questions about documents: SQuAD 1.1 and 2.0 JSON, MRQA JSON lines."""
 
 import gzip
-import json
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from util.errors import UserError
+from util.errors import UserError, shown
+from util.progress import track
+from util.reading import parse_json, read_bytes, read_json
 
 _SHOWN = 5  # how many questions a warning lists
 
@@ -56,9 +57,14 @@ def split_words(text: str) -> Paragraph:
     return Paragraph(text, words, places)
 
 
+def file_names(split: str, mrqa: bool) -> list[str]:
+    """<split>.json of SQuAD, or <split>.jsonl(.gz) of MRQA."""
+    return [f"{split}.jsonl", f"{split}.jsonl.gz"] if mrqa else [f"{split}.json"]
+
+
 def find_file(folder: Path, split: str, mrqa: bool) -> Path:
-    """<split>.json of SQuAD, or <split>.jsonl(.gz) of MRQA. Raises UserError that says what was looked for."""
-    names = [f"{split}.jsonl", f"{split}.jsonl.gz"] if mrqa else [f"{split}.json"]
+    """The file of a split. Raises UserError that says what was looked for."""
+    names = file_names(split, mrqa)
     for name in names:
         if (folder / name).is_file():
             return folder / name
@@ -82,7 +88,7 @@ def read_questions(path: Path, mrqa: bool, v2: bool, training: bool, compat: boo
     entries = _mrqa_entries(path) if mrqa else _squad_entries(path)
     questions: list[Question] = []
     failures: list[str] = []
-    for question, place in entries:
+    for question, place in track(entries, f"reading questions of {path.name}"):
         if question.is_impossible and not v2:
             continue
         if training and not question.is_impossible:
@@ -134,10 +140,7 @@ def _locate(question: Question, place: tuple[int, int] | None, compat: bool) -> 
 
 def _squad_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | None]]:
     """Questions and the first answer's first and last character."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not JSON: {error}") from None
+    content = read_json(path, "task")
     for article in _field(content, "data", list, str(path)):
         for entry in _field(article, "paragraphs", list, str(path)):
             context = _field(entry, "context", str, str(path))
@@ -147,7 +150,7 @@ def _squad_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | Non
                 where = f"{path}, question {identity}"
                 text = _field(qa, "question", str, where)
                 _check(paragraph, text, where)
-                answers = qa.get("answers") or []
+                answers = _list(qa, "answers", where)
                 impossible = bool(qa.get("is_impossible", False))
                 texts = [_field(answer, "text", str, where) for answer in answers]
                 place = None
@@ -164,32 +167,31 @@ def _mrqa_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | None
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{where}: not JSON: {error}") from None
-        if isinstance(entry, dict) and "header" in entry:
+        entry = parse_json(line, where)
+        if "header" in entry:
             continue
         paragraph = split_words(_field(entry, "context", str, where))
         for qa in _field(entry, "qas", list, where):
             text = _field(qa, "question", str, where)
             _check(paragraph, text, where)
             place, answer = None, ""
-            detected = qa.get("detected_answers") or []
+            detected, answers = _list(qa, "detected_answers", where), _list(qa, "answers", where)
+            for one in answers:
+                if not isinstance(one, str):
+                    raise UserError(f"{where}: an answer must be text, got {shown(one)}")
             if detected:
                 answer = _field(detected[0], "text", str, where)
                 place = _span(_field(detected[0], "char_spans", list, where), where)
             identity = str(_field(qa, "qid", (str, int), where))
-            yield Question(identity, paragraph, text, list(qa.get("answers") or []), False, answer=answer), place
+            yield Question(identity, paragraph, text, answers, False, answer=answer), place
 
 
-def _lines(path: Path) -> Iterator[str]:
-    opener = gzip.open if path.suffix == ".gz" else open
+def _lines(path: Path) -> list[bytes]:
+    data = read_bytes(path, "task")
     try:
-        with opener(path, "rt", encoding="utf-8") as file:
-            yield from file
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read, it is damaged or no text: {error}") from None
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).split(b"\n")
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read, it is damaged: {error}") from None
 
 
 def _span(spans: Any, where: str) -> tuple[int, int]:
@@ -197,8 +199,8 @@ def _span(spans: Any, where: str) -> tuple[int, int]:
     try:
         first, last = spans[0]
         return int(first), int(last)
-    except (IndexError, TypeError, ValueError):
-        raise UserError(f"{where}: char_spans must be like [[first, last]], got {spans!r}") from None
+    except (IndexError, KeyError, OverflowError, TypeError, ValueError):
+        raise UserError(f"{where}: char_spans must be like [[first, last]], got {shown(spans)}") from None
 
 
 def _check(paragraph: Paragraph, question: str, where: str) -> None:
@@ -208,9 +210,17 @@ def _check(paragraph: Paragraph, question: str, where: str) -> None:
         raise UserError(f"{where}: an empty question")
 
 
+def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:
+    """A list that may be missing or null."""
+    value = record.get(name)
+    if value is None or isinstance(value, list):
+        return value or []
+    raise UserError(f"{where}: {name} must be a list, got {shown(value)}")
+
+
 def _field(record: Any, name: str, kind: type | tuple[type, ...], where: str) -> Any:
     if not isinstance(record, dict) or not isinstance(record.get(name), kind):
-        has = f"it has {', '.join(map(str, record))}" if isinstance(record, dict) else f"got {type(record).__name__}"
+        has = f"it has {shown(', '.join(record))}" if isinstance(record, dict) else f"got {type(record).__name__}"
         raise UserError(f"{where}: the field {name!r} is missing or of the wrong type; {has}")
     return record[name]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
-from finetune.qa.data import Question, find_file, ids_are_unique, question_about, read_questions
+from finetune.qa.data import Question, file_names, find_file, ids_are_unique, question_about, read_questions
 from finetune.qa.decoding import Decoded, decode
 from finetune.qa.head import AnswerHead
 from finetune.qa.scoring import answered_scores, squad_v2_scores
@@ -17,6 +17,7 @@ from finetune.task import Features, Label, Prediction, Split, Task
 from model.encoder import Encoder
 from util.errors import UserError
 from util.files import write_json
+from util.progress import track
 
 
 class QAExample(NamedTuple):
@@ -54,12 +55,15 @@ class QATask(Task):
     def labels(self) -> dict[str, Label]:
         return {name: Label("int32") for name in ("start_positions", "end_positions", "is_impossible")}
 
+    def has(self, split: str) -> bool:
+        return any((self.data_dir / name).is_file() for name in file_names(split, self.mrqa))
+
     def load(self, split: str) -> Split:
         path = find_file(self.data_dir, split, self.mrqa)
         training = split == "train"
         questions = read_questions(path, self.mrqa, self.v2, training, self.config.compat == "original")
         ids_are_unique(questions, str(path))
-        return self._split(questions, training)
+        return self._split(questions, split)
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         """Rows with `question`, `context` and, if wanted, `id`."""
@@ -69,16 +73,23 @@ class QATask(Task):
             if not isinstance(row.get("question"), str) or not isinstance(row.get("context"), str):
                 raise UserError(f"{place}: `question` and `context`, both text, are needed; it has {', '.join(row)}")
             questions.append(question_about(row["context"], row["question"], str(row.get("id", number)), place))
-        return self._split(questions, training=False)
+        return self._split(questions, "new")
 
-    def _split(self, questions: Sequence[Question], training: bool) -> Split:
-        config = self.config
+    def row_of_line(self, line: str) -> dict[str, Any]:
+        """A question and its context with a tab between them."""
+        question, tab, context = line.partition("\t")
+        return {"question": question, "context": context} if tab else super().row_of_line(line)
+
+    def _split(self, questions: Sequence[Question], split: str) -> Split:
+        """The questions with their windows; `split` is "new" for --predict."""
+        config, training = self.config, split == "train"
         documents = self._documents(questions)
         asked = self._tokenize([question.text for question in questions])
         answers = self._tokenize([question.answer for question in questions]) if training else asked
         examples: list[QAExample] = []
         features: list[Features] = []
-        for question, question_ids, answer_ids in zip(questions, asked, answers, strict=True):
+        rows = zip(questions, asked, answers, strict=True)
+        for question, question_ids, answer_ids in track(rows, f"windows of {self.name} {split}", len(questions)):
             document = documents[id(question.paragraph)]
             question_ids = question_ids[: config.max_query_length]
             room = config.max_seq_length - len(question_ids) - 3
@@ -98,7 +109,8 @@ class QATask(Task):
             examples.append(QAExample(question, document, kept))
         if not features:
             raise UserError(f"{self.name}: no window holds an answer")
-        return Split(examples, features, [len(example.windows) for example in examples])
+        labelled = any(question.answers or question.is_impossible for question in questions)
+        return Split(examples, features, [len(example.windows) for example in examples], labelled)
 
     def _feature(
         self,
@@ -147,7 +159,7 @@ class QATask(Task):
         """id -> answers."""
         result = {}
         at = 0
-        for question, document, windows in split.examples:
+        for question, document, windows in track(split.examples, f"answers of {self.name}", len(split.examples)):
             part = predictions[at : at + len(windows)]
             at += len(windows)
             tokens = self.tokenizer.convert_ids_to_tokens(document.ids)
@@ -165,6 +177,12 @@ class QATask(Task):
             return answered_scores(answers, texts)
         null_odds = {identity: answer.null_odds for identity, answer in decoded.items()}
         return squad_v2_scores(answers, texts, null_odds, self.config.qa_na_threshold)
+
+    def inputs(self, split: Split) -> list[dict[str, Any]]:
+        shown = [{"id": question.id, "question": question.text} for question, _, _ in split.examples]
+        if not split.labelled:
+            return shown
+        return [row | {"gold": example.question.answers} for row, example in zip(shown, split.examples, strict=True)]
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         result = []

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from seqeval.metrics.sequence_labeling import get_entities
 
 from util.errors import UserError
+from util.reading import read_text
 
 _DOCUMENT = "-DOCSTART-"
 
@@ -37,13 +38,10 @@ def read_sentences(path: Path, tagged: bool = True, unended: bool = True) -> lis
     Raises:
       UserError: names file and line.
     """
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except FileNotFoundError:
+    if not path.is_file():
         there = ", ".join(sorted(p.name for p in path.parent.glob("*"))) if path.parent.is_dir() else "no such folder"
-        raise UserError(f"there is no file {path} (in {path.parent}: {there or 'nothing'})") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start}): convert it") from None
+        raise UserError(f"there is no file {path} (in {path.parent}: {there or 'nothing'})")
+    lines = read_text(path, "task").split("\n")
     sentences: list[Sentence] = []
     words: list[str] = []
     tags: list[str] = []

@@ -1,5 +1,7 @@
 """Sequence tagging: chunking, named entities, parts of speech, and one's own."""
 
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +15,7 @@ from finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_s
 from finetune.tagging.head import TaggingHead
 from finetune.task import Features, Label, Prediction, Split, Task
 from model.encoder import Encoder
-from util.errors import UserError
+from util.errors import UserError, shown
 from util.files import write_atomically
 from util.hparams import closest
 
@@ -81,31 +83,37 @@ class TaggingTask(Task):
         spans = (originals_spans if self._as_original else spans_of)(sentence.tags)
         return bioes(spans, len(sentence.words))
 
-    def load(self, split: str) -> Split:
-        examples = []
-        for sentence in self._sentences(split):
-            if split in self.test_splits and len(sentence.tags) < len(sentence.words):
-                examples.append(TaggedSentence(sentence.words, None))
-                continue
-            where = f"{self._path(split)}, line {sentence.line}"
-            self._check_tags(sentence, where)
-            labels = self._labels_of(sentence)
-            for label in labels:
-                if label not in self.label_names and split not in self.test_splits:
-                    valid = self.label_names
-                    raise UserError(
-                        f"{where}: unknown label {label!r}{closest(label, valid)} (in the training data: "
-                        f"{', '.join(valid)})"
-                    )
-            examples.append(TaggedSentence(sentence.words, labels))
-        return Split(examples, self._features(examples))
+    def has(self, split: str) -> bool:
+        return self._path(split).is_file()
 
-    def _check_tags(self, sentence: Sentence, where: str) -> None:
-        if not self.spans:
-            return
-        for tag in sentence.tags:
+    def load(self, split: str) -> Split:
+        sentences = self._sentences(split)
+        labels: list[list[str] | None] = [None] * len(sentences)
+        if any(sentence.tags for sentence in sentences):
+            try:
+                labels = [self._checked_labels(sentence, split) for sentence in sentences]
+            except UserError as error:
+                if split not in self.test_splits:
+                    raise
+                print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
+        examples = [TaggedSentence(one.words, tags) for one, tags in zip(sentences, labels, strict=True)]
+        return Split(examples, self._features(examples), labelled=labels[0] is not None)
+
+    def _checked_labels(self, sentence: Sentence, split: str) -> list[str]:
+        where = f"{self._path(split)}, line {sentence.line}"
+        if len(sentence.tags) < len(sentence.words):
+            raise UserError(f"{where}: a sentence with fewer tags than words")
+        for tag in sentence.tags if self.spans else ():
             if tag != "O" and (tag[:2] not in ("B-", "I-", "E-", "S-") or len(tag) < 3):
-                raise UserError(f"{where}: {tag!r} is neither O nor B-, I-, E- or S- and a type")
+                raise UserError(f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type")
+        labels, valid = self._labels_of(sentence), self.label_names
+        unknown = next((label for label in labels if label not in valid), None)
+        if unknown is not None and split not in self.test_splits:
+            raise UserError(
+                f"{where}: unknown label {shown(unknown)}{closest(unknown[:100], valid)} (in the training data: "
+                f"{', '.join(valid)})"
+            )
+        return labels
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         """Rows with `words`, a list, or `text`, split at blanks."""
@@ -115,7 +123,10 @@ class TaggingTask(Task):
             if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
                 raise UserError(f"{where}, line {number}: `words`, a list of words, or `text` is needed, not empty")
             examples.append(TaggedSentence(words, None))
-        return Split(examples, self._features(examples))
+        return Split(examples, self._features(examples), labelled=False)
+
+    def row_of_line(self, line: str) -> dict[str, Any]:
+        return {"text": line}
 
     def _features(self, examples: Sequence[TaggedSentence]) -> list[Features]:
         words = [word.encode() for example in examples for word in example.words]
@@ -190,14 +201,30 @@ class TaggingTask(Task):
             return None
         return f"collapsed: every word is labelled {found.pop()!r}; try another seed or a lower learning_rate"
 
+    def inputs(self, split: Split) -> list[dict[str, Any]]:
+        return [{"gold": self._as_read(example.labels)} if split.labelled else {} for example in split.examples]
+
+    def balance(self, split: Split) -> str | None:
+        counts = Counter(label for example in split.examples for label in example.labels or ()).most_common(10)
+        total = sum(len(example.words) for example in split.examples)
+        return "words are " + ", ".join(f"{label} {100 * count / total:.1f} %" for label, count in counts)
+
+    def majority(self, split: Split) -> dict[str, float]:
+        gold = [list(example.labels) for example in split.examples]
+        commonest = Counter(label for labels in gold for label in labels).most_common(1)[0][0]
+        return tagging_scores(gold, [[commonest] * len(labels) for labels in gold], self.spans)
+
+    def _as_read(self, labels: Sequence[str]) -> list[str]:
+        """Tags in the encoding of files: BIO for spans."""
+        return bio(spans_of(labels), len(labels)) if self.spans else list(labels)
+
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         result = []
         for example, labels, prediction in zip(
             split.examples, self.predicted_labels(split, predictions), predictions, strict=True
         ):
-            tags = bio(spans_of(labels), len(labels)) if self.spans else labels
-            scores = [round(float(score), 6) for score in prediction["scores"][: len(example.words)]]
-            result.append({"words": example.words, "tags": tags, "scores": scores})
+            shares = [round(float(share), 6) for share in prediction["scores"][: len(example.words)]]
+            result.append({"words": example.words, "tags": self._as_read(labels), "probabilities": shares})
         return result
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:

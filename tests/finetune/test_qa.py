@@ -90,7 +90,7 @@ def test_bad_files_name_the_question(tmp_path, questions, context, message):
 
 def test_bad_json_and_bad_mrqa_lines_are_named(tmp_path):
     write(tmp_path).write_text("{")
-    with pytest.raises(UserError, match=r"train.json is not JSON"):
+    with pytest.raises(UserError, match=r"train.json: not valid JSON"):
         make(tmp_path).load("train")
     lines = ['{"header": {}}', '{"context": "a b", "qas": [{"qid": "1"}]}']
     support.write_lines(tmp_path / "newsqa" / "dev.jsonl", *lines)

@@ -1,0 +1,108 @@
+"""Settings that nobody gave: the model's, its size's, its recipe's, the task's; and what each variable learns at."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from configure_finetuning import FinetuningConfig
+from configure_pretraining import PretrainingConfig
+from finetune.finetuning_model import layer_multiplier, layer_of
+from finetune.prompting.head import LabelWordHead
+from model.encoder import Encoder
+from util.errors import UserError
+from util.flags import read_recipe
+
+
+@pytest.fixture
+def pretrained(tmp_path):
+    """A function that leaves the configuration of a run of a recipe under the name m. Returns data_dir."""
+
+    def of(recipe, **hparams):
+        folder = tmp_path / "models" / "m"
+        folder.mkdir(parents=True, exist_ok=True)
+        values = {"model_name": "m", "recipe": recipe} | (read_recipe(recipe) if recipe else {}) | hparams
+        (folder / "config.json").write_text(PretrainingConfig.from_dict(values).to_json())
+        return str(tmp_path)
+
+    return of
+
+
+def resolved(data_dir, **hparams):
+    c = FinetuningConfig.from_dict({"data_dir": data_dir, "model_name": "m", "task_names": ["cola"]} | hparams)
+    return c.learning_rate, c.num_train_epochs, c.weight_decay_rate, c.clip_norm, c.model_size
+
+
+def test_a_model_is_fine_tuned_as_its_recipe_says(pretrained):
+    data_dir = pretrained("electra_large")
+    assert resolved(data_dir) == (5e-5, 3, 0, 1, "large")
+    assert resolved(data_dir, task_names=["rte"], learning_rate=1e-3) == (1e-3, 10, 0, 1, "large")
+    data_dir = pretrained("coco_lm_small")
+    assert resolved(data_dir) == (2e-5, 10, 0.01, 0, "small")
+    assert resolved(data_dir, task_names=["chunk"]) == (2e-5, 3, 0.01, 0, "small")
+    own = {"task_names": ["q"], "tasks": {"q": {"type": "qa"}}}
+    assert resolved(data_dir, **own)[1] == 2
+    assert resolved(data_dir, recipe="electra_base") == (1e-4, 3, 0, 1, "small")
+
+
+def test_prompts_and_the_originals_settings_come_before_the_models_recipe(pretrained):
+    data_dir = pretrained("coco_lm_small")
+    assert resolved(data_dir, task_names=["sst"], prompt=True) == (1e-5, 1, 0, 1, "small")
+    assert resolved(data_dir, compat="original") == (1e-4, 3, 0.01, 1, "small")
+
+
+def test_a_size_has_the_papers_rate_where_no_recipe_says_more(pretrained):
+    assert resolved(pretrained("bert_small")) == (3e-4, 3, 0.01, 1, "small")
+    assert resolved(pretrained(""))[0] == 3e-4
+    assert resolved(pretrained("", model_size="base"))[0] == 1e-4
+
+
+def test_debug_leaves_explicit_flags_alone(pretrained):
+    c = FinetuningConfig.from_dict(
+        {"data_dir": pretrained(""), "model_name": "m", "debug": True, "train_batch_size": 4}
+    )
+    assert (c.train_batch_size, c.num_trials, c.debug_examples) == (4, 1, 64)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff\x00", b"{", b'{"model_size": "small"}', b"null"])
+def test_a_damaged_configuration_of_the_pretrained_model_is_one_line(pretrained, content):
+    data_dir = pretrained("")
+    path = Path(data_dir) / "models" / "m" / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"{path.parent}.*config\.json"):
+        resolved(data_dir)
+
+
+def test_the_pretrained_models_values_have_types_too(pretrained):
+    data_dir = pretrained("")
+    path = Path(data_dir) / "models" / "m" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": "many"}))
+    with pytest.raises(UserError, match="vocab_size must be int, got 'many'"):
+        resolved(data_dir)
+
+
+@pytest.mark.parametrize("norm_style", ["post", "pre"])
+def test_every_layer_has_its_rate_and_a_prompts_head_that_of_a_head(norm_style):
+    architecture = FinetuningConfig.from_dict(
+        {"model_hparam_overrides": {"hidden_size": 8, "num_hidden_layers": 2, "norm_style": norm_style}}
+        | {"vocab_size": 20, "model_name": "none"}
+    ).architecture
+    encoder = Encoder("electra", architecture)
+    head = LabelWordHead("generator_predictions", encoder, True, [5, 6], False, 0)
+    variables = {v.name.split(":")[0]: v for v in [*encoder.trainable_variables, *head.trainable_variables]}
+    rates = {name: round(layer_multiplier(name, 2, 0.5, "head"), 6) for name in variables}
+    for name, rate in rates.items():
+        if name.startswith("generator_predictions/"):
+            assert rate == 1
+        elif "/layer_1/" in name or name.startswith("electra/encoder/LayerNorm/"):
+            assert rate == 0.5
+        elif "/layer_0/" in name:
+            assert rate == 0.25
+        else:
+            assert "embeddings" in name and rate == 0.125
+    assert ("electra/encoder/LayerNorm/gamma" in rates) == (norm_style == "pre")
+    assert {layer_of(name, 2) for name in variables} == {-1, 0, 1, None}
+    undecayed = {name.rsplit("/", 1)[1] for name, variable in variables.items() if not variable.decays}
+    assert undecayed == {"bias", "beta", "gamma", "output_bias"}
+    assert all(isinstance(variable, tf.Variable) for variable in variables.values())

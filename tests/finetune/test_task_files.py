@@ -1,0 +1,190 @@
+"""Task files that cannot be used: one line that names file and line, whatever is wrong with them."""
+
+import json
+import re
+
+import pytest
+
+from finetune.registry import make_tasks
+from tests import finetuning_support as support
+from tests.finetuning_support import write_lines
+from util.errors import UserError
+
+DEEP = "[" * 100_000 + "]" * 100_000
+OWN = {"type": "classification"}
+
+
+def make(tmp_path, name="mine", described=None, **overrides):
+    own = {} if described is None else {name: described}
+    config = support.config(name, raw_data_dir=str(tmp_path), tasks=own, **overrides)
+    return make_tasks(config, support.tokenizer())[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"text": "a", "label": null}', "line 1: a label is needed, got None"),
+        ('{"text": "a", "label": ["x"]}', r"line 1: a label is needed, got \['x'\]"),
+        ('{"text": "a"}', "line 1: no field 'label'; it has 'text'"),
+        ('{"text": 3, "label": "x"}', "line 1: text must be text, got 3"),
+        ('["a"]', "line 1: a JSON object is needed"),
+        ('{"text": "a", "label": ' + "9" * 5000 + "}", "line 1: an integer of 5000 digits"),
+        ('{"text": "a", "label": ' + DEEP + "}", "line 1: lists and objects are nested more than"),
+        ('{"text": "\\ud800", "label": "x"}', "line 1: .*half of a surrogate pair"),
+        ("{", "line 1: not valid JSON"),
+    ],
+    ids=range(9),
+)
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_json_lines(tmp_path, split, line, message):
+    good = ['{"text": "a", "label": "x"}', '{"text": "b", "label": "y"}']
+    for name in ("train", "dev"):
+        write_lines(tmp_path / "mine" / f"{name}.jsonl", *([line] if name == split else []), *good)
+    if split == "dev":
+        message = message.replace("a label is needed, got", "unknown label")
+    with pytest.raises(UserError, match=rf"{split}\.jsonl, {message}"):
+        make(tmp_path, described=OWN).load(split)
+
+
+def test_a_null_in_a_regressions_labels(tmp_path):
+    write_lines(tmp_path / "mine" / "train.jsonl", '{"text": "a", "label": 0.5}', '{"text": "b", "label": null}')
+    with pytest.raises(UserError, match=r"train\.jsonl, line 2: the label must be a number, got None"):
+        make(tmp_path, described={"type": "regression"}).load("train")
+
+
+def test_tables(tmp_path):
+    path = tmp_path / "mine" / "train.csv"
+    write_lines(path, "text,label", f'"{"word " * 40_000}",x', '"two\nlines",y')
+    assert [len(example.texts[0]) for example in make(tmp_path, described=OWN).load("train").examples] == [200_000, 9]
+    write_lines(path, "text,label", "a,x", '"two\nlines",y', "b")
+    with pytest.raises(UserError, match=r"train\.csv, line 5: 1 columns, but 2 are expected"):
+        make(tmp_path, described=OWN).load("train")
+    path.write_bytes(b"text,label\na,x\n\xff,y\n")
+    with pytest.raises(UserError, match=r"train\.csv is not UTF-8 text \(byte 0xff in line 3\)"):
+        make(tmp_path, described=OWN).load("train")
+
+
+def test_a_forgotten_header(tmp_path, capsys):
+    write_lines(tmp_path / "mine" / "train.tsv", "good film\tx", "bad film\ty", "fine\tx")
+    with pytest.raises(UserError, match=r"no column 'text'.*first line is .*'good film'.*\"header\": false"):
+        make(tmp_path, described=OWN).load("train")
+    numbered = OWN | {"text_columns": [0], "label_column": 1}
+    assert len(make(tmp_path, described=numbered).load("train").examples) == 2
+    assert "its label 'x' is one: \"header\": false" in capsys.readouterr().err
+    assert len(make(tmp_path, described=numbered | {"header": False}).load("train").examples) == 3
+
+
+def test_a_scale_that_was_not_given(tmp_path):
+    write_lines(tmp_path / "mine" / "train.jsonl", '{"text": "a", "label": 4}')
+    with pytest.raises(UserError, match="the label 4 is not between 0 and 1, the task's min and max"):
+        make(tmp_path, described={"type": "regression"}).load("train")
+
+
+def test_f1_is_for_two_labels(tmp_path):
+    write_lines(tmp_path / "mine" / "train.jsonl", *[f'{{"text": "a", "label": "{label}"}}' for label in "xyz"])
+    with pytest.raises(UserError, match="metric f1 is for two labels, but there are 3: choose macro_f1"):
+        make(tmp_path, described=OWN | {"metric": "f1"}).load("train")
+
+
+@pytest.mark.parametrize(
+    ("rows", "labelled", "warning"),
+    [
+        (["text\tlabel", "a\tx", "b\ty"], True, ""),
+        (["text", "a", "b"], False, ""),
+        (["text\tlabel", "a\t", "b\t"], False, ""),
+        (["text\tlabel", "a\t-1", "b\t-1"], False, ""),
+        (["text\tlabel", "a\tx", "b\tz"], False, "the test data is not scored: .*line 3: unknown label 'z'"),
+    ],
+)
+def test_test_files_may_have_labels(tmp_path, capsys, rows, labelled, warning):
+    write_lines(tmp_path / "mine" / "train.tsv", "text\tlabel", "a\tx", "b\ty")
+    write_lines(tmp_path / "mine" / "test.tsv", *rows)
+    task = make(tmp_path, described=OWN)
+    split = task.load("test")
+    assert split.labelled == labelled and task.has("test")
+    assert re.search(warning, capsys.readouterr().err)
+    assert [row.get("gold") for row in task.inputs(split)] == (["x", "y"] if labelled else [None, None])
+
+
+def question(**fields):
+    return {"id": "a", "question": "What?", "answers": [{"text": "a", "answer_start": 0}]} | fields
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not valid JSON"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (b"[1]", "a JSON object is needed"),
+        (b"[" * 100_000, "nested more than|not valid JSON"),
+        ({"data": 5}, "the field 'data' is missing or of the wrong type"),
+        ({"data": [5]}, "the field 'paragraphs' is missing or of the wrong type; got int"),
+        (question(answers=5), "question a: answers must be a list, got 5"),
+        (question(answers=[5]), "question a: the field 'text' is missing or of the wrong type; got int"),
+        (question(answers=[{"text": "a", "answer_start": "0"}]), "question a: the field 'answer_start'"),
+        (question(answers=[{"text": "a", "answer_start": 10**200}]), "'a' ends outside of the context"),
+    ],
+)
+def test_squad_files(tmp_path, content, message):
+    if isinstance(content, dict) and "id" in content:
+        content = {"data": [{"paragraphs": [{"context": "a b", "qas": [content]}]}]}
+    path = write_lines(tmp_path / "squad" / "train.json")
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    with pytest.raises(UserError, match=rf"train\.json.*({message})"):
+        make(tmp_path, "squad").load("train")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"detected_answers": 5}, "detected_answers must be a list, got 5"),
+        ({"answers": "a"}, "answers must be a list, got 'a'"),
+        ({"answers": [5]}, "an answer must be text, got 5"),
+        ({"detected_answers": [{"text": "a", "char_spans": [[0, 1e400]]}]}, "char_spans must be like"),
+    ],
+)
+def test_mrqa_files(tmp_path, fields, message):
+    entry = {"context": "a b", "qas": [{"qid": "1", "question": "What?"} | fields]}
+    write_lines(tmp_path / "newsqa" / "train.jsonl", json.dumps(entry))
+    with pytest.raises(UserError, match=rf"train\.jsonl, line 1: {message}"):
+        make(tmp_path, "newsqa").load("train")
+
+
+def test_tags(tmp_path, capsys):
+    write_lines(tmp_path / "chunk" / "train.txt", "the x B-NP", "is x O")
+    write_lines(tmp_path / "chunk" / "test.txt", "the DT", "is VB")
+    task = make(tmp_path, "chunk")
+    assert not task.load("test").labelled
+    assert "test data is not scored" in capsys.readouterr().err and "'DT' is neither O nor" not in task.name
+    write_lines(tmp_path / "chunk" / "test.txt", "the x B-NP", "is x B-VP")
+    split = task.load("test")
+    assert split.labelled and task.inputs(split) == [{"gold": ["B-NP", "B-VP"]}]
+    (tmp_path / "chunk" / "train.txt").write_bytes(b"a\x80 O\n")
+    with pytest.raises(UserError, match=r"train\.txt is not UTF-8 text"):
+        make(tmp_path, "chunk").load("train")
+
+
+def test_a_folder_is_no_file(tmp_path):
+    (tmp_path / "mine" / "train.jsonl").mkdir(parents=True)
+    with pytest.raises(UserError, match="no file of split 'train'"):
+        make(tmp_path, described=OWN).load("train")
+
+
+@pytest.mark.parametrize(
+    ("described", "message"),
+    [
+        (5, "mine needs a type, one of classification, regression, tagging, qa; got None"),
+        ({"type": ["qa"]}, r"needs a type, .*got \['qa'\]"),
+        (OWN | {"min": 0}, "unknown key 'min'.*classification has"),
+        (OWN | {"labels": ["x"]}, "labels must be different names, at least two"),
+        (OWN | {"labels": ["1", 1]}, "labels must be different names"),
+        (OWN | {"labels": [["x"], "y"]}, r"one of labels is \['x'\], but must be text or a number"),
+        (OWN | {"text_columns": [True]}, "a column of text_columns is True"),
+        (OWN | {"header": 0}, "header is 0, but must be true or false"),
+        (OWN | {"files": {"train": 5}}, "files: train is 5, but must be text"),
+        ({"type": "regression", "max": 10**300}, "max is 1000.*must be a number"),
+    ],
+)
+def test_descriptions_are_checked_with_the_hparams(described, message):
+    with pytest.raises(UserError, match=message):
+        support.config("mine", tasks={"mine": described})
