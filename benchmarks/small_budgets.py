@@ -58,6 +58,20 @@ BASE: dict[str, Any] = {
     "keep_checkpoint_max": 1,
 }
 _ELECTRA = {"electra_objective": True, "generator_layers": 0.5, "generator_hidden_size": 1.0}
+_PAPERS: dict[str, Any] = {
+    "norm_style": "post",
+    "relative_positions": "none",
+    "relative_position_start": "random",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+    "adam_beta2": 0.999,
+    "learning_rate": 5e-4,
+    "mask_prob": 0.15,
+    "mask_rates": [0.85, 0.15, 0.0],
+    "mask_sampling": "with_replacement",
+    "lr_schedule": "multiply",
+}
 ROWS: dict[str, dict[str, Any]] = {
     "base": {},
     "random_start": {"relative_position_start": "random"},
@@ -80,21 +94,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "layers_2": {"num_hidden_layers": 2},
     "scaled_residuals": {"scaled_residual_init": True},
     "heads_2": {"num_attention_heads": 2},
-    "papers_settings": {
-        "num_attention_heads": 2,
-        "norm_style": "post",
-        "relative_positions": "none",
-        "relative_position_start": "random",
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-        "initializer_range": 0.02,
-        "adam_beta2": 0.999,
-        "learning_rate": 5e-4,
-        "mask_prob": 0.15,
-        "mask_rates": [0.85, 0.15, 0.0],
-        "mask_sampling": "with_replacement",
-        "lr_schedule": "multiply",
-    },
+    "papers_settings": _PAPERS,
+    "papers_and_local_start": _PAPERS | {"relative_positions": "t5", "relative_position_start": "local"},
     "electra": _ELECTRA,
     "electra_no_detector": _ELECTRA | {"disc_weight": 0.0},
 }
