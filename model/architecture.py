@@ -54,6 +54,12 @@ class Architecture:
     )
     relative_position_buckets: int = hparam(32, "buckets of distances of t5 and coco", at_least=4)
     relative_position_max_distance: int = hparam(128, "distance from which on those tell none apart", at_least=1)
+    relative_position_start: str = hparam(
+        "random",
+        "what the learned bias of t5 and coco starts from: random: initializer_range; local: heads that look to the "
+        "left, to the right, to both sides and everywhere, which leaves the plateau of young models much earlier",
+        choices=("random", "local"),
+    )
     norm_style: str = hparam(
         "post",
         "where layer norms are: post: after each residual sum (BERT); pre: before each branch and after the last layer",
@@ -92,6 +98,11 @@ class Architecture:
             problems.append(
                 f"relative_position_max_distance {self.relative_position_max_distance} must exceed a quarter of the "
                 f"{self.relative_position_buckets} buckets by 2 at least"
+            )
+        if self.relative_position_start != "random" and self.positions.bucket is None:
+            problems.append(
+                f"relative_position_start {self.relative_position_start} needs relative_positions t5 or coco, got "
+                f"{self.relative_positions}"
             )
         if self.positions.frequencies is not None and self.head_size % 2:
             problems.append(

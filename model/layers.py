@@ -71,6 +71,10 @@ def zeros(shape: list[int], seed: list[int]) -> tf.Tensor:
     return tf.zeros(shape)
 
 
+def constant(values: list[list[float]]) -> Callable[..., tf.Tensor]:
+    return lambda shape, seed: tf.reshape(tf.constant(values), shape)
+
+
 def ones(shape: list[int], seed: list[int]) -> tf.Tensor:
     del seed
     return tf.ones(shape)

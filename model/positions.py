@@ -57,6 +57,18 @@ def alibi_slopes(heads: int) -> list[float]:
     return slopes + (alibi_slopes(2 * power)[0::2][: heads - power] if heads > power else [])
 
 
+def local_bias(distance: int, head: int) -> float:
+    """What a learned bias of distance = key position - query position may start from, so that heads see neighbours.
+
+    Heads take turns: the tokens to the left, those to the right, both sides, everything. A score that starts near 0
+    averages the whole sequence, in which a neighbour's share is 1/L; a masked language model then sits at the entropy
+    of token frequencies for thousands of steps before it finds its neighbours (docs/small_budgets.md).
+    """
+    far = abs(distance)
+    left, right = (1.0 - far if distance < 0 else -4.0), (1.0 - far if distance > 0 else -4.0)
+    return max(-6.0, (left, right, -0.25 * far, 0.0)[head % 4])
+
+
 def rotary_frequencies(head_size: int) -> list[float]:
     """10000^(-2i/D) (RoFormer, Su et al. 2021, section 3.2.2)."""
     return [10000.0 ** (-2 * i / head_size) for i in range(head_size // 2)]

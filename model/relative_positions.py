@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from model.architecture import Architecture
 from model.fusion import fused
-from model.layers import Layer, truncated_normal
+from model.layers import Layer, constant, truncated_normal
+from model.positions import local_bias
 
 
 class RelativePositionBias(Layer):
@@ -37,7 +38,14 @@ class RelativePositionBias(Layer):
         places = np.arange(longest)
         self._buckets = bucket_of[places[np.newaxis, :] - places[:, np.newaxis] + longest - 1]
         shape = [a.relative_position_buckets, a.num_attention_heads]
-        self.table = self.weight("relative_attention", shape, truncated_normal(a.initializer_range))
+        initializer = truncated_normal(a.initializer_range)
+        if a.relative_position_start == "local":
+            far_to_near = sorted(range(1 - longest, longest), key=abs, reverse=True)
+            nearest = {int(bucket_of[distance + longest - 1]): distance for distance in far_to_near}
+            initializer = constant(
+                [[local_bias(nearest.get(row, 0), head) for head in range(shape[1])] for row in range(shape[0])]
+            )
+        self.table = self.weight("relative_attention", shape, initializer)
 
     def call(self, length: int | tf.Tensor) -> tf.Tensor:
         """float32 [1, A, L, L] for sequences of this length."""

@@ -51,6 +51,30 @@ def test_the_bias_depends_on_the_distance_only(rule):
     assert len(np.unique(bias[0, 0, 5])) > 5
 
 
+@pytest.mark.parametrize("rule", ["t5", "coco"])
+def test_a_local_start_looks_to_the_left_to_the_right_to_both_sides_and_everywhere(rule):
+    architecture = dataclasses.replace(
+        encoder(rule).architecture,
+        num_attention_heads=5,
+        max_position_embeddings=64,
+        relative_position_buckets=32,
+        relative_position_max_distance=128,
+        relative_position_start="local",
+    )
+    bias = RelativePositionBias("test", architecture)(33).numpy()[0, :, 16]  # of the query at 16, [A, L]
+    np.testing.assert_array_equal(bias[4], bias[0])
+    assert bias[0].argmax() == 15 and bias[0, 17] < bias[0, 13]
+    assert bias[1].argmax() == 17 and bias[1, 15] < bias[1, 19]
+    np.testing.assert_array_equal(bias[2], bias[2, ::-1])
+    assert bias[2].argmax() == 16 and bias[2, 12] < bias[2, 14]
+    np.testing.assert_array_equal(bias[3], np.zeros(33))
+
+
+def test_a_local_start_needs_a_learned_bias():
+    with pytest.raises(UserError, match="relative_position_start local needs relative_positions t5 or coco, got none"):
+        PretrainingConfig.from_dict({"relative_position_start": "local"})
+
+
 def test_the_published_slopes():
     """Of 8 heads as in the paper, and of a number that is no power of two as in its authors' code."""
     eight = [2.0**-n for n in range(1, 9)]
