@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from util.errors import UserError
-from util.reading import read_json
+from util.reading import is_file, read_json
 
 VOCABULARY = "vocab.txt"
 # Of a configuration: what describes the network and its input, so that nobody needs to repeat it.
@@ -34,7 +34,7 @@ def read_config(folder: str | Path) -> dict[str, Any] | None:
       UserError: it is no JSON object.
     """
     path = Path(folder) / "config.json"
-    return read_json(path, "configuration") if path.is_file() else None
+    return read_json(path, "configuration") if is_file(path) else None
 
 
 def vocabulary_of(folder: str | Path, config: Mapping[str, Any]) -> str:

@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 
 import flops_computation
 from configure_pretraining import PretrainingConfig
+from tests.programs import Finished, run_program
 from util.flags import read_recipe, recipe_names
 
 ROOT = Path(__file__).parent.parent
@@ -152,10 +151,8 @@ def test_a_run_costs_its_steps() -> None:
     assert flops_computation.training_flops(c) == expected
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "flops_computation.py", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+def run(*arguments: str) -> Finished:
+    return run_program("flops_computation.py", *arguments)
 
 
 def test_without_arguments_it_prices_every_recipe() -> None:

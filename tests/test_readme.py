@@ -16,6 +16,7 @@ from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from tests import finetuning_support as support
 from tests import golden_support as golden
+from tests.programs import run_program
 from util.flags import read_recipe, recipe_names
 
 ROOT = Path(__file__).parent.parent
@@ -49,7 +50,8 @@ def blocks(language: str) -> list[str]:
 @cache
 def flags_of(script: str) -> frozenset[str]:
     """The flags in a script's --help, switches in both forms."""
-    done = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run_program(script, "--help")
+    assert done.returncode == 0, done.stderr
     names = set()
     for switch, name in re.findall(r"^ +--(\[no-\])?([a-z0-9-]+)", done.stdout, re.MULTILINE):
         names |= {f"--{name}", f"--no-{name}"} if switch else {f"--{name}"}

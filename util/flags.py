@@ -18,8 +18,8 @@ from absl import flags
 
 from util.environment import before_tensorflow
 from util.errors import UserError, reason, shown
-from util.hparams import all_hparams, closest, layered, string_problem, value_type
-from util.reading import parse_json, read_json
+from util.hparams import all_hparams, closest, layered, value_problem, value_type
+from util.reading import is_file, parse_json, read_json, read_text
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 _RECIPE_NOTES = ("description", "source")
@@ -100,7 +100,7 @@ def _recipe_path(name: Any, what: str) -> Path:
     if not isinstance(name, str):
         raise UserError(f"{what}: the name of a recipe is needed, got {shown(name)}")
     path = Path(name) if name.endswith(".json") else RECIPES / f"{name}.json"
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(
             f"{what}: there is no recipe {name!r}{closest(name, recipe_names())} ({', '.join(recipe_names())})"
         )
@@ -218,6 +218,25 @@ def _parse_json(name: str, text: str, words: bool) -> Any:
     return parse_json(text, _dashed(name), expect=object)
 
 
+def with_flagfiles(words: Sequence[str], opened: tuple[str, ...] = ()) -> list[str]:
+    """The words with `--flagfile PATH` replaced by the lines of that file, but blank ones and comments (#, //)."""
+    result: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, path = word.partition("=")
+        if word == "--":
+            return [*result, word, *rest]
+        if name not in ("--flagfile", "-flagfile"):
+            result.append(word)
+            continue
+        path = path if equals else next(rest, "")
+        if path in opened:
+            raise UserError(f"--flagfile: {path} reads itself, by way of {' and '.join(opened)}")
+        lines = [line.strip() for line in read_text(path, "--flagfile").splitlines()]
+        result += with_flagfiles([line for line in lines if line and not line.startswith(("#", "//"))], (*opened, path))
+    return result
+
+
 def with_underscores(argv: Sequence[str]) -> list[str]:
     """`--train-batch-size=4` as `--train_batch_size=4`, `--no-do-eval` as `--nodo_eval`."""
     result = [argv[0]]
@@ -262,8 +281,7 @@ def run(main: Callable[[], int | None], doc: str | None, log_level: int = 2) -> 
       log_level: of TensorFlow's own messages, see `before_tensorflow`.
     """
     before_tensorflow(log_level)
-    argv = with_underscores(sys.argv)
-    if any(word in ("--help", "-h", "-help", "--helpfull", "--helpshort") for word in argv[1:]):
+    if any(word in ("--help", "-h", "-help", "--helpfull", "--helpshort") for word in sys.argv[1:]):
         try:
             print_help(doc or "")
             sys.stdout.flush()
@@ -271,19 +289,21 @@ def run(main: Callable[[], int | None], doc: str | None, log_level: int = 2) -> 
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     try:
-        rest = flags.FLAGS(argv)
+        rest = flags.FLAGS(with_underscores(with_flagfiles(sys.argv)))
         if len(rest) > 1:
             raise UserError(
                 f"unexpected argument {shown(rest[1])}: flags are --name value, switches --name or --no-name"
             )
-        _check_strings()
+        _check_values()
         code = main()
     except flags.UnrecognizedFlagError as error:
         valid = [_dashed(name) for name in flags.FLAGS]
         _fail(f"unknown flag {_dashed(error.flagname)}{closest(_dashed(error.flagname), valid)}; see --help")
     except flags.IllegalFlagValueError as error:
         _fail(f"{_illegal_value(str(error))}; see --help")
-    except (flags.Error, UserError) as error:
+    except flags.Error as error:
+        _fail(re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), str(error)))
+    except UserError as error:
         _fail(str(error))
     except KeyboardInterrupt:
         _fail("interrupted", code=130)
@@ -295,11 +315,11 @@ def run(main: Callable[[], int | None], doc: str | None, log_level: int = 2) -> 
     sys.exit(code or 0)
 
 
-def _check_strings() -> None:
-    """No value holds what no path and no UTF-8 file can."""
+def _check_values() -> None:
+    """Beyond the types, which absl checks."""
     for name in flags.FLAGS:
         value = flags.FLAGS[name].value
-        problem = string_problem(_dashed(name), value)
+        problem = value_problem(_dashed(name), value)
         if problem is not None:
             raise UserError(problem)
 
@@ -312,7 +332,7 @@ def _illegal_value(message: str) -> str:
         return message
     bound = re.search(r"is not (an? .+|integer .+)", match[3])  # "4 is not integer >= 16", of a flag with bounds
     kind = bound[1].replace("integer >=", "an integer >=") if bound else wanted[flags.FLAGS[match[1]].flag_type()]
-    return f"{_dashed(match[1])} must be {kind}, got {match[2]!r}"
+    return f"{_dashed(match[1])} must be {kind}, got {shown(match[2])}"
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:

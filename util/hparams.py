@@ -128,26 +128,29 @@ def value_type(config_class: type, field: dataclasses.Field) -> tuple[type, bool
 _type_hints = functools.cache(typing.get_type_hints)  # resolving a hundred annotations takes milliseconds
 
 
-def closest(name: str, valid: Iterable[str]) -> str:
+def closest(name: object, valid: Iterable[str]) -> str:
     """ "; did you mean 'x'?" or an empty string."""
     names = {one.lstrip("-"): one for one in valid}  # dashes that all flags have do not make two alike
-    matches = difflib.get_close_matches(name.lstrip("-"), names, n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(str(name)[:100].lstrip("-"), names, n=1, cutoff=0.5)
     return f"; did you mean {names[matches[0]]!r}?" if matches else ""
 
 
-def string_problem(name: str, value: Any) -> str | None:
-    """What makes a string, or one in a list or object, unfit for paths and files."""
-    if isinstance(value, str):
-        if "\0" in value:
-            return f"{name} must not hold a NUL character, got {shown(value)}"
-        if HALF_PAIR.search(value):
-            return f"{name} must be UTF-8 text, got {shown(value)}"
-        return None
+def value_problem(name: str, value: Any) -> str | None:
+    """What makes a value, or one inside a list or object, unfit for paths, for files or for arithmetic."""
+    if isinstance(value, str) and "\0" in value:
+        return f"{name} must not hold a NUL character, got {shown(value)}"
+    if isinstance(value, str) and HALF_PAIR.search(value):
+        return f"{name} must be UTF-8 text, got {shown(value)}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{name} must be finite, got {value!r}"
+    if isinstance(value, int) and abs(value) > _GREATEST:
+        return f"{name} must be an integer of 64 bits, got {shown(value)}"
     if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            return f"{name} must have strings as names, got {shown(value)}"
         value = [*value, *value.values()]
-    if not isinstance(value, list):
-        return None
-    return next((problem for one in value if (problem := string_problem(name, one)) is not None), None)
+    inner = value if isinstance(value, list) else []
+    return next((problem for one in inner if (problem := value_problem(name, one)) is not None), None)
 
 
 def _type_problem(config_class: type, field: dataclasses.Field, value: Any) -> str | None:
@@ -156,7 +159,7 @@ def _type_problem(config_class: type, field: dataclasses.Field, value: Any) -> s
         return None
     accepted = (int, float) if expected is float else (expected,)
     if isinstance(value, accepted) and (expected is bool or not isinstance(value, bool)):
-        return string_problem(field.name, value)
+        return value_problem(field.name, value)
     wanted = expected.__name__ + (" or null" if optional else "")
     return f"{field.name} must be {wanted}, got {shown(value)} ({type(value).__name__})"
 
@@ -165,11 +168,7 @@ def _range_problem(field: dataclasses.Field, value: Any) -> str | None:
     limits = field.metadata
     if limits["choices"] is not None and value not in limits["choices"]:
         choices = limits["choices"]
-        return f"{field.name} is {shown(value)}{closest(str(value)[:100], choices)} (one of {', '.join(choices)})"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{field.name} must be finite, got {value!r}"
-    if isinstance(value, int) and abs(value) > _GREATEST:
-        return f"{field.name} must be an integer of 64 bits, got {shown(value)}"
+        return f"{field.name} is {shown(value)}{closest(value, choices)} (one of {', '.join(choices)})"
     checks: list[tuple[str, str, Callable[[Any, Any], bool]]] = [
         ("at_least", "at least", lambda v, limit: v >= limit),
         ("above", "above", lambda v, limit: v > limit),
@@ -201,7 +200,7 @@ def _check(config_class: type, values: Mapping[str, Any]) -> tuple[dict[str, Any
     result: dict[str, Any] = {}
     for name, value in values.items():
         if name not in fields:
-            problems.append(f"unknown hparam {shown(name)}{closest(str(name)[:100], names)}")
+            problems.append(f"unknown hparam {shown(name)}{closest(name, names)}")
             continue
         entries = fields[name].metadata["entries"]
         problem = _type_problem(config_class, fields[name], value)

@@ -5,7 +5,9 @@ them has to know what an operating system, a codec or a parser may raise. util.f
 """
 
 import json
+import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,16 @@ def read_text(path: str | Path, what: str, encoding: str = "utf-8") -> str:
             f"{what}: {path} is not {encoding.upper()} text (byte {data[error.start]:#04x} in line {line}): "
             "save or convert it as UTF-8"
         ) from None
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether a file is there. Raises UserError where that cannot be known: no permission, an impossible path."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {shown(str(path))}: {reason(error)}") from None
 
 
 def read_bytes(path: str | Path, what: str) -> bytes:

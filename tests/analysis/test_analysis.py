@@ -1,8 +1,6 @@
 """Analyses: their numbers against definitions, and the command on a model of ours."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from configure_pretraining import PretrainingConfig
 from pretrain.pretraining_model import PretrainingModel
 from tests import training_support as support
 from tests.finetuning_support import write_lines
+from tests.programs import run_program
 from util.errors import UserError
 
 
@@ -57,8 +56,7 @@ def test_separation_is_the_chance_that_similar_beats_random():
 
 
 def analyse(data_dir, *words):
-    command = [sys.executable, str(support.ROOT / "run_analysis.py"), "--data-dir", str(data_dir), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=support.ROOT)
+    return run_program("run_analysis.py", "--data-dir", str(data_dir), *words)
 
 
 def test_a_vocabulary_or_checkpoint_of_another_model_is_refused(tmp_path):

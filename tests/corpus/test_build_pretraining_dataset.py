@@ -22,6 +22,7 @@ from corpus.text_files import read_blocks
 from corpus.tokenization import WordpieceTokenizer
 from pretrain import pretrain_data
 from tests import golden_support as golden
+from tests.programs import run_program
 from util.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -327,11 +328,7 @@ def test_damaged_records_do_not_pass_verification(corpus, tmp_path):
 
 
 def command(*words):
-    run = subprocess.run(
-        [sys.executable, "build_pretraining_dataset.py", *map(str, words)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return run.returncode, run.stdout, run.stderr
+    return run_program("build_pretraining_dataset.py", *map(str, words))
 
 
 def test_command_line_builds_and_inspects(corpus, reference, tmp_path):

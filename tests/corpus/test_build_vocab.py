@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from build_vocab import CharacterCounts, VocabularyOptions, build_vocab, choose_alphabet, write_vocab
 from corpus.vocabulary import SPECIAL_TOKENS, load_vocab
+from tests.programs import run_program
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = [
@@ -77,15 +78,15 @@ def test_rare_pairs_are_not_merged(corpus):
 
 
 def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "build_vocab.py", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    return run_program("build_vocab.py", *map(str, arguments))
 
 
 def test_the_program_writes_the_same_file_each_time(corpus, tmp_path):
     # Separate processes, because what must not matter is the order of a hash table that differs between them.
     for name in ("one", "two", "three"):
-        done = run("--corpus-dir", corpus, f"--vocab-file={tmp_path / name}", "--vocab-size=150", "--no-lower-case")
+        words = ["--corpus-dir", corpus, f"--vocab-file={tmp_path / name}", "--vocab-size=150", "--no-lower-case"]
+        command = [sys.executable, "build_vocab.py", *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "150 tokens" in done.stdout
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes() == (tmp_path / "three").read_bytes()

@@ -1,8 +1,6 @@
 """OpenWebText's layout: archives of text files are read as streams, and build the records of the same plain text."""
 
 import io
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from corpus.build_unit import read_archive
 from corpus.dataset_builder import build, run_local
 from corpus.record_inspection import verify
 from tests import golden_support as golden
+from tests.programs import run_program
 from util.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -56,11 +55,8 @@ def test_each_file_is_a_document(data_dir):
 
 def test_build_leaves_nothing_unpacked(data_dir):
     before = {path.name for path in data_dir.rglob("*")}
-    run = subprocess.run(
-        [sys.executable, "build_openwebtext_pretraining_dataset.py", "--data-dir", str(data_dir),
-         "--max-seq-length", "32", "--num-processes", "1"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    words = ["--data-dir", str(data_dir), "--max-seq-length", "32", "--num-processes", "1"]
+    run = run_program("build_openwebtext_pretraining_dataset.py", *words)
     assert run.returncode == 0, run.stderr
     assert verify(str(data_dir / "pretrain_tfrecords"), str(VOCAB)) == 40
     new = {path.name for path in data_dir.rglob("*")} - before

@@ -1,7 +1,6 @@
 """Fine-tuning from the command line: trials, several tasks, resuming, the best checkpoint, new text, bad input."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import pytest
 
 from tests import golden_support as golden
 from tests.finetuning_support import write_lines
+from tests.programs import run_program
 
 ROOT = golden.GOLDEN.parent.parent
 WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "names", "value", "type", "object", "all"]
@@ -69,17 +69,8 @@ def command(data_dir, out, *words, **hparams):
 
 
 def run(data_dir, out, *words, expect=0, **hparams):
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    result = subprocess.run(
-        command(data_dir, out, *words, **hparams),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
+    result = run_program(*command(data_dir, out, *words, **hparams)[1:])
     assert result.returncode == expect, result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
     return result.stdout + result.stderr
 
 

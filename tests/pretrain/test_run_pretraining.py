@@ -2,30 +2,17 @@
 
 import json
 import shutil
-import sys
 
 import pytest
-from absl import flags
 
-import run_pretraining
 from tests import training_support as support
-from util import flags as util_flags
+from tests.programs import run_program
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """A function from hparams and flags to (exit code, stdout, stderr), in this process."""
-
-    def call(settings, *words):
-        for name in flags.FLAGS:
-            flags.FLAGS[name].unparse()
-        monkeypatch.setattr(sys, "argv", ["run_pretraining.py", "--hparams", json.dumps(settings), *words])
-        with pytest.raises(SystemExit) as stop:
-            util_flags.run(run_pretraining.main, run_pretraining.__doc__)
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return call
+def run():
+    """A function from hparams and flags to (exit code, stdout, stderr)."""
+    return lambda settings, *words: run_program("run_pretraining.py", "--hparams", json.dumps(settings), *words)
 
 
 @pytest.fixture(scope="module")
