@@ -191,6 +191,12 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
             raise UserError("hparams: " + "; ".join(problems))
         return config
 
+    @classmethod
+    def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
+        """Nothing: recipes of fine-tuning have no sizes, so `from_dict` takes a checkpoint's where none are given."""
+        del hparams
+        return {}
+
     def _derived(self) -> dict[str, Any]:
         """Values of the fields that were left to follow from others."""
         pretrained, tasks = self.pretrained_model_dir, ",".join(self.task_names)
@@ -242,6 +248,11 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
     def task_data_dir(self, task: str) -> str:
         """Folder of a task's files."""
         return os.path.join(self.raw_data_dir, task)
+
+    def kind_of(self, task: str) -> str:
+        """ "classification", "regression", "tagging" or "qa"; "" of a task made in Python."""
+        entry = entry_of(task, self.tasks)
+        return entry.kind if entry else ""
 
     def to_json(self) -> str:
         """The resolved configuration; `from_dict(json.loads(...))` gives it back."""

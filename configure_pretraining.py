@@ -11,10 +11,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from exchange.folders import network_hparams, read_config
 from model.architecture import HEAD_SIZE, MODEL_SIZES, Architecture, make_architecture
 from training.hparams import DeviceHparams, OptimizerHparams
 from util.errors import UserError
-from util.hparams import checked, free_hparam, hparam
+from util.hparams import checked, free_hparam, hparam, layered
 
 _MAIN_OBJECTIVES = (
     "electra_objective",
@@ -221,6 +222,39 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
             raise UserError("hparams: " + "; ".join(problems))
         return config
 
+    @classmethod
+    def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
+        """Sizes, vocabulary and casing of the folders that the network and the generator start from (exchange.folders).
+
+        Raises:
+          UserError: one of them holds a network that we do not have, or the generator's does not fit the other.
+        """
+        main = network_hparams(hparams.get("init_checkpoint") or "")
+        start = hparams.get("init_generator_checkpoint") or ""
+        generator = network_hparams(start)
+        of_a_pair = any((read_config(start) or {}).get(name) for name in _MAIN_OBJECTIVES)  # whose generator is smaller
+        if not generator or of_a_pair or hparams.get("init_encoder_from_generator"):
+            return main
+        together = layered(cls, hparams, main)
+        vocab, overrides = generator["vocab_size"], together.get("model_hparam_overrides", {})
+        sizes = make_architecture(together.get("model_size", "small"), overrides, vocab, None)
+        own = make_architecture(generator["model_size"], generator["model_hparam_overrides"], vocab, None)
+        if main and main["vocab_size"] != generator["vocab_size"]:
+            raise UserError(
+                f"init_generator_checkpoint: {start} has {generator['vocab_size']} tokens, init_checkpoint "
+                f"{main['vocab_size']}: they must share a vocabulary"
+            )
+        width, shape = own.hidden_size, (own.num_attention_heads, own.intermediate_size)
+        if width != sizes.hidden_size and shape != (rule := (max(1, width // HEAD_SIZE), 4 * width)):
+            raise UserError(
+                f"init_generator_checkpoint: {start} has (heads, feed-forward width) {shape}; a generator of width "
+                f"{width} has {rule} here"
+            )
+        return main | {
+            "generator_hidden_size": width / sizes.hidden_size,
+            "generator_layers": own.num_hidden_layers / sizes.num_hidden_layers,
+        }
+
     def _derived(self) -> dict[str, Any]:
         """Values of the fields that were left to follow from others."""
         records = os.path.join(self.data_dir, "pretrain_tfrecords")
@@ -400,7 +434,7 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         """Sizes of the generator's network (the main network's if they share all weights).
 
         Where the rounded width is no multiple of its number of heads, it is rounded to the nearest that is; the
-        original fails there.
+        original fails there. One that is as wide as the main network has its heads and feed-forward width too.
         """
         main = self.architecture
         if not self._has_own_generator:
@@ -408,14 +442,17 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         if self.generator_sample_mode == "zero_dropout":
             main = dataclasses.replace(main, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         hidden = round(main.hidden_size * self.generator_hidden_size)
-        heads = max(1, hidden // HEAD_SIZE)
+        heads, inner = max(1, hidden // HEAD_SIZE), 4 * hidden
         if self.compat != "original":
             hidden = max(1, round(hidden / heads)) * heads
+            inner = 4 * hidden
+            if hidden == main.hidden_size:
+                heads, inner = main.num_attention_heads, main.intermediate_size
         return dataclasses.replace(
             main,
             hidden_size=hidden,
             num_hidden_layers=round(main.num_hidden_layers * self.generator_layers),
-            intermediate_size=4 * hidden,
+            intermediate_size=inner,
             num_attention_heads=heads,
             embedding_size=hidden if self.untied_generator_embeddings else main.embedding_size,
         )

@@ -1,46 +1,145 @@
-"""Converts models between formats.
+"""Converts models: from and to Hugging Face, the original's TF1 checkpoints, tf-models-official, our own folders.
 
-  python convert_model.py --from data/models/electra_small --to electra_small
+  python convert_model.py --from data/models/electra_small --to small_hf --format huggingface
 
-makes a self-contained folder of a run: configuration, weights as safetensors, vocabulary. It can be moved anywhere and
-is a start for fine-tuning and pre-training: --init-checkpoint electra_small.
+--from takes a run of ours, a self-contained folder, a Hugging Face directory (ELECTRA or BERT), a TF1 checkpoint of the
+original or a checkpoint of tf-models' encoder, and finds out which it is. --format says what --to becomes:
+
+  electra      a self-contained folder of ours: configuration, weights (safetensors), vocabulary; for --init-checkpoint
+  huggingface  a directory for transformers: the main network with its head, or --part generator, --part body
+  tf1          a checkpoint for google-research/electra
+  tf_models    a checkpoint of official.nlp.modeling's encoder
+  saved_model  a SavedModel with the tokenizer inside, strings in; for TensorFlow Serving
+
+Every conversion is checked: fixed sentences go through our network and through what was written, read back from the
+disk, and the largest difference is printed; above 1e-5 in float32 the command fails.
 """
 
+import json
 from pathlib import Path
 
 from absl import flags
 
 from util import flags as util_flags
 from util.errors import UserError
+from util.files import write_atomically
 
 
 def main() -> int:
     values = flags.FLAGS
     if not values["from"].value or not values.to:
         raise UserError("--from and --to are needed: the model to read and the folder to write")
-    source, target = Path(values["from"].value), Path(values.to)
-    if target.exists() and any(target.iterdir()) and not values.overwrite:
+    target = Path(values.to)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())) and not values.overwrite:
         raise UserError(f"--to: {target} is not empty: give another folder, or --overwrite to write into it")
+    if values.part != "main" and values.format != "huggingface":
+        raise UserError(f"--part {values.part} is for --format huggingface; the others hold the whole model")
+    if values.dtype != "float32" and values.format in ("tf1", "tf_models", "saved_model"):
+        raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
 
-    from exchange.checkpoints import CheckpointVariables
-    from exchange.folders import read_config, vocabulary_of
-    from exchange.own import write_folder
+    from exchange import check
+    from exchange.sources import Told, read_model
 
-    config = read_config(source)
-    if config is None:
-        raise UserError(f"--from: {source} has no config.json")
-    config["vocab_file"] = values.vocab_file or vocabulary_of(source, config)
-    weights = CheckpointVariables(str(source)).weights()
-    write_folder(target, config, weights, values.dtype)
-    count = sum(value.size for value in weights.values())
-    print(f"wrote {target}: {len(weights)} arrays, {count:,} parameters, {values.dtype}")
+    told = Told(values.vocab_file, values.num_attention_heads, values.do_lower_case)
+    model = read_model(values["from"].value, told)
+    count = sum(value.size for value in model.weights.values())
+    print(f"read {model.origin}: {len(model.weights)} arrays, {count:,} parameters, {len(model.tokens):,} tokens")
+    for name in model.left_out:
+        print(f"  left out, as our networks have no such part: {name}")
+    difference = check.source_difference(model, values["from"].value)
+    if difference is not None:
+        print(check.report(difference, "float32", "our network and the one that was read"))
+    write = {"electra": to_folder, "huggingface": to_huggingface, "tf1": to_tf1, "tf_models": to_tf_models,
+             "saved_model": to_saved_model}  # fmt: skip
+    write[values.format](model, target)
     return 0
 
 
-flags.DEFINE_string("from", None, "model to read: a folder")
+def to_folder(model, target: Path) -> None:
+    from exchange import check
+    from exchange.own import write_folder
+    from exchange.sources import read_model
+
+    dtype = flags.FLAGS.dtype
+    write_folder(target, model, dtype)
+    difference = check.read_back_difference(model, read_model(str(target)))
+    print(f"wrote {target}: config.json, model.safetensors, vocab.txt")
+    print(check.report(difference, dtype, "our network before and after"))
+
+
+def to_huggingface(model, target: Path) -> None:
+    from exchange import check
+    from exchange.huggingface_export import to_huggingface, write_huggingface
+
+    dtype, part = flags.FLAGS.dtype, flags.FLAGS.part
+    exported = to_huggingface(model, part)
+    write_huggingface(target, model, exported, dtype)
+    print(f"wrote {target}: a {exported.class_name} with tokenizer and model card")
+    for what in exported.left_out:
+        print(f"  left out, as {exported.class_name} has no such part: {what}")
+    difference = check.huggingface_difference(model, exported, str(target), part)
+    print(check.report(difference, dtype, f"our network and {exported.class_name}"))
+
+
+def to_tf1(model, target: Path) -> None:
+    from exchange import check, original
+    from exchange.sources import Told, read_model
+
+    prefix = original.write_checkpoint(
+        target, model.weights, model.architecture, flags.FLAGS.step, flags.FLAGS.adam_slots
+    )
+    write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
+    write_atomically(target / "hparams.json", json.dumps(original.original_hparams(model.config), indent=2) + "\n")
+    print(f"wrote {prefix}; hparams.json holds the --hparams that the original needs with it")
+    told = Told(None, model.architecture.num_attention_heads, model.casing.do_lower_case)
+    difference = check.read_back_difference(model, read_model(str(target), told))
+    print(check.report(difference, "float32", "our network before and after"))
+
+
+def to_tf_models(model, target: Path) -> None:
+    from exchange import check, tf_models
+
+    prefix = tf_models.write_checkpoint(target, model.weights, model.architecture)
+    write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
+    print(f"wrote {prefix}: the encoder, without heads; its pooler has random weights")
+    print(check.report(check.tf_models_difference(model, prefix), "float32", "our network and tf-models'"))
+
+
+def to_saved_model(model, target: Path) -> None:
+    from configure_finetuning import FinetuningConfig
+    from corpus.tokenization import WordpieceTokenizer
+    from exchange import check, saved_model
+    from exchange.network import Network
+
+    if isinstance(model.config, FinetuningConfig):
+        from finetune.predictor import Predictor
+        from finetune.serving import task_signatures
+
+        tokenizer = saved_model.tokenizer_of(model, model.config.max_seq_length)
+        predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
+        signatures = task_signatures(predictor, tokenizer)
+        parts = {"model": predictor.model, "tokenizer": tokenizer}
+    else:
+        network = Network(model.architecture, model.generator_architecture, model.weights)
+        tokenizer = saved_model.tokenizer_of(model)
+        signatures = saved_model.pretrained_signatures(network, tokenizer)
+        parts = {"network": network, "tokenizer": tokenizer}
+    written = saved_model.write_saved_model(target, signatures, parts)
+    print(f"wrote {written} with signatures {', '.join(signatures)}")
+    if "states" in signatures:
+        print(check.report(check.saved_model_difference(model, written), "float32", "our network and the SavedModel"))
+
+
+flags.DEFINE_string("from", None, "model to read: a folder, a directory or a checkpoint")
 flags.DEFINE_string("to", None, "folder to write")
+flags.DEFINE_enum("format", "electra", ["electra", "huggingface", "tf1", "tf_models", "saved_model"], "what to write")
+flags.DEFINE_enum("part", "main", ["main", "generator", "body"], "of the model, for huggingface")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16", "float16"], "type of the stored weights")
-flags.DEFINE_string("vocab_file", None, "its vocabulary; default: the model's own")
+flags.DEFINE_string("vocab_file", None, "vocabulary; default: the model's own, or vocab.txt beside the checkpoint")
+flags.DEFINE_integer("num_attention_heads", None, "heads of a TF1 checkpoint's network; default: its width / 64")
+flags.DEFINE_bool("do_lower_case", None, "casing of a checkpoint without configuration; default: from the vocabulary")
+flags.DEFINE_integer("step", 0, "step that a TF1 checkpoint says it is of")
+flags.DEFINE_bool("adam_slots", False, "write Adam's slots, as zeros, into a TF1 checkpoint: the original wants them")
 flags.DEFINE_bool("overwrite", False, "write into a folder that is not empty")
 
 if __name__ == "__main__":

@@ -166,8 +166,12 @@ def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
     if config.init_generator_checkpoint:
         report = warm_start(model.generator, config.init_generator_checkpoint, generator_names)
         print(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
-        if report.missing:
-            raise UserError(f"init_generator_checkpoint lacks {', '.join(report.missing[:5])}")
+        heads = [name for name in report.missing if "_predictions/" in name]
+        if len(heads) < len(report.missing):
+            lacking = [name for name in report.missing if name not in heads]
+            raise UserError(f"init_generator_checkpoint lacks {', '.join(lacking[:5])}")
+        if heads:
+            print(f"  an encoder alone: random values for {', '.join(heads)}")
     if config.init_encoder_from_generator:
         copy_encoder(model.generator.encoder, model.encoder)
         print("the main network starts as a copy of the generator")

@@ -33,13 +33,17 @@ _TOO_LONG_FOR_KERNEL = b"x" * (_MAX_BYTES_PER_WORD + 1)
 class WordpieceTokenizer:
     """Text to ids of a BERT vocabulary and back.
 
+    vocab_file: the vocabulary, or the list of its tokens.
     do_lower_case, strip_accents: as in the original; accents are only stripped when lower-casing, and None means yes.
     """
 
     def __init__(
-        self, vocab_file: str | os.PathLike[str], do_lower_case: bool = True, strip_accents: bool | None = None
+        self,
+        vocab_file: str | os.PathLike[str] | list[str],
+        do_lower_case: bool = True,
+        strip_accents: bool | None = None,
     ):
-        self.vocab = load_vocab(vocab_file)
+        self.vocab = vocab_file if isinstance(vocab_file, list) else load_vocab(vocab_file)
         self.inverse = {token: index for index, token in enumerate(self.vocab)}
         self.special = special_ids(self.vocab)
         self.normalize = TextNormalizer(do_lower_case, strip_accents)

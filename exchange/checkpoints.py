@@ -1,8 +1,8 @@
-"""Reading weights by variable name: from our checkpoints and folders, and from those of the original TF1 program.
+"""Reading weights by variable name: from our checkpoints and folders, the original's checkpoints, Hugging Face's.
 
-Warm-starting (weights only, new schedule) goes through here; resuming a run does not (training.trainer). All kinds of
-file hold the same variables under the same names, but for the query, key and value of an attention layer, which the
-original keeps apart and which are one fused variable here.
+Warm-starting (weights only, new schedule) goes through here; resuming a run does not (training.trainer). The original's
+checkpoints hold the same variables under the same names, but for the query, key and value of an attention layer, which
+are one fused variable here. exchange.huggingface translates the other names.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from exchange import tensor_file
+from exchange.folders import read_config
+from exchange.huggingface import HuggingFaceWeights
+from exchange.huggingface_config import is_huggingface
 from util.errors import UserError
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -77,7 +80,8 @@ def find_checkpoint(path: str) -> str:
     if prefix is not None:
         return prefix
     for tensors in (where, where / tensor_file.FILE_NAME):
-        if tensors.suffix == ".safetensors" and tensors.is_file():
+        several = tensors.with_name(f"{tensors.name}.index.json")
+        if tensors.suffix == ".safetensors" and (tensors.is_file() or several.is_file()):
             return str(tensors)
     folder = where if where.is_dir() else where.parent
     found = sorted(p.name for p in folder.glob("*"))[:10] if folder.is_dir() else []
@@ -96,7 +100,7 @@ class _Source(Protocol):
     def get(self, name: str) -> np.ndarray: ...
 
 
-class _TensorFlowCheckpoint:
+class TensorFlowCheckpoint:
     """Variables of a checkpoint of ours, which has them in an object graph, or of the original, by name."""
 
     def __init__(self, prefix: str) -> None:
@@ -130,16 +134,18 @@ class CheckpointVariables:
     """The variables of a model in a file, by our names.
 
     Args:
-      path: see `find_checkpoint`: of ours, or of the original.
+      path: see `find_checkpoint`: of ours, of the original or of Hugging Face.
     """
 
     def __init__(self, path: str) -> None:
         self.prefix = find_checkpoint(path)
         self._source: _Source
         if self.prefix.endswith(".safetensors"):
-            self._source = tensor_file.TensorFile(self.prefix)
+            folder = Path(self.prefix).parent
+            theirs = is_huggingface(read_config(folder) or {})
+            self._source = HuggingFaceWeights(folder) if theirs else tensor_file.TensorFile(self.prefix)
         else:
-            self._source = _TensorFlowCheckpoint(self.prefix)
+            self._source = TensorFlowCheckpoint(self.prefix)
         self._names = set(self._source.names())
 
     def names(self) -> list[str]:

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from util.errors import UserError
+from util.files import writing
 
 FILE_NAME = "model.safetensors"
 DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
@@ -27,17 +28,20 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray
       dtype: one of `DTYPES`, that of every tensor in the file; the nearest value is stored.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     stored: dict[str, np.ndarray] = {
         name: np.ascontiguousarray(value, DTYPES[dtype]) for name, value in tensors.items()
     }
-    try:
-        # Hugging Face's loaders refuse files that do not say which framework laid the tensors out.
-        save_file(stored, temporary, metadata={"format": "pt"})
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            # Hugging Face's loaders refuse files that do not say which framework laid the tensors out.
+            save_file(stored, temporary, metadata={"format": "pt"})
+            os.replace(temporary, path)
+        except SafetensorError as error:
+            raise UserError(f"cannot write {path}: {error}") from None
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 class TensorFile:

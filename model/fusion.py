@@ -7,11 +7,28 @@ the block instead of remembering what happened inside. Matrix products stay outs
 CPUs. On GPUs and TPUs the whole step is compiled anyway, and the block becomes part of it.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+
+_plain = False
+
+
+@contextlib.contextmanager
+def unfused() -> Iterator[None]:
+    """Within, blocks are traced as ordinary operations.
+
+    For graphs whose shapes change from call to call (XLA compiles each anew) or that other programs load (SavedModel).
+    """
+    global _plain
+    before, _plain = _plain, True
+    try:
+        yield
+    finally:
+        _plain = before
 
 
 def fused(block: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
@@ -33,6 +50,9 @@ def fused(block: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 
     @functools.wraps(block)
     def call(*tensors: Any, **static: Any) -> tf.Tensor:
+        if _plain:
+            return block(*(tf.convert_to_tensor(tensor) for tensor in tensors), **static)
+
         @tf.custom_gradient
         def apply(*tensors: tf.Tensor) -> Any:
             def gradient(upstream: tf.Tensor) -> list[tf.Tensor | None]:

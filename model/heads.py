@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from model.architecture import Architecture
 from model.encoder import Embeddings
-from model.layers import Dense, Layer, LayerNorm, activation, glorot_uniform, truncated_normal, zeros
+from model.layers import Dense, Layer, LayerNorm, activation, glorot_uniform, shape_of, truncated_normal, zeros
 
 
 class LanguageModelHead(Layer):
@@ -60,7 +60,7 @@ def tied_logits(hidden: tf.Tensor, embeddings: Embeddings, output_bias: tf.Tenso
     flat = tf.reshape(hidden, [-1, hidden.shape[-1]])
     logits = tf.matmul(flat, tf.cast(embeddings.word_embeddings, flat.dtype), transpose_b=True)
     logits = tf.cast(logits, tf.float32) + output_bias
-    return tf.reshape(logits, [-1, hidden.shape[1], logits.shape[-1]])
+    return tf.reshape(logits, [-1, shape_of(hidden)[1], logits.shape[-1]])
 
 
 class CopyHead(Layer):

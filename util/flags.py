@@ -10,7 +10,7 @@ import re
 import sys
 import textwrap
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -32,6 +32,10 @@ class Config(Protocol):
 
     @classmethod
     def from_dict(cls, hparams: dict[str, Any]) -> Any: ...
+
+    @classmethod
+    def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
+        """What files named in the hparams say of other hparams: above a recipe, below --hparams and flags."""
 
     def notes(self) -> list[str]: ...
 
@@ -135,7 +139,8 @@ def config_from_flags(config_class: type[C], with_recipe: bool = True) -> C:
       with_recipe: apply the recipe; false: the configuration itself looks for what recipes say to it.
     """
     layers, given = _layers(config_class, with_recipe)
-    config = config_class.from_dict(layered(config_class, layers, given))
+    implied = config_class.implied(layered(config_class, layers, given))
+    config = config_class.from_dict(layered(config_class, layers, implied, given))
     if with_recipe and not layers:
         _note(f"there is no recipe {config.model_name!r}: the defaults apply, or --recipe picks one")
     for note in config.notes():

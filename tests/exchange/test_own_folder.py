@@ -1,6 +1,5 @@
 """A run made into a self-contained folder: the same weights, wherever the folder lies."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from corpus.vocabulary import load_vocab
 from exchange.checkpoints import CheckpointVariables, warm_start
 from exchange.folders import network_hparams
 from exchange.own import write_folder
+from exchange.sources import read_model
 from exchange.tensor_file import TensorFile, write_tensors
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
@@ -35,9 +35,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _write(run: Path, target: Path, dtype: str = "float32") -> dict[str, np.ndarray]:
-    weights = CheckpointVariables(str(run)).weights()
-    write_folder(target, json.loads((run / "config.json").read_text()), weights, dtype)
-    return weights
+    model = read_model(str(run))
+    write_folder(target, model, dtype)
+    return model.weights
 
 
 def test_a_moved_folder_holds_the_runs_weights_vocabulary_and_sizes(run: Path, tmp_path: Path) -> None:

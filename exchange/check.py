@@ -1,0 +1,174 @@
+"""The numeric self-check of a conversion: the same sentences through our network and through what was written.
+
+What was written is read back from the disk. Hugging Face's side is computed by exchange.reference, tf-models' by
+tf-models itself, and checkpoints of our own variables by our network with the weights read back.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from configure_finetuning import FinetuningConfig
+from corpus.tokenization import WordpieceTokenizer
+from exchange import reference, tf_models
+from exchange.checkpoints import find_checkpoint
+from exchange.encoding import Encoded, Text, encode
+from exchange.folders import read_config
+from exchange.huggingface import Tensors, prefix_of
+from exchange.huggingface_config import config_of, is_huggingface
+from exchange.huggingface_export import Exported
+from exchange.network import Network
+from exchange.sources import Model
+from model.fusion import unfused
+from util.errors import UserError
+
+TOLERANCE = 1e-5  # of float32; half as wide weights are compared after rounding
+SENTENCES: tuple[Text, ...] = (
+    "The generator replaces some words, and the discriminator says which.",
+    ("A pair of sentences has two segments.", "The second is this one, Müller's: 北京 42!"),
+    "Short.",
+)
+
+
+def check_inputs(model: Model, sentences: Sequence[Text] = SENTENCES) -> Encoded:
+    """The fixed sentences in the model's vocabulary."""
+    tokenizer = WordpieceTokenizer(model.tokens, *model.casing)
+    return encode(tokenizer, sentences, model.architecture.max_position_embeddings)
+
+
+def our_outputs(
+    model: Model, part: str = "main", class_name: str = "", sentences: Sequence[Text] = SENTENCES
+) -> dict[str, np.ndarray]:
+    """States [B, L, H] and logits of our network on the fixed sentences.
+
+    Args:
+      part: as huggingface_export.to_huggingface.
+      class_name: of Hugging Face, whose head's logits are wanted; "": none.
+    """
+    with unfused():
+        return _our_outputs(model, part, class_name, sentences)
+
+
+def _our_outputs(model: Model, part: str, class_name: str, sentences: Sequence[Text]) -> dict[str, np.ndarray]:
+    network = Network(model.architecture, model.generator_architecture, model.weights)
+    inputs = [tf.constant(value) for value in check_inputs(model, sentences)]
+    encoder = network.generator if part == "generator" else network.encoder
+    assert encoder is not None
+    result = {"states": tf.cast(encoder(*inputs).sequence, tf.float32).numpy()}
+    if class_name == "ElectraForPreTraining":
+        result["logits"] = network.replaced_logits(*inputs).numpy()
+    elif class_name.endswith("ForMaskedLM"):
+        result["logits"] = network.token_logits(*inputs).numpy()
+    elif class_name and not class_name.endswith("Model"):
+        result["logits"] = _task_logits(model, result["states"])
+    return result
+
+
+def _task_logits(model: Model, states: np.ndarray) -> np.ndarray:
+    """A fine-tuned head of ours on [B, L, H], without dropout."""
+    assert isinstance(model.config, FinetuningConfig)
+    scope, weights = f"task_specific/{model.config.task_names[0]}", model.weights
+
+    def dense(name: str, x: np.ndarray) -> np.ndarray:
+        return x @ weights[f"{scope}/{name}/kernel"] + weights[f"{scope}/{name}/bias"]
+
+    if f"{scope}/start/kernel" in weights:
+        return np.concatenate([dense("start", states), dense("end", states)], -1)
+    if model.config.kind_of(model.config.task_names[0]) == "tagging":
+        return dense("dense", states)
+    state = states[:, 0]
+    if f"{scope}/inner/kernel" in weights:
+        inner = dense("inner", state)
+        state = np.tanh(inner) if model.config.classifier == "tanh" else tf.nn.gelu(inner).numpy()
+    return dense("dense", state)
+
+
+def source_difference(model: Model, path: str) -> float | None:
+    """The largest difference between our outputs and those of the files the model was read from; None if they are
+    ours or the original's, whose networks are ours."""
+    config = read_config(path)
+    if config is None:
+        prefix = find_checkpoint(path)
+        return tf_models_difference(model, prefix) if tf_models.is_checkpoint(prefix) else None
+    if not is_huggingface(config):
+        return None
+    tensors = Tensors(Path(path))
+    class_name = config.get("architectures", [""])[0]
+    heads = {"ElectraForPreTraining": "discriminator_predictions/dense/kernel"}
+    heads |= dict.fromkeys(("ElectraForMaskedLM", "BertForMaskedLM"), "generator_predictions/dense/kernel")
+    known = class_name if heads.get(class_name) in model.weights else "Model"
+    whole = config_of(model.architecture, config["model_type"], known) | {"architectures": [known]}
+    prefix = prefix_of(tensors) or ""
+    encoded = check_inputs(model)
+    theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), prefix)
+    return _largest(our_outputs(model, "main", known), theirs, encoded)
+
+
+def huggingface_difference(model: Model, exported: Exported, folder: str, part: str = "main") -> float:
+    """The largest difference between our outputs and those of the directory."""
+    ours = our_outputs(model, part, exported.class_name)
+    encoded = check_inputs(model)
+    theirs = reference.outputs(exported.config, Tensors(Path(folder)), reference.Inputs(*encoded))
+    return _largest(ours, theirs, encoded)
+
+
+def tf_models_difference(model: Model, prefix: str) -> float:
+    """The largest difference between our states and those of tf-models' encoder with the checkpoint's weights."""
+    encoder = tf_models.build_encoder(model.architecture)
+    status = tf.train.Checkpoint(encoder=encoder).read(prefix)
+    status.assert_existing_objects_matched().expect_partial()
+    encoded = check_inputs(model)
+    theirs = encoder(
+        {"input_word_ids": encoded.input_ids, "input_mask": encoded.input_mask, "input_type_ids": encoded.segment_ids}
+    )["sequence_output"].numpy()
+    return _largest({"states": our_outputs(model)["states"]}, {"states": theirs}, encoded)
+
+
+def saved_model_difference(model: Model, folder: str | Path) -> float:
+    """The largest difference between our states and those of a SavedModel, from strings."""
+    loaded = tf.saved_model.load(str(folder))
+    largest = 0.0
+    for sentence in SENTENCES:
+        alone = [sentence] if isinstance(sentence, str) else list(sentence)
+        names = ("text", "text_pair")[: len(alone)]
+        signature = loaded.signatures["states" if len(alone) == 1 else "pair_states"]
+        theirs = signature(**{name: tf.constant([text]) for name, text in zip(names, alone, strict=True)})["states"]
+        ours = our_outputs(model, sentences=[sentence])["states"]
+        largest = max(largest, float(np.abs(theirs.numpy() - ours).max()) if theirs.shape == ours.shape else np.inf)
+    return largest
+
+
+def read_back_difference(model: Model, again: Model) -> float:
+    """The largest difference between the outputs of a model and of what was read back."""
+    kinds = [""]
+    if "discriminator_predictions/dense/kernel" in model.weights:
+        kinds = ["ElectraForPreTraining"]
+    encoded = check_inputs(model)
+    return max(_largest(our_outputs(model, "main", kind), our_outputs(again, "main", kind), encoded) for kind in kinds)
+
+
+def report(difference: float, dtype: str, what: str) -> str:
+    """A line for people.
+
+    Raises:
+      UserError: the difference is beyond `TOLERANCE` and the weights are float32.
+    """
+    line = f"self-check: {what}: largest difference {difference:.2e} on {len(SENTENCES)} inputs"
+    if dtype == "float32" and not difference <= TOLERANCE:
+        raise UserError(
+            f"{line}, above {TOLERANCE:g}: the conversion is wrong; nothing that was written should be used"
+        )
+    return f"{line} ({dtype} weights)" if dtype != "float32" else line
+
+
+def _largest(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], encoded: Encoded) -> float:
+    """Over real tokens; states beyond a row's end mean nothing."""
+    largest = 0.0
+    for name, value in ours.items():
+        difference = np.abs(value - theirs[name])
+        if difference.shape[:2] == encoded.input_mask.shape:
+            difference = difference[encoded.input_mask.astype(bool)]
+        largest = max(largest, float(difference.max()))
+    return largest

@@ -1,0 +1,109 @@
+"""Reading a Hugging Face directory: its tensors under our names. Needs neither PyTorch nor transformers.
+
+    config.json, model.safetensors (or several with model.safetensors.index.json), vocab.txt or tokenizer.json
+
+Read are the networks of the classes of ELECTRA and BERT, with the heads that pre-training has. Other heads, poolers and
+next-sentence classifiers are left out, and said so.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from exchange import huggingface_names as names
+from exchange.folders import read_config
+from exchange.huggingface_config import network_of
+from exchange.tensor_file import FILE_NAME, TensorFile
+from model.architecture import make_architecture
+from util.errors import UserError
+from util.reading import read_json
+
+_INDEX = f"{FILE_NAME}.index.json"
+_PREFIXES = ("electra.", "bert.", "")
+
+
+class Tensors(Mapping[str, np.ndarray]):
+    """The tensors of one or several files, read when asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        index = folder / _INDEX
+        paths = [folder / FILE_NAME]
+        if index.is_file():
+            paths = sorted({folder / name for name in read_json(index, "weights")["weight_map"].values()})
+        if not all(path.is_file() for path in paths):
+            old = (
+                "; pytorch_model.bin is a pickle, which is not read: save it again with transformers' "
+                "save_pretrained, which writes safetensors"
+            )
+            lacking = next(path.name for path in paths if not path.is_file())
+            raise UserError(f"{folder} has no {lacking}{old if (folder / 'pytorch_model.bin').is_file() else ''}")
+        self._files = {name: file for path in paths for file in [TensorFile(path)] for name in file.names()}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._files[name].get(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+class HuggingFaceWeights:
+    """The weights of a directory by our names, the encoder under "electra/".
+
+    Rows of tables beyond the vocabulary, which some releases pad, are cut off. left_out: tensors that have no place
+    here.
+
+    Raises:
+      UserError: another kind of network, or one with missing parts.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        config = read_config(folder)
+        if config is None:
+            raise UserError(f"{folder} has no config.json")
+        network = network_of(config, self.folder)
+        self.architecture = make_architecture(
+            network["model_size"], network["model_hparam_overrides"], network["vocab_size"], network["embedding_size"]
+        )
+        self._tensors = Tensors(self.folder)
+        prefix = prefix_of(self._tensors)
+        if prefix is None:
+            raise UserError(f"{folder}: no encoder among its tensors: {', '.join(sorted(self._tensors)[:5])} ...")
+        self._pairs = {pair.ours: pair for pair in names.encoder(self.architecture, prefix)}
+        missing = [name for name, pair in self._pairs.items() if not _is_there(pair, self._tensors)]
+        if missing:
+            raise UserError(f"{folder}: tensors are missing for {', '.join(missing[:5])}")
+        for head in (names.DETECTION_HEAD, names.ELECTRA_LM_HEAD, names.BERT_LM_HEAD):
+            if all(_is_there(pair, self._tensors) for pair in head):
+                self._pairs |= {pair.ours: pair for pair in head}
+        used = {name for pair in self._pairs.values() for name in (*pair.theirs, *pair.alternatives)}
+        self.left_out = sorted(name for name in self._tensors if name not in used and not _is_copy(name))
+
+    def names(self) -> list[str]:
+        return sorted(self._pairs)
+
+    def get(self, name: str) -> np.ndarray:
+        value = self._pairs[name].to_ours(self._tensors)
+        assert value is not None
+        return value[: self.architecture.vocab_size] if name.endswith(("/word_embeddings", "/output_bias")) else value
+
+
+def prefix_of(tensors: Mapping[str, np.ndarray]) -> str | None:
+    """What stands before the names of the encoder's tensors; None if there is no encoder."""
+    return next((prefix for prefix in _PREFIXES if f"{prefix}embeddings.word_embeddings.weight" in tensors), None)
+
+
+def _is_there(pair: names.Pair, tensors: Mapping[str, np.ndarray]) -> bool:
+    return all(name in tensors for name in pair.theirs) or any(name in tensors for name in pair.alternatives)
+
+
+def _is_copy(name: str) -> bool:
+    """Buffers and tied copies: nothing is lost with them."""
+    return name in names.TIED or name.endswith("embeddings.position_ids")

@@ -1,0 +1,163 @@
+"""What a Hugging Face directory says of an ELECTRA or BERT network, in our hparams, and the other way round.
+
+Both sides must mean the same function: what the other cannot express is refused with the reason, never approximated.
+Imports neither TensorFlow nor numpy (exchange.folders calls this for configurations).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from corpus.vocabulary import check_vocab, load_vocab
+from model.architecture import Architecture
+from util.errors import UserError
+from util.reading import read_json
+
+MODEL_TYPES = ("electra", "bert")
+LAYER_NORM_EPSILON = 1e-12  # of every layer norm here
+# Theirs -> our entry of model_hparam_overrides.
+_OVERRIDES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+)
+_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+
+
+class Casing(NamedTuple):
+    """How text is normalised; strip_accents None: if lower-cased."""
+
+    do_lower_case: bool = True
+    strip_accents: bool | None = None
+
+
+def is_huggingface(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is Hugging Face's; ours have no `model_type`."""
+    return "model_type" in config
+
+
+def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """model_size, model_hparam_overrides, embedding_size and vocab_size of a Hugging Face directory.
+
+    Raises:
+      UserError: names everything in it that our networks cannot do.
+    """
+    problems = []
+    where = f"{folder}/config.json"
+    if config["model_type"] not in MODEL_TYPES:
+        raise UserError(
+            f"{where}: model_type is {config['model_type']!r}; only {' and '.join(MODEL_TYPES)} networks can be read"
+        )
+    needed = ("hidden_size", "num_hidden_layers", "vocab_size")
+    wrong = [name for name in needed if not isinstance(config.get(name), int)]
+    if wrong:
+        raise UserError(f"{where}: {', '.join(wrong)} must be there, as integers")
+    activation = config.get("hidden_act", "gelu")
+    if activation not in _ACTIVATIONS:
+        problems.append(f"hidden_act {activation!r} (one of {', '.join(_ACTIVATIONS)})")
+    epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
+    if epsilon != LAYER_NORM_EPSILON:
+        problems.append(f"layer_norm_eps {epsilon:g} (ours is {LAYER_NORM_EPSILON:g})")
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        problems.append(f"position_embedding_type {config['position_embedding_type']!r} (absolute only)")
+    for name in ("is_decoder", "add_cross_attention"):
+        if config.get(name):
+            problems.append(f"{name} true (encoders only)")
+    if problems:
+        raise UserError(f"{where}: our networks have no {'; no '.join(problems)}")
+    hidden = config["hidden_size"]
+    heads = config.get("num_attention_heads", 12 if config["model_type"] == "bert" else 4)
+    values = {"num_attention_heads": heads, "intermediate_size": 4 * hidden, "max_position_embeddings": 512,
+              "type_vocab_size": 2} | dict(config)  # fmt: skip
+    tokens = len(tokens_in(folder))
+    if tokens > config["vocab_size"]:
+        raise UserError(f"{folder}: the vocabulary has {tokens} tokens, but vocab_size is {config['vocab_size']}")
+    embedding = values.get("embedding_size", 128) if config["model_type"] == "electra" else hidden
+    return {
+        "model_size": "large" if hidden >= 1024 else "base" if hidden >= 768 else "small",
+        "model_hparam_overrides": {name: values[name] for name in _OVERRIDES if name in values},
+        "embedding_size": embedding,
+        "vocab_size": tokens,
+    }
+
+
+def casing_of(folder: Path) -> Casing:
+    """From tokenizer.json, which is what transformers uses where it exists, or else tokenizer_config.json."""
+    fast = _json(folder / "tokenizer.json").get("normalizer") or {}
+    if fast.get("type") == "BertNormalizer":
+        return Casing(fast.get("lowercase", True), fast.get("strip_accents"))
+    slow = _json(folder / "tokenizer_config.json")
+    return Casing(slow.get("do_lower_case", True), slow.get("strip_accents"))
+
+
+def tokens_in(folder: Path) -> list[str]:
+    """The vocabulary of a directory, from vocab.txt or tokenizer.json.
+
+    Raises:
+      UserError: there is none, or it is no WordPiece vocabulary.
+    """
+    if (folder / "vocab.txt").is_file():
+        return load_vocab(folder / "vocab.txt")
+    model = _json(folder / "tokenizer.json").get("model")
+    if model is None:
+        raise UserError(f"{folder} has neither vocab.txt nor tokenizer.json: its vocabulary is needed")
+    if model.get("type") != "WordPiece" or model.get("continuing_subword_prefix", "##") != "##":
+        raise UserError(f"{folder}/tokenizer.json: the model is {model.get('type')!r}; only WordPiece can be read")
+    ids = model["vocab"]
+    tokens = sorted(ids, key=ids.__getitem__)
+    if [ids[token] for token in tokens] != list(range(len(tokens))):
+        raise UserError(f"{folder}/tokenizer.json: the ids of its vocabulary have gaps")
+    check_vocab(tokens, f"{folder}/tokenizer.json")
+    return tokens
+
+
+def config_of(architecture: Architecture, model_type: str, class_name: str) -> dict[str, Any]:
+    """config.json of a network of ours.
+
+    Args:
+      model_type: "electra" or "bert"; the latter needs embeddings as wide as the layers.
+      class_name: the architecture that transformers instantiates.
+
+    Raises:
+      UserError: names every part that Hugging Face's classes do not have.
+    """
+    problems = export_problems(architecture)
+    if model_type == "bert" and architecture.embedding_size != architecture.hidden_size:
+        problems.append(f"embeddings narrower than its layers ({class_name})")
+    if problems:
+        raise UserError(f"Hugging Face's {model_type} classes have no {'; no '.join(problems)}")
+    config: dict[str, Any] = {
+        "architectures": [class_name],
+        "model_type": model_type,
+        "vocab_size": architecture.vocab_size,
+        "layer_norm_eps": LAYER_NORM_EPSILON,
+        "position_embedding_type": "absolute",
+        "pad_token_id": 0,
+        "tie_word_embeddings": True,
+    }
+    config |= {name: getattr(architecture, name) for name in _OVERRIDES}
+    config["type_vocab_size"] = architecture.type_vocab_size or 2  # written as zeros
+    if model_type == "electra":
+        config["embedding_size"] = architecture.embedding_size
+    return config
+
+
+def export_problems(architecture: Architecture) -> list[str]:
+    """What this network has and Hugging Face's ELECTRA and BERT have not."""
+    problems = []
+    if architecture.relative_positions != "none":
+        problems.append("relative position bias (relative_positions)")
+    if architecture.norm_style != "post":
+        problems.append("layer norm before each branch (norm_style pre)")
+    return problems
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return read_json(path, "tokenizer") if path.is_file() else {}

@@ -1,0 +1,251 @@
+"""Writing Hugging Face directories that `transformers` loads: weights, configuration, tokenizer, model card.
+
+Which class a model becomes follows from its parts: ELECTRA's main network is an ElectraForPreTraining, its generator an
+ElectraForMaskedLM, a BERT run a BertForMaskedLM (an ElectraForMaskedLM where its embeddings are narrower than its
+layers), a fine-tuned model the class whose head computes the same function. Where there is none, the encoder alone is
+written and what was left out is said.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import WordPiece
+
+from configure_finetuning import FinetuningConfig
+from corpus.normalization import MAX_CHARS_PER_WORD
+from corpus.vocabulary import CLS, MASK, PAD, SEP, UNK
+from exchange import huggingface_names as names
+from exchange.huggingface_config import Casing, config_of
+from exchange.model_card import model_card
+from exchange.sources import Model
+from exchange.tensor_file import FILE_NAME, write_tensors
+from model.architecture import Architecture
+from util.errors import UserError
+from util.files import write_atomically
+
+PARTS = ("main", "generator", "body")
+
+
+class Exported(NamedTuple):
+    """A model in Hugging Face's terms.
+
+    config: of config.json. tensors: by their names. left_out: our variables, or heads, that it does not hold.
+    """
+
+    config: dict[str, Any]
+    tensors: dict[str, np.ndarray]
+    left_out: list[str]
+
+    @property
+    def class_name(self) -> str:
+        return self.config["architectures"][0]
+
+
+class _Head(NamedTuple):
+    """A class with this head, what the head adds to its configuration, and its tensors."""
+
+    class_name: str
+    tensors: dict[str, np.ndarray]
+    config: dict[str, Any]
+    left_out: list[str]
+
+
+def to_huggingface(model: Model, part: str = "main") -> Exported:
+    """A model's part in Hugging Face's terms.
+
+    Args:
+      part: "main": the main network with its head; "generator": ELECTRA's generator; "body": the encoder alone.
+
+    Raises:
+      UserError: Hugging Face's classes have no such network; names what they lack.
+    """
+    if part == "generator":
+        return _generator(model)
+    head = _Head("ElectraModel", {}, {}, _heads(model)) if part == "body" else _main_head(model)
+    model_type = "bert" if head.class_name.startswith("Bert") else "electra"
+    prefix = "" if head.class_name.endswith("Model") else f"{model_type}."
+    config = config_of(model.architecture, model_type, head.class_name) | head.config
+    tensors = _encoder(model, model.architecture, prefix, "electra", "electra/embeddings") | head.tensors
+    return Exported(config, tensors, head.left_out)
+
+
+def write_huggingface(folder: str | Path, model: Model, exported: Exported, dtype: str = "float32") -> None:
+    """Writes the directory; config.json last, so that one which has it is complete."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tensors(folder / FILE_NAME, exported.tensors, dtype)
+    write_tokenizer(folder, model.tokens, model.casing, model.architecture.max_position_embeddings)
+    write_atomically(folder / "README.md", model_card(model, exported.class_name, exported.left_out))
+    config = exported.config | {"torch_dtype": dtype}
+    write_atomically(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length: int) -> None:
+    """vocab.txt, tokenizer.json and tokenizer_config.json, for transformers' fast and slow tokenizers."""
+    special = {token: tokens.index(token) for token in (PAD, UNK, CLS, SEP, MASK)}
+    pieces = WordPiece(
+        vocab={token: number for number, token in enumerate(tokens)},
+        unk_token=UNK,
+        max_input_chars_per_word=MAX_CHARS_PER_WORD,
+    )
+    tokenizer = Tokenizer(pieces)
+    tokenizer.add_special_tokens(list(special))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=casing.strip_accents,
+        lowercase=casing.do_lower_case,
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{CLS}:0 $A:0 {SEP}:0",
+        pair=f"{CLS}:0 $A:0 {SEP}:0 $B:1 {SEP}:1",
+        special_tokens=[(CLS, special[CLS]), (SEP, special[SEP])],
+    )
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    write_atomically(folder / "vocab.txt", "".join(f"{token}\n" for token in tokens))
+    write_atomically(folder / "tokenizer.json", tokenizer.to_str(pretty=True) + "\n")
+    settings = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": casing.do_lower_case,
+        "strip_accents": casing.strip_accents,
+        "tokenize_chinese_chars": True,
+        "model_max_length": max_length,
+        "pad_token": PAD,
+        "unk_token": UNK,
+        "cls_token": CLS,
+        "sep_token": SEP,
+        "mask_token": MASK,
+    }
+    write_atomically(folder / "tokenizer_config.json", json.dumps(settings, indent=2, sort_keys=True) + "\n")
+
+
+def _encoder(
+    model: Model, architecture: Architecture, prefix: str, scope: str, embeddings: str
+) -> dict[str, np.ndarray]:
+    tensors = names.to_theirs(names.encoder(architecture, prefix, scope, embeddings), model.weights)
+    if not architecture.type_vocab_size:
+        zeros = np.zeros([2, architecture.embedding_size], np.float32)
+        tensors[f"{prefix}embeddings.token_type_embeddings.weight"] = zeros
+    return tensors
+
+
+def _main_head(model: Model) -> _Head:
+    """The head of the main network that Hugging Face has too; none, with what is left out, where it has not."""
+    if isinstance(model.config, FinetuningConfig):
+        return _task_head(model, model.config)
+    weights = model.weights
+    if "clm_predictions/output_bias" not in weights and "copy_predictions/dense/kernel" not in weights:
+        if "discriminator_predictions/dense/kernel" in weights:
+            left_out = _heads(model, "discriminator_predictions")
+            return _Head("ElectraForPreTraining", names.to_theirs(names.DETECTION_HEAD, weights), {}, left_out)
+        if "generator_predictions/dense/kernel" in weights and not _own_generator(model):
+            return _masked_lm(model, model.architecture)
+    return _Head("ElectraModel", {}, {}, _heads(model))
+
+
+def _masked_lm(model: Model, architecture: Architecture) -> _Head:
+    left_out = _heads(model, "generator_predictions")
+    if architecture.embedding_size == architecture.hidden_size and not _own_generator(model):
+        return _Head("BertForMaskedLM", names.to_theirs(names.BERT_LM_HEAD, model.weights), {}, left_out)
+    if architecture.hidden_act != "gelu":
+        raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {architecture.hidden_act!r}")
+    return _Head("ElectraForMaskedLM", names.to_theirs(names.ELECTRA_LM_HEAD, model.weights), {}, left_out)
+
+
+def _generator(model: Model) -> Exported:
+    if not _own_generator(model):
+        raise UserError("this model has no generator of its own")
+    if any(name.startswith("generator_ltr/") for name in model.weights):
+        raise UserError("Hugging Face has no class for a generator of two towers")
+    architecture = model.generator_architecture
+    shared = "generator/embeddings/word_embeddings" not in model.weights
+    if shared and "generator/embeddings/position_embeddings" in model.weights:  # only the word table is shared
+        weights = model.weights | {
+            "generator/embeddings/word_embeddings": model.weights["electra/embeddings/word_embeddings"]
+        }
+        model, shared = model._replace(weights=weights), False
+    head = _masked_lm(model, architecture)
+    config = config_of(architecture, "electra", head.class_name)
+    embeddings = "electra/embeddings" if shared else "generator/embeddings"
+    tensors = _encoder(model, architecture, "electra.", "generator", embeddings) | head.tensors
+    left_out = [name for name in head.left_out if not name.startswith("generator")]
+    return Exported(config, tensors, left_out)
+
+
+def _task_head(model: Model, config: FinetuningConfig) -> _Head:
+    """A fine-tuned head as the class that computes the same logits; the first task's."""
+    if len(config.task_names) != 1:
+        raise UserError(f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}")
+    task = config.task_names[0]
+    scope, weights = f"task_specific/{task}", model.weights
+    dropout = {"classifier_dropout": config.classifier_dropout}
+    labels = (model.task_states or {}).get(task, {}).get("labels")
+    if labels is None:
+        problem = {"num_labels": 1, "problem_type": "regression", "id2label": {"0": "value"}, "label2id": {"value": 0}}
+    else:
+        problem = {
+            "id2label": {str(number): str(label) for number, label in enumerate(labels)},
+            "label2id": {str(label): number for number, label in enumerate(labels)},
+            "problem_type": "single_label_classification",
+        }
+    if f"{scope}/start/kernel" in weights:
+        if f"{scope}/end_hidden/kernel" in weights:
+            return _Head("ElectraModel", {}, {}, [f"{scope}: the end of an answer given its start (joint_prediction)"])
+        kernel = np.concatenate([weights[f"{scope}/{end}/kernel"] for end in ("start", "end")], -1)
+        bias = np.concatenate([weights[f"{scope}/{end}/bias"] for end in ("start", "end")], -1)
+        left_out = sorted(name for name in weights if name.startswith(f"{scope}/answerable"))
+        return _Head("ElectraForQuestionAnswering", _linear("qa_outputs", kernel, bias), {}, left_out)
+    if f"{scope}/dense/kernel" not in weights:
+        return _Head("ElectraModel", {}, {}, _heads(model))
+    kernel, bias = weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"]
+    if config.kind_of(task) == "tagging":
+        problem.pop("problem_type")
+        return _Head("ElectraForTokenClassification", _linear("classifier", kernel, bias), problem | dropout, [])
+    if config.classifier == "linear":
+        return _linear_classifier(kernel, bias, problem | dropout)
+    inner = weights[f"{scope}/inner/kernel"], weights[f"{scope}/inner/bias"]
+    if config.classifier == "gelu":
+        tensors = _linear("classifier.dense", *inner) | _linear("classifier.out_proj", kernel, bias)
+        return _Head("ElectraForSequenceClassification", tensors, problem | dropout, [])
+    if model.architecture.embedding_size == model.architecture.hidden_size:  # BERT's pooler is this layer
+        tensors = _linear("bert.pooler.dense", *inner) | _linear("classifier", kernel, bias)
+        return _Head("BertForSequenceClassification", tensors, problem | dropout, [])
+    return _Head("ElectraModel", {}, {}, [f"{scope}: a tanh layer before the classes, where ELECTRA's class has gelu"])
+
+
+def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, Any]) -> _Head:
+    """A linear layer on [CLS] as ELECTRA's class, which has a dense layer with gelu before its own.
+
+    gelu(z) - gelu(-z) = z for every z, so a first layer that computes the logits and their negatives, and a second one
+    that subtracts the two, is the linear layer: needs twice as many units as classes.
+    """
+    hidden, classes = kernel.shape
+    if 2 * classes > hidden:
+        left_out = [f"a linear head of {classes} classes, which ELECTRA's class can hold up to {hidden // 2} of"]
+        return _Head("ElectraModel", {}, {}, left_out)
+    first, offset = np.zeros([hidden, hidden], np.float32), np.zeros([hidden], np.float32)
+    first[:, :classes], first[:, classes : 2 * classes] = kernel, -kernel
+    offset[:classes], offset[classes : 2 * classes] = bias, -bias
+    second = np.zeros([hidden, classes], np.float32)
+    second[:classes], second[classes : 2 * classes] = np.eye(classes), -np.eye(classes)
+    tensors = _linear("classifier.dense", first, offset)
+    tensors |= _linear("classifier.out_proj", second, np.zeros([classes], np.float32))
+    return _Head("ElectraForSequenceClassification", tensors, config, [])
+
+
+def _linear(name: str, kernel: np.ndarray, bias: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"{name}.weight": kernel.T, f"{name}.bias": bias}
+
+
+def _own_generator(model: Model) -> bool:
+    return any(name.startswith(("generator/encoder/", "generator_ltr/encoder/")) for name in model.weights)
+
+
+def _heads(model: Model, *kept: str) -> list[str]:
+    """Scopes of the variables beside the main encoder that are not exported."""
+    scopes = {name.split("/")[0] for name in model.weights}
+    return sorted(scopes - {"electra", *kept})

@@ -1,0 +1,155 @@
+"""The original program's TF1 checkpoints: what network one holds, and writing one that the program loads.
+
+Its variables are ours, with query, key and value apart. A checkpoint says nothing of itself, so sizes are read off the
+shapes; the number of heads cannot be and follows the papers' rule (width / 64) unless told.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from exchange.checkpoints import original_names
+from exchange.huggingface_config import export_problems
+from model.architecture import HEAD_SIZE, Architecture
+from util.errors import UserError
+from util.files import write_atomically
+
+# First parts of the names of variables that the original has.
+_SCOPES = (
+    "electra",
+    "generator",
+    "generator_ltr",
+    "generator_rtl",
+    "generator_predictions",
+    "cloze_predictions",
+    "discriminator_predictions",
+    "task_specific",
+)
+
+
+def hparams_of(weights: Mapping[str, np.ndarray], where: str, num_attention_heads: int | None = None) -> dict[str, Any]:
+    """The hparams of pre-training that make a model with these weights.
+
+    Args:
+      weights: our names -> arrays, as `CheckpointVariables.weights`.
+      num_attention_heads: of the main network; None: its width / 64.
+
+    Raises:
+      UserError: there is no encoder of ELECTRA's among them.
+    """
+    words = weights.get("electra/embeddings/word_embeddings")
+    if words is None:
+        raise UserError(f"{where} holds no ELECTRA encoder: no electra/embeddings/word_embeddings among its variables")
+    layers, hidden, inner = _encoder_sizes(weights, "electra", where)
+    overrides = {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_attention_heads": num_attention_heads or max(1, hidden // HEAD_SIZE),
+        "max_position_embeddings": len(weights["electra/embeddings/position_embeddings"]),
+        "type_vocab_size": len(weights.get("electra/embeddings/token_type_embeddings", ())),
+    }
+    hparams: dict[str, Any] = {
+        "model_size": "large" if hidden >= 1024 else "base" if hidden >= 768 else "small",
+        "model_hparam_overrides": overrides,
+        "embedding_size": words.shape[1],
+        "vocab_size": words.shape[0],
+        "electra_objective": "discriminator_predictions/dense/kernel" in weights,
+    }
+    towers = "generator_ltr/encoder/layer_0/output/dense/kernel" in weights
+    if towers and hparams["electra_objective"]:
+        hparams |= {"electra_objective": False, "electric_objective": True, "two_tower_generator": True}
+    own = next(
+        (s for s in ("generator", "generator_ltr") if f"{s}/encoder/layer_0/output/dense/kernel" in weights), None
+    )
+    hparams["untied_generator"] = own is not None
+    if own is not None:
+        generator_layers, generator_hidden, _ = _encoder_sizes(weights, own, where)
+        hparams["generator_hidden_size"] = generator_hidden / hidden
+        hparams["generator_layers"] = generator_layers / layers
+        hparams["untied_generator_embeddings"] = f"{own}/embeddings/word_embeddings" in weights
+    return hparams
+
+
+def _encoder_sizes(weights: Mapping[str, np.ndarray], scope: str, where: str) -> tuple[int, int, int]:
+    """Layers, width, width of the feed-forward."""
+    layers = 0
+    while f"{scope}/encoder/layer_{layers}/intermediate/dense/kernel" in weights:
+        layers += 1
+    if not layers:
+        raise UserError(f"{where} holds no layers of {scope!r}")
+    hidden, inner = weights[f"{scope}/encoder/layer_0/intermediate/dense/kernel"].shape
+    return layers, hidden, inner
+
+
+def write_checkpoint(
+    folder: str | Path, weights: Mapping[str, np.ndarray], architecture: Architecture, step: int, adam_slots: bool
+) -> str:
+    """Writes a TF1 checkpoint `model.ckpt-<step>` that the original's programs load.
+
+    Args:
+      weights: our names -> arrays.
+      architecture: of the main network.
+      adam_slots: also write the optimizer's slots, as zeros, which the original wants to resume a run.
+
+    Returns:
+      Its prefix.
+
+    Raises:
+      UserError: the model has parts that the original has not.
+    """
+    problems = export_problems(architecture)
+    if problems:
+        raise UserError(f"the original program has no {'; no '.join(problems)}")
+    unknown = sorted({name.split("/")[0] for name in weights} - {*_SCOPES})
+    if unknown:
+        raise UserError(f"the original program has no variables under {', '.join(unknown)}")
+    values: dict[str, np.ndarray] = {}
+    for name, value in weights.items():
+        names = original_names(name)
+        values.update(zip(names, np.split(value.astype(np.float32), len(names), axis=-1), strict=True))
+    trained = list(values)
+    if adam_slots:
+        for slot in ("adam_m", "adam_v"):
+            values |= {f"{name}/{slot}": np.zeros_like(values[name]) for name in trained}
+    values["global_step"] = np.asarray(step, np.int64)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    prefix = str(folder / f"model.ckpt-{step}")
+    order = sorted(values)
+    with tf.device("CPU:0"):
+        sharded = f"{prefix}.tmp/part"
+        tf.raw_ops.SaveV2(
+            prefix=sharded, tensor_names=order, shape_and_slices=[""] * len(order), tensors=[values[n] for n in order]
+        )
+        tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=[sharded], destination_prefix=prefix, delete_old_dirs=True)
+    write_atomically(folder / "checkpoint", f'model_checkpoint_path: "model.ckpt-{step}"\n')
+    return prefix
+
+
+def original_hparams(config: Any) -> dict[str, Any]:
+    """The hparams with which the original program builds this model (a PretrainingConfig or FinetuningConfig)."""
+    architecture = config.architecture
+    hparams = {
+        "model_size": config.model_size,
+        "vocab_size": config.vocab_size,
+        "embedding_size": config.embedding_size,
+        "do_lower_case": config.do_lower_case,
+        "model_hparam_overrides": {
+            "hidden_size": architecture.hidden_size,
+            "num_hidden_layers": architecture.num_hidden_layers,
+            "num_attention_heads": architecture.num_attention_heads,
+            "intermediate_size": architecture.intermediate_size,
+            "hidden_act": architecture.hidden_act,
+            "max_position_embeddings": architecture.max_position_embeddings,
+            "type_vocab_size": architecture.type_vocab_size,
+        },
+    }
+    names = (
+        "electra_objective", "electric_objective", "two_tower_generator", "untied_generator",
+        "untied_generator_embeddings", "generator_layers", "generator_hidden_size",
+    )  # fmt: skip
+    return hparams | {name: getattr(config, name) for name in names if hasattr(config, name)}

@@ -1,0 +1,131 @@
+"""ELECTRA and BERT as Hugging Face's classes compute them, in plain numpy and float64.
+
+What conversions are checked against where transformers is not installed: it reads the files that were written, by their
+own names and configuration, and shares no line with our networks. Dropout is off. B batch, L length, H hidden.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import erf
+
+Tensors = Mapping[str, np.ndarray]
+
+
+class Inputs(NamedTuple):
+    """int [B, L] each, as a tokenizer of Hugging Face returns them."""
+
+    input_ids: np.ndarray
+    attention_mask: np.ndarray
+    token_type_ids: np.ndarray
+
+
+def outputs(
+    config: Mapping[str, Any], tensors: Tensors, inputs: Inputs, prefix: str | None = None
+) -> dict[str, np.ndarray]:
+    """The last layer's "states" [B, L, H], and "logits" where the class has a head.
+
+    Args:
+      config: the directory's config.json; `architectures` names the class.
+      tensors: the directory's, by name.
+      prefix: of the encoder's names; None: as the class has it.
+    """
+    name = config["architectures"][0]
+    if prefix is None:
+        prefix = "" if name.endswith("Model") else f"{config['model_type']}."
+    states = _encoder(config, tensors, prefix, inputs)
+    result = {"states": states}
+    head = _HEADS.get(name)
+    if head is not None:
+        result["logits"] = head(config, tensors, states)
+    return result
+
+
+def _encoder(config: Mapping[str, Any], tensors: Tensors, prefix: str, inputs: Inputs) -> np.ndarray:
+    epsilon, heads = config["layer_norm_eps"], config["num_attention_heads"]
+    tables = f"{prefix}embeddings"
+    x = tensors[f"{tables}.word_embeddings.weight"].astype(np.float64)[inputs.input_ids]
+    x += tensors[f"{tables}.position_embeddings.weight"][: x.shape[1]]
+    x += tensors[f"{tables}.token_type_embeddings.weight"][inputs.token_type_ids]
+    x = _layer_norm(tensors, f"{tables}.LayerNorm", x, epsilon)
+    if f"{prefix}embeddings_project.weight" in tensors:
+        x = _dense(tensors, f"{prefix}embeddings_project", x)
+    hidden_keys = np.where(inputs.attention_mask, 0.0, -np.inf)[:, np.newaxis, np.newaxis]
+    for number in range(config["num_hidden_layers"]):
+        layer = f"{prefix}encoder.layer.{number}"
+        parts = [_dense(tensors, f"{layer}.attention.self.{part}", x) for part in ("query", "key", "value")]
+        query, key, value = (part.reshape([*x.shape[:2], heads, -1]).transpose([0, 2, 1, 3]) for part in parts)
+        scores = query @ key.transpose([0, 1, 3, 2]) / np.sqrt(query.shape[-1]) + hidden_keys
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        context = (scores / scores.sum(-1, keepdims=True)) @ value
+        context = context.transpose([0, 2, 1, 3]).reshape(x.shape)
+        attended = x + _dense(tensors, f"{layer}.attention.output.dense", context)
+        x = _layer_norm(tensors, f"{layer}.attention.output.LayerNorm", attended, epsilon)
+        inner = _activation(config["hidden_act"], _dense(tensors, f"{layer}.intermediate.dense", x))
+        x = _layer_norm(
+            tensors, f"{layer}.output.LayerNorm", x + _dense(tensors, f"{layer}.output.dense", inner), epsilon
+        )
+    return x
+
+
+def _detection(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
+    hidden = _activation(config["hidden_act"], _dense(tensors, "discriminator_predictions.dense", states))
+    return _dense(tensors, "discriminator_predictions.dense_prediction", hidden)[..., 0]
+
+
+def _electra_lm(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
+    hidden = _activation("gelu", _dense(tensors, "generator_predictions.dense", states))
+    hidden = _layer_norm(tensors, "generator_predictions.LayerNorm", hidden, config["layer_norm_eps"])
+    return hidden @ tensors["electra.embeddings.word_embeddings.weight"].T + tensors["generator_lm_head.bias"]
+
+
+def _bert_lm(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
+    hidden = _activation(config["hidden_act"], _dense(tensors, "cls.predictions.transform.dense", states))
+    hidden = _layer_norm(tensors, "cls.predictions.transform.LayerNorm", hidden, config["layer_norm_eps"])
+    return hidden @ tensors["bert.embeddings.word_embeddings.weight"].T + tensors["cls.predictions.bias"]
+
+
+def _electra_classes(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
+    hidden = _activation("gelu", _dense(tensors, "classifier.dense", states[:, 0]))
+    return _dense(tensors, "classifier.out_proj", hidden)
+
+
+def _bert_classes(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
+    pooled = np.tanh(_dense(tensors, "bert.pooler.dense", states[:, 0]))
+    return _dense(tensors, "classifier", pooled)
+
+
+def _tags(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
+    return _dense(tensors, "classifier", states)
+
+
+def _spans(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
+    return _dense(tensors, "qa_outputs", states)
+
+
+_HEADS = {
+    "ElectraForPreTraining": _detection,
+    "ElectraForMaskedLM": _electra_lm,
+    "BertForMaskedLM": _bert_lm,
+    "ElectraForSequenceClassification": _electra_classes,
+    "BertForSequenceClassification": _bert_classes,
+    "ElectraForTokenClassification": _tags,
+    "ElectraForQuestionAnswering": _spans,
+}
+
+
+def _dense(tensors: Tensors, name: str, x: np.ndarray) -> np.ndarray:
+    return x @ tensors[f"{name}.weight"].T.astype(np.float64) + tensors[f"{name}.bias"]
+
+
+def _layer_norm(tensors: Tensors, name: str, x: np.ndarray, epsilon: float) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    normalised = centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + epsilon)
+    return normalised * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
+
+
+def _activation(name: str, x: np.ndarray) -> np.ndarray:
+    if name == "gelu":
+        return 0.5 * x * (1 + erf(x / np.sqrt(2)))
+    return {"relu": np.maximum(x, 0), "tanh": np.tanh(x), "linear": x}[name]

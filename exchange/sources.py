@@ -1,0 +1,187 @@
+"""Reading a model from wherever it is, as one thing: configuration, weights under our names, vocabulary.
+
+    read_model(path) -> Model
+
+where `path` is a run of ours, a self-contained folder, a Hugging Face directory, a TF1 checkpoint of the original or a
+checkpoint of tf-models-official's encoder.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from configure_finetuning import FinetuningConfig
+from configure_pretraining import PretrainingConfig
+from corpus.vocabulary import load_vocab
+from exchange import original, tf_models
+from exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, find_checkpoint
+from exchange.folders import PLACES, read_config, vocabulary_of
+from exchange.huggingface import HuggingFaceWeights
+from exchange.huggingface_config import Casing, casing_of, is_huggingface, network_of, tokens_in
+from model.architecture import Architecture
+from util.errors import UserError
+from util.reading import read_json
+
+
+class Told(NamedTuple):
+    """What a file cannot say and a user may have to: vocabulary and heads of a checkpoint without a configuration."""
+
+    vocab_file: str | None = None
+    num_attention_heads: int | None = None
+    do_lower_case: bool | None = None
+
+
+NOTHING = Told()
+
+
+class Model(NamedTuple):
+    """A model out of its files.
+
+    config: of the run, or what a run with this network would have. weights: our names -> float32. tokens: of the
+    vocabulary, in the order of their ids. task_states: of a fine-tuned model, task -> what its outputs mean
+    (finetune.task.Task.state). origin: where it is from, for people. left_out: tensors that have no place here. scores:
+    what its run wrote of them. is_run: whether config is that of a run of ours, and so says how it was trained.
+    generator_sizes: of a generator that was read from elsewhere (`with_generator`).
+    """
+
+    config: PretrainingConfig | FinetuningConfig
+    weights: dict[str, np.ndarray]
+    tokens: list[str]
+    casing: Casing
+    task_states: dict[str, Any] | None
+    origin: str
+    left_out: list[str]
+    scores: dict[str, Any]
+    is_run: bool
+    generator_sizes: Architecture | None = None
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.config.architecture
+
+    @property
+    def generator_architecture(self) -> Architecture:
+        """Of a generator's own network; the main network's where there is none."""
+        if isinstance(self.config, FinetuningConfig):
+            return self.config.architecture
+        return self.generator_sizes or self.config.generator_architecture
+
+
+def read_model(path: str, told: Told = NOTHING) -> Model:
+    """The model at a path.
+
+    Raises:
+      UserError: nothing is there, or nothing that can be read; names what is missing.
+    """
+    config = read_config(path)
+    if config is None:
+        return _from_checkpoint(path, told)
+    if is_huggingface(config):
+        return _from_huggingface(path, config)
+    return _from_ours(path, config, told)
+
+
+def with_generator(model: Model, generator: Model) -> Model:
+    """A discriminator with the masked language model of another directory as its generator.
+
+    Raises:
+      UserError: the other has no masked language model, or another vocabulary.
+    """
+    if "generator_predictions/output_bias" not in generator.weights:
+        raise UserError(f"{generator.origin} has no masked language model, so it is no generator")
+    if generator.tokens != model.tokens:
+        raise UserError(f"{model.origin} and {generator.origin} have different vocabularies")
+    own = any(name.startswith("generator/") for name in generator.weights)
+    scope = "generator/" if own else "electra/"
+    parts = {name: value for name, value in generator.weights.items() if name.startswith("generator_predictions/")}
+    parts |= {f"generator/embeddings/{name.split('/', 2)[2]}": value
+              for name, value in generator.weights.items() if name.startswith("electra/embeddings/")}  # fmt: skip
+    parts |= {name.replace(scope, "generator/", 1): value
+              for name, value in generator.weights.items() if name.startswith(scope)}  # fmt: skip
+    sizes = generator.generator_architecture if own else generator.architecture
+    return model._replace(weights=model.weights | parts, generator_sizes=sizes)
+
+
+def _from_ours(path: str, saved: dict[str, Any], told: Told) -> Model:
+    folder = Path(path)
+    saved = {name: value for name, value in saved.items() if name not in PLACES}
+    saved["vocab_file"] = told.vocab_file or vocabulary_of(folder, saved)
+    states = None
+    weights = str(folder)
+    config: PretrainingConfig | FinetuningConfig
+    if "task_names" in saved:
+        config = FinetuningConfig.from_dict(saved)
+        states = read_json(folder / "tasks.json", "tasks") if (folder / "tasks.json").is_file() else None
+        best = folder / "best" / "best.json"
+        if best.is_file():
+            weights = str(folder / "best" / read_json(best, "best checkpoint")["path"])
+        casing = Casing(config.do_lower_case, config.do_strip_accents)
+    else:
+        config = PretrainingConfig.from_dict(saved)
+        casing = Casing(config.do_lower_case)
+    tokens = load_vocab(saved["vocab_file"])
+    if len(tokens) != config.vocab_size:
+        raise UserError(
+            f"{path} was trained with {config.vocab_size} tokens, but {saved['vocab_file']} has {len(tokens)}: "
+            "name its vocabulary with --vocab-file"
+        )
+    arrays = CheckpointVariables(weights).weights()
+    return Model(config, arrays, tokens, casing, states, f"a model in {folder.name}", [], _scores(folder), True)
+
+
+def _from_huggingface(path: str, config: dict[str, Any]) -> Model:
+    folder = Path(path)
+    source = HuggingFaceWeights(folder)
+    weights = {name: source.get(name) for name in source.names()}
+    casing = casing_of(folder)
+    hparams = network_of(config, folder) | {"do_lower_case": casing.do_lower_case}
+    hparams["electra_objective"] = "discriminator_predictions/dense/kernel" in weights
+    name = config.get("architectures", [config["model_type"]])[0]
+    origin = f"{name} in {folder.name}"
+    made = _pretraining(hparams, folder.name)
+    return Model(made, weights, tokens_in(folder), casing, None, origin, source.left_out, {}, False)
+
+
+def _from_checkpoint(path: str, told: Told) -> Model:
+    prefix = find_checkpoint(path)
+    if prefix.endswith(".safetensors"):
+        raise UserError(f"{prefix} has no config.json beside it, which says what it is")
+    folder = Path(prefix).parent
+    vocab_file = told.vocab_file or str(folder / "vocab.txt")
+    if not Path(vocab_file).is_file():
+        raise UserError(f"{path} has no vocab.txt beside it: name its vocabulary with --vocab-file")
+    tokens = load_vocab(vocab_file)
+    left_out = []
+    heads = told.num_attention_heads
+    if tf_models.is_checkpoint(prefix):
+        weights, heads = tf_models.read_weights(prefix), tf_models.number_of_heads(prefix)
+        left_out = [name for name in TensorFlowCheckpoint(prefix).names() if "pooler_transform" in name]
+        origin = f"tf-models' encoder in {folder.name}"
+    else:
+        weights = CheckpointVariables(prefix).weights()
+        origin = f"a TF1 checkpoint in {folder.name}"
+    hparams = original.hparams_of(weights, prefix, heads)
+    if len(tokens) != hparams["vocab_size"]:
+        raise UserError(f"{prefix} has {hparams['vocab_size']} tokens, but {vocab_file} has {len(tokens)}")
+    lower = told.do_lower_case
+    if lower is None:
+        lower = not any(token[:1].isupper() for token in tokens if not token.startswith("["))
+    hparams["do_lower_case"] = lower
+    made = _pretraining(hparams, folder.name)
+    return Model(made, weights, tokens, Casing(lower), None, origin, left_out, {}, False)
+
+
+def _pretraining(hparams: dict[str, Any], name: str) -> PretrainingConfig:
+    """A run's configuration with this network; sequences are as long as its position embeddings allow, at most 512."""
+    longest = hparams["model_hparam_overrides"].get("max_position_embeddings", 512)
+    return PretrainingConfig.from_dict({"model_name": name, "max_seq_length": min(longest, 128)} | hparams)
+
+
+def _scores(folder: Path) -> dict[str, Any]:
+    """What a run wrote of its scores; {} if nothing."""
+    for name in ("scores.json", "results/unsup_results.json"):
+        if (folder / name).is_file():
+            found = read_json(folder / name, "scores")
+            return found.get("scores", found)
+    return {}

@@ -1,0 +1,188 @@
+"""Hugging Face directories in and out, against numbers that transformers computed (tests/golden/huggingface.npz)."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tokenizers import Tokenizer
+
+from corpus.tokenization import WordpieceTokenizer
+from exchange import check, reference
+from exchange.huggingface import HuggingFaceWeights, Tensors
+from exchange.huggingface_export import to_huggingface, write_huggingface, write_tokenizer
+from exchange.network import Network
+from exchange.sources import read_model
+from exchange.tensor_file import write_tensors
+from tests import golden_support as golden
+from tests.exchange import exchange_support as support
+from tests.exchange import huggingface_oracle as oracle
+from util.errors import UserError
+
+ARRAYS = support.GOLDEN()
+
+
+@pytest.mark.parametrize("name", oracle.CLASSES)
+def test_the_reference_computes_what_transformers_does(name: str, tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path, name)
+    found = reference.outputs(oracle.config_of(name), tensors, oracle.inputs())
+    logits = found["logits"][:, :3] if "MaskedLM" in name else found["logits"]
+    real = oracle.inputs().attention_mask.astype(bool)
+    assert np.abs(found["states"] - ARRAYS[f"{name}/states"])[real].max() < 1e-5
+    np.testing.assert_allclose(logits[0], ARRAYS[f"{name}/logits"][0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ElectraForPreTraining", "ElectraForMaskedLM", "BertForMaskedLM"])
+def test_our_network_with_their_weights_computes_what_transformers_does(name: str, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, name)
+    model = read_model(str(tmp_path))
+    network = Network(model.architecture, model.generator_architecture, model.weights)
+    batch = [tf.constant(value, tf.int32) for value in oracle.inputs()]
+    real = oracle.inputs().attention_mask.astype(bool)
+    assert np.abs(network.states(*batch).numpy() - ARRAYS[f"{name}/states"])[real].max() < 1e-5
+    if name == "ElectraForPreTraining":
+        logits, expected = network.replaced_logits(*batch).numpy()[real], ARRAYS[f"{name}/logits"][real]
+    else:
+        logits, expected = network.token_logits(*batch).numpy()[:, :3], ARRAYS[f"{name}/logits"]
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ElectraForPreTraining", "ElectraForMaskedLM", "BertForMaskedLM"])
+def test_their_tensors_come_back_bit_for_bit(name: str, tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path, name)
+    exported = to_huggingface(read_model(str(tmp_path)))
+    if name == "ElectraForMaskedLM":
+        assert exported.class_name == name
+    assert exported.tensors.keys() == tensors.keys()
+    for key, value in tensors.items():
+        np.testing.assert_array_equal(exported.tensors[key], value, err_msg=key)
+
+
+@pytest.mark.parametrize("part", ["main", "generator", "body"])
+def test_ours_goes_out_and_back_bit_for_bit(part: str, tmp_path: Path) -> None:
+    model = support.tiny()
+    exported = to_huggingface(model, part)
+    write_huggingface(tmp_path, model, exported)
+    assert check.huggingface_difference(model, exported, str(tmp_path), part) < 1e-5
+    again = read_model(str(tmp_path))
+    for name, value in again.weights.items():
+        there = name
+        if part == "generator" and not name.startswith("electra/embeddings/"):  # which the two share
+            there = name.replace("electra/", "generator/")
+        np.testing.assert_array_equal(value, model.weights[there], err_msg=name)
+    assert again.tokens == model.tokens and again.casing.do_lower_case
+    assert again.architecture.embedding_size == 32
+
+
+_CLASSES, _TAGS = "ElectraForSequenceClassification", "ElectraForTokenClassification"
+_GELU = {"inner/kernel": [128, 128], "inner/bias": [128], "dense/kernel": [128, 3], "dense/bias": [3]}
+_SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "end/bias": [1]}
+HEADS = [
+    ("cola", {"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}, {}, _CLASSES),
+    ("sts", {"dense/kernel": [128, 1], "dense/bias": [1]}, {}, {}, _CLASSES),
+    ("mnli", _GELU, {"labels": ["a", "b", "c"]}, {"classifier": "gelu"}, _CLASSES),
+    ("ner", {"dense/kernel": [128, 9], "dense/bias": [9]}, {"labels": list("abcdefghi")}, {}, _TAGS),
+    ("squad", _SPANS, {}, {"joint_prediction": False}, "ElectraForQuestionAnswering"),
+]
+
+
+@pytest.mark.parametrize(("task", "heads", "state", "hparams", "class_name"), HEADS, ids=[row[0] for row in HEADS])
+def test_fine_tuned_heads_compute_the_same_logits(task, heads, state, hparams, class_name, tmp_path: Path) -> None:
+    model = support.fine_tuned(task, heads, state, **hparams)
+    exported = to_huggingface(model)
+    assert exported.class_name == class_name and not exported.left_out
+    write_huggingface(tmp_path, model, exported)
+    assert check.huggingface_difference(model, exported, str(tmp_path)) < 1e-5
+    config = json.loads((tmp_path / "config.json").read_text())
+    if "labels" in state:
+        assert [config["id2label"][str(number)] for number in range(len(state["labels"]))] == state["labels"]
+
+
+def test_a_head_without_counterpart_is_left_out_and_named() -> None:
+    heads = {"end_hidden/kernel": [256, 512], "start/kernel": [128, 1], "end/kernel": [512, 1]}
+    exported = to_huggingface(support.fine_tuned("squad", heads, {}))
+    assert exported.class_name == "ElectraModel" and "joint_prediction" in exported.left_out[0]
+
+
+def test_networks_that_they_do_not_have_are_refused_with_the_reason() -> None:
+    model = support.tiny()
+    for override, word in (({"relative_positions": "t5"}, "relative"), ({"norm_style": "pre"}, "norm")):
+        sizes = model.config.model_hparam_overrides | override
+        config = golden.config(model_hparam_overrides=sizes)
+        with pytest.raises(UserError, match=word):
+            to_huggingface(model._replace(config=config))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "roberta"}, "roberta"),
+        ({"hidden_act": "gelu_new"}, "gelu_new"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"hidden_size": "24"}, "hidden_size"),
+        ({"vocab_size": 599}, "600 tokens"),
+    ],
+)
+def test_directories_that_we_cannot_read_are_refused_with_the_reason(change, message: str, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, "ElectraForPreTraining")
+    (tmp_path / "config.json").write_text(json.dumps(oracle.config_of("ElectraForPreTraining") | change))
+    with pytest.raises(UserError, match=message):
+        HuggingFaceWeights(tmp_path)
+
+
+def test_shards_old_names_and_padded_tables_are_read(tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path / "whole", "BertForMaskedLM")
+    plain = HuggingFaceWeights(tmp_path / "whole")
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in tensors.items()
+    }
+    table = "bert.embeddings.word_embeddings.weight"
+    old[table] = np.concatenate([old[table], np.ones([8, 24], np.float32)])
+    folder = tmp_path / "sharded"
+    shutil.copytree(tmp_path / "whole", folder)
+    (folder / "model.safetensors").unlink()
+    names = sorted(old)
+    files = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, held in files.items():
+        write_tensors(folder / file, {name: old[name] for name in held})
+    index = {"weight_map": {name: file for file, held in files.items() for name in held}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "config.json").write_text(json.dumps(oracle.config_of("BertForMaskedLM") | {"vocab_size": 608}))
+    padded = HuggingFaceWeights(folder)
+    assert padded.names() == plain.names() and not padded.left_out
+    for name in plain.names():
+        np.testing.assert_array_equal(padded.get(name), plain.get(name))
+
+
+def test_a_pickle_is_not_opened_but_explained(tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, "BertForMaskedLM")
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match="pickle"):
+        HuggingFaceWeights(tmp_path)
+
+
+def test_the_written_tokenizer_gives_our_ids(tmp_path: Path) -> None:
+    model = support.tiny()._replace(tokens=(golden.GOLDEN / "tokenizer_vocab.txt").read_text().split())
+    ours = WordpieceTokenizer(model.tokens)
+    write_tokenizer(tmp_path, model.tokens, model.casing, 512)
+    theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = ["Plain words, and some punctuation: 3.5%!", "Müller ging nach München.", "don't", "北京 2008", "x" * 150]
+    for text in texts:
+        ids, _ = ours.tokenize([text.encode()])
+        assert theirs.encode(text).ids == [ours.special.cls, *ids, ours.special.sep], text
+    pair = theirs.encode("a", "b")
+    assert pair.type_ids == [0, 0, 0, 1, 1]
+
+
+def test_tensors_are_what_the_header_promises(tmp_path: Path) -> None:
+    model = support.tiny()
+    write_huggingface(tmp_path, model, to_huggingface(model), "bfloat16")
+    tensors = Tensors(tmp_path)
+    kernel = tensors["discriminator_predictions.dense.weight"]
+    expected = tf.cast(tf.cast(model.weights["discriminator_predictions/dense/kernel"].T, tf.bfloat16), tf.float32)
+    np.testing.assert_array_equal(kernel, expected.numpy())

@@ -1,0 +1,114 @@
+"""Pre-training and fine-tuning that start from a Hugging Face directory: nothing is typed again."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from absl import flags
+
+import run_pretraining
+from configure_finetuning import FinetuningConfig
+from configure_pretraining import PretrainingConfig
+from corpus.vocabulary import load_vocab
+from exchange.checkpoints import warm_start
+from exchange.huggingface_export import to_huggingface, write_huggingface
+from finetune.finetuning_model import FinetuningModel
+from pretrain.pretraining_model import PretrainingModel
+from tests import golden_support as golden
+from tests.exchange import exchange_support as support
+from util import flags as util_flags
+from util.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A discriminator, its generator, and an encoder as wide as its embeddings with a masked-LM head."""
+    folder = tmp_path_factory.mktemp("released")
+    model = support.tiny()
+    for part, name in (("main", "discriminator"), ("generator", "generator")):
+        write_huggingface(folder / name, model, to_huggingface(model, part))
+    support.write_crc_directory(folder / "bert", "BertForMaskedLM")
+    return folder
+
+
+@pytest.fixture
+def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PretrainingConfig]:
+    """From words of run_pretraining.py's command line to the configuration they mean, on flags of the test's own."""
+    values = flags.FlagValues()
+    monkeypatch.setattr(flags, "FLAGS", values)
+    for kind in ("string", "bool", "integer", "float"):
+        define = getattr(flags, f"DEFINE_{kind}")
+        monkeypatch.setattr(flags, f"DEFINE_{kind}", lambda *words, define=define: define(*words, flag_values=values))
+    util_flags.define_hparam_flags(PretrainingConfig)
+
+    def run(*words: str) -> PretrainingConfig:
+        values(util_flags.with_underscores(["run_pretraining.py", *words]))
+        return util_flags.config_from_flags(PretrainingConfig)
+
+    return run
+
+
+def test_pretraining_continues_from_a_discriminator_and_its_generator(pair: Path, parse: Any) -> None:
+    start = ["--init-checkpoint", str(pair / "discriminator"), "--init-generator-checkpoint", str(pair / "generator")]
+    config = parse("--recipe", "electra_small", "--max-seq-length", "32", *start)
+    assert config.generator_architecture.num_hidden_layers == golden.config().generator_architecture.num_hidden_layers
+    assert config.architecture.hidden_size == 128 and config.embedding_size == 32 and config.vocab_size == 600
+    assert config.generator_architecture.hidden_size == 64
+    assert load_vocab(config.vocab_file) == support.tiny().tokens and config.do_lower_case
+    model = PretrainingModel(config)
+    run_pretraining.load_initial_weights(model, config)
+    for variable in model.trainable_variables:
+        name = variable.name.split(":")[0]
+        np.testing.assert_array_equal(variable.numpy(), support.tiny().weights[name], err_msg=name)
+
+
+def test_one_encoder_is_the_start_of_both_networks(pair: Path, parse: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    bert = str(pair / "bert")
+    start = ["--init-checkpoint", bert, "--init-generator-checkpoint", bert, "--generator-layers", "0.5"]
+    config = parse("--recipe", "electra_small", "--max-seq-length", "32", *start)
+    assert config.embedding_size == config.architecture.hidden_size == 24
+    assert config.generator_architecture.hidden_size == 24 and config.generator_architecture.num_hidden_layers == 1
+    model = PretrainingModel(config)
+    run_pretraining.load_initial_weights(model, config)
+    values = {variable.name.split(":")[0]: variable.numpy() for variable in model.trainable_variables}
+    first = "encoder/layer_0/output/dense/kernel"
+    np.testing.assert_array_equal(values[f"generator/{first}"], values[f"electra/{first}"])
+    assert "discriminator_predictions/dense/kernel" in capsys.readouterr().out  # named as missing
+
+
+def test_flags_win_over_the_directory_and_the_directory_over_the_recipe(pair: Path, parse: Any) -> None:
+    config = parse(
+        "--recipe", "electra_tiny", "--init-checkpoint", str(pair / "discriminator"),
+        "--num-hidden-layers", "1", "--hidden-dropout-prob", "0",
+    )  # fmt: skip
+    assert config.architecture.num_hidden_layers == 1 and config.architecture.hidden_size == 128
+    assert config.architecture.hidden_dropout_prob == 0 and config.architecture.intermediate_size == 512
+
+
+def test_two_vocabularies_do_not_go_together(pair: Path, parse: Any, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path / "other", "BertForMaskedLM")
+    tokens = load_vocab(tmp_path / "other" / "vocab.txt")[:-1]
+    (tmp_path / "other" / "vocab.txt").write_text("\n".join(tokens))
+    start = ["--init-checkpoint", str(pair / "bert"), "--init-generator-checkpoint", str(tmp_path / "other")]
+    with pytest.raises(UserError, match="vocabulary"):
+        parse("--recipe", "electra_small", *start)
+
+
+def test_fine_tuning_starts_from_a_directory(pair: Path) -> None:
+    config = FinetuningConfig.from_dict({"init_checkpoint": str(pair / "discriminator"), "task_names": ["cola"]})
+    assert config.architecture.hidden_size == 128 and config.vocab_file == str(pair / "discriminator" / "vocab.txt")
+    model = FinetuningModel(config, [], 0)
+    report = warm_start(model, str(pair / "discriminator"))
+    assert not report.missing
+    assert all(name.startswith("discriminator_predictions/") for name in report.unused)
+
+
+def test_a_network_that_we_do_not_have_is_refused_before_anything_slow(pair: Path, parse: Any, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, "BertForMaskedLM")
+    config = json.loads((tmp_path / "config.json").read_text()) | {"model_type": "roberta"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="roberta"):
+        parse("--recipe", "electra_small", "--init-checkpoint", str(tmp_path))
