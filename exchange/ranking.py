@@ -1,0 +1,124 @@
+"""What scores of sentences are good for: telling the better of two, and choosing among hypotheses of a recogniser.
+
+Pairs are minimal pairs such as BLiMP's, one acceptable; hypotheses are n-best lists of a speech recogniser or a
+translator, re-ranked by f + lambda * score (Electric, section 3.2). No TensorFlow.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from util.errors import UserError
+
+# Electric's paper searches 0.05, ..., 1.0.
+LAMBDAS = tuple(round(0.05 * step, 2) for step in range(21))
+
+
+class Pair(NamedTuple):
+    """Two sentences, the first the better one, of a phenomenon."""
+
+    good: str
+    bad: str
+    phenomenon: str
+
+
+class Hypotheses(NamedTuple):
+    """What a recogniser offers for one utterance.
+
+    scores: its own, higher is better (log-probabilities). reference: what was said; None if unknown. row: the object
+    that it was read from.
+    """
+
+    texts: list[str]
+    scores: np.ndarray
+    reference: str | None
+    row: dict[str, Any]
+
+
+def read_pair(row: dict[str, Any], where: str, fields: Sequence[str], default: str) -> Pair:
+    """A pair from an object.
+
+    Args:
+      fields: names of the good sentence, of the bad one and of the phenomenon, which may be missing.
+      default: phenomenon of pairs that do not say theirs.
+    """
+    for field in fields[:2]:
+        if not isinstance(row.get(field), str):
+            raise UserError(
+                f"{where}: {field!r}, a sentence, is needed; it has {', '.join(map(repr, row)) or 'nothing'}"
+            )
+    return Pair(row[fields[0]], row[fields[1]], str(row.get(fields[2], default)))
+
+
+def read_hypotheses(row: dict[str, Any], where: str) -> Hypotheses:
+    """An n-best list from an object: `hypotheses`, each with `text` and `score`, and perhaps `reference`."""
+    listed = row.get("hypotheses")
+    if not isinstance(listed, list) or not listed:
+        raise UserError(f"{where}: 'hypotheses', a list of objects with 'text' and 'score', is needed")
+    for one in listed:
+        fits = isinstance(one, dict) and isinstance(one.get("text"), str) and isinstance(one.get("score"), (int, float))
+        if not fits:
+            raise UserError(f"{where}: a hypothesis needs 'text' and a number 'score', got {one!r}")
+    reference = row.get("reference")
+    if reference is not None and not isinstance(reference, str):
+        raise UserError(f"{where}: 'reference' must be a text, got {reference!r}")
+    scores = np.array([one["score"] for one in listed], np.float64)
+    return Hypotheses([one["text"] for one in listed], scores, reference, row)
+
+
+def accuracy(pairs: Sequence[Pair], good: np.ndarray, bad: np.ndarray) -> dict[str, float]:
+    """Per cent of pairs whose good sentence scores higher, by phenomenon; "all" is the mean over pairs, "mean" that
+    over phenomena. A tie counts as wrong."""
+    right: dict[str, list[bool]] = {}
+    for pair, better in zip(pairs, good > bad, strict=True):
+        right.setdefault(pair.phenomenon, []).append(bool(better))
+    found = {name: 100 * float(np.mean(values)) for name, values in sorted(right.items())}
+    return found | {"mean": float(np.mean(list(found.values()))), "all": 100 * float(np.mean(good > bad))}
+
+
+def word_errors(hypothesis: str, reference: str) -> int:
+    """Substitutions, insertions and deletions between two texts' words (Levenshtein)."""
+    words, wanted = hypothesis.split(), reference.split()
+    row = np.arange(len(wanted) + 1)
+    for number, word in enumerate(words, start=1):
+        best = np.minimum(row[1:] + 1, row[:-1] + np.array([word != other for other in wanted], int))
+        new = np.concatenate([[number], best])
+        # An insertion into what stands to the left costs one each: a running minimum of value - place.
+        row = np.minimum.accumulate(new - np.arange(len(new))) + np.arange(len(new))
+    return int(row[-1])
+
+
+def word_error_rate(chosen: Iterable[tuple[str, str]]) -> float:
+    """Per cent of the references' words, over (hypothesis, reference)."""
+    errors = words = 0
+    for hypothesis, reference in chosen:
+        errors += word_errors(hypothesis, reference)
+        words += len(reference.split())
+    if not words:
+        raise UserError("the references have no words")
+    return 100 * errors / words
+
+
+def order(hypotheses: Hypotheses, scores: np.ndarray, weight: float) -> np.ndarray:
+    """Places of the hypotheses by f + weight * score, the best first; equal ones stay in order."""
+    return np.argsort(-(hypotheses.scores + weight * scores), kind="stable")
+
+
+def rate_at(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray], weight: float) -> float:
+    """The word error rate of the first after re-ranking with this weight."""
+    return word_error_rate(
+        (one.texts[order(one, found, weight)[0]], one.reference or "") for one, found in zip(lists, scores, strict=True)
+    )
+
+
+def best_weight(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray]) -> tuple[float, dict[float, float]]:
+    """The lambda of the least word error rate, the smallest of equal ones, and the rate of each.
+
+    Raises:
+      UserError: a list without reference.
+    """
+    if any(one.reference is None for one in lists):
+        raise UserError("choosing lambda needs a 'reference' in every line of the development file")
+    rates = {weight: rate_at(lists, scores, weight) for weight in LAMBDAS}
+    return min(rates, key=lambda weight: (rates[weight], weight)), rates

@@ -1,0 +1,89 @@
+"""SavedModels that take strings: tokenizer and network in one, for plain TensorFlow with tensorflow_text and Serving.
+
+    import tensorflow as tf, tensorflow_text
+    model = tf.saved_model.load("exported/1")
+    model.signatures["states"](text=tf.constant(["A sentence."]))
+
+Signatures of a pre-trained model: `states` (text), `pair_states` (text, text_pair) and, where it detects replaced
+tokens, `replaced` (text). Those of a fine-tuned one come from finetune.serving. Batch and length are dynamic; nothing
+of our code is needed to load it.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from exchange.graph_tokenizer import GraphTokenizer
+from exchange.network import Network
+from exchange.sources import Model
+from model.fusion import unfused
+
+# Inputs and outputs of a signature by name.
+Signature = tuple[tuple[str, ...], Callable[..., dict[str, tf.Tensor]]]
+
+
+class _Served(tf.Module):
+    """What a SavedModel holds: everything that its signatures use."""
+
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.parts = dict(parts)
+
+
+def pretrained_signatures(network: Network, tokenizer: GraphTokenizer) -> dict[str, Signature]:
+    """`states`, `pair_states` and `replaced`; the first is the default."""
+
+    def described(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        states = network.states(**inputs)
+        mask = inputs["input_mask"]
+        tokens = tokenizer.tokens(inputs["input_ids"], mask)
+        return {"tokens": tokens, "mask": mask, "states": states, "sentence": states[:, 0]}
+
+    def states(text: tf.Tensor) -> dict[str, tf.Tensor]:
+        return described(tokenizer.rows(text))
+
+    def pair_states(text: tf.Tensor, text_pair: tf.Tensor) -> dict[str, tf.Tensor]:
+        return described(tokenizer.rows(text, text_pair))
+
+    def replaced(text: tf.Tensor) -> dict[str, tf.Tensor]:
+        inputs = tokenizer.rows(text)
+        mask = inputs["input_mask"]
+        probabilities = tf.nn.sigmoid(network.replaced_logits(**inputs)) * tf.cast(mask, tf.float32)
+        return {"tokens": tokenizer.tokens(inputs["input_ids"], mask), "mask": mask, "probabilities": probabilities}
+
+    signatures: dict[str, Signature] = {
+        "states": (("text",), states),
+        "pair_states": (("text", "text_pair"), pair_states),
+    }
+    if network.detector is not None:
+        signatures["replaced"] = (("text",), replaced)
+    return signatures
+
+
+def tokenizer_of(model: Model, max_length: int = 512) -> GraphTokenizer:
+    longest = min(max_length, model.architecture.max_position_embeddings)
+    return GraphTokenizer(model.tokens, model.casing, longest)
+
+
+def write_saved_model(folder: str | Path, signatures: Mapping[str, Signature], parts: Mapping[str, Any]) -> Path:
+    """Writes version 1 into a folder, as TensorFlow Serving wants it.
+
+    Args:
+      signatures: name -> input names, each a string [B], and the function of them; the first is `serving_default`.
+      parts: everything that the functions use: networks, tokenizer.
+
+    Returns:
+      The SavedModel's folder, `folder`/1.
+    """
+    served = _Served(parts)
+    functions: dict[str, Any] = {}
+    with unfused():
+        for name, (inputs, function) in signatures.items():
+            specs = {argument: tf.TensorSpec([None], tf.string, name=argument) for argument in inputs}
+            functions[name] = tf.function(function, autograph=False).get_concrete_function(**specs)
+    functions["serving_default"] = next(iter(functions.values()))
+    target = Path(folder) / "1"
+    tf.saved_model.save(served, str(target), signatures=functions)
+    return target

@@ -1,0 +1,90 @@
+"""A fine-tuned model that answers in memory: what --predict does for files, without a trial's folder or a strategy."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from configure_finetuning import FinetuningConfig
+from corpus.tokenization import WordpieceTokenizer
+from exchange.network import graph_of_any_shape
+from exchange.sources import Model
+from finetune.batching import FeatureTable, TaskFeatures
+from finetune.finetuning_model import FinetuningModel
+from finetune.registry import make_tasks
+from finetune.task import Prediction, Task
+from util.errors import UserError
+
+
+class Predictor:
+    """Answers of the tasks that a model was fine-tuned on.
+
+    Args:
+      source: configuration, weights and task states.
+
+    Raises:
+      UserError: the model is not fine-tuned, or something of it is missing.
+    """
+
+    def __init__(self, source: Model, tokenizer: WordpieceTokenizer) -> None:
+        if not isinstance(source.config, FinetuningConfig) or source.task_states is None:
+            raise UserError(f"{source.origin} is not fine-tuned: run_finetuning.py makes models that predict")
+        self.config = FinetuningConfig.from_dict({**vars(source.config), "do_train": False})
+        self.tasks = make_tasks(self.config, tokenizer)
+        for task in self.tasks:
+            task.check_state(source.task_states[task.name])
+        self.model = FinetuningModel(self.config, self.tasks, self.config.seed)
+        for variable in self.model.trainable_variables:
+            name = variable.name.split(":")[0]
+            if name not in source.weights:
+                raise UserError(f"{source.origin} lacks {name}")
+            variable.assign(source.weights[name])
+        self._predict = graph_of_any_shape(self._predict_batch)
+
+    def __call__(self, texts: Sequence[Any], name: str | None = None) -> list[dict[str, Any]]:
+        """The answers, in the order of the texts.
+
+        Args:
+          texts: see electra_tf2.Model.predict.
+          name: of the task; None: the first.
+        """
+        names = [task.name for task in self.tasks]
+        if name is not None and name not in names:
+            raise UserError(f"predict: there is no task {name!r}; the model learned {', '.join(names)}")
+        number = names.index(name) if name else 0
+        task = self.tasks[number]
+        if not texts:
+            return []
+        split = task.parse([self._row(task, text) for text in texts], "texts")
+        features = TaskFeatures(task.name, split.features, task.labels)
+        table = FeatureTable([features], self.config.max_seq_length, self.config.fixed_padding)
+        predictions: list[Prediction] = [{} for _ in range(len(table))]
+        for batch in table.evaluation_batches(self.config.predict_batch_size):
+            output = {key: value.numpy() for key, value in self._predict(batch, number).items()}
+            for i, row in enumerate(batch["row"].numpy()):
+                if row >= 0:
+                    predictions[row] = {key: value[i] for key, value in output.items()}
+        return task.answers(split, predictions)
+
+    def _predict_batch(self, batch: dict[str, tf.Tensor], number: int) -> dict[str, tf.Tensor]:
+        return self.model.predict(batch, number).predictions
+
+    def _row(self, task: Task, text: Any) -> dict[str, Any]:
+        """A text or a pair as the object that the task's `parse` reads."""
+        if isinstance(text, dict):
+            return text
+        kind = self.config.kind_of(task.name)
+        if kind == "tagging":
+            return {"text": text} if isinstance(text, str) else {"words": list(text)}
+        parts = (text,) if isinstance(text, str) else tuple(text)
+        columns: Sequence[Any] = ("question", "context")
+        if kind != "qa":
+            spec = getattr(task, "spec", None)
+            if spec is None:
+                raise UserError(f"predict: give objects as in the .jsonl files of {task.name}")
+            columns = [column if isinstance(column, str) else column[0] for column in spec.json_columns.texts]
+        if len(parts) != len(columns):
+            raise UserError(
+                f"predict: {task.name} needs {len(columns)} text(s) ({', '.join(columns)}), got {len(parts)}"
+            )
+        return dict(zip(columns, parts, strict=True))

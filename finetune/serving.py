@@ -1,0 +1,153 @@
+"""Signatures of a fine-tuned model's SavedModel: strings in; labels, values, tags or spans with probabilities out.
+
+Each follows what `Task.answers` makes of the head's predictions, in TensorFlow operations (exchange.saved_model). A
+question's document is cut at the model's length: windows over long documents remain with run_finetuning.py --predict.
+B batch, L length, W words.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from exchange.graph_tokenizer import GraphTokenizer
+from exchange.saved_model import Signature
+from finetune.classification.targets import Scale
+from finetune.classification.tasks import TextTask
+from finetune.finetuning_model import FinetuningModel
+from finetune.predictor import Predictor
+from finetune.prompting.tasks import PromptTask
+from finetune.qa.tasks import QATask
+from finetune.tagging.tasks import TaggingTask
+from util.errors import UserError
+
+_IMPOSSIBLE = -1e9  # log-probability of spans that are none
+
+
+def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str, Signature]:
+    """A signature for each task, by its name; the first is the default.
+
+    Raises:
+      UserError: a task whose input is no plain text.
+    """
+    signatures: dict[str, Signature] = {}
+    for number, task in enumerate(predictor.tasks):
+        run = _Run(predictor.model, number, task, tokenizer)
+        if isinstance(task, PromptTask):
+            raise UserError(f"{task.name}: a prompted model reads demonstrations, which a SavedModel does not hold")
+        if isinstance(task, TextTask):
+            two = len(task.spec.json_columns.texts) == 2
+            signatures[task.name] = (("text", "text_pair") if two else ("text",), run.text)
+        elif isinstance(task, TaggingTask):
+            signatures[task.name] = (("text",), run.tags)
+        elif isinstance(task, QATask):
+            signatures[task.name] = (("question", "context"), run.span)
+        else:
+            raise UserError(f"{task.name}: a task made in Python has no signature of its own")
+    return signatures
+
+
+class _Run:
+    """The signature functions of one task."""
+
+    def __init__(self, model: FinetuningModel, number: int, task: Any, tokenizer: GraphTokenizer) -> None:
+        self.model, self.number, self.task, self.tokenizer = model, number, task, tokenizer
+
+    def _predict(self, inputs: dict[str, tf.Tensor], labels: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The head's predictions; labels are only there because heads ask for them."""
+        batch = inputs | {f"{self.task.name}/{name}": value for name, value in labels.items()}
+        return self.model.predict(batch, self.number).predictions
+
+    def _no_labels(self, rows: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {name: tf.zeros([rows], label.dtype) for name, label in self.task.labels.items()}
+
+    def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """string [B] -> label string [B] and probabilities [B, C], or value float32 [B]."""
+        inputs = self.tokenizer.rows(text, text_pair)
+        found = self._predict(inputs, self._no_labels(tf.shape(text)[0]))
+        target = self.task.target
+        if isinstance(target, Scale):
+            return {"value": target.low + (target.high - target.low) * found["predictions"]}
+        names = tf.constant(target.names)
+        return {
+            "label": tf.gather(names, found["predictions"]),
+            "probabilities": tf.nn.softmax(found["logits"]),
+            "labels": tf.tile(names[tf.newaxis], [tf.shape(text)[0], 1]),
+        }
+
+    def tags(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """string [B], words separated by blanks -> words, tags string [B, W] and probabilities [B, W]; "" and 0 beyond
+        a row's words, and tags of words that do not fit."""
+        words = tf.strings.split(text)
+        pieces = words.with_flat_values(self.tokenizer.pieces(words.flat_values))
+        lengths = words.with_flat_values(pieces.flat_values.row_lengths())
+        ends = lengths.with_flat_values(_running_sum(lengths))
+        fits = ends + 2 <= self.tokenizer.max_length
+        kept = tf.ragged.boolean_mask(pieces, fits)
+        inputs = self.tokenizer.padded([tf.cast(kept.merge_dims(1, 2), tf.int32)])
+        starts = tf.cast(tf.ragged.boolean_mask(ends - lengths + 1, fits).to_tensor(0), tf.int32)
+        last = tf.shape(inputs["input_ids"])[1] - 1  # a word without pieces at the end has no position of its own
+        labels = {"labeled_positions": tf.minimum(starts, last), "labels": tf.zeros_like(starts),
+                  "labels_mask": tf.zeros_like(starts, tf.float32)}  # fmt: skip
+        found = self._predict(inputs, labels)
+        width = words.bounding_shape()[1]
+        tagged = tf.ragged.boolean_mask(tf.ones_like(lengths), fits).to_tensor(0)
+        names = tf.where(tagged == 1, tf.gather(tf.constant(self.task.label_names), found["predictions"]), "")
+        scores = found["scores"] * tf.cast(tagged, tf.float32)
+        missing = [[0, 0], [0, width - tf.shape(names, out_type=width.dtype)[1]]]
+        missing_names = tf.fill([tf.shape(names, out_type=width.dtype)[0], missing[1][1]], "")
+        return {
+            "words": words.to_tensor(""),
+            "tags": tf.concat([names, missing_names], 1),
+            "probabilities": tf.pad(scores, missing),
+        }
+
+    def span(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
+        """string [B] twice -> answer string [B] as wordpieces spell it, its probability, start and end in tokens
+        [B, L], and the logit of there being no answer (positive: none)."""
+        config = self.task.config
+        inputs = self._question_rows(question, context)
+        rows = tf.shape(question)[0]
+        found = self._predict(inputs, self._no_labels(rows))
+        if config.joint_prediction:
+            starts, start_scores = found["start_top_index"][:, :, tf.newaxis], found["start_top_log_probs"]
+            ends, scores = found["end_top_index"], start_scores[:, :, tf.newaxis] + found["end_top_log_probs"]
+        else:
+            length = tf.shape(inputs["input_ids"])[1]
+            starts, ends = tf.range(length)[tf.newaxis, :, tf.newaxis], tf.range(length)[tf.newaxis, tf.newaxis]
+            log_probs = [tf.nn.log_softmax(found[name]) for name in ("start_logits", "end_logits")]
+            scores = log_probs[0][:, :, tf.newaxis] + log_probs[1][:, tf.newaxis]
+        starts, ends = tf.broadcast_to(starts, tf.shape(scores)), tf.broadcast_to(ends, tf.shape(scores))
+        # The document's tokens, without the [SEP] after it.
+        inside = inputs["segment_ids"] * inputs["input_mask"]
+        inside *= tf.cast(inputs["input_ids"] != self.tokenizer.special.sep, tf.int32)
+        flat = [tf.reshape(value, [rows, -1]) for value in (starts, ends, scores)]
+        legal = (flat[1] >= flat[0]) & (flat[1] - flat[0] < config.max_answer_length)
+        legal &= tf.gather(inside, flat[0], batch_dims=1) * tf.gather(inside, flat[1], batch_dims=1) == 1
+        best = tf.argmax(tf.where(legal, flat[2], _IMPOSSIBLE), -1, tf.int32)[:, tf.newaxis]
+        start, end, score = (tf.gather(value, best, batch_dims=1)[:, 0] for value in flat)
+        tokens = self.tokenizer.tokens(inputs["input_ids"], inputs["input_mask"])
+        places = tf.ragged.range(start, end + 1)
+        words = tf.strings.reduce_join(tf.gather(tokens, places, batch_dims=1), separator=" ", axis=-1)
+        return {
+            "answer": tf.strings.regex_replace(words, " ##", ""),
+            "probability": tf.exp(score),
+            "start": start,
+            "end": end,
+            "tokens": tokens,
+            "no_answer_logit": found["answerable_logit"],
+        }
+
+    def _question_rows(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Questions are cut to their own limit, documents to what remains."""
+        asked = self.tokenizer.pieces(question)[:, : self.task.config.max_query_length]
+        document = self.tokenizer.pieces(context)
+        room = self.tokenizer.max_length - 3 - asked.row_lengths()
+        places = tf.ragged.range(document.row_lengths())
+        return self.tokenizer.padded([asked, tf.ragged.boolean_mask(document, places < room[:, tf.newaxis])])
+
+
+def _running_sum(ragged: tf.RaggedTensor) -> tf.Tensor:
+    """The flat running sums within each row."""
+    flat = tf.cumsum(ragged.flat_values)
+    before = tf.concat([tf.zeros([1], flat.dtype), flat], 0)
+    return flat - tf.repeat(tf.gather(before, ragged.row_starts()), ragged.row_lengths())

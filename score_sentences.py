@@ -1,0 +1,161 @@
+"""Scores sentences with a model: minimal pairs to accuracies, n-best lists to re-ranked ones, or plain lines.
+
+  python score_sentences.py --model data/models/electric_base --pairs blimp/ --output accuracy.json
+  python score_sentences.py --model bert/ --nbest test.jsonl --nbest-dev dev.jsonl --output reranked.jsonl
+  python score_sentences.py --model electra/ --text lines.txt --output scores.jsonl
+
+The score is a pseudo-log-likelihood: the sum of log p(token | the others), Electric's in one pass, BERT's and ELECTRA's
+by masking each token in turn. Pairs are JSON lines with `sentence_good`, `sentence_bad` and a phenomenon (`UID`), as
+BLiMP has them; a folder's files are read together. N-best lists are JSON lines {"hypotheses": [{"text": ..., "score":
+...}, ...], "reference": ...}; they are sorted by f + lambda * score, lambda chosen on the development file by word
+error rate, or given by --weight.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from exchange import ranking
+from util import flags as util_flags
+from util.errors import UserError
+from util.files import write_atomically, write_json
+from util.progress import Progress
+from util.reading import read_json_lines, read_text
+
+
+def main() -> int:
+    values = flags.FLAGS
+    tasks = [name for name in ("pairs", "nbest", "text") if values[name].value]
+    if not values.model or len(tasks) != 1:
+        raise UserError("--model and one of --pairs, --nbest, --text are needed")
+    {"pairs": score_pairs, "nbest": score_nbest, "text": score_text}[tasks[0]]()
+    return 0
+
+
+def score_pairs() -> None:
+    """Prints the accuracy of each phenomenon."""
+    values = flags.FLAGS
+    fields = (values.good_field, values.bad_field, values.phenomenon_field)
+    pairs = [
+        ranking.read_pair(row, f"--pairs {path}, line {number}", fields, path.stem)
+        for path in _files(values.pairs, "--pairs")
+        for number, row in read_json_lines(path, "--pairs")
+    ]
+    if not pairs:
+        raise UserError(f"--pairs: {values.pairs} holds no pairs")
+    scores = _scores([sentence for pair in pairs for sentence in (pair.good, pair.bad)])
+    found = ranking.accuracy(pairs, scores[0::2], scores[1::2])
+    width = max(map(len, found))
+    for name, value in found.items():
+        print(f"{name:{width}} {value:6.2f}")
+    if values.output:
+        write_json(values.output, {"pairs": len(pairs), "accuracy": found})
+
+
+def score_nbest() -> None:
+    """Writes the lists in their new order and prints word error rates where references are there."""
+    values = flags.FLAGS
+    if (values.weight is None) == (values.nbest_dev is None):
+        raise UserError("--nbest needs either --nbest-dev, a file to choose lambda on, or --weight")
+    if not values.output:
+        raise UserError("--nbest needs --output, the file of re-ranked lists")
+    lists = _lists(values.nbest, "--nbest")
+    weight = values.weight
+    if weight is None:
+        dev = _lists(values.nbest_dev, "--nbest-dev")
+        weight, rates = ranking.best_weight(dev, _scores_of_lists(dev))
+        print(f"lambda {weight:g}: word error rate {rates[weight]:.2f} on {values.nbest_dev}, {rates[0.0]:.2f} without")
+    scores = _scores_of_lists(lists)
+    lines = []
+    for one, found in zip(lists, scores, strict=True):
+        listed = [
+            one.row["hypotheses"][place] | {"language_model_score": float(found[place])}
+            for place in ranking.order(one, found, weight)
+        ]
+        lines.append(json.dumps(one.row | {"hypotheses": listed}, ensure_ascii=False))
+    write_atomically(values.output, "".join(f"{line}\n" for line in lines))
+    print(f"wrote {values.output}: {len(lists):,} lists")
+    if all(one.reference is not None for one in lists):
+        before, after = (ranking.rate_at(lists, scores, one) for one in (0.0, weight))
+        print(f"word error rate {after:.2f} with lambda {weight:g}, {before:.2f} without")
+
+
+def score_text() -> None:
+    """Writes each line with its score."""
+    values = flags.FLAGS
+    lines = [line for line in read_text(values.text, "--text").split("\n") if line.strip()]
+    if not lines:
+        raise UserError(f"--text: {values.text} has no lines")
+    rows = [json.dumps({"text": line, "score": float(score)}, ensure_ascii=False)
+            for line, score in zip(lines, _scores(lines), strict=True)]  # fmt: skip
+    if values.output:
+        write_atomically(values.output, "".join(f"{row}\n" for row in rows))
+        print(f"wrote {values.output}: {len(rows):,} lines")
+    else:
+        print("\n".join(rows))
+
+
+def _files(path: str, flag: str) -> list[Path]:
+    folder = Path(path)
+    found = sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]
+    if not found:
+        raise UserError(f"{flag}: {folder} holds no .jsonl files")
+    return found
+
+
+def _lists(path: str, flag: str) -> list[ranking.Hypotheses]:
+    lists = [
+        ranking.read_hypotheses(row, f"{flag} {path}, line {number}") for number, row in read_json_lines(path, flag)
+    ]
+    if not lists:
+        raise UserError(f"{flag}: {path} holds no lists")
+    return lists
+
+
+def _scores_of_lists(lists: list[ranking.Hypotheses]) -> list[Any]:
+    import numpy as np
+
+    flat = _scores([text for one in lists for text in one.texts])
+    return np.split(flat, np.cumsum([len(one.texts) for one in lists])[:-1])
+
+
+def _scores(texts: list[str]) -> Any:
+    """float32 [texts], each distinct one scored once."""
+    import numpy as np
+
+    import electra_tf2 as electra
+
+    values = flags.FLAGS
+    if values.model not in _models:
+        _models[values.model] = electra.load(values.model, generator=values.generator, precision=values.precision)
+    distinct = sorted(set(texts), key=len)
+    found: dict[str, float] = {}
+    with Progress("sentence", len(distinct), unit="sentences", file=sys.stderr) as progress:
+        for start in range(0, len(distinct), values.batch_size):
+            part = distinct[start : start + values.batch_size]
+            found |= dict(zip(part, _models[values.model].score(part, values.batch_size).tolist(), strict=True))
+            progress.update(start + len(part))
+    return np.array([found[text] for text in texts], np.float32)
+
+
+_models: dict[str, Any] = {}
+
+flags.DEFINE_string("model", None, "model: a run, a folder of ours, a Hugging Face directory or a TF1 checkpoint")
+flags.DEFINE_string("generator", None, "generator of a discriminator that comes without, likewise")
+flags.DEFINE_string("pairs", None, "JSON lines of sentence pairs, or a folder of such files")
+flags.DEFINE_string("good_field", "sentence_good", "the better sentence of a pair")
+flags.DEFINE_string("bad_field", "sentence_bad", "the other one")
+flags.DEFINE_string("phenomenon_field", "UID", "what a pair is about; default of its value: the file's name")
+flags.DEFINE_string("nbest", None, "JSON lines of hypotheses to re-rank")
+flags.DEFINE_string("nbest_dev", None, "the same with references, to choose lambda on")
+flags.DEFINE_float("weight", None, "lambda, instead of choosing it")
+flags.DEFINE_string("text", None, "lines to score")
+flags.DEFINE_string("output", None, "file to write")
+flags.DEFINE_integer("batch_size", 64, "sentences, or masked copies of one, in a pass", lower_bound=1)
+flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16", "float16"], "type of the arithmetic")
+
+if __name__ == "__main__":
+    util_flags.run(main, __doc__)

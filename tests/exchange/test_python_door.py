@@ -1,0 +1,187 @@
+"""import electra_tf2: loading, states, replaced tokens, filling, scoring, predicting, the network for Keras."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import electra_tf2 as electra
+from exchange.huggingface_export import to_huggingface, write_huggingface
+from exchange.keras_model import EncoderModel
+from exchange.own import write_folder
+from exchange.sources import Model
+from tests import golden_support as golden
+from tests.exchange import exchange_support as support
+from tests.training_support import ROOT
+from util.errors import UserError
+
+TEXTS = ["the man went to the house", "a b c d e f g", "of"]
+
+
+@pytest.fixture(scope="module")
+def model() -> electra.Model:
+    return electra.load(str(golden.CHECKPOINT))
+
+
+def _inputs(model: electra.Model, text: str) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    ids, _ = model.tokenizer.tokenize([text.encode()])
+    row = tf.constant([[model.tokenizer.special.cls, *ids, model.tokenizer.special.sep]], tf.int32)
+    return row, tf.ones_like(row), tf.zeros_like(row)
+
+
+def test_states_are_those_of_each_text_alone(model: electra.Model) -> None:
+    for text, states in zip(TEXTS, model.states(TEXTS), strict=True):
+        alone = model.network.states(*_inputs(model, text)).numpy()[0]
+        np.testing.assert_allclose(states.vectors, alone, atol=2e-6)
+        np.testing.assert_array_equal(states.sentence, states.vectors[0])
+        assert states.tokens[0] == "[CLS]" and states.tokens[-1] == "[SEP]" and len(states.tokens) == len(alone)
+    [pair] = model.states([("one text", "another")])
+    assert pair.tokens.count("[SEP]") == 2
+    assert model.states([]) == []
+
+
+def test_replaced_gives_the_detectors_probability_of_every_token(model: electra.Model) -> None:
+    found = model.replaced(TEXTS[0])
+    logits = model.network.replaced_logits(*_inputs(model, TEXTS[0])).numpy()[0, 1:-1]
+    np.testing.assert_allclose([one.probability for one in found], 1 / (1 + np.exp(-logits)), atol=1e-6)
+    assert "".join(one.token.replace("##", "") for one in found) == TEXTS[0].replace(" ", "")
+
+
+def test_fill_ranks_the_masked_language_models_tokens(model: electra.Model) -> None:
+    first, second = model.fill("the [MASK] went to the [MASK].", top=3)
+    assert len(first) == len(second) == 3
+    assert first[0].probability >= first[1].probability > 0
+    special = model.tokenizer.special
+    ids = [model.tokenizer.inverse[token] for token in ["the", "went", "to", "the", "."]]
+    row = tf.constant([[special.cls, ids[0], special.mask, *ids[1:4], special.mask, ids[4], special.sep]], tf.int32)
+    probabilities = tf.nn.softmax(model.network.token_logits(row, tf.ones_like(row), tf.zeros_like(row)))[0, 2]
+    assert first[0].token == model.tokenizer.vocab[int(tf.argmax(probabilities))]
+    np.testing.assert_allclose(first[0].probability, float(tf.reduce_max(probabilities)), rtol=1e-5)
+    with pytest.raises(UserError, match="MASK"):
+        model.fill("nothing to fill")
+
+
+def _bert_score(model: electra.Model, text: str) -> np.ndarray:
+    """log p of each token with it alone masked, one pass each."""
+    ids = _inputs(model, text)[0].numpy()
+    scores = []
+    for place in range(1, ids.shape[1] - 1):
+        masked = ids.copy()
+        masked[0, place] = model.tokenizer.special.mask
+        logits = model.network.token_logits(tf.constant(masked), tf.ones_like(ids), tf.zeros_like(ids))
+        scores.append(float(tf.nn.log_softmax(logits)[0, place, ids[0, place]]))
+    return np.array(scores)
+
+
+def test_bert_scores_by_masking_each_token() -> None:
+    bert = electra.Model(support.with_crc_weights(electra_objective=False))
+    expected = [_bert_score(bert, text).sum() for text in TEXTS]
+    np.testing.assert_allclose(bert.score(TEXTS, batch_size=4), expected, rtol=1e-4)
+    assert bert.score([""]) == 0
+
+
+def test_electra_scores_by_generator_and_discriminator(model: electra.Model) -> None:
+    share = 0.15  # of the original
+    expected = []
+    for text in TEXTS:
+        g = np.exp(_bert_score(model, text))
+        real = 1 - np.array([one.probability for one in model.replaced(text)])
+        p = real * g / ((1 - share) / share * (1 - real) + g)  # ELECTRA, appendix G
+        expected.append(np.log(p).sum())
+    np.testing.assert_allclose(model.score(TEXTS), expected, rtol=1e-4)
+
+
+def test_electric_scores_by_its_energies_in_one_pass() -> None:
+    electric = electra.Model(support.with_crc_weights(electra_objective=False, electric_objective=True))
+    energies = [electric.network.replaced_logits(*_inputs(electric, text)).numpy()[0, 1:-1].sum() for text in TEXTS]
+    np.testing.assert_allclose(electric.score(TEXTS), [-energy for energy in energies], rtol=1e-5)
+
+
+def test_a_discriminator_takes_its_generator_from_another_directory(model: electra.Model, tmp_path: Path) -> None:
+    for part in ("main", "generator"):
+        write_huggingface(tmp_path / part, model.source, to_huggingface(model.source, part))
+    alone = electra.load(str(tmp_path / "main"))
+    np.testing.assert_allclose(alone.states(TEXTS)[0].vectors, model.states(TEXTS)[0].vectors, atol=1e-6)
+    with pytest.raises(UserError, match="generator="):
+        alone.score(TEXTS)
+    with pytest.raises(UserError, match="masked language model"):
+        alone.fill("a [MASK]")
+    together = electra.load(str(tmp_path / "main"), generator=str(tmp_path / "generator"))
+    np.testing.assert_allclose(together.score(TEXTS), model.score(TEXTS), rtol=1e-4)
+    assert together.fill("a [MASK]")[0][0].token == model.fill("a [MASK]")[0][0].token
+    with pytest.raises(UserError, match="replaced"):
+        electra.load(str(tmp_path / "generator")).replaced("a")
+
+
+HEADS: dict[str, tuple[dict[str, list[int]], dict]] = {
+    "cola": ({"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}),
+    "sts": ({"dense/kernel": [128, 1], "dense/bias": [1]}, {}),
+    "chunk": ({"dense/kernel": [128, 3], "dense/bias": [3]}, {"labels": ["O", "B-NP", "I-NP"]}),
+}
+
+
+def _fine_tuned(task: str) -> Model:
+    heads, state = HEADS[task]
+    return support.fine_tuned(task, heads, state)
+
+
+def test_predict_answers_with_labels_numbers_and_tags(tmp_path: Path) -> None:
+    write_folder(tmp_path, _fine_tuned("cola"))
+    cola = electra.load(str(tmp_path))
+    answers = cola.predict([*TEXTS, {"sentence": TEXTS[0]}])
+    assert len(answers) == 4 and answers[0] == answers[3]
+    weights = cola.source.weights
+    logits = cola.states(TEXTS[:1])[0].sentence @ weights["task_specific/cola/dense/kernel"]
+    logits += weights["task_specific/cola/dense/bias"]
+    assert str(int(np.argmax(logits))) in map(str, answers[0].values())
+    assert len(electra.Model(_fine_tuned("sts")).predict([("a b", "c d")])) == 1
+    [tags] = electra.Model(_fine_tuned("chunk")).predict([["the", "man", "went"]])
+    assert any(isinstance(value, list) and len(value) == 3 for value in tags.values())
+    with pytest.raises(UserError, match="2 text"):
+        electra.Model(_fine_tuned("sts")).predict(["alone"])
+
+
+def test_predict_needs_a_fine_tuned_model(model: electra.Model) -> None:
+    with pytest.raises(UserError, match="not fine-tuned"):
+        model.predict(["text"])
+
+
+def test_keras_users_can_put_a_head_on_train_and_save(model: electra.Model, tmp_path: Path) -> None:
+    encoder = model.keras()
+    ids, mask, _ = (part.numpy() for part in _inputs(model, TEXTS[0]))
+    np.testing.assert_allclose(encoder({"input_ids": ids}), model.states(TEXTS[:1])[0].vectors[None], atol=2e-6)
+    inputs = {"input_ids": np.repeat(ids, 8, 0), "input_mask": np.repeat(mask, 8, 0)}
+    assert not np.allclose(encoder(inputs, training=True)[0], encoder(inputs, training=True)[1])
+    np.testing.assert_array_equal(encoder(inputs, training=False)[0], encoder(inputs)[1])
+
+    tokens = tf_keras.Input([None], dtype=tf.int32, name="input_ids")
+    seen = tf_keras.Input([None], dtype=tf.int32, name="input_mask")
+    states = encoder({"input_ids": tokens, "input_mask": seen})
+    classifier = tf_keras.Model([tokens, seen], tf_keras.layers.Dense(2)(states[:, 0]))
+    loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    classifier.compile(tf_keras.optimizers.legacy.SGD(0.01), loss)
+    before = encoder.trainable_variables[0].numpy().copy()
+    classifier.fit(inputs, np.array([0, 1] * 4), epochs=1, verbose=0)
+    assert not np.array_equal(before, encoder.trainable_variables[0].numpy())
+    lines: list[str] = []
+    classifier.summary(print_fn=lines.append)
+    assert any("electra" in line for line in lines)
+
+    again = EncoderModel.from_config(encoder.get_config())
+    encoder.save_weights(str(tmp_path / "w" / "weights"))
+    again.load_weights(str(tmp_path / "w" / "weights")).expect_partial()
+    np.testing.assert_array_equal(again({"input_ids": ids}), encoder({"input_ids": ids}))
+    encoder.save(str(tmp_path / "saved"), save_format="tf")
+    loaded = tf_keras.models.load_model(str(tmp_path / "saved"))
+    np.testing.assert_allclose(loaded({"input_ids": tf.constant(ids)}), encoder({"input_ids": ids}), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_importing_and_using_it_prints_nothing(tmp_path: Path) -> None:
+    code = f"import electra_tf2 as e; print(len(e.load({str(golden.CHECKPOINT)!r}).states(['a'])))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "1\n" and done.stderr == ""

@@ -1,0 +1,167 @@
+"""SavedModels with the tokenizer inside: equal to ours from strings, loaded where none of our code is."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf2 as electra
+from corpus.normalization import TextNormalizer
+from corpus.tokenization import WordpieceTokenizer
+from exchange import saved_model
+from exchange.graph_tokenizer import GraphTokenizer
+from exchange.huggingface_config import Casing
+from exchange.network import Network
+from finetune.predictor import Predictor
+from finetune.serving import task_signatures
+from tests import golden_support as golden
+from tests.exchange import exchange_support as support
+
+TOKENS = (golden.GOLDEN / "tokenizer_vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
+TEXTS = golden.load_json("tokenizer")["texts"]
+ODD = [
+    "ΑΣ ΣΑΣ Σ Α.Σ. ΑΣ\N{SOFT HYPHEN}Β ΑΣ\N{SOFT HYPHEN} ΟΔΟΣ, ΣΑΣ1 'Σ' Α'Σ",
+    "x" * 200 + " " + "x" * 201 + " " + "é" * 201 + "," + "中" * 300,
+    "a\tb\rc\u2028d\u3000e\x00f\x7fg\N{ZERO WIDTH SPACE}h",
+    "İstanbul ŒUVRE ﬁ Ǆ ẞ 한국어 ｆｕｌｌ Ⅷ",
+    "",
+    "   ",
+]
+
+
+@pytest.mark.parametrize("casing", [Casing(True, None), Casing(True, False), Casing(False, None)])
+def test_the_graphs_tokenizer_gives_our_ids(casing: Casing) -> None:
+    ours = WordpieceTokenizer(TOKENS, *casing)
+    graph = GraphTokenizer(TOKENS, casing, 512)
+    texts = TEXTS + ODD
+    lines = [text.encode("utf-8", "surrogatepass") for text in texts]
+    pieces = graph.pieces(tf.constant(lines)).to_list()
+    ids, lengths = ours.tokenize(lines)
+    for text, found, expected in zip(texts, pieces, np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
+        assert found == expected.tolist(), repr(text)
+    broken = [b"a\xff\xfeb \xe4\xb8", b"\xc3\x28 caf\xc3\xa9"]
+    assert graph.pieces(tf.constant(broken)).flat_values.numpy().tolist() == ours.tokenize(broken)[0].tolist()
+
+
+def test_every_character_is_normalised_as_ours_by_itself() -> None:
+    for casing in (Casing(True, None), Casing(False, None)):
+        codes = [code for code in range(1, sys.maxunicode + 1, 7) if not 0xD800 <= code <= 0xDFFF]
+        lines = [f"a{chr(code)}b".encode() for code in codes if chr(code) != "\n"]
+        graph = GraphTokenizer(TOKENS, casing, 512)
+        assert graph.normalize(tf.constant(lines)).numpy().tolist() == TextNormalizer(*casing)(lines)
+
+
+def test_pairs_are_cut_as_in_fine_tuning() -> None:
+    from finetune.classification.packing import truncated_lengths
+
+    graph = GraphTokenizer(TOKENS, Casing(), 12)
+    lengths = [(a, b) for a in range(0, 14, 3) for b in range(14)]
+    word = next(token for token in TOKENS if token.isascii() and token.isalpha())
+    texts = [[" ".join([word] * count) for count in pair] for pair in lengths]
+    rows = graph.rows(*(tf.constant(column) for column in zip(*texts, strict=True)))
+    for number, pair in enumerate(lengths):
+        first, second = truncated_lengths(pair, 9)
+        assert int(tf.reduce_sum(rows["input_mask"][number])) == first + second + 3
+        assert int(tf.reduce_sum(rows["segment_ids"][number])) == second + 1
+
+
+_STRANGER = """
+import json, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import numpy as np
+import tensorflow as tf, tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+texts = json.loads(sys.argv[2])
+for size in (1, len(texts)):  # any batch, any length
+    states = model.signatures["states"](text=tf.constant(texts[:size]))
+replaced = model.signatures["replaced"](text=tf.constant(texts))
+pair = model.signatures["pair_states"](text=tf.constant(texts[:1]), text_pair=tf.constant(texts[1:2]))
+default = model.signatures["serving_default"](text=tf.constant(texts))
+assert np.array_equal(default["states"], states["states"])
+np.savez(sys.argv[3], states=states["states"], mask=states["mask"], tokens=states["tokens"].numpy().astype("U"),
+         probabilities=replaced["probabilities"], pair=pair["sentence"])
+ours = {"exchange", "model", "corpus", "pretrain", "finetune", "util", "electra_tf2"} & set(sys.modules)
+assert not ours, ours
+"""
+
+
+def test_it_loads_where_none_of_our_code_is_and_says_the_same(tmp_path: Path) -> None:
+    model = electra.load(str(golden.CHECKPOINT))
+    tokenizer = saved_model.tokenizer_of(model.source)
+    network = Network(model.source.architecture, model.source.generator_architecture, model.source.weights)
+    signatures = saved_model.pretrained_signatures(network, tokenizer)
+    folder = saved_model.write_saved_model(tmp_path, signatures, {"network": network, "tokenizer": tokenizer})
+    assert folder == tmp_path / "1"
+    texts = ["the man went to the house", "Some OTHER text, with Café.", "of"]
+    command = [sys.executable, "-c", _STRANGER, str(folder), json.dumps(texts), str(tmp_path / "found.npz")]
+    subprocess.run(command, check=True, cwd=tmp_path, env={"PATH": "/usr/bin", "HOME": str(tmp_path)})
+    with np.load(tmp_path / "found.npz") as found:
+        for row, states in enumerate(model.states(texts)):
+            length = len(states.tokens)
+            assert found["mask"][row].sum() == length
+            assert found["tokens"][row, :length].tolist() == states.tokens
+            np.testing.assert_allclose(found["states"][row, :length], states.vectors, atol=1e-5)
+            expected = [one.probability for one in model.replaced(texts[row])]
+            np.testing.assert_allclose(found["probabilities"][row, 1 : length - 1], expected, atol=1e-5)
+        [pair] = model.states([(texts[0], texts[1])])
+        np.testing.assert_allclose(found["pair"][0], pair.sentence, atol=1e-5)
+
+
+_CLASSES = {"dense/kernel": [128, 3], "dense/bias": [3]}
+_SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "end/bias": [1],
+          "answerable/kernel": [128, 1], "answerable/bias": [1]}  # fmt: skip
+_JOINT = _SPANS | {"end_hidden/kernel": [256, 512], "end_hidden/bias": [512], "end/kernel": [512, 1]}
+_PLAIN = {"answerable_uses_start_logits": False}
+
+
+def _served(task: str, heads: dict[str, list[int]], state: dict[str, Any], **hparams: Any) -> tuple[Predictor, Any]:
+    model = support.fine_tuned(task, heads, state, **hparams)
+    predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
+    tokenizer = saved_model.tokenizer_of(model, predictor.config.max_seq_length)
+    return predictor, task_signatures(predictor, tokenizer)[task][1]
+
+
+def test_classes_and_values_are_those_of_predict() -> None:
+    state = {"labels": ["contradiction", "entailment", "neutral"]}
+    predictor, run = _served("mnli", _CLASSES, state)
+    pairs = [("the man", "went to the house"), ("a b c " * 40, "of the " * 30)]
+    found = run(*(tf.constant(column) for column in zip(*pairs, strict=True)))
+    for row, answer in enumerate(predictor(pairs)):
+        assert found["label"][row].numpy().decode() == answer["label"]
+        names = [name.decode() for name in found["labels"][row].numpy()]
+        for name, probability in zip(names, found["probabilities"][row].numpy(), strict=True):
+            assert abs(answer["probabilities"][name] - probability) < 1e-5
+    predictor, run = _served("sts", {"dense/kernel": [128, 1], "dense/bias": [1]}, {})
+    values = run(*(tf.constant(column) for column in zip(*pairs, strict=True)))["value"]
+    np.testing.assert_allclose(values, [answer["label"] for answer in predictor(pairs)], atol=1e-4)
+
+
+def test_tags_are_those_of_predict() -> None:
+    predictor, run = _served("chunk", _CLASSES, {"labels": ["B-NP", "I-NP", "O"]}, max_seq_length=16)
+    texts = ["the man went to the house", "one", "word " * 20, "odd \u200b\u200b word"]
+    found = run(tf.constant(texts))
+    for row, (text, answer) in enumerate(zip(texts, predictor(texts), strict=True)):
+        words = [word.decode() for word in found["words"][row].numpy() if word]
+        assert words == text.split()
+        scores = found["probabilities"][row].numpy()
+        fitting = int((scores > 0).sum())
+        assert fitting and (text != texts[2] or fitting < 20)
+        tags = [tag.decode() for tag in found["tags"][row].numpy()[:fitting]]
+        assert tags == next(value for value in answer.values() if isinstance(value, list))[:fitting]
+
+
+@pytest.mark.parametrize(("heads", "joint"), [(_SPANS, False), (_JOINT, True)], ids=["independent", "joint"])
+def test_spans_are_those_of_predict(heads: dict[str, list[int]], joint: bool) -> None:
+    predictor, run = _served("squadv1", heads, {}, joint_prediction=joint, **_PLAIN)
+    pairs = [("the man ?", "went to the house of the other man ."), ("of ?", "a b c d e")]
+    found = run(*(tf.constant(column) for column in zip(*pairs, strict=True)))
+    for row, answer in enumerate(predictor(pairs)):
+        text = found["answer"][row].numpy().decode()
+        spelled = {str(value).replace(" ", "") for value in answer.values() if isinstance(value, str)}
+        assert text.replace(" ", "") in spelled, (text, answer)
+        assert 0 < found["probability"][row] <= 1
