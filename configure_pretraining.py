@@ -26,6 +26,19 @@ _MAIN_OBJECTIVES = (
 )
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
+_DEBUG: dict[str, Any] = {
+    "num_train_steps": 20,
+    "num_warmup_steps": 2,
+    "save_checkpoints_steps": 5,
+    "iterations_per_loop": 1,
+    "num_eval_steps": 2,
+    "train_batch_size": 32,
+    "embedding_size": None,
+    "model_hparam_overrides": {
+        "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
+    },
+}  # fmt: skip
+
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingConfig(OptimizerHparams, DeviceHparams):
@@ -202,17 +215,7 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         """
         values = checked(cls, hparams)
         if values.get("debug"):
-            values |= {
-                "num_train_steps": 20,
-                "num_warmup_steps": 2,
-                "save_checkpoints_steps": 5,
-                "iterations_per_loop": 1,
-                "num_eval_steps": 2,
-            }
-            values |= {"train_batch_size": min(values.get("train_batch_size", 32), 32), "embedding_size": None}
-            values["model_hparam_overrides"] = {
-                "num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4,
-            }  # fmt: skip
+            values = _DEBUG | values
         if values.get("electric_objective"):
             values["two_tower_generator"] = True
         config = cls(**values)
@@ -224,12 +227,14 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
 
     @classmethod
     def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Sizes, vocabulary and casing of the folders that the network and the generator start from (exchange.folders).
+        """Sizes, vocabulary and casing of the folders that the network and the generator start from (exchange.folders);
+        debug's small model. All win over a recipe, and yield to what is given.
 
         Raises:
           UserError: one of them holds a network that we do not have, or the generator's does not fit the other.
         """
-        main = network_hparams(hparams.get("init_checkpoint") or "")
+        main = _DEBUG if hparams.get("debug") else {}
+        main = main | network_hparams(hparams.get("init_checkpoint") or "")
         start = hparams.get("init_generator_checkpoint") or ""
         generator = network_hparams(start)
         of_a_pair = any((read_config(start) or {}).get(name) for name in _MAIN_OBJECTIVES)  # whose generator is smaller
@@ -239,7 +244,7 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         vocab, overrides = generator["vocab_size"], together.get("model_hparam_overrides", {})
         sizes = make_architecture(together.get("model_size", "small"), overrides, vocab, None)
         own = make_architecture(generator["model_size"], generator["model_hparam_overrides"], vocab, None)
-        if main and main["vocab_size"] != generator["vocab_size"]:
+        if "vocab_size" in main and main["vocab_size"] != generator["vocab_size"]:
             raise UserError(
                 f"init_generator_checkpoint: {start} has {generator['vocab_size']} tokens, init_checkpoint "
                 f"{main['vocab_size']}: they must share a vocabulary"

@@ -176,3 +176,9 @@ def test_help_names_every_hparam_and_needs_no_tensorflow() -> None:
 def test_errors_are_one_line_and_exit_code_2_without_tensorflow(words: list[str], message: str) -> None:
     result = run(*words)
     assert (result.returncode, result.stdout, result.stderr) == (2, "", f"error: {message}\n")
+
+
+def test_debug_comes_before_the_recipe_and_after_flags(parse: Any) -> None:
+    c = parse("--recipe", "electra_base", "--debug", "--train-batch-size", "16", "--hidden-size", "72")
+    assert (c.train_batch_size, c.num_train_steps, c.learning_rate) == (16, 20, 2e-4)
+    assert (c.architecture.hidden_size, c.architecture.num_hidden_layers) == (72, 3)
