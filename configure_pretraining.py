@@ -8,22 +8,16 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from exchange.folders import network_hparams, read_config
 from model.architecture import HEAD_SIZE, MODEL_SIZES, Architecture, make_architecture
 from training.hparams import DeviceHparams, OptimizerHparams
+from util.catalogue import declared, module_names
 from util.errors import UserError
 from util.hparams import checked, free_hparam, hparam, layered
 
-_MAIN_OBJECTIVES = (
-    "electra_objective",
-    "electric_objective",
-    "corrective_lm_objective",
-    "replace_mlm_objective",
-    "all_tokens_mlm_objective",
-)
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
 _DEBUG: dict[str, Any] = {
@@ -106,6 +100,11 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         "round",
         "masked tokens of a sequence: mask_prob x length rounded, or up or down at random to that mean (COCO-LM)",
         choices=("round", "probabilistic"),
+    )
+    mask_unit: str = hparam(
+        "token",
+        "what is masked as a whole: a token, or a word with all its pieces",
+        choices=module_names("pretrain.masking_units"),
     )
     mask_separators: bool = hparam(False, "whether [SEP] may be masked (COCO-LM)")
     mask_rates: list[float] = hparam(
@@ -220,7 +219,7 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
             values["two_tower_generator"] = True
         config = cls(**values)
         config = dataclasses.replace(config, **config._derived())
-        problems = config._problems()
+        problems = list(config._problems())
         if problems:
             raise UserError("hparams: " + "; ".join(problems))
         return config
@@ -285,129 +284,98 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
             "results_json": self.results_json or os.path.join(results_dir, "unsup_results.json"),
         }
 
-    def _problems(self) -> list[str]:
-        """What is wrong with the combination; empty if nothing is."""
-        problems = self.device_problems() + self.batch_problems(self.train_batch_size)
-        architecture = self.architecture
-        generator = self.generator_architecture
-        problems += architecture.problems() + architecture.length_problems(self.max_seq_length)
+    def _problems(self) -> Iterator[str]:
+        """What is wrong with the combination, each said by what owns the rule."""
+        main = self.architecture
+        yield from main.problems()
+        yield from main.length_problems(self.max_seq_length)
+        yield from self._objective_problems()
+        yield from self._generator_problems()
+        yield from self._masking_problems()
+        yield from self._schedule_problems()
+        yield from self.batch_problems(self.train_batch_size)
+        yield from self.device_problems()
 
-        def refuse(condition: bool, reason: str) -> None:
-            if condition:
-                problems.append(reason)
+    def _objective_problems(self) -> Iterator[str]:
+        main = [spec.flag for spec in self.objectives if spec.role == "main"]
+        if len(main) > 1:
+            others = "; the others need electra_objective false" if "electra_objective" in main else ""
+            yield f"{' and '.join(main)} are both true: choose one{others}"
+        for spec in self.objectives:
+            if spec.role == "beside" and not main:
+                yield f"{spec.flag} stands beside another: set one, too"
+            yield from spec.problems(self)
 
-        main = [name for name in _MAIN_OBJECTIVES if getattr(self, name)]
-        refuse(
-            len(main) > 1,
-            f"{' and '.join(main)} are both true: choose one"
-            + ("; the others need electra_objective false" if "electra_objective" in main else ""),
-        )
-        ramped = [
-            name
-            for name, final in (("mask_prob", self.mask_prob), ("temperature", self.temperature), ("main_weight", 1.0))
-            if getattr(self, f"initial_{name}") not in (None, final)
-        ]
-        refuse(
-            bool(ramped) and not self.ramp_start + self.ramp_steps,
-            f"{', '.join(f'initial_{name}' for name in ramped)} without ramp_start or ramp_steps has no effect",
-        )
-        refuse(
-            self.electric_objective and bool({"mask_prob", "temperature"} & set(ramped)),
-            "electric_objective needs the same noise at every step: no initial_mask_prob, no initial_temperature",
-        )
-        if self.electric_objective:
-            why = "electric_objective needs the probabilities of its two-tower generator"
-            refuse(self.uniform_generator, f"{why}: uniform_generator must be false")
-            refuse(not self.untied_generator, f"{why}: untied_generator must be true")
-            refuse(self.disallow_correct, f"{why} as sampled: disallow_correct must be false")
-            refuse(self.temperature != 1.0, f"{why} as sampled: temperature must be 1, got {self.temperature:g}")
-        elif self.two_tower_generator:
-            refuse(self.uniform_generator, "two_tower_generator and uniform_generator are both true: choose one")
-            refuse(not self.trains_main_network, "two_tower_generator needs electra_objective or electric_objective")
-            refuse(
-                not self.untied_generator,
-                "two_tower_generator needs untied_generator: a causal tower cannot be the main network",
-            )
-        if self.adversarial_generator:
-            why = "adversarial_generator needs"
-            refuse(not self.electra_objective, f"{why} electra_objective")
-            refuse(self.uniform_generator or self.two_tower_generator, f"{why} a masked language model as generator")
-            refuse(not self.untied_generator, f"{why} untied_generator: one network cannot play both sides")
-            refuse(
-                self.generator_sample_mode == "eval",
-                f"{why} the sampled pass to be trained: not generator_sample_mode eval",
-            )
-        if self.sequence_contrast_objective:
-            refuse(not self.trains_main_network, "sequence_contrast_objective stands beside another: set one, too")
-            refuse(
-                self.crop_fraction <= 1 and self.crop_fraction * (self.max_seq_length - 2) < 1,
-                "crop_fraction leaves no token",
-            )
-            refuse(
-                self.scl_gather and self.gradient_accumulation_steps > 1,
-                "scl_gather needs whole batches: gradient_accumulation_steps must be 1",
-            )
-        if self.corrective_lm_objective or self.replace_mlm_objective or self.all_tokens_mlm_objective:
-            refuse(
-                self.clm_head == "tied" and architecture.embedding_size != architecture.hidden_size,
-                f"clm_head tied needs embedding_size {architecture.hidden_size}, the hidden size",
-            )
+    def _generator_problems(self) -> Iterator[str]:
+        main, generator = self.architecture, self.generator_architecture
+        if self.two_tower_generator and not self.electric_objective:
+            if self.uniform_generator:
+                yield "two_tower_generator and uniform_generator are both true: choose one"
+            if not self.trains_main_network:
+                yield "two_tower_generator needs electra_objective or electric_objective"
+            if not self.untied_generator:
+                yield "two_tower_generator needs untied_generator: a causal tower cannot be the main network"
         if self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator:
-            why = "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need"
-            refuse(
-                not self._has_own_generator or self.uniform_generator or self.two_tower_generator,
-                f"{why} a masked language model of its own as generator",
+            if not self._has_own_generator or self.uniform_generator or self.two_tower_generator:
+                yield (
+                    "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need "
+                    "a masked language model of its own as generator"
+                )
+            if self.freeze_generator and not self.untied_generator_embeddings:
+                yield "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network"
+            if self.init_encoder_from_generator and generator != main:
+                yield (
+                    "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size "
+                    f"1, generator_layers 1, embeddings of {main.embedding_size}"
+                )
+        if generator.hidden_size % generator.num_attention_heads:
+            yield (
+                f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which "
+                f"is not divisible by its {generator.num_attention_heads} heads"
             )
-            refuse(
-                self.freeze_generator and not self.untied_generator_embeddings,
-                "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network",
+        elif generator != main:
+            yield from (f"generator: {problem}" for problem in generator.problems())
+        if generator.num_hidden_layers < 1:
+            yield f"generator_layers {self.generator_layers:g} leaves the generator without a layer"
+
+    def _masking_problems(self) -> Iterator[str]:
+        if not 1 <= self.max_predictions_per_seq <= self.max_seq_length:
+            yield (
+                f"max_predictions_per_seq is {self.max_predictions_per_seq}; mask_prob {self.mask_prob:g} of "
+                f"{self.max_seq_length} tokens must come to between 1 and max_seq_length"
             )
-            same = generator == architecture
-            refuse(
-                self.init_encoder_from_generator and not same,
-                "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size 1, "
-                f"generator_layers 1, embeddings of {architecture.embedding_size}",
-            )
-        if not self.trains_main_network:
-            refuse(self.uniform_generator, "uniform_generator without a main network leaves nothing to train")
-            refuse(not self.gen_weight, "gen_weight is 0, so BERT's only loss is off")
-        refuse(
-            generator.hidden_size % generator.num_attention_heads != 0,
-            f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which is "
-            f"not divisible by its {generator.num_attention_heads} heads",
-        )
-        refuse(
-            generator.num_hidden_layers < 1,
-            f"generator_layers {self.generator_layers:g} leaves the generator without a layer",
-        )
-        refuse(
-            not 1 <= self.max_predictions_per_seq <= self.max_seq_length,
-            f"max_predictions_per_seq is {self.max_predictions_per_seq}; mask_prob {self.mask_prob:g} of "
-            f"{self.max_seq_length} tokens must come to between 1 and max_seq_length",
-        )
-        refuse(
-            self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid",
-            f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid",
-        )
-        refuse(
-            self.decay_steps > 0
-            and self.num_warmup_steps + self.decay_steps > self.num_train_steps >= self.num_warmup_steps,
-            f"num_warmup_steps {self.num_warmup_steps} and lr_decay_steps {self.decay_steps} exceed num_train_steps "
-            f"{self.num_train_steps}",
-        )
         rates = self.mask_rates
-        refuse(
-            len(rates) != 3
-            or not all(type(rate) in (int, float) and 0 <= rate <= 1 for rate in rates)
-            or not math.isclose(sum(rates), 1, abs_tol=1e-6),
-            f"mask_rates must be three shares that add up to 1 ([MASK], kept, random), got {rates!r}",
-        )
-        refuse(
-            self.num_warmup_steps > self.num_train_steps > 0,
-            f"num_warmup_steps {self.num_warmup_steps} exceeds num_train_steps {self.num_train_steps}: "
-            "set num_warmup_steps too",
-        )
-        return problems
+        numbers = all(type(rate) in (int, float) and 0 <= rate <= 1 for rate in rates)
+        if len(rates) != 3 or not numbers or not math.isclose(sum(rates), 1, abs_tol=1e-6):
+            yield f"mask_rates must be three shares that add up to 1 ([MASK], kept, random), got {rates!r}"
+        if self.mask_unit != "token" and self.mask_sampling != "without_replacement":
+            yield f"mask_unit {self.mask_unit} needs mask_sampling without_replacement: a unit is masked once"
+        if self.mask_separators and self.two_tower_generator:
+            yield (
+                "mask_separators needs a masked language model as generator: the last token's right-to-left tower has "
+                "read the token itself"
+            )
+
+    def _schedule_problems(self) -> Iterator[str]:
+        if self.num_warmup_steps > self.num_train_steps > 0:
+            yield (
+                f"num_warmup_steps {self.num_warmup_steps} exceeds num_train_steps {self.num_train_steps}: "
+                "set num_warmup_steps too"
+            )
+        if self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid":
+            yield f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid"
+        together = self.num_warmup_steps + self.decay_steps
+        if self.decay_steps > 0 and together > self.num_train_steps >= self.num_warmup_steps:
+            yield (
+                f"num_warmup_steps {self.num_warmup_steps} and lr_decay_steps {self.decay_steps} exceed "
+                f"num_train_steps {self.num_train_steps}"
+            )
+        finals = {"mask_prob": self.mask_prob, "temperature": self.temperature, "main_weight": 1.0}
+        ramped = [
+            f"initial_{name}" for name, final in finals.items() if getattr(self, f"initial_{name}") not in (None, final)
+        ]
+        if ramped and not self.ramp_start + self.ramp_steps:
+            yield f"{', '.join(ramped)} without ramp_start or ramp_steps has no effect"
 
     def notes(self) -> list[str]:
         """What is legal but deserves a look."""
@@ -490,9 +458,17 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         return max(1, int(self.crop_fraction * tokens + 1e-4))
 
     @property
+    def objectives(self) -> list[Any]:
+        """What the catalogue (pretrain.objectives.spec) says of the objectives of this run: the generator's first, then
+        the main network's, then those beside it."""
+        specs = declared("pretrain.objectives", "_spec", "SPECS")
+        roles = ("generator", "main", "beside")
+        return [spec for role in roles for spec in specs if spec.role == role and spec.is_chosen(self)]
+
+    @property
     def trains_main_network(self) -> bool:
         """Whether there is a main network beside the generator; without one the run is BERT's."""
-        return any(getattr(self, name) for name in _MAIN_OBJECTIVES)
+        return any(spec.role == "main" for spec in self.objectives)
 
     def to_json(self) -> str:
         """The resolved configuration; `from_dict(json.loads(...))` gives it back."""

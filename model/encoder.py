@@ -5,6 +5,7 @@ scope, embedding block (own or shared) and attention direction. Shapes: B batch,
 A heads, D head size.
 """
 
+from collections.abc import Collection
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from model.architecture import Architecture
 from model.layers import (
+    MASKED_SCORE,
     Dense,
     Layer,
     LayerNorm,
@@ -28,16 +30,28 @@ from model.relative_positions import RelativePositionBias, Rotation, rotated, ro
 Direction = Literal["both", "left_to_right", "right_to_left"]
 
 
+class AttentionMap(NamedTuple):
+    """What one head of one layer attends to; rows are queries. Queries at padding hold numbers without a meaning.
+
+    scores: float32 [B, L, L], scaled, with position biases, before forbidden keys are masked.
+    probabilities: float32 [B, L, L], before dropout.
+    """
+
+    scores: tf.Tensor
+    probabilities: tf.Tensor
+
+
 class EncoderOutput(NamedTuple):
     """What an encoder computes, in its compute type.
 
     sequence: [B, L, H], the last layer, normalised where layers are pre-norm. embeddings: [B, L, H], the first one's
-    input. layers: every layer's output [B, L, H].
+    input. layers: every layer's output [B, L, H]. attention: (layer, head) -> map, of those that were asked for.
     """
 
     sequence: tf.Tensor
     embeddings: tf.Tensor
     layers: tuple[tf.Tensor, ...]
+    attention: dict[tuple[int, int], AttentionMap]
 
 
 class Keys(NamedTuple):
@@ -112,8 +126,10 @@ class SelfAttention(Layer):
         to_residual = truncated_normal(architecture.residual_initializer_range)
         self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed)
 
-    def call(self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None) -> tf.Tensor:
-        """[B, L, H] -> [B, L, H]."""
+    def call(
+        self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None, heads: Collection[int] = ()
+    ) -> tuple[tf.Tensor, dict[int, AttentionMap]]:
+        """[B, L, H] -> [B, L, H], and the attention maps of some heads."""
         length, hidden = shape_of(x)[1:]
         qkv = tf.reshape(self.qkv(x), [-1, length, 3, self.num_heads, self.head_size])
         q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # each [B, A, L, D]
@@ -125,7 +141,14 @@ class SelfAttention(Layer):
             scores, keys.allowed, keys.position_bias, seed, scale=self.head_size**-0.5, rate=rate
         )
         context = tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
-        return self.output_dense(tf.reshape(context, [-1, length, hidden]))
+        maps = {head: self._map(scores, keys, head) for head in heads}
+        return self.output_dense(tf.reshape(context, [-1, length, hidden])), maps
+
+    def _map(self, scores: tf.Tensor, keys: Keys, head: int) -> AttentionMap:
+        """Of one head, computed again from the products [B, A, L, L], which the fused softmax does not keep."""
+        bias = keys.position_bias[:, min(head, keys.position_bias.shape[1] - 1)]
+        scaled = tf.cast(scores[:, head], tf.float32) * self.head_size**-0.5 + bias
+        return AttentionMap(scaled, tf.nn.softmax(scaled + tf.where(keys.allowed[:, 0], 0.0, MASKED_SCORE)))
 
 
 class TransformerLayer(Layer):
@@ -150,13 +173,17 @@ class TransformerLayer(Layer):
         self.pre_norm = architecture.norm_style == "pre"
         self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden)
 
-    def call(self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None) -> tf.Tensor:
-        """[B, L, H] -> [B, L, H]."""
+    def call(
+        self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None, heads: Collection[int] = ()
+    ) -> tuple[tf.Tensor, dict[int, AttentionMap]]:
+        """[B, L, H] -> [B, L, H], and the attention maps of some heads."""
         if self.pre_norm:
-            x += dropout(self.attention(self.attention_norm(x), keys, seeds), self.dropout_rate, seeds)
-            return x + dropout(self._feed_forward(self.output_norm(x)), self.dropout_rate, seeds)
-        x = self.attention_norm.of_sum(x, self.attention(x, keys, seeds), self.dropout_rate, seeds)
-        return self.output_norm.of_sum(x, self._feed_forward(x), self.dropout_rate, seeds)
+            branch, maps = self.attention(self.attention_norm(x), keys, seeds, heads)
+            x += dropout(branch, self.dropout_rate, seeds)
+            return x + dropout(self._feed_forward(self.output_norm(x)), self.dropout_rate, seeds), maps
+        branch, maps = self.attention(x, keys, seeds, heads)
+        x = self.attention_norm.of_sum(x, branch, self.dropout_rate, seeds)
+        return self.output_norm.of_sum(x, self._feed_forward(x), self.dropout_rate, seeds), maps
 
     def _feed_forward(self, x: tf.Tensor) -> tf.Tensor:
         return self.output_dense(self.activation(self.intermediate(x)))
@@ -208,7 +235,12 @@ class Encoder(Layer):
             self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", architecture.hidden_size)
 
     def call(
-        self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None = None
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor,
+        segment_ids: tf.Tensor,
+        seeds: SeedStream | None = None,
+        attention: Collection[tuple[int, int]] = (),
     ) -> EncoderOutput:
         """Encodes int32 [B, L] ids.
 
@@ -216,19 +248,22 @@ class Encoder(Layer):
           input_mask: int32 [B, L], 1 at real tokens.
           segment_ids: int32 [B, L].
           seeds: of the dropout; None switches it off.
+          attention: (layer, head), both from 0, whose attention maps are kept.
         """
         x = tf.cast(self.embeddings(input_ids, segment_ids, seeds), self.activation_dtype)
         if self.project is not None:
             x = self.project(x)
         embeddings = x
         keys = self._keys(input_mask)
-        outputs = []
-        for layer in self.transformer_layers:
-            x = layer(x, keys, seeds)
+        outputs, kept = [], {}
+        for number, layer in enumerate(self.transformer_layers):
+            heads = sorted(head for of_layer, head in attention if of_layer == number)
+            x, maps = layer(x, keys, seeds, heads)
             outputs.append(x)
+            kept.update({(number, head): found for head, found in maps.items()})
         if self.final_norm is not None:
             x = self.final_norm(x)
-        return EncoderOutput(sequence=x, embeddings=embeddings, layers=tuple(outputs))
+        return EncoderOutput(sequence=x, embeddings=embeddings, layers=tuple(outputs), attention=kept)
 
     def _keys(self, input_mask: tf.Tensor) -> Keys:
         allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import SpecialIds
+from util.catalogue import load
 
 
 class MaskedBatch(NamedTuple):
@@ -37,6 +38,11 @@ class MaskedBatch(NamedTuple):
     candidates: tf.Tensor
     sampling_noise: tf.Tensor
     crop_noise: tf.Tensor
+
+    @property
+    def holds_sequence(self) -> tf.Tensor:
+        """bool [B], false where a row only fills up a batch of an evaluation."""
+        return tf.reduce_any(tf.cast(self.input_mask, tf.bool), -1)
 
 
 class MaskingNoise(NamedTuple):
@@ -103,20 +109,48 @@ def probabilistic_number(
     return tf.minimum(maximum, tf.cast(tf.floor(length * mask_prob + noise), tf.int32))
 
 
-def draw_with_replacement(noise: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
-    """int32 [B, N]: each draw uniform over the candidates, independently (the original's tf.random.categorical)."""
-    rank = tf.cumsum(candidates, axis=-1)
-    total = rank[:, -1:]
-    wanted = tf.minimum(tf.floor(noise * total), total - 1.0)
-    # The position of the k-th candidate is the number of positions whose rank does not exceed k.
-    before = tf.less_equal(rank[:, tf.newaxis, :], wanted[:, :, tf.newaxis])
-    return tf.reduce_sum(tf.cast(before, tf.int32), -1)
+class Proposal(NamedTuple):
+    """How positions are drawn; a module of pretrain.masking_units makes one of a batch.
+
+    weights: float32 [B, L], the distribution over positions, unnormalised and 0 where nothing may be masked; None:
+      uniform over the candidates.
+    units: int32 [B, L] in [0, L), the same number at the tokens that are masked together, which stand in a row; None:
+      every token alone.
+    """
+
+    weights: tf.Tensor | None = None
+    units: tf.Tensor | None = None
+
+
+def draw_with_replacement(noise: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """int32 [B, N]: each draw in proportion to the weights, independently (the original's tf.random.categorical)."""
+    cumulative = tf.cumsum(weights, axis=-1)
+    total = cumulative[:, -1:]
+    # The position of a draw is the number of positions up to which the weights do not exceed its share of the total.
+    before = tf.less_equal(cumulative[:, tf.newaxis, :], (noise * total)[:, :, tf.newaxis])
+    last = tf.reduce_sum(tf.cast(cumulative < total, tf.int32), -1, keepdims=True)
+    return tf.minimum(tf.reduce_sum(tf.cast(before, tf.int32), -1), last)
 
 
 def draw_without_replacement(noise: tf.Tensor, candidates: tf.Tensor, count: int) -> tf.Tensor:
-    """int32 [B, N]: a random order of the candidates, its first N; positions past the last candidate are arbitrary."""
+    """int32 [B, N]: the candidates by falling noise, N of them; positions past the last candidate are arbitrary."""
     scores = tf.where(candidates > 0, noise, -1.0)
     return tf.math.top_k(scores, k=count).indices
+
+
+def whole_units(units: tf.Tensor, candidates: tf.Tensor, positions: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
+    """int32 [B]: how many of the drawn positions [B, N] are the tokens of whole units, at most `wanted` [B].
+
+    The tokens of a unit are drawn one after the other; the first unit that does not fit ends the drawing.
+    """
+    rows, length = tf.shape(units)[0], units.shape[1]
+    flat = tf.reshape(units + tf.range(rows)[:, tf.newaxis] * length, [-1])
+    sizes = tf.math.unsorted_segment_sum(tf.reshape(tf.cast(candidates, tf.int32), [-1]), flat, rows * length)
+    drawn = tf.gather(units, positions, batch_dims=1)
+    size = tf.gather(tf.reshape(sizes, [-1, length]), drawn, batch_dims=1)
+    begins = tf.concat([tf.ones_like(drawn[:, :1], tf.bool), drawn[:, 1:] != drawn[:, :-1]], -1)
+    ends = tf.cumsum(tf.where(begins, size, 0), axis=-1)
+    return tf.reduce_max(tf.where(ends <= wanted[:, tf.newaxis], ends, 0), -1)
 
 
 def mask(
@@ -140,17 +174,23 @@ def mask(
     count = config.max_predictions_per_seq
     candidates = candidates_mask(input_ids, input_mask, special, config.mask_separators)
     available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
+    proposal = load(f"pretrain.masking_units.{config.mask_unit}:propose")(config, input_ids, candidates)
     if config.mask_sampling == "without_replacement":
-        positions = draw_without_replacement(noise.where, candidates, count)
+        scores = noise.where if proposal.units is None else tf.gather(noise.where, proposal.units, batch_dims=1)
+        if proposal.weights is not None:  # Efraimidis and Spirakis 2006
+            scores **= 1.0 / tf.maximum(proposal.weights, 1e-30)
+        positions = draw_without_replacement(scores, candidates, count)
         limit = tf.minimum(available, count)
     else:
-        positions = draw_with_replacement(noise.where, candidates)
+        positions = draw_with_replacement(noise.where, candidates if proposal.weights is None else proposal.weights)
         limit = tf.where(available > 0, count, 0)
     if config.mask_count == "probabilistic":
         wanted = probabilistic_number(noise.count, input_mask, mask_prob, count)
     else:
         wanted = number_of_predictions(input_mask, mask_prob, count)
     wanted = tf.minimum(wanted, limit)
+    if proposal.units is not None:
+        wanted = whole_units(proposal.units, candidates, positions, wanted)
     real = tf.sequence_mask(wanted, count)
     return masked_at(config, batch, tf.where(real, positions, 0), tf.cast(real, tf.float32), noise, special)
 

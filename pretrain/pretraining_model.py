@@ -1,8 +1,10 @@
 """A pre-training model: a generator, a main network and a list of objectives, composed from a configuration.
 
-The training step of one replica is `prepare` (masking and all random draws), `normalizers` (whose sums over the
-global batch divide the losses) and a call per micro-batch. The split lets gradient accumulation and any number of
-replicas compute the loss and gradient of one device that sees the whole global batch.
+`PretrainingModel.forward` is ELECTRA's figure: the generator reads the masked input, its samples corrupt the original
+one, the main network reads that; `outputs` are the objectives over it. The training step of one replica is `prepare`
+(masking and all random draws), `normalizers` (whose sums over the global batch divide the losses), and both of these
+per micro-batch. So gradient accumulation and any number of replicas compute the loss and gradient of one device that
+sees the whole global batch.
 """
 
 from typing import NamedTuple
@@ -11,20 +13,17 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import SpecialIds, load_vocab, special_ids
-from model.encoder import Embeddings, Encoder
-from model.generator import MaskedLanguageModel, TwoTowerClozeModel, UniformGenerator
+from model.encoder import Encoder
 from model.layers import Layer, SeedStream
 from pretrain import corruption, cropping, masking, ramps
+from pretrain.generators import make_generator
 from pretrain.masking import MaskedBatch
 from pretrain.metrics import state_cosines
-from pretrain.objectives.adversarial import AdversarialGenerator
-from pretrain.objectives.base import Forward, Metrics, Objective
-from pretrain.objectives.corrective_lm import CopyDetection, CorrectiveLM
-from pretrain.objectives.detection import NoiseContrastive, ReplacedTokenDetection
-from pretrain.objectives.masked_lm import ClozeLM, MaskedLM
-from pretrain.objectives.sequence_contrast import SequenceContrast
-from pretrain.objectives.token_lm import AllTokensMLM, ReplaceMLM
+from pretrain.objectives.base import Built, Forward, Metrics, Objective
+from pretrain.objectives.spec import needs_of
 from pretrain.ramps import Ramped
+from pretrain.teacher import Teacher
+from util.catalogue import load
 
 
 class Outputs(NamedTuple):
@@ -57,56 +56,20 @@ class PretrainingModel(Layer):
         self.encoder = None
         if config.trains_main_network or not config.uniform_generator:
             self.encoder = Encoder("electra", config.architecture, None, "both", config.precision, config.seed)
-        self.generator = self._build_generator()
+        self.generator = make_generator(config, self.encoder)
         self.objectives = self._build_objectives()
-
-    def _build_generator(self) -> MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator:
-        """The original's order: uniform wins; then a generator of its own; else the main network's weights."""
-        config = self.config
-        if config.uniform_generator:
-            return UniformGenerator(config.vocab_size)
-        assert self.encoder is not None
-        if not (config.trains_main_network and config.untied_generator):
-            return MaskedLanguageModel(self.encoder, seed=config.seed)
-        architecture = config.generator_architecture
-        shared: Embeddings | None = self.encoder.embeddings
-        if config.untied_generator_embeddings:
-            shared = None
-        elif config.generator_sample_mode == "zero_dropout":
-            shared = Embeddings("generator/embeddings", architecture, config.seed, words=self.encoder.embeddings)
-        if config.two_tower_generator:
-            return TwoTowerClozeModel(architecture, shared, config.precision, config.seed)
-        encoder = Encoder("generator", architecture, shared, "both", config.precision, config.seed)
-        return MaskedLanguageModel(encoder, seed=config.seed)
+        need = needs_of(config).teacher
+        self._teacher = None if need is None else Teacher(need, config.vocab_size, config.precision)
 
     def _build_objectives(self) -> list[Objective]:
-        """The generator's objective first, then the main network's (docs/architecture.md: what a run is made of)."""
-        config = self.config
-        objectives: list[Objective] = []
-        if isinstance(self.generator, TwoTowerClozeModel):
-            objectives.append(ClozeLM(config))
-        elif not config.adversarial_generator:
-            objectives.append(MaskedLM(config))
-        if self.encoder is None:
-            return objectives
-        embeddings = self.encoder.embeddings
-        if config.electra_objective:
-            detection = ReplacedTokenDetection(config)
-            if config.adversarial_generator:
-                objectives.append(AdversarialGenerator(config, detection))
-            objectives.append(detection)
-        if config.electric_objective:
-            objectives.append(NoiseContrastive(config))
-        if config.corrective_lm_objective:
-            copy = CopyDetection(config)
-            objectives += [copy, CorrectiveLM(config, copy, embeddings)]
-        if config.replace_mlm_objective:
-            objectives.append(ReplaceMLM(config, embeddings))
-        if config.all_tokens_mlm_objective:
-            objectives.append(AllTokensMLM(config, embeddings))
-        if config.sequence_contrast_objective:
-            objectives.append(SequenceContrast(config))
-        return objectives
+        """Those of the catalogue that the run has. The generator's come first, but may build on the main network's."""
+        objectives: dict[str, list[Objective]] = {"generator": [], "main": [], "beside": []}
+        for role in ("main", "beside", "generator"):
+            for spec in (spec for spec in self.config.objectives if spec.role == role):
+                for path in spec.objectives:
+                    built = Built(self.encoder, [objective for of_role in objectives.values() for objective in of_role])
+                    objectives[role].append(load(path)(self.config, built))
+        return [objective for of_role in objectives.values() for objective in of_role]
 
     @property
     def trained_variables(self) -> list[tf.Variable]:
@@ -173,14 +136,14 @@ class PretrainingModel(Layer):
         sampled_ids: tf.Tensor | None = None,
         temperature: float | tf.Tensor | None = None,
     ) -> Forward:
-        """Generator, corruption, main network.
+        """Generator, corruption, main network, and what else an objective needs.
 
         Args:
           seed: of the dropout; None switches it off.
           sampled_ids: int32 [B, N], in place of the generator's samples.
           temperature: of the sampling; the configured one if not given.
         """
-        config = self.config
+        config, needs = self.config, needs_of(self.config)
         seeds = None if seed is None else SeedStream(seed)
         generated = self.generator(masked, seeds)
         if not config.trains_main_network:
@@ -192,11 +155,17 @@ class PretrainingModel(Layer):
             sampled_ids = corruption.sample(config, masked, sampled.logits, temperature)
         corrupted = corruption.corrupt(config, masked, sampled_ids)
         assert self.encoder is not None
-        encoded = self.encoder(corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds)
-        crop_states = None
-        if config.sequence_contrast_objective:
-            crop_states = self.encoder(*cropping.crop(config, masked), seeds).sequence
-        return Forward(masked, generated, corrupted, encoded.sequence, crop_states)
+        encoded = self.encoder(
+            corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds, attention=needs.attention
+        )
+        crops = self.encoder(*cropping.crop(config, masked), seeds) if needs.crops else None
+        teacher = self._teacher(masked, corrupted) if self._teacher is not None else None
+        return Forward(masked, generated, corrupted, encoded, crops, teacher)
+
+    def shared(self, forward: Forward) -> dict[str, tf.Tensor]:
+        """Loss term -> float32 [B, ...]: what its objective wants to know of all rows of the batch, if anything."""
+        values = {objective.loss_name: objective.shared(forward) for objective in self.objectives}
+        return {name: value for name, value in values.items() if value is not None}
 
     def outputs(
         self,

@@ -9,6 +9,8 @@ from configure_pretraining import PretrainingConfig
 from pretrain import diagnosis, pretrain_data, ramps
 from pretrain.masking import MaskedBatch
 from pretrain.metrics import auc
+from pretrain.objectives.base import WholeBatch
+from pretrain.objectives.spec import needs_of
 from pretrain.pretrain_data import Batch, Records
 from pretrain.pretraining_model import PretrainingModel
 from pretrain.ramps import Ramped
@@ -98,12 +100,29 @@ class PretrainingTask(ReplicatedTask):
         ramped: Ramped,
     ) -> tuple[list[tf.Tensor], dict[str, Any]]:
         """Gradients of these rows' share of the loss."""
+        whole = self._whole_batch(masked, seed, ramped)
 
-        def forward(rows: MaskedBatch, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
-            outputs = self.model(rows, normalizers, seed, training=True, ramped=ramped)
+        def forward(part: tuple[MaskedBatch, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
+            rows, places = part
+            result = self.model.forward(rows, seed, temperature=ramped.temperature)
+            if whole is not None:
+                result = result._replace(whole=whole._replace(start=places[0]))
+            outputs = self.model.outputs(result, normalizers, training=True, main_weight=ramped.main_weight)
             return outputs.loss, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
 
-        return self.summed_gradients(self.model.trained_variables, forward, masked, seed, scale)
+        batch = (masked, tf.range(masked.input_ids.shape[0]))
+        return self.summed_gradients(self.model.trained_variables, forward, batch, seed, scale)
+
+    def _whole_batch(self, masked: MaskedBatch, seed: tf.Tensor, ramped: Ramped) -> WholeBatch | None:
+        """What micro-batches need to know of one another, from a first pass without gradients; None if nothing."""
+        parts = self.config.gradient_accumulation_steps
+        if parts == 1 or not needs_of(self.config).whole_batch:
+            return None
+
+        def shared(rows: MaskedBatch, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+            return self.model.shared(self.model.forward(rows, seed, temperature=ramped.temperature))
+
+        return WholeBatch(self.mapped(shared, masked, seed), masked.holds_sequence, tf.constant(0), parts)
 
     def _forward_rows(self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor]) -> dict[str, Any]:
         outputs = self.model(masked, normalizers, None, training=False)

@@ -95,17 +95,9 @@ class ReplicatedTask:
                 ]
             return gradients, result
 
-        parts = self._micro_batches
+        parts, rows_of = self._micro_batches, self._micro_batch_of(batch)
         if parts == 1:
             return part(tf.constant(0), batch)
-
-        def split(field: tf.Tensor) -> tf.Tensor:
-            return tf.reshape(field, [parts, field.shape[0] // parts, *shape_of(field)[1:]])
-
-        split_batch = tf.nest.map_structure(split, batch)
-
-        def rows_of(index: int | tf.Tensor) -> Nest:
-            return tf.nest.map_structure(lambda field: field[index], split_batch)
 
         # A loop, so that neither the graph nor the memory grows with the number of micro-batches.
         def add_part(index: tf.Tensor, total: Nest) -> tuple[tf.Tensor, Nest]:
@@ -114,6 +106,36 @@ class ReplicatedTask:
         first = part(tf.constant(0), rows_of(0))
         _, total = tf.while_loop(lambda index, _: index < parts, add_part, (tf.constant(1), first))
         return total
+
+    def mapped(
+        self, function: Callable[[Nest, tf.Tensor], dict[str, tf.Tensor]], batch: Nest, seed: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """A function of rows for all rows, computed per micro-batch with the seeds of `summed_gradients`; no gradient.
+
+        Args:
+          function: (rows, int32 [2] seed of the dropout) -> float32 tensors with a first axis of the rows.
+        """
+        rows_of = self._micro_batch_of(batch)
+
+        def part(index: tf.Tensor) -> dict[str, tf.Tensor]:
+            return function(rows_of(index), tf.random.experimental.stateless_fold_in(seed, index))
+
+        shapes = (
+            tf.function(part, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
+        )
+        types = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), shapes)
+        values = tf.map_fn(part, tf.range(self._micro_batches), fn_output_signature=types, parallel_iterations=1)
+        return {name: tf.stop_gradient(tf.reshape(v, [-1, *v.shape[2:]])) for name, v in values.items()}
+
+    def _micro_batch_of(self, batch: Nest) -> Callable[[int | tf.Tensor], Nest]:
+        """Number of a micro-batch -> its rows."""
+        parts = self._micro_batches
+
+        def split(field: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(field, [parts, field.shape[0] // parts, *shape_of(field)[1:]])
+
+        split_batch = tf.nest.map_structure(split, batch)
+        return lambda index: tf.nest.map_structure(lambda field: field[index], split_batch)
 
     def update(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> tf.Tensor:
         """Applies this replica's share of the gradients. Returns its share of their global norm."""

@@ -7,7 +7,15 @@ import tensorflow as tf
 from configure_pretraining import PretrainingConfig
 from model.layers import Dense, truncated_normal
 from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Forward, Objective, ObjectiveOutput, corrupted, weighted_mean
+from pretrain.objectives.base import (
+    Built,
+    Forward,
+    Objective,
+    ObjectiveOutput,
+    built_before,
+    corrupted,
+    weighted_mean,
+)
 from pretrain.objectives.detection import ReplacedTokenDetection
 from pretrain.objectives.masked_lm import masked_lm_metrics
 
@@ -32,17 +40,17 @@ class AdversarialGenerator(Objective):
     loss_name = "adversarial_loss"
     of_generator = True
 
-    def __init__(self, config: PretrainingConfig, detection: ReplacedTokenDetection) -> None:
-        super().__init__("adversarial_generator", config.seed)
-        self.detection = detection
+    def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
+        super().__init__("adversarial_generator", config, built)
+        self.detection = built_before(built, ReplacedTokenDetection)
         self.loss_weight = config.gen_weight
         self.initial_loss = math.log(2)
         width = config.generator_architecture.hidden_size
         initializer = truncated_normal(config.architecture.initializer_range)
         self.baseline = Dense("generator_baseline/dense", width, 1, initializer, config.seed)
 
-    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        return tf.reduce_sum(masked.masked_lm_weights)
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return masked.masked_lm_weights
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         masked, generator = forward.masked, forward.generator
@@ -63,4 +71,4 @@ class AdversarialGenerator(Objective):
             "reward": weighted_mean(reward, weights),
             "baseline_loss": weighted_mean(baseline, weights),
         }
-        return ObjectiveOutput(tf.reduce_sum((policy + baseline) * weights), metrics, {})
+        return self.output(forward, policy + baseline, metrics)

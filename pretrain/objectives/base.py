@@ -1,13 +1,17 @@
 """What an objective is: a loss term over the outputs of one forward pass, with its metrics.
 
 A pre-training run is a generator, a main network and a list of objectives (pretrain.pretraining_model). Adding an
-objective means one file here that subclasses `Objective`, its hparams, and a recipe.
+objective means a file here that subclasses `Objective`, a spec beside it (pretrain.objectives.spec), its hparams and a
+recipe.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
 
+from configure_pretraining import PretrainingConfig
+from model.encoder import Encoder, EncoderOutput
 from model.generator import GeneratorOutput
 from model.layers import Layer
 from pretrain.corruption import CorruptedBatch
@@ -17,21 +21,45 @@ from pretrain.masking import MaskedBatch
 Metrics = dict[str, tuple[tf.Tensor, tf.Tensor]]
 
 
+class WholeBatch(NamedTuple):
+    """The batch that the rows at hand are a part of, for objectives that relate rows to one another.
+
+    shared: loss name -> float32 [W, ...], what that objective's `shared` said of all rows; no gradient.
+    real: bool [W], rows that hold a sequence.
+    start: int32 scalar, place of the first row at hand.
+    parts: in how many parts the W rows are computed.
+    """
+
+    shared: dict[str, tf.Tensor]
+    real: tf.Tensor
+    start: tf.Tensor
+    parts: int
+
+
 class Forward(NamedTuple):
     """The outputs of one forward pass that objectives read.
 
     masked: the masked batch.
     generator: its logits.
-    corrupted: the main network's input; None for runs without a main network of their own.
-    states: [B, L, H], the main network's last layer over the corrupted input; None likewise.
-    crop_states: [B, C, H], its last layer over crops of the original input; None unless an objective needs it.
+    corrupted: the main network's input; None, like all below, for runs without a main network of their own.
+    encoded: the main network's output on it.
+    crops: its output on crops of the original sequences; None unless an objective needs it.
+    teacher: a frozen network's output; likewise.
+    whole: the batch that these rows belong to, where they are not all of it and an objective needs the others.
     """
 
     masked: MaskedBatch
     generator: GeneratorOutput
     corrupted: CorruptedBatch | None = None
-    states: tf.Tensor | None = None
-    crop_states: tf.Tensor | None = None
+    encoded: EncoderOutput | None = None
+    crops: EncoderOutput | None = None
+    teacher: EncoderOutput | None = None
+    whole: WholeBatch | None = None
+
+    @property
+    def states(self) -> tf.Tensor:
+        """[B, L, H], the main network's last layer; None for runs without one."""
+        return None if self.encoded is None else self.encoded.sequence
 
 
 def corrupted(forward: Forward) -> CorruptedBatch:
@@ -45,7 +73,7 @@ class ObjectiveOutput(NamedTuple):
 
     numerator: float32 scalar, the sum of weighted losses; the loss is numerator / normalizer.
     metrics: name -> (numerator, denominator), both float32 scalars.
-    histograms: name -> float32 [2, 200], negatives and positives by probability bucket (pretrain.metrics).
+    histograms: name -> float32 [2, K], negatives and positives by bucket (pretrain.metrics).
     """
 
     numerator: tf.Tensor
@@ -53,8 +81,21 @@ class ObjectiveOutput(NamedTuple):
     histograms: dict[str, tf.Tensor]
 
 
+class Built(NamedTuple):
+    """What there is when an objective is built: the networks, and the objectives built before it."""
+
+    encoder: Encoder | None
+    objectives: Sequence["Objective"]
+
+
+Kind = TypeVar("Kind", bound="Objective")
+
+
 class Objective(Layer):
-    """A loss term.
+    """A loss term: the weighted sum of losses over rows, tokens or draws, divided by the weights of the whole batch.
+
+    Args:
+      scope: its name; variables belong to heads with scopes of their own.
 
     Attributes:
       loss_name: key of the term in losses and logs.
@@ -68,13 +109,44 @@ class Objective(Layer):
     initial_loss: float
     of_generator: bool = False
 
-    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        """float32 scalar: the weight of the rows, summed over the global batch to divide the numerator."""
+    def __init__(self, scope: str, config: PretrainingConfig, built: Built | None = None) -> None:
+        super().__init__(scope, config.seed)
+        self.config = config
+        del built
+
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        """float32 weights of the losses, by token [B, L], draw [B, N] or row [B]; they depend on the masking alone."""
         raise NotImplementedError
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         """The term on the rows at hand; metrics that cost a pass over the vocabulary only if not `training`."""
         raise NotImplementedError
+
+    def shared(self, forward: Forward) -> tf.Tensor | None:
+        """float32 [B, ...]: what other micro-batches need of these rows, if the spec's needs say `whole_batch`."""
+        del forward
+        return None
+
+    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
+        """float32 scalar: the weight of the rows, summed over the global batch to divide the numerator."""
+        return tf.reduce_sum(self.token_weights(masked))
+
+    def output(
+        self,
+        forward: Forward,
+        losses: tf.Tensor,
+        metrics: Metrics,
+        histograms: dict[str, tf.Tensor] | None = None,
+    ) -> ObjectiveOutput:
+        """The result from float32 losses of the weights' shape; `metrics` may hold the term under its name."""
+        numerator, denominator = weighted_mean(losses, self.token_weights(forward.masked))
+        return ObjectiveOutput(numerator, {self.loss_name: (numerator, denominator)} | metrics, histograms or {})
+
+
+def built_before(built: Built | None, kind: type[Kind]) -> Kind:
+    """The objective of a class that another one builds on."""
+    assert built is not None
+    return next(objective for objective in built.objectives if isinstance(objective, kind))
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

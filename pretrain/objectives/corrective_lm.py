@@ -8,10 +8,18 @@ import math
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from model.encoder import Embeddings
 from model.heads import CopyHead, LanguageModelHead, TiedHead
 from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Forward, Metrics, Objective, ObjectiveOutput, corrupted, weighted_mean
+from pretrain.objectives.base import (
+    Built,
+    Forward,
+    Metrics,
+    Objective,
+    ObjectiveOutput,
+    built_before,
+    corrupted,
+    weighted_mean,
+)
 
 
 def mixture_log_prob(copy_logits: tf.Tensor, log_probs: tf.Tensor, copied: tf.Tensor) -> tf.Tensor:
@@ -53,8 +61,8 @@ class CopyDetection(Objective):
 
     loss_name = "copy_loss"
 
-    def __init__(self, config: PretrainingConfig) -> None:
-        super().__init__("copy_detection", config.seed)
+    def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
+        super().__init__("copy_detection", config, built)
         self.loss_weight = config.copy_weight
         self.initial_loss = math.log(2)
         self.head = CopyHead("copy_predictions", config.architecture, config.seed)
@@ -63,23 +71,22 @@ class CopyDetection(Objective):
         """float32 [B, L]: positive means original."""
         return self.head(forward.states)
 
-    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        return tf.reduce_sum(tf.cast(masked.input_mask, tf.float32))
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return tf.cast(masked.input_mask, tf.float32)
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         del training
         logits, original = self.logits(forward), is_original(forward)
-        weights = tf.cast(forward.masked.input_mask, tf.float32)
-        losses = weights * tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(original, tf.float32), logits)
+        weights = self.token_weights(forward.masked)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(original, tf.float32), logits)
         correct = tf.equal(logits >= 0, original)
         replaced_weights = weights * tf.cast(~original, tf.float32)
         metrics = {
-            "copy_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights)),
             "copy_accuracy_replaced": weighted_mean(correct, replaced_weights),
             "copy_accuracy_original": weighted_mean(correct, weights - replaced_weights),
             "replaced_rate": weighted_mean(~original, weights),
         }
-        return ObjectiveOutput(tf.reduce_sum(losses), metrics, {})
+        return self.output(forward, losses, metrics)
 
 
 class CorrectiveLM(Objective):
@@ -91,27 +98,23 @@ class CorrectiveLM(Objective):
 
     loss_name = "clm_loss"
 
-    def __init__(self, config: PretrainingConfig, copy: CopyDetection, embeddings: Embeddings) -> None:
-        super().__init__("corrective_lm", config.seed)
-        self.config, self.copy = config, copy
+    def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
+        super().__init__("corrective_lm", config, built)
+        self.copy = built_before(built, CopyDetection)
         self.loss_weight = config.clm_weight
         self.initial_loss = math.log(2 * config.vocab_size)
-        self.head = language_model_head(config, embeddings)
+        self.head = language_model_head(config, built)
 
-    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        return tf.reduce_sum(masked.masked_lm_weights)
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return masked.masked_lm_weights
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         masked = forward.masked
-        weights = masked.masked_lm_weights
         copied = tf.gather(is_original(forward), masked.positions, batch_dims=1)
         copy_logits = tf.gather(self.copy.logits(forward), masked.positions, batch_dims=1)
         logits = self.head(tf.gather(forward.states, masked.positions, batch_dims=1))
-        losses = weights * corrective_losses(self.config, copy_logits, logits, masked.masked_lm_ids, copied)
-        metrics: Metrics = {"clm_loss": (tf.reduce_sum(losses), tf.reduce_sum(weights))}
-        if not training:
-            metrics |= self._accuracy(forward)
-        return ObjectiveOutput(tf.reduce_sum(losses), metrics, {})
+        losses = corrective_losses(self.config, copy_logits, logits, masked.masked_lm_ids, copied)
+        return self.output(forward, losses, {} if training else self._accuracy(forward))
 
     def _accuracy(self, forward: Forward) -> Metrics:
         """Accuracy of argmax p_LM on replaced tokens, and on original ones of an evenly spread subset."""
@@ -145,8 +148,10 @@ def predictions(copy_logits: tf.Tensor, logits: tf.Tensor, input_ids: tf.Tensor)
     return tf.where(copy >= predict, input_ids, best)
 
 
-def language_model_head(config: PretrainingConfig, embeddings: Embeddings) -> LanguageModelHead | TiedHead:
+def language_model_head(config: PretrainingConfig, built: Built | None) -> LanguageModelHead | TiedHead:
     """The main network's head over the vocabulary: with a transform as in BERT, or tied softmax and bias only."""
+    assert built is not None and built.encoder is not None
+    embeddings = built.encoder.embeddings
     if config.clm_head == "tied":
         return TiedHead("clm_predictions", config.architecture, embeddings, config.seed)
     hidden = config.architecture.hidden_size

@@ -8,7 +8,7 @@ from configure_pretraining import PretrainingConfig
 from model.heads import ReplacedTokenHead
 from pretrain.masking import MaskedBatch, update_positions
 from pretrain.metrics import probability_histogram
-from pretrain.objectives.base import Forward, Metrics, Objective, ObjectiveOutput, corrupted, weighted_mean
+from pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, corrupted, weighted_mean
 
 
 class ReplacedTokenDetection(Objective):
@@ -16,9 +16,8 @@ class ReplacedTokenDetection(Objective):
 
     loss_name = "disc_loss"
 
-    def __init__(self, config: PretrainingConfig) -> None:
-        super().__init__("replaced_token_detection", config.seed)
-        self.config = config
+    def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
+        super().__init__("replaced_token_detection", config, built)
         self.loss_weight = config.disc_weight
         self.initial_loss = math.log(2)
         self.head = ReplacedTokenHead("discriminator_predictions", config.architecture, config.seed)
@@ -38,17 +37,14 @@ class ReplacedTokenDetection(Objective):
         """float32 [B, L]: positive means fake."""
         return self.head(forward.states)
 
-    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        return tf.reduce_sum(self.token_weights(masked))
-
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         logits, labels, weights = self.logits(forward), self.labels(forward), self.token_weights(forward.masked)
-        losses = weights * tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
-        metrics = self.detection_metrics(forward, logits, labels, weights, losses)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
+        metrics = self.detection_metrics(forward, logits, labels, weights, weights * losses)
         histograms = {}
         if not training:
             histograms["disc_auc"] = self.auc_histogram(forward, tf.sigmoid(logits), labels, weights)
-        return ObjectiveOutput(tf.reduce_sum(losses), metrics, histograms)
+        return self.output(forward, losses, metrics, histograms)
 
     def detection_metrics(
         self, forward: Forward, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, losses: tf.Tensor

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+from pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
 
 
 class MaskedLM(Objective):
@@ -15,18 +15,17 @@ class MaskedLM(Objective):
     loss_name = "masked_lm_loss"
     of_generator = True
 
-    def __init__(self, config: PretrainingConfig) -> None:
-        super().__init__("masked_lm_objective")
+    def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
+        super().__init__("masked_lm_objective", config, built)
         self.loss_weight = config.gen_weight
         self.initial_loss = math.log(config.vocab_size)
 
-    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        return tf.reduce_sum(masked.masked_lm_weights)
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return masked.masked_lm_weights
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(forward.masked.masked_lm_ids, forward.generator.logits)
-        numerator = tf.reduce_sum(losses * forward.masked.masked_lm_weights)
-        return ObjectiveOutput(numerator, masked_lm_metrics(forward, losses, training), {})
+        return self.output(forward, losses, masked_lm_metrics(forward, losses, training))
 
 
 class ClozeLM(Objective):
@@ -35,26 +34,23 @@ class ClozeLM(Objective):
     loss_name = "cloze_loss"
     of_generator = True
 
-    def __init__(self, config: PretrainingConfig) -> None:
-        super().__init__("cloze_objective")
+    def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
+        super().__init__("cloze_objective", config, built)
         self.loss_weight = config.gen_weight
         self.initial_loss = math.log(config.vocab_size)
 
-    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        return tf.reduce_sum(masked.candidates)
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return masked.candidates
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         masked, generator = forward.masked, forward.generator
         assert generator.cloze_log_probs is not None  # ClozeLM goes with a two-tower generator
         losses = -generator.cloze_log_probs
-        metrics: Metrics = {}
+        metrics = masked_lm_metrics(forward, tf.gather(losses, masked.positions, batch_dims=1), training)
         if not training:
             correct = tf.equal(tf.argmax(generator.cloze_logits, -1, tf.int32), masked.input_ids)
-            metrics["cloze_loss"] = weighted_mean(losses, masked.candidates)
             metrics["cloze_accuracy"] = weighted_mean(correct, masked.candidates)
-        at_positions = tf.gather(losses, masked.positions, batch_dims=1)
-        metrics.update(masked_lm_metrics(forward, at_positions, training))
-        return ObjectiveOutput(tf.reduce_sum(losses * masked.candidates), metrics, {})
+        return self.output(forward, losses, metrics)
 
 
 def masked_lm_metrics(forward: Forward, losses: tf.Tensor, training: bool) -> Metrics:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from configure_pretraining import PretrainingConfig
 from model.heads import ContrastHead
 from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Forward, Metrics, Objective, ObjectiveOutput
+from pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, WholeBatch
 
 _EPSILON = 1e-12  # of the squared norm
 
@@ -45,68 +45,83 @@ def contrastive_losses(
 
 
 class SequenceContrast(Objective):
-    """L_SCL over the sequences of a replica (or micro-batch), or of all replicas with scl_gather."""
+    """L_SCL over the sequences of a replica, or of all replicas with scl_gather, in however many parts they come.
+
+    Every part (micro-batch or replica) computes the loss of all rows from everyone's views, of which only its own carry
+    a gradient: the sum of the parts' gradients is that of the whole loss. Views of other micro-batches come from a
+    first pass (gradient caching, Gao et al. 2021; what is cached here are the views, not the loss's gradient by them).
+    """
 
     loss_name = "scl_loss"
 
-    def __init__(self, config: PretrainingConfig) -> None:
-        super().__init__("sequence_contrast", config.seed)
-        self.config = config
+    def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
+        super().__init__("sequence_contrast", config, built)
         self.loss_weight = config.scl_weight
         self.initial_loss = math.log(max(1, 2 * config.train_batch_size - 1))
         self.head = None
         if config.scl_head == "mlp_ln":
             self.head = ContrastHead("contrast_predictions", config.architecture, config.seed)
 
-    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        return tf.reduce_sum(tf.cast(_real(masked), tf.float32))
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return tf.cast(masked.holds_sequence, tf.float32)
 
     def views(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
         """float32 [B, H] unit vectors of the corrupted sequences and of the crops."""
-        assert forward.states is not None and forward.crop_states is not None
-        states = [forward.states[:, 0], forward.crop_states[:, 0]]
+        assert forward.encoded is not None and forward.crops is not None
+        states = [encoded.sequence[:, 0] for encoded in (forward.encoded, forward.crops)]
         if self.head is not None:
             states = [self.head(state) for state in states]
         return normalised(states[0]), normalised(states[1])
 
+    def shared(self, forward: Forward) -> tf.Tensor:
+        """float32 [B, 2, H]: both views of every row."""
+        return tf.stack(self.views(forward), 1)
+
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         del training
         first, second = self.views(forward)
-        real = _real(forward.masked)
-        numerator = (
-            self._gathered_loss(first, second, real) if self.config.scl_gather else self._loss(first, second, real)
-        )
+        real, whole = forward.masked.holds_sequence, forward.whole
+        numerator = self._gathered_loss(first, second, real, whole)
         count = tf.reduce_sum(tf.cast(real, tf.float32))
         metrics = {"scl_loss": (tf.stop_gradient(numerator), count)}
-        return ObjectiveOutput(numerator, metrics | view_metrics(first, second, real), {})
+        if whole is None:
+            metrics |= view_metrics(first, second, real)
+        else:
+            views = whole.shared[self.loss_name]
+            of_all = view_metrics(views[:, 0], views[:, 1], whole.real)
+            metrics |= {name: (total / whole.parts, count / whole.parts) for name, (total, count) in of_all.items()}
+        return ObjectiveOutput(numerator, metrics, {})
 
-    def _loss(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-        losses = contrastive_losses(first, second, self.config.scl_temperature, real)
+    def _gathered_loss(
+        self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor, whole: WholeBatch | None = None
+    ) -> tf.Tensor:
+        """These rows' share of the loss over everyone's sequences: its gradient by their views, and its part-th part.
+
+        Where the rows are a whole replica's, everyone's views are gathered here, if other replicas count.
+        """
+        views = tf.stack([first, second], 1)
+        if whole is None and self.config.scl_gather:
+            whole = _gathered(self.loss_name, views, real)
+        if whole is None:
+            return self._loss(views, real)
+        places = (whole.start + tf.range(tf.shape(views)[0]))[:, tf.newaxis]
+        loss = self._loss(tf.tensor_scatter_nd_update(whole.shared[self.loss_name], places, views), whole.real)
+        return loss - tf.stop_gradient(loss) * (1.0 - 1.0 / whole.parts)
+
+    def _loss(self, views: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
+        losses = contrastive_losses(views[:, 0], views[:, 1], self.config.scl_temperature, real)
         return tf.reduce_sum(tf.where(real, losses, 0.0))
 
-    def _gathered_loss(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-        """This replica's share of the loss over the sequences of all replicas.
 
-        Every replica computes the whole loss; only its own vectors carry a gradient, so that the sum of the replicas'
-        gradients is that of the whole loss. The value is divided by the replicas, so that their sum is it as well.
-        """
-        context = tf.distribute.get_replica_context()
-        replicas = context.num_replicas_in_sync
-        if replicas == 1:
-            return self._loss(first, second, real)
-        rows = first.shape[0]
-        own = tf.cast(context.replica_id_in_sync_group, tf.int32) * rows
-        everyone = context.all_gather(tf.stop_gradient(tf.stack([first, second], 1)), axis=0)
-        indices = (own + tf.range(rows))[:, tf.newaxis]
-        everyone = tf.tensor_scatter_nd_update(everyone, indices, tf.stack([first, second], 1))
-        everyone_real = context.all_gather(tf.cast(real, tf.int32), axis=0) > 0
-        whole = self._loss(everyone[:, 0], everyone[:, 1], everyone_real)
-        return whole - tf.stop_gradient(whole) * (1.0 - 1.0 / replicas)
-
-
-def _real(masked: MaskedBatch) -> tf.Tensor:
-    """bool [B]: rows that hold a sequence."""
-    return tf.reduce_any(tf.cast(masked.input_mask, tf.bool), -1)
+def _gathered(name: str, views: tf.Tensor, real: tf.Tensor) -> WholeBatch | None:
+    """The views [B, 2, H] of all replicas; None if there is one only."""
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return None
+    shared = {name: context.all_gather(tf.stop_gradient(views), axis=0)}
+    everyone_real = context.all_gather(tf.cast(real, tf.int32), axis=0) > 0
+    start = tf.cast(context.replica_id_in_sync_group, tf.int32) * tf.shape(views)[0]
+    return WholeBatch(shared, everyone_real, start, context.num_replicas_in_sync)
 
 
 def view_metrics(first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:

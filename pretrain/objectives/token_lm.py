@@ -5,11 +5,10 @@ import math
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from model.encoder import Embeddings
 from model.heads import CopyHead
 from model.vocabulary_loss import chunked_log_probs
 from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+from pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
 from pretrain.objectives.corrective_lm import is_original, language_model_head, mixture_log_prob
 
 
@@ -18,25 +17,24 @@ class ReplaceMLM(Objective):
 
     loss_name = "replace_mlm_loss"
 
-    def __init__(self, config: PretrainingConfig, embeddings: Embeddings) -> None:
-        super().__init__("replace_mlm", config.seed)
+    def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
+        super().__init__("replace_mlm", config, built)
         self.loss_weight = config.clm_weight
         self.initial_loss = math.log(config.vocab_size)
-        self.head = language_model_head(config, embeddings)
+        self.head = language_model_head(config, built)
 
-    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        return tf.reduce_sum(masked.masked_lm_weights)
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return masked.masked_lm_weights
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         masked = forward.masked
         logits = self.head(tf.gather(forward.states, masked.positions, batch_dims=1))
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(masked.masked_lm_ids, logits)
-        weights = masked.masked_lm_weights
-        metrics: Metrics = {"replace_mlm_loss": weighted_mean(losses, weights)}
+        metrics: Metrics = {}
         if not training:
             correct = tf.equal(tf.argmax(logits, -1, tf.int32), masked.masked_lm_ids)
-            metrics["replace_mlm_accuracy"] = weighted_mean(correct, weights)
-        return ObjectiveOutput(tf.reduce_sum(losses * weights), metrics, {})
+            metrics["replace_mlm_accuracy"] = weighted_mean(correct, masked.masked_lm_weights)
+        return self.output(forward, losses, metrics)
 
 
 class AllTokensMLM(Objective):
@@ -44,17 +42,17 @@ class AllTokensMLM(Objective):
 
     loss_name = "all_tokens_mlm_loss"
 
-    def __init__(self, config: PretrainingConfig, embeddings: Embeddings) -> None:
-        super().__init__("all_tokens_mlm", config.seed)
+    def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
+        super().__init__("all_tokens_mlm", config, built)
         self.loss_weight = config.clm_weight
         share = config.mask_prob
         self.initial_loss = share * math.log(2 * config.vocab_size) + (1 - share) * math.log(2)
         self.gate = CopyHead("copy_predictions", config.architecture, config.seed)
-        self.head = language_model_head(config, embeddings)
-        self.embeddings = embeddings
+        self.head = language_model_head(config, built)
+        self.embeddings = self.head.embeddings
 
-    def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        return tf.reduce_sum(tf.cast(masked.input_mask, tf.float32))
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return tf.cast(masked.input_mask, tf.float32)
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         del training
@@ -70,13 +68,12 @@ class AllTokensMLM(Objective):
         original = is_original(forward)
         gate = self.gate(forward.states)
         losses = -mixture_log_prob(gate, tf.reshape(log_probs, masked.input_ids.shape), original)
-        weights = tf.cast(masked.input_mask, tf.float32)
+        weights = self.token_weights(masked)
         replaced = weights * tf.cast(~original, tf.float32)
         copies = tf.equal(gate >= 0, original)
         metrics = {
-            "all_tokens_mlm_loss": weighted_mean(losses, weights),
             "copy_accuracy_replaced": weighted_mean(copies, replaced),
             "copy_accuracy_original": weighted_mean(copies, weights - replaced),
             "replaced_rate": weighted_mean(replaced, weights),
         }
-        return ObjectiveOutput(tf.reduce_sum(losses * weights), metrics, {})
+        return self.output(forward, losses, metrics)

@@ -1,0 +1,88 @@
+"""What a pre-training run costs: parameters, floating-point operations and bytes of its parts; free of TensorFlow.
+
+Generator and main network are priced here, objectives in their own specs (pretrain.objectives.spec). run_pretraining
+prints the figures at start, flops_computation.py tables of them.
+"""
+
+import dataclasses
+
+from configure_pretraining import PretrainingConfig
+from model.architecture import Architecture
+from model.flops import Part, embedding_parameters, encoder, language_model_head
+from pretrain.objectives.spec import needs_of
+
+
+def model_parts(config: PretrainingConfig) -> list[Part]:
+    """The parts of a step, in the order in which it runs them; shared parameters are counted once, where first used."""
+    main, generator = config.architecture, config.generator_architecture
+    length, masked = config.max_seq_length, config.max_predictions_per_seq
+    embeddings = Part("embeddings", embedding_parameters(main), 0)
+    if not config.trains_main_network:
+        return [embeddings, encoder("main network", main, length), _masked_lm_head(main, masked)]
+
+    own_tables = 0
+    if config.untied_generator_embeddings:
+        own_tables = embedding_parameters(generator)
+    elif config.generator_sample_mode == "zero_dropout":  # all but the word table
+        own_tables = embedding_parameters(dataclasses.replace(generator, vocab_size=0))
+    main_network = encoder("main network", main, length)
+    if config.uniform_generator:
+        parts = []
+    elif not config.untied_generator:
+        parts = [main_network._replace(name="generator"), _masked_lm_head(main, masked)]
+        main_network = main_network._replace(parameters=0)
+    elif config.two_tower_generator:  # with embeddings of their own, each tower has its tables
+        towers = [f"generator, {direction}" for direction in ("left to right", "right to left")]
+        parts = [encoder(tower, generator, length, own_tables) for tower in towers]
+        parts.append(language_model_head("cloze head", 2 * generator.hidden_size, generator, length))
+    else:
+        trained = not config.freeze_generator
+        parts = [encoder("generator", generator, length, own_tables), _masked_lm_head(generator, masked)]
+        parts = [part._replace(backward=trained) for part in parts]
+        if config.generator_sample_mode == "eval":
+            again = sum(part.forward_flops for part in parts)
+            states = sum(part.states for part in parts)
+            parts.append(Part("generator, sampled without dropout", 0, again, states, backward=False))
+    needs = needs_of(config)
+    parts.append(main_network)
+    if needs.crops:
+        parts.append(encoder("main network on crops", main, config.crop_length)._replace(parameters=0))
+    if config.gradient_accumulation_steps > 1 and needs.whole_batch:
+        again, states = sum(part.forward_flops for part in parts), sum(part.states for part in parts)
+        parts.append(Part("first pass, for the whole batch", 0, again, states, backward=False))
+    if needs.teacher is not None:
+        teacher = encoder("teacher", needs.teacher.architecture, length)
+        parts.append(teacher._replace(parameters=0, backward=False))
+    parts += [part for spec in config.objectives for part in spec.parts(config)]
+    return [embeddings, *parts]
+
+
+def _masked_lm_head(a: Architecture, positions: int) -> Part:
+    return language_model_head("masked-LM head", a.hidden_size, a, positions)
+
+
+def parameter_count(config: PretrainingConfig) -> int:
+    """Trained parameters of generator, main network and heads."""
+    return sum(part.parameters for part in model_parts(config))
+
+
+def training_flops_per_example(config: PretrainingConfig) -> int:
+    """FLOPs of forward and backward pass on one sequence."""
+    return sum(part.training_flops for part in model_parts(config))
+
+
+def least_bytes_per_step(config: PretrainingConfig) -> int:
+    """Bytes that a step moves to and from memory when all element-wise work is part of a matrix product.
+
+    Of every parameter: two readings in the type of the products, its gradient written and read, itself and Adam's two
+    moments read and written in float32. Of every state: written and read in the forward pass; in the backward pass
+    read again, and its gradient written and read.
+    """
+    number = 4 if config.precision == "float32" else 2
+    states = sum(part.states * (5 if part.backward else 2) for part in model_parts(config))
+    return parameter_count(config) * (2 * number + 2 * 4 + 6 * 4) + config.train_batch_size * states * number
+
+
+def training_flops(config: PretrainingConfig) -> int:
+    """FLOPs of the whole run."""
+    return config.num_train_steps * config.train_batch_size * training_flops_per_example(config)

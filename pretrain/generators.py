@@ -1,0 +1,30 @@
+"""Which generator a run has, and what it shares with the main network (ELECTRA, section 3.2; Electric; COCO-LM)."""
+
+from configure_pretraining import PretrainingConfig
+from model.encoder import Embeddings, Encoder
+from model.generator import MaskedLanguageModel, TwoTowerClozeModel, UniformGenerator
+
+Generator = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator
+
+
+def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:
+    """The original's order: uniform wins; then a generator of its own; else the main network's weights.
+
+    Args:
+      main: the main network; None where nothing needs one.
+    """
+    if config.uniform_generator:
+        return UniformGenerator(config.vocab_size)
+    assert main is not None
+    if not (config.trains_main_network and config.untied_generator):
+        return MaskedLanguageModel(main, seed=config.seed)
+    architecture = config.generator_architecture
+    shared: Embeddings | None = main.embeddings
+    if config.untied_generator_embeddings:
+        shared = None
+    elif config.generator_sample_mode == "zero_dropout":
+        shared = Embeddings("generator/embeddings", architecture, config.seed, words=main.embeddings)
+    if config.two_tower_generator:
+        return TwoTowerClozeModel(architecture, shared, config.precision, config.seed)
+    encoder = Encoder("generator", architecture, shared, "both", config.precision, config.seed)
+    return MaskedLanguageModel(encoder, seed=config.seed)

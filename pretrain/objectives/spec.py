@@ -1,0 +1,90 @@
+"""What an objective declares, free of TensorFlow, in a `*_spec.py` beside the file that computes it.
+
+The configuration reads which objectives a run has and what they forbid, `pretrain.flops` what they cost,
+`pretrain.pretraining_model` what to build and what the forward pass must compute. `SPECS` of such a file is found by
+name (util.catalogue); no other file lists objectives.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+from configure_pretraining import PretrainingConfig
+from exchange.folders import network_hparams
+from model.architecture import Architecture, make_architecture
+from model.flops import Part
+from util.errors import UserError
+
+
+class TeacherNeed(NamedTuple):
+    """A frozen network that reads the same sequences.
+
+    checkpoint: folder of its model (`--init-checkpoint` takes the same).
+    reads: the original sequences, the masked ones or the main network's corrupted ones.
+    """
+
+    checkpoint: str
+    reads: Literal["original", "masked", "corrupted"] = "original"
+
+    @property
+    def architecture(self) -> Architecture:
+        """Its sizes, as its configuration says."""
+        hparams = network_hparams(self.checkpoint)
+        if not hparams:
+            raise UserError(f"{self.checkpoint} holds no configuration of a model, which a teacher needs")
+        names = ("model_size", "model_hparam_overrides", "vocab_size", "embedding_size")
+        return make_architecture(*(hparams[name] for name in names))
+
+
+class Needs(NamedTuple):
+    """What an objective needs of the forward pass besides the main network's states.
+
+    crops: the main network's pass over crops of the original sequences.
+    attention: (layer, head) of the main network, both from 0, whose attention maps are kept.
+    teacher: a teacher's pass.
+    whole_batch: rows are related to all others of their replica; with several micro-batches that takes a further
+      forward pass (`Objective.shared`).
+    """
+
+    crops: bool = False
+    attention: frozenset[tuple[int, int]] = frozenset()
+    teacher: TeacherNeed | None = None
+    whole_batch: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveSpec:
+    """One entry of the catalogue.
+
+    flag: the hparam that asks for it; "" where `chosen` decides alone.
+    role: "generator" trains the generator, every run has one; "main" trains the main network, a run has one at most;
+      "beside" comes with a main one.
+    objectives: "module:class" of its loss terms in the order in which they are built.
+    chosen: whether a run has it; default: if `flag` is true.
+    problems: why a run that has it cannot be, one sentence each.
+    parts: its heads and further passes, priced.
+    """
+
+    flag: str
+    role: Literal["generator", "main", "beside"]
+    objectives: tuple[str, ...]
+    chosen: Callable[[PretrainingConfig], bool] | None = None
+    problems: Callable[[PretrainingConfig], Iterator[str]] = lambda config: iter(())
+    parts: Callable[[PretrainingConfig], list[Part]] = lambda config: []
+    needs: Callable[[PretrainingConfig], Needs] = lambda config: Needs()
+
+    def is_chosen(self, config: PretrainingConfig) -> bool:
+        return self.chosen(config) if self.chosen is not None else bool(getattr(config, self.flag))
+
+
+def needs_of(config: PretrainingConfig) -> Needs:
+    """What the objectives of a run need, together."""
+    every = [spec.needs(config) for spec in config.objectives]
+    teachers = {needs.teacher for needs in every if needs.teacher is not None}
+    assert len(teachers) <= 1, f"a run has one teacher, not {teachers}"
+    return Needs(
+        crops=any(needs.crops for needs in every),
+        attention=frozenset().union(*(needs.attention for needs in every)),
+        teacher=next(iter(teachers), None),
+        whole_batch=any(needs.whole_batch for needs in every),
+    )
