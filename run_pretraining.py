@@ -47,10 +47,10 @@ def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
 
 def print_summary(config: PretrainingConfig, task: Any, strategy: Any) -> None:
     """What is about to be trained, on what, for how long."""
-    import flops_computation
+    from pretrain.flops import training_flops_per_example
 
     parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
-    flops = flops_computation.training_flops_per_example(config)
+    flops = training_flops_per_example(config)
     lines = [
         f"model          {config.model_name}: {parameters:,} parameters, {flops / 1e9:.2f} GFLOP per training example",
         f"               {config.num_train_steps * config.train_batch_size * flops:.3g} FLOP in all",

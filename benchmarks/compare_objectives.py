@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from configure_pretraining import PretrainingConfig
-from flops_computation import training_flops_per_example
+from pretrain.flops import training_flops_per_example
 from util.errors import UserError
 from util.files import write_json
 from util.flags import read_recipe

@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from configure_pretraining import PretrainingConfig
-from flops_computation import training_flops_per_example
+from pretrain.flops import training_flops_per_example
 from util.files import write_json
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import tensorflow as tf
 
 from model.architecture import Architecture
-from model.encoder import Direction, Embeddings, Encoder
+from model.encoder import Direction, Embeddings, Encoder, EncoderOutput
 from model.heads import LanguageModelHead
 from model.layers import Layer, SeedStream
 
@@ -32,14 +32,14 @@ class GeneratorOutput(NamedTuple):
     cloze_logits: float32 [B, L, V] at every position; two-tower generators only.
     cloze_log_probs: float32 [B, L], log q(x_t | the other tokens) of the input's own tokens; likewise.
     states: [B, N, Hg], what the logits are made from; masked language models only.
-    sequence: [B, L, Hg], the last layer at every position; likewise.
+    encoded: the encoder's output on the masked input; likewise.
     """
 
     logits: tf.Tensor
     cloze_logits: tf.Tensor | None = None
     cloze_log_probs: tf.Tensor | None = None
     states: tf.Tensor | None = None
-    sequence: tf.Tensor | None = None
+    encoded: EncoderOutput | None = None
 
 
 class MaskedLanguageModel(Layer):
@@ -55,7 +55,7 @@ class MaskedLanguageModel(Layer):
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
         output = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds)
         states = tf.gather(output.sequence, masked.positions, batch_dims=1)
-        return GeneratorOutput(self.head(states), states=states, sequence=output.sequence)
+        return GeneratorOutput(self.head(states), states=states, encoded=output)
 
 
 class TwoTowerClozeModel(Layer):

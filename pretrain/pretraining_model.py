@@ -186,7 +186,7 @@ class PretrainingModel(Layer):
             loss += objective.loss_weight * (term if objective.of_generator else main_weight * term)
             metrics.update(result.metrics)
             histograms.update(result.histograms)
-        states = forward.generator.sequence if forward.states is None else forward.states
-        if not training and states is not None:
-            metrics.update(state_cosines(states, forward.masked.input_mask))
+        encoded = forward.encoded or forward.generator.encoded
+        if not training and encoded is not None:
+            metrics.update(state_cosines(encoded.sequence, forward.masked.input_mask))
         return Outputs(loss, losses, metrics, histograms)

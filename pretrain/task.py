@@ -122,7 +122,7 @@ class PretrainingTask(ReplicatedTask):
         def shared(rows: MaskedBatch, seed: tf.Tensor) -> dict[str, tf.Tensor]:
             return self.model.shared(self.model.forward(rows, seed, temperature=ramped.temperature))
 
-        return WholeBatch(self.mapped(shared, masked, seed), masked.holds_sequence, tf.constant(0), parts)
+        return WholeBatch(self.mapped(shared, masked, seed), masked.holds_sequence, tf.constant(0), 1.0 / parts)
 
     def _forward_rows(self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor]) -> dict[str, Any]:
         outputs = self.model(masked, normalizers, None, training=False)

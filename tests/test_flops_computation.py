@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-import flops_computation
 from configure_pretraining import PretrainingConfig
+from model.flops import main_network_parameters
+from pretrain import flops
+from pretrain.original_flops import original_table, original_training_flops
 from tests.programs import Finished, run_program
 from util.flags import read_recipe, recipe_names
 
@@ -50,10 +52,10 @@ def recipe(name: str, **hparams: Any) -> PretrainingConfig:
 
 
 def test_the_originals_table() -> None:
-    table = flops_computation.original_table()
+    table = original_table()
     assert list(table) == list(ORIGINAL)
-    for name, flops in ORIGINAL.items():
-        assert table[name] == pytest.approx(flops, rel=1e-12), name
+    for name, expected in ORIGINAL.items():
+        assert table[name] == pytest.approx(expected, rel=1e-12), name
 
 
 @pytest.mark.parametrize(
@@ -68,8 +70,7 @@ def test_the_originals_table() -> None:
     ],
 )
 def test_recipes_cost_what_the_original_says(name: str, original: str) -> None:
-    flops = flops_computation.original_training_flops(recipe(name))
-    assert flops == pytest.approx(ORIGINAL[original], rel=1e-12)
+    assert original_training_flops(recipe(name)) == pytest.approx(ORIGINAL[original], rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -89,21 +90,21 @@ def test_parameters_are_those_of_the_model_that_is_built(name: str) -> None:
     config = recipe(name, model_hparam_overrides=sizes, **small)
     model = PretrainingModel(config, SpecialIds(0, 1, 2, 3, 4))
     built = sum(math.prod(variable.shape) for variable in model.trainable_variables)
-    assert flops_computation.parameter_count(config) == built
+    assert flops.parameter_count(config) == built
 
 
 def test_the_original_has_no_rule_for_two_towers() -> None:
-    assert flops_computation.original_training_flops(recipe("electric_base")) is None
+    assert original_training_flops(recipe("electric_base")) is None
 
 
 @pytest.mark.parametrize(("mode", "hparams", "count"), golden_modes(), ids=[mode[0] for mode in golden_modes()])
 def test_parameters_are_those_of_the_originals_graph(mode: str, hparams: dict[str, Any], count: int) -> None:
-    assert flops_computation.parameter_count(PretrainingConfig.from_dict(hparams)) == count
+    assert flops.parameter_count(PretrainingConfig.from_dict(hparams)) == count
 
 
 @pytest.mark.parametrize(("name", "millions"), [("electra_small", 14), ("electra_base", 110), ("electra_large", 335)])
 def test_main_networks_have_the_papers_sizes(name: str, millions: int) -> None:
-    parameters = flops_computation.main_network_parameters(recipe(name).architecture)
+    parameters = main_network_parameters(recipe(name).architecture)
     assert parameters == pytest.approx(millions * 1e6, rel=0.04)
 
 
@@ -122,33 +123,33 @@ def test_a_training_example_by_hand() -> None:
     layer = 8 * (4 * 64 * 64 + 2 * 64 * 256) + 2 * 8 * 8 * 64
     head = 64 * 64 + 64 * 100
     detection = 8 * (64 * 64 + 64)
-    assert flops_computation.training_flops_per_example(c) == 3 * 2 * (2 * layer + head + detection)
+    assert flops.training_flops_per_example(c) == 3 * 2 * (2 * layer + head + detection)
     layer_states = 8 * (3 * 64 + 64 + 64 + 256 + 64)
     states = 2 * layer_states + (64 + 100) + 8 * (64 + 1)
-    parameters = flops_computation.parameter_count(c)
+    parameters = flops.parameter_count(c)
     for precision, size in (("float32", 4), ("bfloat16", 2)):
-        moved = flops_computation.least_bytes_per_step(dataclasses.replace(c, precision=precision, train_batch_size=4))
+        moved = flops.least_bytes_per_step(dataclasses.replace(c, precision=precision, train_batch_size=4))
         assert moved == parameters * (2 * size + 4 * 2 + 4 * 2 * 3) + 4 * states * 5 * size
 
 
 def test_what_a_switch_costs() -> None:
-    flops = flops_computation.training_flops_per_example
-    small = flops(recipe("electra_small"))
-    assert flops(recipe("electra_small", uniform_generator=True)) < small
-    assert flops(recipe("electra_small", untied_generator=False)) > small
-    assert flops(recipe("electra_small", untied_generator_embeddings=True)) != small
+    cost = flops.training_flops_per_example
+    small = cost(recipe("electra_small"))
+    assert cost(recipe("electra_small", uniform_generator=True)) < small
+    assert cost(recipe("electra_small", untied_generator=False)) > small
+    assert cost(recipe("electra_small", untied_generator_embeddings=True)) != small
     # Two towers pay for a softmax at the other 109 positions too, and for a second network.
     other_positions = 3 * 2 * (128 - 19) * 128 * 30522
-    assert flops(recipe("electra_small", two_tower_generator=True)) > small + other_positions
+    assert cost(recipe("electra_small", two_tower_generator=True)) > small + other_positions
     # Accumulating gradients and precision change no count.
-    assert flops(recipe("electra_small", gradient_accumulation_steps=4, precision="bfloat16")) == small
+    assert cost(recipe("electra_small", gradient_accumulation_steps=4, precision="bfloat16")) == small
 
 
 def test_a_run_costs_its_steps() -> None:
     c = recipe("electra_tiny")
-    expected = 600 * 64 * flops_computation.training_flops_per_example(c)
+    expected = 600 * 64 * flops.training_flops_per_example(c)
     assert (c.num_train_steps, c.train_batch_size) == (600, 64)
-    assert flops_computation.training_flops(c) == expected
+    assert flops.training_flops(c) == expected
 
 
 def run(*arguments: str) -> Finished:

@@ -27,13 +27,13 @@ class WholeBatch(NamedTuple):
     shared: loss name -> float32 [W, ...], what that objective's `shared` said of all rows; no gradient.
     real: bool [W], rows that hold a sequence.
     start: int32 scalar, place of the first row at hand.
-    parts: in how many parts the W rows are computed.
+    share: the part of the whole loss that is computed with the rows at hand; these parts add up to 1.
     """
 
     shared: dict[str, tf.Tensor]
     real: tf.Tensor
     start: tf.Tensor
-    parts: int
+    share: float
 
 
 class Forward(NamedTuple):

@@ -89,13 +89,13 @@ class SequenceContrast(Objective):
         else:
             views = whole.shared[self.loss_name]
             of_all = view_metrics(views[:, 0], views[:, 1], whole.real)
-            metrics |= {name: (total / whole.parts, count / whole.parts) for name, (total, count) in of_all.items()}
+            metrics |= {name: (total * whole.share, count * whole.share) for name, (total, count) in of_all.items()}
         return ObjectiveOutput(numerator, metrics, {})
 
     def _gathered_loss(
         self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor, whole: WholeBatch | None = None
     ) -> tf.Tensor:
-        """These rows' share of the loss over everyone's sequences: its gradient by their views, and its part-th part.
+        """These rows' share of the loss over everyone's sequences: its gradient by their views, part of its value.
 
         Where the rows are a whole replica's, everyone's views are gathered here, if other replicas count.
         """
@@ -106,7 +106,7 @@ class SequenceContrast(Objective):
             return self._loss(views, real)
         places = (whole.start + tf.range(tf.shape(views)[0]))[:, tf.newaxis]
         loss = self._loss(tf.tensor_scatter_nd_update(whole.shared[self.loss_name], places, views), whole.real)
-        return loss - tf.stop_gradient(loss) * (1.0 - 1.0 / whole.parts)
+        return loss - tf.stop_gradient(loss) * (1.0 - whole.share)
 
     def _loss(self, views: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
         losses = contrastive_losses(views[:, 0], views[:, 1], self.config.scl_temperature, real)
@@ -121,7 +121,7 @@ def _gathered(name: str, views: tf.Tensor, real: tf.Tensor) -> WholeBatch | None
     shared = {name: context.all_gather(tf.stop_gradient(views), axis=0)}
     everyone_real = context.all_gather(tf.cast(real, tf.int32), axis=0) > 0
     start = tf.cast(context.replica_id_in_sync_group, tf.int32) * tf.shape(views)[0]
-    return WholeBatch(shared, everyone_real, start, context.num_replicas_in_sync)
+    return WholeBatch(shared, everyone_real, start, 1.0 / context.num_replicas_in_sync)
 
 
 def view_metrics(first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:

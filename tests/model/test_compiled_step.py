@@ -6,8 +6,8 @@ import re
 import pytest
 import tensorflow as tf
 
-import flops_computation
 from configure_pretraining import PretrainingConfig
+from pretrain.flops import training_flops_per_example
 from pretrain.task import PretrainingTask
 from tests import training_support as support
 from util.flags import read_recipe
@@ -48,7 +48,7 @@ def test_the_compiled_step_does_what_paper_says_and_nothing_else(tmp_path, recip
     hparams["model_hparam_overrides"] |= read_recipe(recipe).get("model_hparam_overrides", {}) | sizes
     config = PretrainingConfig.from_dict(read_recipe(recipe) | hparams | {"generator_layers": 0.5})
     text = program(config)
-    on_paper = config.train_batch_size * flops_computation.training_flops_per_example(config)
+    on_paper = config.train_batch_size * training_flops_per_example(config)
     # The look-up of segments is a product with one-hot vectors, which paper leaves out.
     assert product_flops(text) == pytest.approx(on_paper, rel=5e-3)
     assert "<=" not in "".join(re.findall(r"\w+\[[^\]]*\]", text)), "a dynamic shape"

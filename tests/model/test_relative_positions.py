@@ -100,10 +100,17 @@ def test_an_encoder_equals_its_definition(positions, norm_style):
     mask = np.ones_like(ids)
     mask[1, 13:] = 0
     segments = (np.arange(20) > 8).astype(int) * mask
-    actual = network(*(tf.constant(field, tf.int32) for field in (ids, mask, segments))).sequence
+    asked = [(0, 1), (1, 0), (1, 1)]
+    inputs = [tf.constant(field, tf.int32) for field in (ids, mask, segments)]
+    output = network(*inputs, attention=asked)
     values = {v.name.split(":")[0].removeprefix("electra/"): v.numpy() for v in network.trainable_variables}
-    expected, _ = encoder_reference.encode(architecture, values, ids, mask, segments)
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-5)
+    expected, maps = encoder_reference.encode(architecture, values, ids, mask, segments)
+    np.testing.assert_allclose(output.sequence, expected, rtol=0, atol=2e-5)
+    assert sorted(output.attention) == asked
+    for (layer, head), found in output.attention.items():
+        np.testing.assert_allclose(found.probabilities, maps[layer][:, head], atol=2e-6)
+        masked = found.scores + np.where(mask, 0.0, -10000.0)[:, np.newaxis]
+        np.testing.assert_allclose(tf.nn.softmax(masked), found.probabilities, atol=1e-6)
     has_table = positions in ("none", "t5", "coco")
     assert any("position_embeddings" in name for name in values) == has_table
 

@@ -102,6 +102,18 @@ def test_predictions_per_sequence(mask_prob: float, length: int, expected: int) 
         ({"electra_objective": False, "electric_objective": True, "uniform_generator": True}, "uniform_generator"),
         ({"electra_objective": False, "electric_objective": True, "disallow_correct": True}, "disallow_correct"),
         ({"electra_objective": False, "electric_objective": True, "temperature": 0.5}, "temperature must be 1"),
+        (
+            {"electra_objective": False, "electric_objective": True, "generator_sample_mode": "eval"},
+            "as sampled, dropout included: not generator_sample_mode eval",
+        ),
+        (
+            {"electra_objective": False, "electric_objective": True, "mask_separators": True},
+            "mask_separators needs a masked language model as generator",
+        ),
+        ({"two_tower_generator": True, "mask_separators": True}, "mask_separators needs a masked language model"),
+        ({"adversarial_generator": True, "temperature": 0.5}, "temperature must be 1 and disallow_correct false"),
+        ({"adversarial_generator": True, "disallow_correct": True}, "temperature must be 1 and disallow_correct false"),
+        ({"mask_unit": "whole_word"}, "mask_unit whole_word needs mask_sampling without_replacement"),
         ({"two_tower_generator": True, "uniform_generator": True}, "choose one"),
         ({"two_tower_generator": True, "untied_generator": False}, "two_tower_generator needs untied_generator"),
         ({"two_tower_generator": True, "electra_objective": False}, "two_tower_generator needs electra_objective"),

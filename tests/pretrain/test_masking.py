@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
+from scipy import stats
 
 from corpus.vocabulary import load_vocab, special_ids
 from pretrain import corruption, masking
@@ -115,3 +116,56 @@ def test_every_noise_gives_a_valid_sample(vocab_size):
     uniform = corruption.sample_from_logits(tf.zeros([4, 1, vocab_size]), noise).numpy()
     assert ((uniform >= 0) & (uniform < vocab_size)).all()
     assert uniform[0] == 0
+
+
+@SETTINGS
+@hypothesis.given(batches(), st.sampled_from([0.15, 0.5]))
+def test_a_word_is_masked_with_all_its_pieces_or_not_at_all(batch, mask_prob):
+    overrides = {"mask_unit": "whole_word", "mask_sampling": "without_replacement", "mask_rates": [1.0, 0.0, 0.0]}
+    config, masked = mask(batch, mask_prob=mask_prob, **overrides)
+    _, by_token = mask(batch, mask_prob=mask_prob, mask_sampling="without_replacement")
+    tokens = load_vocab(golden.CHECKPOINT / "vocab.txt")
+    assert any(token.startswith("##") for token in tokens)
+    hidden = masked.masked_input_ids.numpy() != masked.input_ids.numpy()
+    for ids, gone, candidates in zip(batch["input_ids"].numpy(), hidden, masked.candidates.numpy() > 0, strict=True):
+        for place in np.flatnonzero(candidates[1:]) + 1:
+            if tokens[ids[place]].startswith("##") and candidates[place - 1]:
+                assert gone[place] == gone[place - 1]
+    budget = by_token.masked_lm_weights.numpy().sum(-1)
+    np.testing.assert_array_equal(masked.masked_lm_weights.numpy().sum(-1), hidden.sum(-1))
+    assert (hidden.sum(-1) <= budget).all()
+    del config
+
+
+def test_whole_words_are_masked_alike_wherever_they_stand():
+    """A sequence of words of 1, 2 and 3 pieces: every word as often as any other of its length, shorter ones oftener
+    only where a longer one does not fit any more."""
+    tokens = load_vocab(golden.CHECKPOINT / "vocab.txt")
+    piece = next(number for number, token in enumerate(tokens) if token.startswith("##"))
+    word = next(n for n, token in enumerate(tokens) if n > SPECIAL.mask and n > 5 and not token.startswith(("##", "[")))
+    row = [SPECIAL.cls, *([word, word, piece, word, piece, piece] * 5), SPECIAL.sep]
+    ids = tf.constant(np.array([row] * 4000, np.int32))
+    batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+    overrides = {"mask_unit": "whole_word", "mask_sampling": "without_replacement", "mask_rates": [1.0, 0.0, 0.0]}
+    _, masked = mask(batch, mask_prob=0.5, max_predictions_per_seq=16, **overrides)
+    rates = (masked.masked_input_ids.numpy() != ids.numpy()).mean(0)[1:-1].reshape(5, 6)
+    np.testing.assert_array_equal(rates[:, 1], rates[:, 2])
+    np.testing.assert_array_equal(rates[:, 3], rates[:, 5])
+    assert rates.std(0).max() < 0.02
+    assert rates.mean() == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_distribution_over_positions_is_drawn_from(monkeypatch):
+    """The seam of masking units: weights 1, 2, 3 at three positions, with and without replacement."""
+    weights = np.zeros([20000, 32], np.float32)
+    weights[:, [3, 4, 9]] = [1.0, 2.0, 3.0]
+    monkeypatch.setattr(masking, "load", lambda path: lambda *_: masking.Proposal(weights=tf.constant(weights)))
+    ids = np.full([20000, 32], 77, np.int32)
+    ids[:, 0] = SPECIAL.cls
+    batch = {"input_ids": tf.constant(ids), "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+    for sampling in ("with_replacement", "without_replacement"):
+        _, masked = mask(batch, mask_sampling=sampling, max_predictions_per_seq=1)
+        counts = np.bincount(masked.positions.numpy()[:, 0], minlength=32)
+        assert counts.sum() == counts[[3, 4, 9]].sum()
+        expected = np.array([1, 2, 3]) / 6 * 20000
+        assert stats.chisquare(counts[[3, 4, 9]], expected).pvalue > 1e-4
