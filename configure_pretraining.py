@@ -34,6 +34,11 @@ _DEBUG: dict[str, Any] = {
 }  # fmt: skip
 
 
+def _catalogue() -> tuple[Any, ...]:
+    """Every objective that there is (pretrain.objectives.spec)."""
+    return declared("pretrain.objectives", "_spec", "SPECS")
+
+
 @dataclasses.dataclass(frozen=True)
 class PretrainingConfig(OptimizerHparams, DeviceHparams):
     """Everything that a pre-training run depends on."""
@@ -236,7 +241,10 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         main = main | network_hparams(hparams.get("init_checkpoint") or "")
         start = hparams.get("init_generator_checkpoint") or ""
         generator = network_hparams(start)
-        of_a_pair = any((read_config(start) or {}).get(name) for name in _MAIN_OBJECTIVES)  # whose generator is smaller
+        saved = read_config(start) or {}
+        of_a_pair = any(
+            saved.get(spec.flag) for spec in _catalogue() if spec.role == "main"
+        )  # its generator is smaller
         if not generator or of_a_pair or hparams.get("init_encoder_from_generator"):
             return main
         together = layered(cls, hparams, main)
@@ -461,9 +469,8 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     def objectives(self) -> list[Any]:
         """What the catalogue (pretrain.objectives.spec) says of the objectives of this run: the generator's first, then
         the main network's, then those beside it."""
-        specs = declared("pretrain.objectives", "_spec", "SPECS")
         roles = ("generator", "main", "beside")
-        return [spec for role in roles for spec in specs if spec.role == role and spec.is_chosen(self)]
+        return [spec for role in roles for spec in _catalogue() if spec.role == role and spec.is_chosen(self)]
 
     @property
     def trains_main_network(self) -> bool:
