@@ -5,6 +5,8 @@ import tensorflow as tf
 
 NUM_BUCKETS = 200  # tf.metrics.auc's default number of thresholds
 _EPSILON = 1e-6  # tf.metrics.auc's
+_LOGIT_RANGE, _BUCKETS_PER_LOGIT = 32, 64
+_LOGIT_BUCKETS = 2 * _LOGIT_RANGE * _BUCKETS_PER_LOGIT
 
 
 def probability_histogram(probs: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -17,14 +19,31 @@ def probability_histogram(probs: tf.Tensor, labels: tf.Tensor, weights: tf.Tenso
       float32 [2, 200]: weight of negatives and positives that exceed exactly k thresholds.
     """
     exceeded = tf.cast(tf.math.ceil(probs * (NUM_BUCKETS - 1)), tf.int32)
-    exceeded = tf.clip_by_value(exceeded, 1, NUM_BUCKETS - 1)
-    bucket = tf.reshape(tf.cast(labels, tf.int32) * NUM_BUCKETS + exceeded, [-1])
-    counts = tf.math.unsorted_segment_sum(tf.reshape(tf.cast(weights, tf.float32), [-1]), bucket, 2 * NUM_BUCKETS)
-    return tf.reshape(counts, [2, NUM_BUCKETS])
+    return _counts(exceeded, labels, weights, NUM_BUCKETS)
+
+
+def logit_histogram(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Counts logits between thresholds 1/64 apart from -32 to 32, which tell apart what is all near 0 or 1.
+
+    Args:
+      logits: float32, any shape. labels: 0 or 1, same shape. weights: same shape.
+
+    Returns:
+      float32 [2, 4096]: weight of negatives and positives by bucket; the first one is empty.
+    """
+    bucket = tf.cast(tf.clip_by_value((logits + _LOGIT_RANGE) * _BUCKETS_PER_LOGIT, 1, _LOGIT_BUCKETS - 1), tf.int32)
+    return _counts(bucket, labels, weights, _LOGIT_BUCKETS)
+
+
+def _counts(bucket: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, buckets: int) -> tf.Tensor:
+    """float32 [2, K]: the weights of both labels by bucket."""
+    places = tf.reshape(tf.cast(labels, tf.int32) * buckets + bucket, [-1])
+    counts = tf.math.unsorted_segment_sum(tf.reshape(tf.cast(weights, tf.float32), [-1]), places, 2 * buckets)
+    return tf.reshape(counts, [2, buckets])
 
 
 def auc(histogram: np.ndarray) -> float:
-    """The trapezoidal area under the ROC curve of a `probability_histogram`, as tf.metrics.auc computes it."""
+    """The trapezoidal area under the ROC curve of such a histogram, as tf.metrics.auc computes it."""
     negatives, positives = np.asarray(histogram, np.float64)
     # Predicted positive at threshold k: everything that exceeds more than k thresholds.
     false_positives = negatives.sum() - np.cumsum(negatives)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from configure_pretraining import PretrainingConfig
 from model.heads import ReplacedTokenHead
 from pretrain.masking import MaskedBatch, update_positions
-from pretrain.metrics import probability_histogram
+from pretrain.metrics import logit_histogram, probability_histogram
 from pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, corrupted, weighted_mean
 
 
@@ -43,7 +43,7 @@ class ReplacedTokenDetection(Objective):
         metrics = self.detection_metrics(forward, logits, labels, weights, weights * losses)
         histograms = {}
         if not training:
-            histograms["disc_auc"] = self.auc_histogram(forward, tf.sigmoid(logits), labels, weights)
+            histograms["disc_auc"] = self.auc_histogram(forward, logits, labels, weights)
         return self.output(forward, losses, metrics, histograms)
 
     def detection_metrics(
@@ -69,11 +69,12 @@ class ReplacedTokenDetection(Objective):
             "majority_baseline": weighted_mean(1 - labels, weights),
         }
 
-    def auc_histogram(self, forward: Forward, probs: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        if self.config.compat == "original":  # every pad is an easy true negative there
+    def auc_histogram(self, forward: Forward, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        if self.config.compat == "original":  # 200 linear thresholds, and every pad is an easy true negative
+            probs = tf.sigmoid(logits)
             real = tf.cast(forward.masked.input_mask, tf.float32)
             return probability_histogram(probs * real, tf.cast(labels, tf.float32) * real, tf.ones_like(probs))
-        return probability_histogram(probs, labels, weights)
+        return logit_histogram(logits, labels, weights)
 
 
 class NoiseContrastive(ReplacedTokenDetection):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from exchange.checkpoints import CheckpointVariables, original_names, warm_start
+from model.heads import CopyHead, ReplacedTokenHead
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 from util.errors import UserError
@@ -98,6 +99,19 @@ def test_reduced_precision_stays_close_and_returns_float32(precision):
         losses[kind] = float(outputs.loss)
     assert losses[precision] == pytest.approx(losses["float32"], rel=0.02)
     assert losses[precision] != losses["float32"]  # the switch does something
+
+
+@pytest.mark.parametrize("head", [CopyHead, ReplacedTokenHead])
+def test_logits_of_tokens_are_not_rounded(head):
+    """Logits near 16 of bfloat16 states come in steps of 0.06 out of a bfloat16 product."""
+    layer = head("head", golden.config().architecture)
+    last = layer.dense if head is CopyHead else layer.logit
+    last.bias.assign([16.0])
+    states = tf.random.stateless_normal([4, 32, 128], [1, 2])
+    logits = layer(tf.cast(states, tf.bfloat16))
+    assert logits.dtype == tf.float32
+    assert len(np.unique(logits)) > 120
+    np.testing.assert_allclose(logits, layer(states), atol=0.02)
 
 
 def test_weight_decay_spares_biases_and_layer_norms():
