@@ -35,7 +35,7 @@ def test_all_named_models_are_there() -> None:
     sizes |= {"coco_lm_small", "coco_lm_base", "coco_lm_base_pp", "coco_lm_large_pp"}
     ablations = {f"electra_small_{name}" for name in _ELECTRA_ABLATIONS}
     ablations |= {f"coco_lm_base_{row}" for row in _COCO_LM_TABLE_3}
-    assert set(recipe_names()) == sizes | ablations
+    assert sizes | ablations <= set(recipe_names())
 
 
 @pytest.mark.parametrize("name", recipe_names())
