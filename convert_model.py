@@ -113,7 +113,7 @@ def to_saved_model(model, target: Path) -> None:
 
     if isinstance(model.config, FinetuningConfig):
         from finetune.predictor import Predictor
-        from finetune.serving import task_signatures
+        from finetune.serving import difference_from_strings, task_signatures
 
         tokenizer = saved_model.tokenizer_of(model, model.config.max_seq_length)
         predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
@@ -126,8 +126,9 @@ def to_saved_model(model, target: Path) -> None:
         parts = {"network": network, "tokenizer": tokenizer}
     written = saved_model.write_saved_model(target, signatures, parts)
     print(f"wrote {written} with signatures {', '.join(signatures)}")
-    if "states" in signatures:
-        print(check.report(check.saved_model_difference(model, written), "float32", "our network and the SavedModel"))
+    tuned = isinstance(model.config, FinetuningConfig)
+    difference = difference_from_strings(predictor, written) if tuned else check.saved_model_difference(model, written)
+    print(check.report(difference, "float32", "our network and the SavedModel, from strings"))
 
 
 flags.DEFINE_string("from", None, "model to read: a folder, a directory or a checkpoint")

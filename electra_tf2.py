@@ -74,6 +74,7 @@ def load(
     generator: str | None = None,
     vocab_file: str | None = None,
     num_attention_heads: int | None = None,
+    pairs: bool = False,
     precision: str = "float32",
 ) -> "Model":
     """Loads a model.
@@ -83,12 +84,13 @@ def load(
         BERT), a TF1 checkpoint of the original or a checkpoint of tf-models' encoder.
       generator: where the generator of a discriminator without one is, likewise.
       vocab_file, num_attention_heads: of a checkpoint that does not say them; default: vocab.txt beside it, width / 64.
+      pairs: whether a classifier of Hugging Face, whose files do not say so, reads two texts.
       precision: "float32", "bfloat16" or "float16", of activations and matrix products.
 
     Raises:
       UserError: nothing is there that can be read; says what was looked for.
     """
-    told = Told(vocab_file, num_attention_heads)
+    told = Told(vocab_file, num_attention_heads, pairs=pairs)
     source = read_model(path, told)
     if generator is not None:
         source = with_generator(source, read_model(generator, told))

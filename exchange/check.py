@@ -19,6 +19,7 @@ from exchange.folders import read_config
 from exchange.huggingface import Tensors, prefix_of
 from exchange.huggingface_config import config_of, is_huggingface
 from exchange.huggingface_export import Exported
+from exchange.huggingface_names import TASK_HEADS
 from exchange.network import Network
 from exchange.sources import Model
 from model.fusion import unfused
@@ -98,6 +99,7 @@ def source_difference(model: Model, path: str) -> float | None:
     class_name = config.get("architectures", [""])[0]
     heads = {"ElectraForPreTraining": "discriminator_predictions/dense/kernel"}
     heads |= dict.fromkeys(("ElectraForMaskedLM", "BertForMaskedLM"), "generator_predictions/dense/kernel")
+    heads |= {name: pairs[0].ours for name, (_, pairs) in TASK_HEADS.items()}
     known = class_name if heads.get(class_name) in model.weights else "Model"
     whole = config_of(model.architecture, config["model_type"], known) | {"architectures": [known]}
     prefix = prefix_of(tensors) or ""

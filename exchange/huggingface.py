@@ -2,8 +2,8 @@
 
     config.json, model.safetensors (or several with model.safetensors.index.json), vocab.txt or tokenizer.json
 
-Read are the networks of the classes of ELECTRA and BERT, with the heads that pre-training has. Other heads, poolers and
-next-sentence classifiers are left out, and said so.
+Read are the networks of the classes of ELECTRA and BERT, with the heads of pre-training and those for labels, tags and
+answers. Poolers without such a head and next-sentence classifiers are left out, and said so.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,8 +56,8 @@ class Tensors(Mapping[str, np.ndarray]):
 class HuggingFaceWeights:
     """The weights of a directory by our names, the encoder under "electra/".
 
-    Rows of tables beyond the vocabulary, which some releases pad, are cut off. left_out: tensors that have no place
-    here.
+    Rows of tables beyond the vocabulary, which some releases pad, are cut off. task: name of the task of ours whose
+    head it has (huggingface_names.TASK_HEADS), or None. left_out: tensors that have no place here.
 
     Raises:
       UserError: another kind of network, or one with missing parts.
@@ -83,6 +83,11 @@ class HuggingFaceWeights:
         for head in (names.DETECTION_HEAD, names.ELECTRA_LM_HEAD, names.BERT_LM_HEAD):
             if all(_is_there(pair, self._tensors) for pair in head):
                 self._pairs |= {pair.ours: pair for pair in head}
+        self.task = None
+        task, head = names.TASK_HEADS.get(config.get("architectures", [""])[0], (None, []))
+        if task and all(_is_there(pair, self._tensors) for pair in head):
+            self.task = task
+            self._pairs |= {pair.ours: pair for pair in head}
         used = {name for pair in self._pairs.values() for name in (*pair.theirs, *pair.alternatives)}
         self.left_out = sorted(name for name in self._tensors if name not in used and not _is_copy(name))
 

@@ -15,12 +15,14 @@ class Pair(NamedTuple):
     """A variable of ours and the tensors that hold it: several make up its last axis.
 
     alternatives: other names of the same single tensor, in files of older or other classes.
+    column: of the last axis of what theirs hold, where ours is that one alone; only read.
     """
 
     ours: str
     theirs: tuple[str, ...]
     transposed: bool = False
     alternatives: tuple[str, ...] = ()
+    column: int | None = None
 
     def to_theirs(self, value: np.ndarray) -> dict[str, np.ndarray]:
         parts = np.split(value, len(self.theirs), axis=-1)
@@ -32,6 +34,8 @@ class Pair(NamedTuple):
             found = next((name for name in self.alternatives if name in tensors), None)
             return None if found is None else tensors[found]
         parts = [tensors[name].T if self.transposed else tensors[name] for name in self.theirs]
+        if self.column is not None:
+            return parts[0][..., self.column : self.column + 1]
         return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
 
@@ -98,6 +102,34 @@ BERT_LM_HEAD = [
         "generator_predictions/output_bias", ("cls.predictions.bias",), alternatives=("cls.predictions.decoder.bias",)
     ),
 ]
+
+
+def _end_of_answer(name: str, column: int) -> list[Pair]:
+    pairs = dense(f"task_specific/answers/{name}", "qa_outputs")
+    return [pair._replace(column=column) for pair in pairs]
+
+
+# Fine-tuned heads by class: our task's name and its variables.
+TASK_HEADS: dict[str, tuple[str, list[Pair]]] = {
+    "ElectraForSequenceClassification": (
+        "classes",
+        [
+            *dense("task_specific/classes/inner", "classifier.dense"),
+            *dense("task_specific/classes/dense", "classifier.out_proj"),
+        ],
+    ),
+    "BertForSequenceClassification": (
+        "classes",
+        [
+            *dense("task_specific/classes/inner", "bert.pooler.dense"),
+            *dense("task_specific/classes/dense", "classifier"),
+        ],
+    ),
+    "ElectraForTokenClassification": ("tags", dense("task_specific/tags/dense", "classifier")),
+    "BertForTokenClassification": ("tags", dense("task_specific/tags/dense", "classifier")),
+    "ElectraForQuestionAnswering": ("answers", [*_end_of_answer("start", 0), *_end_of_answer("end", 1)]),
+    "BertForQuestionAnswering": ("answers", [*_end_of_answer("start", 0), *_end_of_answer("end", 1)]),
+}
 # Copies of the word table that transformers ties again when it loads.
 TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "generator_lm_head.weight")
 

@@ -111,7 +111,9 @@ _HEADS = {
     "ElectraForSequenceClassification": _electra_classes,
     "BertForSequenceClassification": _bert_classes,
     "ElectraForTokenClassification": _tags,
+    "BertForTokenClassification": _tags,
     "ElectraForQuestionAnswering": _spans,
+    "BertForQuestionAnswering": _spans,
 }
 
 

@@ -25,11 +25,13 @@ from util.reading import read_json
 
 
 class Told(NamedTuple):
-    """What a file cannot say and a user may have to: vocabulary and heads of a checkpoint without a configuration."""
+    """What a file cannot say and a user may have to: vocabulary and heads of a checkpoint without a configuration, and
+    whether a classifier of Hugging Face reads pairs of texts."""
 
     vocab_file: str | None = None
     num_attention_heads: int | None = None
     do_lower_case: bool | None = None
+    pairs: bool = False
 
 
 NOTHING = Told()
@@ -78,7 +80,7 @@ def read_model(path: str, told: Told = NOTHING) -> Model:
     if config is None:
         return _from_checkpoint(path, told)
     if is_huggingface(config):
-        return _from_huggingface(path, config)
+        return _from_huggingface(path, config, told)
     return _from_ours(path, config, told)
 
 
@@ -130,17 +132,20 @@ def _from_ours(path: str, saved: dict[str, Any], told: Told) -> Model:
     return Model(config, arrays, tokens, casing, states, f"a model in {folder.name}", [], _scores(folder), True)
 
 
-def _from_huggingface(path: str, config: dict[str, Any]) -> Model:
+def _from_huggingface(path: str, config: dict[str, Any], told: Told) -> Model:
     folder = Path(path)
     source = HuggingFaceWeights(folder)
     weights = {name: source.get(name) for name in source.names()}
     casing = casing_of(folder)
     hparams = network_of(config, folder) | {"do_lower_case": casing.do_lower_case}
-    hparams["electra_objective"] = "discriminator_predictions/dense/kernel" in weights
     name = config.get("architectures", [config["model_type"]])[0]
-    origin = f"{name} in {folder.name}"
+    origin, tokens = f"{name} in {folder.name}", tokens_in(folder)
+    if source.task is not None:
+        tuned, states = _finetuning(hparams, source.task, config, told)
+        return Model(tuned, weights, tokens, casing, states, origin, source.left_out, {}, False)
+    hparams["electra_objective"] = "discriminator_predictions/dense/kernel" in weights
     made = _pretraining(hparams, folder.name)
-    return Model(made, weights, tokens_in(folder), casing, None, origin, source.left_out, {}, False)
+    return Model(made, weights, tokens, casing, None, origin, source.left_out, {}, False)
 
 
 def _from_checkpoint(path: str, told: Told) -> Model:
@@ -176,6 +181,35 @@ def _pretraining(hparams: dict[str, Any], name: str) -> PretrainingConfig:
     """A run's configuration with this network; sequences are as long as its position embeddings allow, at most 512."""
     longest = hparams["model_hparam_overrides"].get("max_position_embeddings", 512)
     return PretrainingConfig.from_dict({"model_name": name, "max_seq_length": min(longest, 128)} | hparams)
+
+
+def _finetuning(
+    hparams: dict[str, Any], task: str, config: dict[str, Any], told: Told
+) -> tuple[FinetuningConfig, dict[str, Any]]:
+    """The configuration of a fine-tuned model of Hugging Face and the state of its one task."""
+    named = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # what transformers assumes
+    labels = [str(named[key]) for key in sorted(named, key=int)]
+    described: dict[str, Any] = {"type": {"classes": "classification", "tags": "tagging", "answers": "qa"}[task]}
+    state: dict[str, Any] = {"labels": labels}
+    if task == "classes":
+        described["text_columns"] = ["text", "text_pair"] if told.pairs else ["text"]
+        if config.get("problem_type") == "regression" or len(labels) == 1:
+            described["type"], state = "regression", {}
+        else:
+            described["labels"] = labels
+    elif task == "tags":
+        described["spans"] = False
+    else:
+        state = {}
+    longest = hparams["model_hparam_overrides"].get("max_position_embeddings", 512)
+    head = {
+        "classifier": "gelu" if config["model_type"] == "electra" else "tanh",
+        "joint_prediction": False,
+        "answerable_classifier": False,
+        "max_seq_length": min(longest, 512),
+    }
+    made = FinetuningConfig.from_dict(hparams | head | {"task_names": [task], "tasks": {task: described}})
+    return made, {task: state}
 
 
 def _scores(folder: Path) -> dict[str, Any]:

@@ -5,6 +5,8 @@ question's document is cut at the model's length: windows over long documents re
 B batch, L length, W words.
 """
 
+import math
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +22,7 @@ from finetune.qa.tasks import QATask
 from finetune.tagging.tasks import TaggingTask
 from util.errors import UserError
 
+_TEXTS = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))  # of the self-check
 _IMPOSSIBLE = -1e9  # log-probability of spans that are none
 
 
@@ -44,6 +47,35 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
         else:
             raise UserError(f"{task.name}: a task made in Python has no signature of its own")
     return signatures
+
+
+def difference_from_strings(predictor: Predictor, folder: str | Path) -> float:
+    """The largest difference between a SavedModel's numbers and those of `predict`, on fixed texts; infinite where a
+    label, a tag or an answer differs."""
+    loaded = tf.saved_model.load(str(folder))
+    largest = 0.0
+    for task in predictor.tasks:
+        signature = loaded.signatures[task.name]
+        names = sorted(signature.structured_input_signature[1], key=("text", "question", "text_pair", "context").index)
+        columns = [tf.constant([row[number] for row in _TEXTS]) for number in range(len(names))]
+        found = {key: value.numpy() for key, value in signature(**dict(zip(names, columns, strict=True))).items()}
+        answers = predictor([row if len(names) == 2 else row[0] for row in _TEXTS], task.name)
+        for row, answer in enumerate(answers):
+            largest = max(largest, _difference({key: value[row] for key, value in found.items()}, answer))
+    return largest
+
+
+def _difference(found: dict[str, Any], answer: dict[str, Any]) -> float:
+    if "value" in found:
+        return abs(float(found["value"]) - answer["label"])
+    if "label" in found:
+        theirs = dict(zip((name.decode() for name in found["labels"]), found["probabilities"], strict=True))
+        return max(abs(float(theirs[name]) - probability) for name, probability in answer["probabilities"].items())
+    if "tags" in found:
+        theirs = found["probabilities"][: len(answer["words"])]
+        return max(abs(float(a) - b) for a, b in zip(theirs, answer["probabilities"], strict=True))
+    spelled = found["answer"].decode().replace(" ", "")
+    return 0.0 if spelled.lower() == answer["nbest"][0]["text"].replace(" ", "").lower() else math.inf
 
 
 class _Run:
@@ -76,7 +108,7 @@ class _Run:
 
     def tags(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """string [B], words separated by blanks -> words, tags string [B, W] and probabilities [B, W]; "" and 0 beyond
-        a row's words, and tags of words that do not fit."""
+        a row's words, and for words that do not fit. Tags are as they were learned, spans in BIOES."""
         words = tf.strings.split(text)
         pieces = words.with_flat_values(self.tokenizer.pieces(words.flat_values))
         lengths = words.with_flat_values(pieces.flat_values.row_lengths())
