@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -10,11 +9,13 @@ import tensorflow as tf
 from configure_pretraining import PretrainingConfig
 from corpus.tokenization import WordpieceTokenizer
 from exchange.checkpoints import find_checkpoint, warm_start
+from exchange.encoding import encode
+from exchange.folders import read_config, vocabulary_of
+from exchange.network import graph_of_any_shape
 from pretrain import cropping
 from pretrain.pretrain_data import evaluation_batches, find_records
 from pretrain.pretraining_model import PretrainingModel
 from util.errors import UserError
-from util.reading import read_json
 
 _BATCH = 64
 _SEED = tf.constant([20, 8])
@@ -32,13 +33,13 @@ class PretrainedModel:
     """
 
     def __init__(self, model_dir: str, vocab_file: str | None = None, eval_tfrecords: str | None = None) -> None:
-        path = Path(model_dir) / "config.json"
-        if not path.is_file():
-            raise UserError(f"{model_dir} holds no pre-trained model of ours: there is no {path}")
-        config = PretrainingConfig.from_dict(read_json(path, "configuration"))
+        saved = read_config(model_dir)
+        if saved is None:
+            raise UserError(f"{model_dir} holds no pre-trained model of ours: there is no {model_dir}/config.json")
+        config = PretrainingConfig.from_dict(saved)
         self.config = dataclasses.replace(
             config,
-            vocab_file=vocab_file or config.vocab_file,
+            vocab_file=vocab_file or vocabulary_of(model_dir, saved),
             eval_tfrecords=eval_tfrecords or config.eval_tfrecords,
         )
         self.tokenizer = WordpieceTokenizer(self.config.vocab_file, self.config.do_lower_case)
@@ -51,8 +52,9 @@ class PretrainedModel:
         missing = warm_start(self.model, model_dir).missing
         if missing:
             raise UserError(f"{model_dir}: the checkpoint lacks {', '.join(missing[:5])}")
-        self.step = int(find_checkpoint(model_dir).rsplit("-", 1)[1])
-        self._encode = tf.function(self._encode_batch, reduce_retracing=True, autograph=False)
+        step = find_checkpoint(model_dir).rsplit("-", 1)[-1]
+        self.step = int(step) if step.isdigit() else config.num_train_steps  # a folder without checkpoints is a result
+        self._encode = graph_of_any_shape(self._encode_batch)
         self._pair = tf.function(self._view_pair, autograph=False)
 
     def _encode_batch(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
@@ -61,18 +63,11 @@ class PretrainedModel:
 
     def sentence_states(self, sentences: Sequence[str]) -> np.ndarray:
         """float32 [N, H]: of "[CLS] sentence [SEP]", cut to the length of the pre-training records."""
-        ids, lengths = self.tokenizer.tokenize([sentence.replace("\n", " ").encode() for sentence in sentences])
-        special, room = self.tokenizer.special, self.config.max_seq_length
+        texts = [sentence.replace("\n", " ") for sentence in sentences]
         states = []
-        pieces = np.split(ids, np.cumsum(lengths)[:-1])
-        for start in range(0, len(pieces), _BATCH):
-            rows = [[special.cls, *piece[: room - 2], special.sep] for piece in pieces[start : start + _BATCH]]
-            input_ids = np.zeros([_BATCH, room], np.int32)
-            input_mask = np.zeros_like(input_ids)
-            for row, tokens in enumerate(rows):
-                input_ids[row, : len(tokens)], input_mask[row, : len(tokens)] = tokens, 1
-            encoded = self._encode(tf.constant(input_ids), tf.constant(input_mask), tf.zeros_like(input_ids))
-            states.append(encoded.numpy()[: len(rows)])
+        for start in range(0, len(texts), _BATCH):
+            encoded = encode(self.tokenizer, texts[start : start + _BATCH], self.config.max_seq_length)
+            states.append(self._encode(*(tf.constant(part) for part in encoded)).numpy())
         return np.concatenate(states)
 
     def view_states(self, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ difference remains: combining marks that are no accents (a few Indic and musical
 put into canonical order.
 """
 
+import functools
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -44,7 +45,9 @@ class _Characters(NamedTuple):
     ignorable: np.ndarray
 
 
-def _characters(normalize: TextNormalizer) -> _Characters:
+@functools.cache
+def _characters(casing: Casing) -> _Characters:
+    normalize = TextNormalizer(*casing)
     codes = [code for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
     texts = [chr(code) for code in codes]
     # One line per character; in a line with a letter after it, for "\n" would end the line and a blank be lost.
@@ -88,9 +91,8 @@ class GraphTokenizer(tf.Module):
 
     def __init__(self, tokens: Sequence[str], casing: Casing, max_length: int) -> None:
         super().__init__(name="tokenizer")
-        normalize = TextNormalizer(*casing)
-        self.do_lower_case = normalize.do_lower_case
-        characters = _characters(normalize)
+        self.do_lower_case = casing.do_lower_case
+        characters = _characters(casing)
         self._starts = tf.constant(characters.starts)
         self._kinds = tf.constant(characters.kinds)
         self._cased, self._ignorable = tf.constant(characters.cased), tf.constant(characters.ignorable)
