@@ -58,9 +58,10 @@ def test_fill_ranks_the_masked_language_models_tokens(model: electra.Model) -> N
     assert len(first) == len(second) == 3
     assert first[0].probability >= first[1].probability > 0
     special = model.tokenizer.special
-    ids = [model.tokenizer.inverse[token] for token in ["the", "went", "to", "the", "."]]
-    row = tf.constant([[special.cls, ids[0], special.mask, *ids[1:4], special.mask, ids[4], special.sep]], tf.int32)
-    probabilities = tf.nn.softmax(model.network.token_logits(row, tf.ones_like(row), tf.zeros_like(row)))[0, 2]
+    before, between, after = ([*model.tokenizer.tokenize([part])[0]] for part in (b"the", b"went to the", b"."))
+    row = tf.constant([[special.cls, *before, special.mask, *between, special.mask, *after, special.sep]], tf.int32)
+    logits = model.network.token_logits(row, tf.ones_like(row), tf.zeros_like(row))
+    probabilities = tf.nn.softmax(logits)[0, 1 + len(before)]
     assert first[0].token == model.tokenizer.vocab[int(tf.argmax(probabilities))]
     np.testing.assert_allclose(first[0].probability, float(tf.reduce_max(probabilities)), rtol=1e-5)
     with pytest.raises(UserError, match="MASK"):
