@@ -110,9 +110,9 @@ class _Run:
         """string [B], words separated by blanks -> words, tags string [B, W] and probabilities [B, W]; "" and 0 beyond
         a row's words, and for words that do not fit. Tags are as they were learned, spans in BIOES."""
         words = tf.strings.split(text)
-        pieces = words.with_flat_values(self.tokenizer.pieces(words.flat_values))
-        lengths = words.with_flat_values(pieces.flat_values.row_lengths())
-        ends = lengths.with_flat_values(_running_sum(lengths))
+        of_words = self.tokenizer.pieces(words.values)
+        pieces, lengths = words.with_values(of_words), words.with_values(of_words.row_lengths())
+        ends = lengths.with_values(_running_sum(lengths))
         fits = ends + 2 <= self.tokenizer.max_length
         kept = tf.ragged.boolean_mask(pieces, fits)
         inputs = self.tokenizer.padded([tf.cast(kept.merge_dims(1, 2), tf.int32)])
@@ -180,6 +180,6 @@ class _Run:
 
 def _running_sum(ragged: tf.RaggedTensor) -> tf.Tensor:
     """The flat running sums within each row."""
-    flat = tf.cumsum(ragged.flat_values)
+    flat = tf.cumsum(ragged.values)
     before = tf.concat([tf.zeros([1], flat.dtype), flat], 0)
     return flat - tf.repeat(tf.gather(before, ragged.row_starts()), ragged.row_lengths())

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from exchange.graph_tokenizer import GraphTokenizer
 from exchange.huggingface_config import Casing
 from exchange.network import Network
 from finetune.predictor import Predictor
-from finetune.serving import task_signatures
+from finetune.serving import difference_from_strings, task_signatures
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
 
@@ -119,49 +120,62 @@ _JOINT = _SPANS | {"end_hidden/kernel": [256, 512], "end_hidden/bias": [512], "e
 _PLAIN = {"answerable_uses_start_logits": False}
 
 
-def _served(task: str, heads: dict[str, list[int]], state: dict[str, Any], **hparams: Any) -> tuple[Predictor, Any]:
+def _served(
+    folder: Path, task: str, heads: dict[str, list[int]], state: dict[str, Any], **hparams: Any
+) -> tuple[Predictor, Callable[..., dict[str, np.ndarray]]]:
+    """The model in memory, and its signature out of a SavedModel that was written and loaded."""
     model = support.fine_tuned(task, heads, state, **hparams)
     predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
     tokenizer = saved_model.tokenizer_of(model, predictor.config.max_seq_length)
-    return predictor, task_signatures(predictor, tokenizer)[task][1]
+    signatures = task_signatures(predictor, tokenizer)
+    written = saved_model.write_saved_model(folder, signatures, {"model": predictor.model, "tokenizer": tokenizer})
+    loaded = tf.saved_model.load(str(written))
+    inputs, _ = signatures[task]
+
+    def run(*columns: Sequence[str]) -> dict[str, np.ndarray]:
+        given = {name: tf.constant(column) for name, column in zip(inputs, columns, strict=True)}
+        return {name: value.numpy() for name, value in loaded.signatures[task](**given).items()}
+
+    assert difference_from_strings(predictor, written) < 1e-5
+    return predictor, run
 
 
-def test_classes_and_values_are_those_of_predict() -> None:
+def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
     state = {"labels": ["contradiction", "entailment", "neutral"]}
-    predictor, run = _served("mnli", _CLASSES, state)
+    predictor, run = _served(tmp_path / "served", "mnli", _CLASSES, state)
     pairs = [("the man", "went to the house"), ("a b c " * 40, "of the " * 30)]
-    found = run(*(tf.constant(column) for column in zip(*pairs, strict=True)))
+    found = run(*zip(*pairs, strict=True))
     for row, answer in enumerate(predictor(pairs)):
-        assert found["label"][row].numpy().decode() == answer["label"]
-        names = [name.decode() for name in found["labels"][row].numpy()]
-        for name, probability in zip(names, found["probabilities"][row].numpy(), strict=True):
+        assert found["label"][row].decode() == answer["label"]
+        names = [name.decode() for name in found["labels"][row]]
+        for name, probability in zip(names, found["probabilities"][row], strict=True):
             assert abs(answer["probabilities"][name] - probability) < 1e-5
-    predictor, run = _served("sts", {"dense/kernel": [128, 1], "dense/bias": [1]}, {})
-    values = run(*(tf.constant(column) for column in zip(*pairs, strict=True)))["value"]
+    predictor, run = _served(tmp_path / "values", "sts", {"dense/kernel": [128, 1], "dense/bias": [1]}, {})
+    values = run(*zip(*pairs, strict=True))["value"]
     np.testing.assert_allclose(values, [answer["label"] for answer in predictor(pairs)], atol=1e-4)
 
 
-def test_tags_are_those_of_predict() -> None:
-    predictor, run = _served("pos", _CLASSES, {"labels": ["DT", "NN", "VB"]}, max_seq_length=16)
+def test_tags_are_those_of_predict(tmp_path: Path) -> None:
+    predictor, run = _served(tmp_path / "served", "pos", _CLASSES, {"labels": ["DT", "NN", "VB"]}, max_seq_length=16)
     texts = ["the man went to the house", "one", "word " * 20, "odd \u200b\u200b word"]
-    found = run(tf.constant(texts))
+    found = run(texts)
     for row, (text, answer) in enumerate(zip(texts, predictor(texts), strict=True)):
-        words = [word.decode() for word in found["words"][row].numpy() if word]
+        words = [word.decode() for word in found["words"][row] if word]
         assert words == text.split()
-        scores = found["probabilities"][row].numpy()
+        scores = found["probabilities"][row]
         fitting = int((scores > 0).sum())
         assert fitting and (text != texts[2] or fitting < 20)
-        tags = [tag.decode() for tag in found["tags"][row].numpy()[:fitting]]
+        tags = [tag.decode() for tag in found["tags"][row][:fitting]]
         assert tags == answer["tags"][:fitting]
         np.testing.assert_allclose(scores[:fitting], answer["probabilities"][:fitting], atol=1e-5)
 
 
 @pytest.mark.parametrize(("heads", "joint"), [(_SPANS, False), (_JOINT, True)], ids=["independent", "joint"])
-def test_spans_are_those_of_predict(heads: dict[str, list[int]], joint: bool) -> None:
-    predictor, run = _served("squadv1", heads, {}, joint_prediction=joint, **_PLAIN)
+def test_spans_are_those_of_predict(heads: dict[str, list[int]], joint: bool, tmp_path: Path) -> None:
+    predictor, run = _served(tmp_path / "served", "squadv1", heads, {}, joint_prediction=joint, **_PLAIN)
     pairs = [("the man ?", "went to the house of the other man ."), ("of ?", "a b c d e")]
-    found = run(*(tf.constant(column) for column in zip(*pairs, strict=True)))
+    found = run(*zip(*pairs, strict=True))
     for row, answer in enumerate(predictor(pairs)):
-        text = found["answer"][row].numpy().decode()
+        text = found["answer"][row].decode()
         assert text.replace(" ", "") == answer["nbest"][0]["text"].replace(" ", ""), (text, answer)
         assert 0 < found["probability"][row] <= 1
