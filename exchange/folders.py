@@ -18,6 +18,7 @@ from util.errors import UserError
 from util.reading import is_file, read_json
 
 VOCABULARY = "vocab.txt"
+RELEASED = Path(__file__).resolve().parent.parent / "models"
 # Of a configuration: what describes the network and its input, so that nobody needs to repeat it.
 NETWORK_HPARAMS = (
     "model_size",
@@ -43,6 +44,12 @@ def read_config(folder: str | Path) -> dict[str, Any] | None:
     """
     path = Path(folder) / "config.json"
     return read_json(path, "configuration") if is_file(path) else None
+
+
+def released(name: str) -> str:
+    """The self-contained folder of that name that comes with this repository, in models/; "" if there is none."""
+    folder = RELEASED / name
+    return str(folder) if name and (folder / "config.json").is_file() else ""
 
 
 def vocabulary_of(folder: str | Path, config: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from exchange.folders import network_hparams, read_config
+from exchange.folders import network_hparams, read_config, released
 from finetune.registry import check_names, entry_of
 from util.errors import UserError, shown
 from util.flags import has_section, is_recipe, read_recipe
@@ -44,6 +44,14 @@ def pretrained_dir(given: Mapping[str, Any]) -> str:
     return given.get("pretrained_model_dir") or folder
 
 
+def start_of(given: Mapping[str, Any]) -> str:
+    """What weights come from if not the pre-trained model's folder: `init_checkpoint`, or a model of this repository
+    of the name that is given, where no run of the user's has it; "" for neither."""
+    if given.get("init_checkpoint") or given.get("pretrained_model_dir") or read_config(pretrained_dir(given)):
+        return given.get("init_checkpoint") or ""
+    return released(given.get("model_name", ""))
+
+
 def recipe_of(given: Mapping[str, Any]) -> str | None:
     """The recipe whose section `finetuning` applies: the one that is given, or that of the pre-trained model.
 
@@ -53,7 +61,7 @@ def recipe_of(given: Mapping[str, Any]) -> str | None:
         return given["recipe"]
     if given.get("prompt") or given.get("compat") == "original":
         return None
-    saved = read_config(given.get("init_checkpoint") or "") or read_config(pretrained_dir(given)) or {}
+    saved = read_config(start_of(given)) or read_config(pretrained_dir(given)) or {}
     names = [str(name) for name in (saved.get("recipe"), saved.get("model_name")) if is_recipe(name)]
     return next((name for name in names if has_section(name, "finetuning")), None)
 
@@ -67,7 +75,10 @@ def default_hparams(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: unknown tasks; a model's configuration, a task's description or a recipe's section that is none.
     """
-    network = network_hparams(pretrained_dir(given)) | network_hparams(given.get("init_checkpoint") or "")
+    start = start_of(given)
+    network = network_hparams(pretrained_dir(given)) | network_hparams(start)
+    if start and not given.get("random_init"):
+        network["init_checkpoint"] = start
     size = given.get("model_size", network.get("model_size", "small"))
     of_size = {} if size == "small" and given.get("compat") == "original" else _SIZES.get(size, {})
     recipe = recipe_of(given)
