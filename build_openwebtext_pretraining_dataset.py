@@ -1,6 +1,6 @@
 """Turns OpenWebText into TFRecords for pre-training.
 
-  python build_openwebtext_pretraining_dataset.py --data-dir data --max-seq-length 128 --num-processes 8
+  python build_openwebtext_pretraining_dataset.py --data-dir data --max-seq-length 128
 
 Expects what openwebtext.tar.xz unpacks to, urlsf_subset*.xz archives of text files, in DATA_DIR/openwebtext, and the
 vocabulary in DATA_DIR/vocab.txt; writes DATA_DIR/pretrain_tfrecords. The archives are read as streams, never unpacked
@@ -12,9 +12,8 @@ import os
 
 from absl import flags
 
-from build_pretraining_dataset import define_common_flags, look, run_build, settings_from_flags
+from build_pretraining_dataset import define_common_flags, look, run_build
 from corpus.build_plan import OPENWEBTEXT
-from corpus.dataset_builder import quiet_tensorflow
 from util import flags as util_flags
 from util.errors import UserError
 
@@ -36,17 +35,14 @@ def main() -> None:
     output_dir = values.output_dir or os.path.join(data_dir, "pretrain_tfrecords")
     corpus_dir = values.corpus_dir or os.path.join(data_dir, "openwebtext")
     if (values.inspect or values.verify) and not os.path.isdir(corpus_dir):
-        quiet_tensorflow()
-        look(output_dir, vocab_file)
+        look(output_dir, values.vocab_file)
         return
     run_build(
-        settings_from_flags(
-            corpus_dir=corpus_dir,
-            vocab_file=vocab_file,
-            output_dir=output_dir,
-            blanks_separate_docs=False,
-            corpus_kind=OPENWEBTEXT,
-        )
+        corpus_dir=corpus_dir,
+        vocab_file=vocab_file,
+        output_dir=output_dir,
+        blanks_separate_docs=False,
+        corpus_kind=OPENWEBTEXT,
     )
 
 

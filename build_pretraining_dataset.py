@@ -1,7 +1,8 @@
 """Turns a directory of text into TFRecords for pre-training.
 
   python build_pretraining_dataset.py --corpus-dir corpus --vocab-file data/vocab.txt \\
-      --output-dir data/pretrain_tfrecords --max-seq-length 128 --num-processes 8 --dev-fraction 0.01
+      --output-dir data/pretrain_tfrecords --max-seq-length 128 --dev-fraction 0.01
+  python build_pretraining_dataset.py --output-dir data/pretrain_tfrecords --inspect 3
 
 Text files (.txt, .gz, .bz2, .xz, .zst, one paragraph or sentence a line, a blank line between documents) and JSON
 lines (.jsonl, also compressed) become shards of int64 input_ids, input_mask and segment_ids, as the original's, with a
@@ -16,31 +17,28 @@ from typing import Any
 
 from absl import flags
 
-from corpus.build_plan import BuildSettings, absolute, make_plan
+from corpus.build_plan import BuildSettings, make_plan
 from corpus.dataset_builder import build, quiet_tensorflow, run_local
-from corpus.example_builder import MIN_LENGTH
 from corpus.vocabulary import load_vocab
 from util import flags as util_flags
 from util.errors import UserError
-
-SETTINGS_FLAGS = ("max_seq_length", "do_lower_case", "seed", "dev_fraction", "num_shards", "compat")
 
 
 def define_common_flags() -> None:
     """The flags that the builder for OpenWebText has too."""
     flags.DEFINE_integer("max_seq_length", 128, "Tokens of an example, at least 5.")
-    flags.DEFINE_integer("num_processes", 1, "Processes; the records do not depend on it.", lower_bound=1)
+    flags.DEFINE_integer(
+        "num_processes", 0, "Processes, on which the records do not depend; 0: one for each core.", lower_bound=0
+    )
     flags.DEFINE_bool("do_lower_case", True, "Lower-case the text (--no-lower-case: keep case).")
     flags.DEFINE_bool("do_strip_accents", True, "Strip accents when lower-casing (--no-strip-accents: keep them).")
     flags.DEFINE_integer("seed", 0, "Of all random decisions.", lower_bound=0)
-    flags.DEFINE_float(
-        "dev_fraction", 0.0, "Share of the documents to hold out in dev_data.tfrecord*.", lower_bound=0, upper_bound=0.5
-    )
+    flags.DEFINE_float("dev_fraction", 0.0, "Share of the documents to hold out in dev_data.tfrecord*, at most 0.5.")
     flags.DEFINE_integer("num_shards", 0, "Training files; 0: as many as suit the corpus.", lower_bound=0)
     flags.DEFINE_enum("compat", "none", ["none", "original"], "original: throw overlong lines' ends away.")
     flags.DEFINE_bool("overwrite", False, "Replace the records that are there.")
-    flags.DEFINE_integer("inspect", 0, "Print so many examples as text.", lower_bound=0)
-    flags.DEFINE_bool("verify", False, "Read all records again and check them.")
+    flags.DEFINE_integer("inspect", 0, "Print so many examples as text; needs no flag but --output-dir.", lower_bound=0)
+    flags.DEFINE_bool("verify", False, "Read all records again and check them; needs no flag but --output-dir.")
     flags.DEFINE_enum("runner", "local", ["local", "beam"], "Where to run: this machine, or Apache Beam.")
     flags.DEFINE_string("beam_options", "", "Beam's own flags in one string, such as '--runner=FlinkRunner'.")
 
@@ -64,18 +62,13 @@ def with_values_attached(argv: Sequence[str], name: str) -> list[str]:
     return words
 
 
-def settings_from_flags(**more: Any) -> BuildSettings:
-    """Build settings of the common flags and of those given here."""
+def run_build(**more: Any) -> None:
+    """Builds what the common flags and the settings given here say, then looks at it; prints a summary."""
     values = flags.FLAGS
-    common = {name: values[name].value for name in SETTINGS_FLAGS}
-    return absolute(BuildSettings(strip_accents=values.do_strip_accents, **common, **more))
-
-
-def run_build(settings: BuildSettings) -> None:
-    """Builds, then does what --verify and --inspect ask for; prints a summary."""
-    values = flags.FLAGS
-    if settings.max_seq_length < MIN_LENGTH:
-        raise UserError(f"--max-seq-length {settings.max_seq_length} is too short; at least {MIN_LENGTH} is needed")
+    common = ("max_seq_length", "do_lower_case", "seed", "dev_fraction", "num_shards", "compat")
+    settings = BuildSettings(
+        strip_accents=values.do_strip_accents, **{name: values[name].value for name in common}, **more
+    )
     load_vocab(settings.vocab_file)  # before anything slow
     plan = make_plan(settings)
     quiet_tensorflow()
@@ -86,25 +79,23 @@ def run_build(settings: BuildSettings) -> None:
     else:
         run_units = run_local(values.num_processes)
     metadata = build(plan, run_units, values.overwrite)
-    train = metadata["train_examples"]
+    held_out = f" and {metadata['dev_examples']:,} held-out ones" if settings.dev_fraction else ""
     print(
-        f"{train:,} training examples"
-        + (f" and {metadata['dev_examples']:,} held-out ones" if settings.dev_fraction else "")
-        + f", {metadata['tokens']:,} tokens from {metadata['text_bytes'] / 1e6:.1f} MB of text, in "
-        f"{len(metadata['shards'])} files of {settings.output_dir}"
+        f"{metadata['train_examples']:,} training examples{held_out}, {metadata['tokens']:,} tokens "
+        f"from {metadata['text_bytes'] / 1e6:.1f} MB of text, in {len(metadata['shards'])} files of "
+        f"{settings.output_dir}"
     )
-    if settings.dev_fraction and not metadata["dev_examples"]:
-        print(f"--dev-fraction {settings.dev_fraction} held no document out: the corpus has too few", file=sys.stderr)
     if metadata["undecodable_bytes"]:
         print(f"left out {metadata['undecodable_bytes']:,} bytes that are not UTF-8", file=sys.stderr)
     look(settings.output_dir, settings.vocab_file)
 
 
-def look(output_dir: str, vocab_file: str) -> None:
+def look(output_dir: str, vocab_file: str | None) -> None:
     """--verify and --inspect on records that are there."""
     from corpus.record_inspection import inspect, verify
 
     values = flags.FLAGS
+    quiet_tensorflow()
     if values.verify:
         print(f"verified {verify(output_dir, vocab_file):,} examples")
     if values.inspect:
@@ -115,23 +106,14 @@ def look(output_dir: str, vocab_file: str) -> None:
 def main() -> None:
     values = flags.FLAGS
     only_look = (values.inspect or values.verify) and not values.corpus_dir
-    for name in ("vocab_file", "output_dir") if only_look else ("corpus_dir", "vocab_file", "output_dir"):
+    for name in ("output_dir",) if only_look else ("corpus_dir", "vocab_file", "output_dir"):
         if not values[name].value:
             raise UserError(f"--{name.replace('_', '-')} is needed; see --help")
     if only_look:
-        quiet_tensorflow()
         look(values.output_dir, values.vocab_file)
-        return
-    run_build(
-        settings_from_flags(
-            corpus_dir=values.corpus_dir,
-            vocab_file=values.vocab_file,
-            output_dir=values.output_dir,
-            blanks_separate_docs=values.blanks_separate_docs,
-            text_field=values.text_field,
-            recursive=values.recursive,
-        )
-    )
+    else:
+        names = ("corpus_dir", "vocab_file", "output_dir", "blanks_separate_docs", "text_field", "recursive")
+        run_build(**{name: values[name].value for name in names})
 
 
 if __name__ == "__main__":

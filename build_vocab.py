@@ -6,22 +6,23 @@ table, which decides between merges of equal frequency), so that the same corpus
 corpus is read twice, first to choose the alphabet, and never held in memory; the distinct words are.
 """
 
-import contextlib
-import os
+import itertools
 import sys
-import time
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
 
 from corpus.normalization import TextNormalizer, replace_long_words
-from corpus.text_files import find_corpus_files, read_blocks
-from corpus.vocabulary import SPECIAL_TOKENS, check_vocab, vocab_sha256
+from corpus.text_files import Corpus
+from corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
 from util.errors import UserError
+from util.files import write_atomically
 from util.flags import run
+from util.progress import Progress
 
 _CODE_POINTS = 0x110000
 _ASCII_PUNCTUATION = tuple(code for code in range(33, 127) if not chr(code).isalnum())
@@ -37,10 +38,9 @@ class VocabularyOptions(NamedTuple):
     num_unused: int = 0
     limit_alphabet: int = 1000
     round_to_multiple_of_8: bool = False
-    text_field: str = "text"
 
 
-def build_vocab(files: Sequence[Path], options: VocabularyOptions) -> list[str]:
+def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
     """The vocabulary of the corpus: special tokens, [unusedN], characters, then pieces from frequent to rare."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -48,7 +48,9 @@ def build_vocab(files: Sequence[Path], options: VocabularyOptions) -> list[str]:
     if options.round_to_multiple_of_8:
         size += -size % 8
     reserved = [*SPECIAL_TOKENS, *(f"[unused{index}]" for index in range(options.num_unused))]
-    first, continuing = choose_alphabet(_count_characters(files, options), options.limit_alphabet, size - len(reserved))
+    first, continuing = choose_alphabet(
+        _count_characters(corpus, options), options.limit_alphabet, size - len(reserved)
+    )
     # Tokens given as special ones are numbered first, in this order. This is what makes the result repeatable.
     fixed = [*reserved, *first, *(f"##{character}" for character in continuing)]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -61,8 +63,7 @@ def build_vocab(files: Sequence[Path], options: VocabularyOptions) -> list[str]:
         limit_alphabet=len(first),
         show_progress=False,
     )
-    batches = (block.decode("utf-8").split("\n") for block in _normalized_blocks(files, options, "counting words"))
-    tokenizer.train_from_iterator(batches, trainer)
+    _train(tokenizer, trainer, _normalized_blocks(corpus, options, "counting words"))
     ids = tokenizer.get_vocab()
     vocab = sorted(ids, key=ids.__getitem__)
     if options.round_to_multiple_of_8 and len(vocab) % 8:  # the corpus has too few pieces for the size asked for
@@ -72,6 +73,28 @@ def build_vocab(files: Sequence[Path], options: VocabularyOptions) -> list[str]:
             number += 1
     check_vocab(vocab, "being built")
     return vocab
+
+
+def _train(tokenizer: Any, trainer: Any, blocks: Iterator[bytes]) -> None:
+    """The package counts words while it takes the text, and then merges pairs without a word to us."""
+    merged = threading.Event()
+
+    def watch() -> None:
+        with Progress("merging pairs: seconds", None) as progress:
+            for seconds in itertools.count(1):
+                if merged.wait(1):
+                    return
+                progress.update(seconds)
+
+    def batches() -> Iterator[list[str]]:
+        for block in blocks:
+            yield block.decode("utf-8").split("\n")
+        threading.Thread(target=watch, daemon=True).start()
+
+    try:
+        tokenizer.train_from_iterator(batches(), trainer)
+    finally:
+        merged.set()
 
 
 class CharacterCounts(NamedTuple):
@@ -92,65 +115,50 @@ def choose_alphabet(counts: CharacterCounts, limit: int, room: int) -> tuple[lis
     return [chr(code) for code in kept], [chr(code) for code in kept if counts.continuing[code]]
 
 
-def _count_characters(files: Sequence[Path], options: VocabularyOptions) -> CharacterCounts:
+def _count_characters(corpus: Corpus, options: VocabularyOptions) -> CharacterCounts:
     counts = CharacterCounts(np.zeros(_CODE_POINTS, np.int64), np.zeros(_CODE_POINTS, np.int64))
     blank = np.zeros(_CODE_POINTS, bool)
     blank[:33] = True
     alone = blank.copy()  # characters that are words by themselves, or none
     alone[list(_ASCII_PUNCTUATION)] = True
-    for block in _normalized_blocks(files, options, "counting characters"):
+    for block in _normalized_blocks(corpus, options, "counting characters"):
         codes = np.frombuffer(block.decode("utf-8").encode("utf-32-le"), np.uint32)
         inside = codes[1:][~(alone[codes[1:]] | alone[codes[:-1]])]
         for total, seen in zip(counts, (codes[~blank[codes]], inside), strict=True):
             found = np.bincount(seen)
             total[: len(found)] += found
     if not counts.total.any():
-        raise UserError(f"the corpus holds no text: {len(files)} files with nothing but white space")
+        raise UserError(f"corpus directory {corpus.directory!r} holds no text: its files are blank")
     return counts
 
 
-def _normalized_blocks(files: Sequence[Path], options: VocabularyOptions, doing: str) -> Iterator[bytes]:
-    """Normalised text without overlong words (they become [UNK] whatever the vocabulary), with progress on stderr."""
+def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str) -> Iterator[bytes]:
+    """Normalised text without overlong words, which become [UNK] whatever the vocabulary."""
     normalizer = TextNormalizer(options.do_lower_case, options.strip_accents)
-    size = sum(path.stat().st_size for path in files)
-    done = undecodable = text_bytes = 0
-    started = shown = time.monotonic()
-    for path in files:
-        for block in read_blocks(path, text_field=options.text_field):
-            done += block.file_bytes
-            text_bytes += block.raw_bytes
-            undecodable += block.undecodable_bytes
-            if block.lines:
-                yield replace_long_words(normalizer.joined(block.lines), b"")
-            now = time.monotonic()
-            if now - shown > 5:
-                shown = now
-                rate = text_bytes / 1e6 / (now - started)
-                left = (now - started) * (size - done) / max(done, 1)
-                print(f"{doing}: {100 * done / size:.0f}% ({rate:.1f} MB/s, {left:.0f} s left)", file=sys.stderr)
-    print(f"{doing}: {text_bytes / 1e6:.1f} MB in {time.monotonic() - started:.1f} s", file=sys.stderr)
+    files = corpus.files()
+    done = undecodable = 0
+    with Progress(f"{doing}: MB", sum(file.size for file in files) / 1e6, unit="MB") as progress:
+        for file in files:
+            for block in corpus.read(file.name):
+                done += block.file_bytes
+                undecodable += block.undecodable_bytes
+                if block.lines:
+                    yield replace_long_words(normalizer.joined(block.lines), b"")
+                progress.update(done / 1e6)
     if undecodable:
         print(f"{doing}: left out {undecodable} bytes that are not UTF-8", file=sys.stderr)
 
 
 def write_vocab(vocab: Sequence[str], path: Path) -> None:
-    """Writes the file under a temporary name and renames it, so that no half-written vocabulary is ever seen."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes("".join(token + "\n" for token in vocab).encode("utf-8"))
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise UserError(f"--vocab-file {str(path)!r} cannot be written: {error.strerror}") from None
+    """Writes the file at once, so that no half-written vocabulary is ever seen."""
+    write_atomically(path, "".join(token + "\n" for token in vocab))
 
 
 def _define_flags() -> None:
     flags.DEFINE_string("corpus_dir", None, "Directory of the corpus: .txt, .jsonl, each may be .gz, .bz2, .xz, .zst.")
     flags.DEFINE_string("vocab_file", None, "The vocabulary to write; one token a line.")
     flags.DEFINE_alias("output_file", "vocab_file")
-    flags.DEFINE_integer("vocab_size", 30522, "Number of tokens, special ones included.", lower_bound=16)
+    flags.DEFINE_integer("vocab_size", 30522, "Number of tokens, special ones included.", 16, MAX_TOKENS)
     flags.DEFINE_boolean("do_lower_case", True, "Lower-case the text (--no-lower-case: keep case).")
     flags.DEFINE_boolean("do_strip_accents", True, "Strip accents when lower-casing (--no-strip-accents: keep them).")
     flags.DEFINE_integer("min_frequency", 2, "Merge only pairs that occur at least this often.", lower_bound=1)
@@ -175,18 +183,13 @@ def main() -> None:
     if path.exists() and not values.overwrite:
         raise UserError(f"--vocab-file {str(path)!r} exists; pass --overwrite to replace it or name another file")
     options = VocabularyOptions(
-        vocab_size=values.vocab_size,
-        do_lower_case=values.do_lower_case,
         strip_accents=values.do_strip_accents,
-        min_frequency=values.min_frequency,
-        num_unused=values.num_unused,
-        limit_alphabet=values.limit_alphabet,
-        round_to_multiple_of_8=values.round_to_multiple_of_8,
-        text_field=values.text_field,
+        **{name: values[name].value for name in VocabularyOptions._fields if name != "strip_accents"},
     )
     if options.vocab_size <= len(SPECIAL_TOKENS) + options.num_unused:
         raise UserError(f"--vocab-size {options.vocab_size} is used up by --num-unused {options.num_unused}")
-    vocab = build_vocab(find_corpus_files(values.corpus_dir, values.recursive), options)
+    corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
+    vocab = build_vocab(corpus, options)
     write_vocab(vocab, path)
     print(f"wrote {path}: {len(vocab)} tokens, sha256 {vocab_sha256(path)}")
     if len(vocab) < options.vocab_size:

@@ -9,6 +9,7 @@ tokenises character by character, packs lists, and makes a tf.train.Example mess
 """
 
 import argparse
+import dataclasses
 import multiprocessing
 import os
 import random
@@ -21,10 +22,10 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from corpus.build_plan import BuildPlan, BuildSettings, absolute, make_plan
+from corpus.build_plan import BuildPlan, BuildSettings, Unit, make_plan
 from corpus.build_unit import build_unit
 from corpus.dataset_builder import quiet_tensorflow
-from corpus.text_files import find_corpus_files, read_blocks
+from corpus.staging import Staging, UnitReport
 from corpus.vocabulary import load_vocab
 
 
@@ -46,45 +47,55 @@ class Rate(NamedTuple):
         return self.text_bytes / 1e6 / self.seconds
 
 
-_plan: BuildPlan | None = None
-_folder = Path()
+_staging: Staging | None = None
 
 
-def start(plan: BuildPlan, folder: Path, barrier: Any) -> None:
+def staging_in(folder: str, plan: BuildPlan) -> Staging:
+    settings = dataclasses.replace(plan.settings, output_dir=folder)
+    staging = Staging(dataclasses.replace(plan, settings=settings))
+    staging.folder.mkdir(exist_ok=True)
+    return staging
+
+
+def start(staging: Staging, barrier: Any) -> None:
     """In each process: load everything and build a unit, then wait for the other processes."""
-    global _plan, _folder
-    _plan, _folder = plan, folder
+    global _staging
+    _staging = staging
     quiet_tensorflow()
     with tempfile.TemporaryDirectory() as warm:
-        build_unit(plan, min(plan.units, key=lambda unit: unit.text_bytes), Path(warm))
+        smallest = min(staging.plan.units, key=lambda unit: unit.text_bytes)
+        for _ in build_unit(staging_in(warm, staging.plan), smallest):
+            pass
     if barrier is not None:
         barrier.wait()
 
 
-def work(number: int) -> tuple[int, int]:
-    """Builds a unit. Returns bytes of text and tokens."""
-    if _plan is None:
-        raise RuntimeError("start() has not run")
-    report = build_unit(_plan, _plan.units[number], _folder)
-    return report["text_bytes"], sum(shard["tokens"] for shard in report["shards"].values())
+def work(unit: Unit) -> UnitReport:
+    assert _staging is not None
+    for _ in build_unit(_staging, unit):
+        pass
+    report = _staging.report(unit)
+    assert report is not None
+    return report
 
 
 def measure(plan: BuildPlan, processes: int) -> Rate:
-    numbers = range(len(plan.units))
     with tempfile.TemporaryDirectory() as folder:
+        staging = staging_in(folder, plan)
         if processes == 1:
-            start(plan, Path(folder), None)
+            start(staging, None)
             began = time.perf_counter()
-            results = [work(number) for number in numbers]
+            reports = [work(unit) for unit in plan.units]
         else:
             context = multiprocessing.get_context("spawn")
             barrier = context.Barrier(processes + 1)
-            with context.Pool(processes, start, (plan, Path(folder), barrier)) as pool:
+            with context.Pool(processes, start, (staging, barrier)) as pool:
                 barrier.wait()
                 began = time.perf_counter()
-                results = pool.map(work, numbers, chunksize=1)
+                reports = pool.map(work, plan.units, chunksize=1)
         seconds = time.perf_counter() - began
-    return Rate(sum(text for text, _ in results), sum(tokens for _, tokens in results), seconds)
+    tokens = sum(shard.tokens for report in reports for shard in report.files.values())
+    return Rate(sum(report.text_bytes for report in reports), tokens, seconds)
 
 
 def plain_examples(lines: Iterator[str], vocab: dict[str, int], length: int) -> Iterator[tuple[list[int], list[int]]]:
@@ -121,8 +132,8 @@ def measure_plain(settings: BuildSettings, limit: int) -> Rate:
     length = settings.max_seq_length
     lines: list[str] = []
     text_bytes = 0
-    for path in find_corpus_files(settings.corpus_dir):
-        for block in read_blocks(path, 1 << 16):
+    for file in settings.corpus.files():
+        for block in settings.corpus.read(file.name, block_bytes=1 << 16):
             if text_bytes < limit:
                 lines += [line.decode() for line in block.lines]
                 text_bytes += block.raw_bytes
@@ -155,8 +166,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--peer-megabytes", type=float, default=1.0)
     arguments = parser.parse_args()
-    settings = absolute(
-        BuildSettings(arguments.corpus_dir, arguments.vocab_file, "unused", arguments.max_seq_length, num_shards=24)
+    settings = BuildSettings(
+        arguments.corpus_dir, arguments.vocab_file, "unused", arguments.max_seq_length, num_shards=24
     )
     quiet_tensorflow()
     plan = make_plan(settings)

@@ -25,15 +25,19 @@ from util.environment import before_tensorflow
 
 
 def ours(files: list[str], counts: list[int], length: int, batch_size: int) -> Iterator[Any]:
+    from synthetic_records import VOCABULARY
+
+    from corpus.records import RecordFormat
     from pretrain.pretrain_data import Records, training_batches
 
-    return iter(training_batches(Records(files, counts, length), batch_size, seed=1, position=0))
+    records = Records(files, counts, RecordFormat(length, VOCABULARY))
+    return iter(training_batches(records, batch_size, seed=1, position=0))
 
 
 def record_by_record(files: list[str], length: int, batch_size: int) -> Iterator[Any]:
     import tensorflow as tf
 
-    from pretrain.pretrain_data import FIELDS
+    from corpus.records import FIELDS
 
     features = {name: tf.io.FixedLenFeature([length], tf.int64) for name in FIELDS}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from corpus.example_builder import Examples
-from corpus.record_encoding import ExampleEncoder
+from corpus.records import RecordEncoder, RecordFormat
 
 VOCABULARY = 30522
 _SPECIAL = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
@@ -21,7 +21,7 @@ def write_records(folder: Path, length: int, examples: int, shards: int) -> None
     import tensorflow as tf
 
     folder.mkdir(parents=True, exist_ok=True)
-    encoder = ExampleEncoder(length, VOCABULARY)
+    encoder = RecordEncoder(RecordFormat(length, VOCABULARY))
     random = np.random.default_rng(0)
     for shard in range(shards):
         rows = examples // shards

@@ -6,11 +6,11 @@ Needs Apache Beam, which the optional dependency group `beam` of pyproject.toml 
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from corpus.build_plan import BuildPlan, Unit
+from corpus.build_plan import Unit
 from corpus.build_unit import build_unit
 from corpus.dataset_builder import RunUnits, quiet_tensorflow
+from corpus.staging import Staging
 from util.errors import UserError
 
 
@@ -22,19 +22,16 @@ def run_beam(pipeline_args: Sequence[str] = ()) -> RunUnits:
     except ImportError:
         raise UserError("--runner=beam needs Apache Beam: pip install 'apache-beam>=2.60'") from None
 
-    def run(plan: BuildPlan, units: list[Unit], staging: Path) -> None:
+    def run(staging: Staging, units: list[Unit]) -> None:
         numbers = [unit.number for unit in units]
         with beam.Pipeline(options=PipelineOptions(list(pipeline_args))) as pipeline:
-            _ = (
-                pipeline
-                | "Units" >> beam.Create(numbers)
-                | "Spread" >> beam.Reshuffle()
-                | "Build" >> beam.Map(_build, plan, str(staging))
-            )
+            numbers = pipeline | "Units" >> beam.Create(numbers) | "Spread" >> beam.Reshuffle()
+            _ = numbers | "Build" >> beam.Map(_build, staging)
 
     return run
 
 
-def _build(number: int, plan: BuildPlan, staging: str) -> None:
+def _build(number: int, staging: Staging) -> None:
     quiet_tensorflow()
-    build_unit(plan, plan.units[number], Path(staging))
+    for _ in build_unit(staging, staging.plan.units[number]):
+        pass

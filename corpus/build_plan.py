@@ -13,12 +13,13 @@ import os
 import random
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from corpus.text_files import COMPRESSED_SUFFIXES, find_corpus_files, is_json_lines
+from corpus.example_builder import MIN_LENGTH
+from corpus.text_files import Corpus, CorpusFile
 from corpus.vocabulary import vocab_sha256
 from util.errors import UserError
+from util.progress import track
 
 BUILDER_VERSION = 1
 TRAIN_PREFIX = "pretrain_data.tfrecord"
@@ -36,8 +37,6 @@ _PIECES_PER_SHARD = 8
 _MIN_PIECE_BYTES = 32 << 10
 _MIN_SHARD_TEXT_BYTES = 8 << 10
 _SCAN_BYTES = 64 << 10
-_BLANK_LINE = re.compile(rb"\n[ \t\r\x0b\x0c]*\n")
-_LINE_END = re.compile(rb"\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +58,10 @@ class BuildSettings:
     compat: str = "none"
     corpus_kind: str = TEXT
 
-
-class CorpusFile(NamedTuple):
-    """A file of the corpus: path below the corpus directory, size on disk, time of the last change."""
-
-    name: str
-    size: int
-    mtime_ns: int
+    @property
+    def corpus(self) -> Corpus:
+        archives = self.corpus_kind == OPENWEBTEXT
+        return Corpus(self.corpus_dir, self.text_field, self.recursive, self.blanks_separate_docs, archives)
 
 
 class Piece(NamedTuple):
@@ -117,19 +113,35 @@ class BuildPlan:
 
 
 def make_plan(settings: BuildSettings) -> BuildPlan:
-    """Plans a build; raises UserError for a corpus that cannot be built from."""
-    files = _corpus_files(settings)
-    text_bytes = sum(_text_bytes(settings, file.name, file.size) for file in files)
-    num_shards = settings.num_shards or default_num_shards(text_bytes, settings.max_seq_length)
-    piece_bytes = max(_MIN_PIECE_BYTES, text_bytes // (num_shards * _PIECES_PER_SHARD))
-    pieces = [piece for file in files if file.size for piece in _pieces(settings, file, piece_bytes)]
+    """Plans a build; raises UserError for settings, a vocabulary or a corpus that cannot be built from."""
+    if settings.max_seq_length < MIN_LENGTH:
+        raise UserError(f"--max-seq-length {settings.max_seq_length} is too short; at least {MIN_LENGTH} is needed")
+    if not 0 <= settings.dev_fraction <= 0.5:
+        raise UserError(f"--dev-fraction must lie between 0 and 0.5, got {settings.dev_fraction}")
+    vocabulary = vocab_sha256(settings.vocab_file)
+    paths = {name: os.path.abspath(getattr(settings, name)) for name in ("corpus_dir", "vocab_file", "output_dir")}
+    settings = dataclasses.replace(settings, **paths)  # for workers that may run elsewhere
+    corpus = settings.corpus
+    files = corpus.files()
+    text_bytes = {file: _text_bytes(corpus, file) for file in files}
+    total = sum(text_bytes.values())
+    num_shards = settings.num_shards or default_num_shards(total, settings.max_seq_length)
+    examples = total / _TEXT_BYTES_PER_TOKEN / settings.max_seq_length
+    if num_shards > max(MANY_SHARDS, examples):
+        raise UserError(f"--num-shards {num_shards:,} is more than this corpus has examples, about {examples:,.0f}")
+    piece_bytes = max(_MIN_PIECE_BYTES, total // (num_shards * _PIECES_PER_SHARD))
+    pieces = [
+        piece
+        for file in track(files, "planning: corpus file", len(files))
+        for piece in _pieces(corpus, file, text_bytes[file], piece_bytes)
+    ]
     random.Random(f"pieces {settings.seed}").shuffle(pieces)
     fields = dataclasses.asdict(settings)
-    for name in ("corpus_dir", "vocab_file", "output_dir"):  # where something lies does not matter, what it is does
+    for name in paths:  # where something lies does not matter, what it is does
         del fields[name]
     identity = {
         "builder_version": BUILDER_VERSION,
-        "vocab_sha256": vocab_sha256(settings.vocab_file),
+        "vocab_sha256": vocabulary,
         "settings": fields,
         "files": [[file.name, file.size] for file in files],
     }
@@ -144,54 +156,27 @@ def default_num_shards(text_bytes: int, max_seq_length: int) -> int:
     return max(at_least, round(text_bytes / shard_bytes))
 
 
-def _corpus_files(settings: BuildSettings) -> list[CorpusFile]:
-    root = Path(settings.corpus_dir)
-    if settings.corpus_kind == OPENWEBTEXT:
-        paths = sorted(root.glob("urlsf_subset*.xz"))
-        if not paths:
-            there = "does not exist" if not root.is_dir() else "holds no urlsf_subset*.xz"
-            raise UserError(
-                f"corpus directory {str(root)!r} {there}; it must hold the archives that openwebtext.tar.xz contains"
-            )
-    else:
-        paths = find_corpus_files(root, settings.recursive)
-    stats = [(path, path.stat()) for path in paths]
-    return [CorpusFile(path.relative_to(root).as_posix(), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+def _text_bytes(corpus: Corpus, file: CorpusFile) -> int:
+    return round(file.size * _COMPRESSION) if corpus.is_compressed(file.name) else file.size
 
 
-def _text_bytes(settings: BuildSettings, name: str, size: int) -> int:
-    compressed = settings.corpus_kind == OPENWEBTEXT or name.lower().endswith(COMPRESSED_SUFFIXES)
-    return round(size * _COMPRESSION) if compressed else size
+def _pieces(corpus: Corpus, file: CorpusFile, text_bytes: int, piece_bytes: int) -> Iterator[Piece]:
+    """The file in pieces of about piece_bytes, where it can be divided."""
+    boundary = corpus.boundary(file.name)
+    if boundary is None or file.size <= piece_bytes:
+        if file.size:
+            yield Piece(file.name, 0, file.size, text_bytes)
+        return
+    start, wanted = 0, piece_bytes
+    with open(os.path.join(corpus.directory, file.name), "rb") as stream:
+        while start < file.size:
+            end = _next_boundary(stream, wanted, boundary) if wanted < file.size else None
+            end = min(end or file.size, file.size)
+            yield Piece(file.name, start, end, end - start)
+            start, wanted = end, (end // piece_bytes + 1) * piece_bytes
 
 
-def _pieces(settings: BuildSettings, file: CorpusFile, piece_bytes: int) -> list[Piece]:
-    text_bytes = _text_bytes(settings, file.name, file.size)
-    if text_bytes != file.size or file.size <= piece_bytes:
-        return [Piece(file.name, 0, file.size, text_bytes)]
-    if is_json_lines(file.name):
-        boundary = _LINE_END
-    elif settings.blanks_separate_docs:
-        boundary = _BLANK_LINE
-    else:
-        return [Piece(file.name, 0, file.size, text_bytes)]
-    starts = [0, *_boundaries(Path(settings.corpus_dir) / file.name, file.size, piece_bytes, boundary)]
-    ends = [*starts[1:], file.size]
-    return [Piece(file.name, start, end, end - start) for start, end in zip(starts, ends, strict=True)]
-
-
-def _boundaries(path: Path, size: int, step: int, boundary: re.Pattern[bytes]) -> Iterator[int]:
-    """The first boundary after each multiple of step, none twice and none at the end of the file."""
-    wanted = step
-    with open(path, "rb") as file:
-        while wanted < size:
-            found = _next_boundary(file, wanted, boundary)
-            if found is None or found >= size:
-                return
-            yield found
-            wanted = (found // step + 1) * step
-
-
-def _next_boundary(file: Any, position: int, boundary: re.Pattern[bytes]) -> int | None:
+def _next_boundary(file: BinaryIO, position: int, boundary: re.Pattern[bytes]) -> int | None:
     """Where the text after the first boundary from a position on begins."""
     file.seek(position)
     data = b""
@@ -238,9 +223,3 @@ def describe_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
         changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
         return f"corpus file {changed[0]!r} is not the same" if changed else "the corpus is not the same"
     return "it was made by another version of the builder"
-
-
-def absolute(settings: BuildSettings) -> BuildSettings:
-    """The settings with absolute paths, for workers that may run elsewhere."""
-    paths = {name: os.path.abspath(getattr(settings, name)) for name in ("corpus_dir", "vocab_file", "output_dir")}
-    return dataclasses.replace(settings, **paths)

@@ -10,8 +10,9 @@ a short line into the first segment although earlier lines have gone to the seco
 Only the line and example loops are Python; tokens stay in flat arrays and examples are spans of them.
 """
 
+import random
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,14 +20,6 @@ MIN_LENGTH = 5  # the shortest random target length
 SINGLE_SEGMENT_CHANCE = 0.1
 RANDOM_LENGTH_CHANCE = 0.05
 _NO_SECOND_SEGMENT = 100_000  # a target length of the first segment that no example reaches
-
-
-class RandomSource(Protocol):
-    """What is used of random.Random; a fixed seed gives the original's decisions in the original's order."""
-
-    def random(self) -> float: ...
-
-    def randint(self, a: int, b: int, /) -> int: ...
 
 
 class Spans(NamedTuple):
@@ -54,14 +47,12 @@ class ExampleBuilder:
     """Packs a stream of documents; what is unfinished at the end of a call waits for the next one.
 
     Args:
-      max_length: tokens of an example, [CLS] and [SEP] included.
-      source: random.Random(seed) gives the same examples every time.
+      max_length: tokens of an example, [CLS] and [SEP] included, at least MIN_LENGTH.
+      source: random.Random(seed) gives the same examples every time, and the original's decisions in its order.
       original: throw overlong text away and reorder lines as the original does.
     """
 
-    def __init__(self, max_length: int, source: RandomSource, original: bool = False):
-        if max_length < MIN_LENGTH:
-            raise ValueError(f"max_length is {max_length}, but must be at least {MIN_LENGTH}")
+    def __init__(self, max_length: int, source: random.Random, original: bool = False):
         self._max_length = max_length
         self._source = source
         self._original = original
@@ -98,18 +89,14 @@ class ExampleBuilder:
         self._examples = []
         return spans
 
-    def end_document(self) -> Spans:
-        """Returns the examples that are left of the document; none if it is used up."""
-        return self.add(np.zeros([0], np.int32), [0], [True])
-
     def _create_example(self) -> None:
-        random = self._source.random
-        single = random() < SINGLE_SEGMENT_CHANCE
+        toss = self._source.random
+        single = toss() < SINGLE_SEGMENT_CHANCE
         # 3: one [CLS] and two [SEP] will be added.
         first_target = _NO_SECOND_SEGMENT if single else (self._target_length - 3) // 2
         first = second = 0
         for index, length in enumerate(self._lines):
-            if first == 0 or first + length < first_target or (second == 0 and first < first_target and random() < 0.5):
+            if first == 0 or first + length < first_target or (second == 0 and first < first_target and toss() < 0.5):
                 if second:  # only in the original: a later line joins the first segment
                     self._move_before(self._start + first, second, length)
                 first += length
@@ -122,7 +109,7 @@ class ExampleBuilder:
         second = min(second, max(0, self._max_length - first - 3))
         self._examples.append((self._start, first, second))
         self._remove(self._length if self._original else first + second)
-        if random() < RANDOM_LENGTH_CHANCE:
+        if toss() < RANDOM_LENGTH_CHANCE:
             self._target_length = self._source.randint(MIN_LENGTH, self._max_length)
         else:
             self._target_length = self._max_length

@@ -7,9 +7,10 @@ or one word at a time: ASCII goes through one byte table, and each distinct run 
 and remembered. Unicode properties are those of the running Python's unicodedata, as in the original. No TensorFlow.
 """
 
+import functools
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -26,7 +27,7 @@ MAX_CHARS_PER_WORD = 200
 # In normalised text, where other white space and other punctuation have blanks around them.
 _LONG_WORD = re.compile(rb"[^\x00-\x20!-/:-@\[-`{-~]{%d,}" % (MAX_CHARS_PER_WORD + 1))
 _WINDOW = MAX_CHARS_PER_WORD // 2  # a longer word covers one aligned window of this many bytes
-_MAX_REMEMBERED = 1 << 18  # runs; beyond that the memory is given back and filled anew
+_REMEMBERED = 1 << 18  # runs of non-ASCII characters
 
 # The blocks of Chinese characters that BERT's authors listed; later extensions are left alone, as in the original.
 _CHINESE = (
@@ -45,7 +46,7 @@ class TextNormalizer:
         self.do_lower_case = do_lower_case
         self.strip_accents = do_lower_case and strip_accents is not False
         self._ascii_table = _LOWER_CASE if do_lower_case else _KEEP_CASE
-        self._runs = _Remembered(self._normalize_run)
+        self._normalized = functools.lru_cache(_REMEMBERED)(self._normalize_run)
 
     def __call__(self, lines: Sequence[bytes]) -> list[bytes]:
         """One normalised line for every line of UTF-8; bytes that are not UTF-8 are left out."""
@@ -64,8 +65,8 @@ class TextNormalizer:
         text = valid_utf8(text).translate(self._ascii_table, _ASCII_DROPPED)
         if self.do_lower_case and _CAPITAL_SIGMA in text:
             text = b"\n".join(self._lower_sigma(line) if _CAPITAL_SIGMA in line else line for line in text.split(b"\n"))
-        runs = self._runs
-        return _NON_ASCII.sub(lambda run: runs[run[0]], text)
+        normalized = self._normalized
+        return _NON_ASCII.sub(lambda run: normalized(run[0]), text)
 
     def _normalize_run(self, run: bytes) -> bytes:
         """A maximal run of non-ASCII characters. No step but sigma's lower case looks beyond the run."""
@@ -92,20 +93,6 @@ def replace_long_words(text: bytes, replacement: bytes) -> bytes:
     return _LONG_WORD.sub(
         lambda word: replacement if len(word[0].decode("utf-8")) > MAX_CHARS_PER_WORD else word[0], text
     )
-
-
-class _Remembered(dict[bytes, bytes]):
-    """function(key), worked out once for each key."""
-
-    def __init__(self, function: Callable[[bytes], bytes]):
-        super().__init__()
-        self._function = function
-
-    def __missing__(self, key: bytes) -> bytes:
-        if len(self) >= _MAX_REMEMBERED:
-            self.clear()
-        value = self[key] = self._function(key)
-        return value
 
 
 def _cleaned(text: str) -> str:

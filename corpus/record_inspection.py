@@ -5,46 +5,30 @@ loads there.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from corpus.build_plan import DEV_PREFIX, TRAIN_PREFIX
-from corpus.record_metadata import RecordMetadata, count_records, read_metadata
-from corpus.vocabulary import load_vocab, special_ids, vocab_sha256
+from corpus.record_metadata import RecordMetadata, Shard, read_metadata
+from corpus.records import count_records, read_batches
+from corpus.vocabulary import SpecialIds, load_vocab, special_ids, vocab_sha256
 from util.errors import UserError
+from util.progress import track
 
-_BATCH = 1024
-
-
-def read_examples(path: str, length: int) -> Iterator[dict[str, np.ndarray]]:
-    """Batches of a file's examples: input_ids, input_mask, segment_ids, int64 [examples, length] each."""
-    import tensorflow as tf
-
-    features = {name: tf.io.FixedLenFeature([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
-    try:
-        for records in tf.data.TFRecordDataset(path).batch(_BATCH):
-            yield {name: value.numpy() for name, value in tf.io.parse_example(records, features).items()}
-    except tf.errors.DataLossError as error:
-        raise UserError(f"{path} is damaged ({error.message}); build the records again with --overwrite") from None
-    except tf.errors.InvalidArgumentError as error:
-        raise UserError(f"{path}: its records are not examples of length {length} ({error.message})") from None
+_AGAIN = "build the records again with --overwrite"
 
 
-def inspect(output_dir: str, vocab_file: str, count: int) -> Iterator[str]:
+def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str]:
     """The first examples of every few shards as lines of text, `count` in all."""
-    vocab = load_vocab(vocab_file)
+    metadata, vocab = _open(output_dir, vocab_file)
     special = special_ids(vocab)
-    metadata = _metadata(output_dir, vocab_file)
     shown = 0
-    for name, examples in metadata.shards.items():
-        wanted = min(count - shown, examples, -(-count // len(metadata.shards)))
-        for batch in read_examples(str(Path(output_dir) / name), metadata.max_seq_length) if wanted > 0 else ():
-            for row in range(min(wanted, len(batch["input_ids"]))):
-                ids, real, segments = (batch[key][row] for key in ("input_ids", "input_mask", "segment_ids"))
+    for name, shard in metadata.shards.items():
+        wanted = min(count - shown, shard.examples, -(-count // len(metadata.shards)))
+        for batch in read_batches(metadata.path.with_name(name), metadata.record_format) if wanted > 0 else ():
+            for row in range(wanted):
+                ids, real, segments = (values[row] for values in batch.values())
                 shown += 1
-                yield f"{name}, example {row}: {int(real.sum())} tokens of {len(ids)}"
+                yield f"{name}, example {row + 1}: {int(real.sum())} tokens of {len(ids)}"
                 for segment in (0, 1):
                     kept = ids[(real == 1) & (segments == segment)]
                     words = [vocab[token] for token in kept if token not in (special.cls, special.sep)]
@@ -53,66 +37,51 @@ def inspect(output_dir: str, vocab_file: str, count: int) -> Iterator[str]:
             break
 
 
-def verify(output_dir: str, vocab_file: str) -> int:
+def verify(output_dir: str, vocab_file: str | None = None) -> int:
     """Reads every record and compares with the metadata. Returns the number of examples; raises UserError."""
-    vocab = load_vocab(vocab_file)
+    metadata, vocab = _open(output_dir, vocab_file)
     special = special_ids(vocab)
-    metadata = _metadata(output_dir, vocab_file)
-    total = 0
-    for name, shard in metadata.values["shards"].items():
-        path = Path(output_dir) / name
-        if not path.exists():
-            raise UserError(
-                f"{path} is missing, but {metadata.path} lists it; build the records again with --overwrite"
-            )
-        examples = count_records(path)
-        if examples != shard["examples"] or path.stat().st_size != shard["bytes"]:
-            raise UserError(
-                f"{path} holds {examples} examples in {path.stat().st_size} bytes, but {metadata.path} says "
-                f"{shard['examples']} in {shard['bytes']}; build the records again with --overwrite"
-            )
-        tokens = 0
-        for batch in read_examples(str(path), metadata.max_seq_length):
-            problem = _problem(batch, len(vocab), special)
+    for name, shard in track(metadata.shards.items(), "verifying file", len(metadata.shards)):
+        path = metadata.path.with_name(name)
+        metadata.check_shard(name)
+        examples, tokens = count_records(path), 0
+        for batch in read_batches(path, metadata.record_format):
+            problem = _problem(batch, special)
             if problem:
-                raise UserError(f"{path}: {problem}; build the records again with --overwrite")
+                raise UserError(f"{path}: {problem}; {_AGAIN}")
             tokens += int(batch["input_mask"].sum())
-        if tokens != shard["tokens"]:
-            raise UserError(f"{path} holds {tokens} tokens, but {metadata.path} says {shard['tokens']}")
-        total += examples
-    unlisted = [
-        path.name
-        for prefix in (TRAIN_PREFIX, DEV_PREFIX)
-        for path in Path(output_dir).glob(f"{prefix}*")
-        if path.name not in metadata.shards
-    ]
+        if (examples, tokens) != (shard.examples, shard.tokens):
+            raise UserError(
+                f"{path} holds {examples} examples and {tokens} tokens, but {metadata.path} says "
+                f"{shard.examples} and {shard.tokens}; {_AGAIN}"
+            )
+    unlisted = {path.name for path in metadata.path.parent.glob("*.tfrecord*")} - metadata.shards.keys()
     if unlisted:
-        raise UserError(f"{output_dir} holds {sorted(unlisted)[0]}, which {metadata.path} does not list; move it away")
-    return total
+        raise UserError(f"{output_dir} holds {min(unlisted)}, which {metadata.path} does not list; move it away")
+    return Shard.total(metadata.shards.values()).examples
 
 
-def _problem(batch: dict[str, np.ndarray], vocab_size: int, special: Any) -> str | None:
-    """What is wrong with a batch of examples."""
-    ids, real, segments = batch["input_ids"], batch["input_mask"], batch["segment_ids"]
+def _problem(batch: dict[str, np.ndarray], special: SpecialIds) -> str | None:
+    """What our builder would not have written, of records that can be read."""
+    ids, real, segments = batch.values()
     length = real.sum(axis=1)
-    rows = np.arange(len(ids))
-    if ids.min() < 0 or ids.max() >= vocab_size:
-        return f"a token id is outside the vocabulary of {vocab_size}"
     if (real != (np.arange(ids.shape[1]) < length[:, None])).any():
         return "padding lies between tokens"
-    if (ids[:, 0] != special.cls).any() or (ids[rows, length - 1] != special.sep).any():
+    if (ids[:, 0] != special.cls).any() or (ids[np.arange(len(ids)), length - 1] != special.sep).any():
         return "an example does not begin with [CLS] or end with [SEP]"
-    if (ids * (1 - real)).any() or (segments * (1 - real)).any() or ((segments != 0) & (segments != 1)).any():
-        return "padding is not zero or segment ids are not 0 and 1"
+    if (ids * (1 - real)).any() or (segments * (1 - real)).any():
+        return "padding is not zero"
     return None
 
 
-def _metadata(output_dir: str, vocab_file: str) -> RecordMetadata:
+def _open(output_dir: str, vocab_file: str | None) -> tuple[RecordMetadata, list[str]]:
+    """The metadata and the vocabulary: that given, or that beside the records."""
     metadata = read_metadata(output_dir)
     if metadata is None:
         raise UserError(f"--output-dir {output_dir!r} holds no metadata.json; build the records first")
-    if vocab_sha256(vocab_file) != metadata.vocab_sha256:
-        raise UserError(
-            f"--vocab-file {vocab_file!r} is not the one that the records of {output_dir!r} were built with"
-        )
-    return metadata
+    if not vocab_file and not metadata.vocab_file.exists():
+        raise UserError(f"--vocab-file is needed: {output_dir!r} holds no {metadata.vocab_file.name}")
+    path = vocab_file or metadata.vocab_file
+    if vocab_sha256(path) != metadata.vocab_sha256:
+        raise UserError(f"{path} is not the vocabulary that the records of {output_dir!r} were built with")
+    return metadata, load_vocab(path)

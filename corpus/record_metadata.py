@@ -1,31 +1,44 @@
 """What a folder of pre-training records says about itself, without TensorFlow.
 
-The builder writes `metadata.json` beside its records; training checks it before anything slow, and counts the records
-of folders that have none (those of the original's builder) by hopping from header to header.
+The builder writes `metadata.json` beside its records; training checks it before anything slow. Folders that have none
+(those of the original's builder) are read too.
 """
 
-import json
 import os
-import struct
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from corpus.records import RecordFormat, count_records
 from corpus.vocabulary import SpecialIds, vocab_sha256
-from util.errors import UserError
+from util.errors import UserError, shown
+from util.reading import read_json
 
 METADATA_FILE = "metadata.json"
+VOCAB_FILE = "pretrain_vocab.txt"  # a copy, so that records can be shown as text wherever they are
 UNFINISHED_FOLDER = ".unfinished"  # where the builder works; it holds metadata.json while shards are being moved out
-_HEADER = struct.Struct("<Q4x")  # length, its checksum
-_FOOTER_BYTES = 4
+
+
+class Shard(NamedTuple):
+    """A file of records: how many examples, how many tokens in them (padding apart), bytes of the file."""
+
+    examples: int
+    tokens: int
+    bytes: int
+
+    @classmethod
+    def total(cls, shards: Iterable["Shard"]) -> "Shard":
+        return cls(*map(sum, zip(cls(0, 0, 0), *shards, strict=True)))
 
 
 class RecordMetadata(NamedTuple):
     """The parts of metadata.json that readers use.
 
-    shards: file name -> its number of examples.
+    shards: by file name.
     unigram_entropy: in nats, see the function of that name; None in records of builders that did not count it.
+    values: all of it.
     """
 
     path: Path
@@ -33,9 +46,31 @@ class RecordMetadata(NamedTuple):
     vocab_size: int
     max_seq_length: int
     do_lower_case: bool
-    shards: dict[str, int]
+    shards: dict[str, Shard]
     unigram_entropy: float | None
     values: dict[str, Any]
+
+    @property
+    def vocab_file(self) -> Path:
+        """The vocabulary that the builder left beside the records; those of older builders have none."""
+        return self.path.with_name(VOCAB_FILE)
+
+    @property
+    def record_format(self) -> RecordFormat:
+        return RecordFormat(self.max_seq_length, self.vocab_size)
+
+    def check_shard(self, name: str) -> int:
+        """The examples of a listed file. Raises UserError if it is missing or not the file that the builder wrote."""
+        path, shard = self.path.with_name(name), self.shards[name]
+        if not path.exists():
+            raise UserError(f"{path} is missing, but {self.path} lists it; build the records again with --overwrite")
+        size = path.stat().st_size
+        if size != shard.bytes:
+            raise UserError(
+                f"{path} holds {count_records(path):,} examples in {size:,} bytes, but {self.path} says "
+                f"{shard.examples:,} in {shard.bytes:,}; build the records again with --overwrite"
+            )
+        return shard.examples
 
 
 def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
@@ -47,25 +82,30 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
     path = Path(directory) / METADATA_FILE
     if (Path(directory) / UNFINISHED_FOLDER / METADATA_FILE).exists():
         raise UserError(f"{directory}: the build of these records was stopped just before its end; run it once more")
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); build the records anew or delete it") from None
-    try:
-        return RecordMetadata(
-            path=path,
-            vocab_sha256=values["vocab_sha256"],
-            vocab_size=values["vocab_size"],
-            max_seq_length=values["max_seq_length"],
-            do_lower_case=values["do_lower_case"],
-            shards={name: shard["examples"] for name, shard in values["shards"].items()},
-            unigram_entropy=values.get("unigram_entropy"),
-            values=values,
-        )
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{path} lacks {error}; build the records anew or delete it") from None
+    values = read_json(path, "metadata of records")
+
+    def typed(name: str, kind: Any, source: dict[str, Any] = values) -> Any:
+        value = source.get(name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise UserError(f"{path}: {name!r} is {shown(value)}; build the records anew or delete that file")
+        return value
+
+    shards = typed("shards", dict)
+    entropy = "unigram_entropy"
+    return RecordMetadata(
+        path=path,
+        vocab_sha256=typed("vocab_sha256", str),
+        vocab_size=typed("vocab_size", int),
+        max_seq_length=typed("max_seq_length", int),
+        do_lower_case=typed("do_lower_case", bool),
+        shards={
+            name: Shard(*(typed(field, int, typed(name, dict, shards)) for field in Shard._fields)) for name in shards
+        },
+        unigram_entropy=typed(entropy, (int, float)) if entropy in values else None,
+        values=values,
+    )
 
 
 def check_metadata(metadata: RecordMetadata, vocab_file: str, max_seq_length: int, do_lower_case: bool) -> None:
@@ -94,26 +134,3 @@ def unigram_entropy(counts: np.ndarray, special: SpecialIds) -> float:
     counts[[special.pad, special.cls, special.sep, special.mask]] = 0
     shares = counts[counts > 0] / max(counts.sum(), 1)
     return float(-(shares * np.log(shares)).sum())
-
-
-def count_records(path: str | os.PathLike[str]) -> int:
-    """The number of records of an uncompressed TFRecord file, from its headers.
-
-    Raises:
-      UserError: the file ends within a record.
-    """
-    size = os.path.getsize(path)
-    count = position = 0
-    with open(path, "rb") as file:
-        while position < size:
-            file.seek(position)
-            header = file.read(_HEADER.size)
-            if len(header) == _HEADER.size:
-                position += _HEADER.size + _HEADER.unpack(header)[0] + _FOOTER_BYTES
-            if len(header) < _HEADER.size or position > size:
-                raise UserError(
-                    f"{path} is truncated or no TFRecord: it ends within record {count + 1} of {size} bytes. "
-                    "Delete it and build it again."
-                )
-            count += 1
-    return count

@@ -6,7 +6,8 @@ TensorFlow is imported. What a corpus file may be:
 
   - text, one paragraph or sentence a line, a blank line between documents: any name without a known suffix;
   - JSON lines, one document a line with its text in a field ("text"): .jsonl or .ndjson;
-  - either of them compressed: .gz, .bz2, .xz, .zst added to the name.
+  - either of them compressed: .gz, .bz2, .xz, .zst added to the name;
+  - of OpenWebText, an archive of text files with one document each: urlsf_subset*.xz, and no other file.
 
 Bytes that are not UTF-8 are left out and counted; a damaged archive stops the program with its name.
 """
@@ -14,16 +15,20 @@ Bytes that are not UTF-8 are left out and counted; a damaged archive stops the p
 import bz2
 import contextlib
 import gzip
-import io
-import json
 import lzma
 import os
+import re
+import sys
+import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
-from util.errors import UserError
+from backports import zstd
+
+from util.errors import UserError, reason
+from util.reading import parse_json
 
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
@@ -33,16 +38,26 @@ _NOT_TEXT = (
     ".7z", ".arrow", ".bin", ".json", ".npy", ".npz", ".parquet", ".pdf", ".pkl", ".rar", ".tar", ".tbz2", ".tfrecord",
     ".tgz", ".txz", ".warc", ".wet", ".zip",
 )  # fmt: skip
+_ARCHIVES = "urlsf_subset*.xz"
 _ASCII_SPACE = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"  # what str.strip takes off, of ASCII
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_BLANK_LINE = re.compile(rb"\n[ \t\r\x0b\x0c]*\n")
+_LINE_END = re.compile(rb"\n")
 # A file without line ends is cut into lines of at most this size, so that memory does not follow the corpus.
 MAX_LINE_BYTES = 16 << 20
-_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
+_MAX_MEMBER_BYTES = 1 << 30  # a text file in an archive that claims more is damaged
+_BLOCK_BYTES = 1 << 20
+_ZSTD_LONG = {int(zstd.DecompressionParameter.window_log_max): 31}  # what `zstd --long=31` writes can be read too
+_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError)
 
 
-class CorpusError(UserError):
-    """A corpus that cannot be read; the message names the file or directory and says what to do."""
+class CorpusFile(NamedTuple):
+    """A file of the corpus: path below the corpus directory, size on disk, time of the last change."""
+
+    name: str
+    size: int
+    mtime_ns: int
 
 
 class TextBlock(NamedTuple):
@@ -60,81 +75,115 @@ class TextBlock(NamedTuple):
     file_bytes: int
 
 
-def find_corpus_files(directory: str | os.PathLike[str], recursive: bool = False) -> list[Path]:
-    """The corpus files of a directory, sorted by path; hidden files are passed over."""
-    root = Path(directory)
-    if not root.exists():
-        raise CorpusError(f"corpus directory {str(directory)!r} does not exist")
-    if not root.is_dir():
-        raise CorpusError(f"corpus directory {str(directory)!r} is a file; give the directory that holds it")
-    found = [
-        path
-        for path in root.glob("**/*" if recursive else "*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
-    ]
-    found.sort(key=lambda path: path.relative_to(root).as_posix())
-    for path in found:
-        _check_name(path)
-    if not found:
-        below = "" if recursive or not any(root.iterdir()) else " at its top level"
-        raise CorpusError(
-            f"corpus directory {str(directory)!r} holds no text files{below}; "
-            "put .txt, .jsonl or their .gz, .bz2, .xz, .zst forms there"
-        )
-    if not any(path.stat().st_size for path in found):
-        raise CorpusError(f"corpus directory {str(directory)!r} is empty: all {len(found)} files in it have no content")
-    return found
+class Corpus(NamedTuple):
+    """A directory of text and how to read it; the flags of the builders have the same names.
+
+    archives: the files are OpenWebText's archives.
+    """
+
+    directory: str
+    text_field: str = "text"
+    recursive: bool = False
+    blanks_separate_docs: bool = True
+    archives: bool = False
+
+    def files(self) -> list[CorpusFile]:
+        """The files, sorted by path; hidden ones are passed over. Raises UserError if there is no text in them."""
+        root = Path(self.directory)
+        named = f"corpus directory {self.directory!r}"
+        if not root.is_dir():
+            raise UserError(
+                f"{named} " + ("is a file; give the directory that holds it" if root.exists() else "does not exist")
+            )
+        if self.archives:
+            paths = list(root.glob(_ARCHIVES))
+            wanted = f"{_ARCHIVES}; it must hold the archives that openwebtext.tar.xz contains"
+        else:
+            paths = list(_text_files(root, self.recursive))
+            below = "" if self.recursive or not any(root.iterdir()) else " at its top level"
+            wanted = f"text files{below}; put .txt, .jsonl or their .gz, .bz2, .xz, .zst forms there"
+        if not paths:
+            raise UserError(f"{named} holds no {wanted}")
+        stats = sorted((path.relative_to(root).as_posix(), path.stat()) for path in paths)
+        files = [CorpusFile(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+        if not any(file.size for file in files):
+            raise UserError(f"{named} is empty: all {len(files)} files in it have no content")
+        return files
+
+    def is_compressed(self, name: str) -> bool:
+        return name.lower().endswith(COMPRESSED_SUFFIXES)
+
+    def boundary(self, name: str) -> re.Pattern[bytes] | None:
+        """After what a file may be divided, so that no document is; None if it must be read as a whole."""
+        if self.is_compressed(name):
+            return None
+        if is_json_lines(name):
+            return _LINE_END
+        return _BLANK_LINE if self.blanks_separate_docs else None
+
+    def read(
+        self, name: str, start: int = 0, end: int = sys.maxsize, block_bytes: int = _BLOCK_BYTES
+    ) -> Iterator[TextBlock]:
+        """Streams a file as blocks of about block_bytes; the lines do not depend on where blocks end.
+
+        Blank lines are the ends of documents. Of a JSON-lines file every document yields the non-blank lines of its
+        text_field and then a blank line.
+        start, end: bytes of an uncompressed file at which lines start. Line numbers in errors count from there.
+        """
+        path = Path(self.directory) / name
+        if self.archives:
+            yield from _read_archive(path)
+            return
+        if self.is_compressed(name):
+            start, end = 0, sys.maxsize
+        json_lines = is_json_lines(name)
+        position, line_number = start, 0
+        with _opened(path) as raw, _decompressed(raw, path) as stream:
+            stream.seek(start)
+            for data in _whole_lines(_chunks(stream, block_bytes, end - start), path):
+                text = valid_utf8(data)
+                undecodable = len(data) - len(text)
+                # What precedes the last line end; a last line without one is complete too.
+                rows = text[:-1].split(b"\n") if text.endswith(b"\n") else text.split(b"\n")
+                if json_lines:
+                    lines, dropped = _json_documents(rows, path, line_number, self.text_field)
+                    line_number += len(rows)
+                    undecodable += dropped
+                else:
+                    lines = strip_lines(rows)
+                    if not self.blanks_separate_docs:
+                        lines = [line for line in lines if line]
+                before, position = position, raw.tell()
+                yield TextBlock(lines, undecodable, len(data), position - before)
 
 
 def is_json_lines(path: str | os.PathLike[str]) -> bool:
     """Whether the name says that each line is a JSON document."""
-    return _content_name(Path(path)).endswith(JSON_SUFFIXES)
+    return _content_name(path).endswith(JSON_SUFFIXES)
 
 
-def open_corpus_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """A corpus file as a binary stream, decompressed as its suffix says."""
-    return _open(Path(path))[0]
-
-
-def read_blocks(
-    path: str | os.PathLike[str],
-    block_bytes: int = 1 << 20,
-    text_field: str = "text",
-    span: tuple[int, int] | None = None,
-) -> Iterator[TextBlock]:
-    """Streams a corpus file as blocks of about block_bytes; the lines do not depend on where blocks end.
-
-    Of a JSON-lines file every document yields the non-blank lines of its text_field and then a blank line.
-    span: of an uncompressed file, the bytes [start, end) to read instead of all; both must be starts of lines. Line
-    numbers in errors then count from there.
-    """
-    path = Path(path)
-    json_lines = is_json_lines(path)
-    line_number = 0
-    with contextlib.ExitStack() as stack, _damage_is_named(path):
-        stream, on_disk = _open(path)
-        stack.enter_context(stream)
-        seen_on_disk = 0
-        if span is not None:
-            if stream is not on_disk:
-                raise ValueError(f"{path} is compressed and can only be read from its start")
-            stream.seek(span[0])
-            seen_on_disk = span[0]
-            stream = cast(BinaryIO, _Limited(stream, span[1] - span[0]))
-        for data in _whole_lines(stream, block_bytes, path):
+def _read_archive(path: str | os.PathLike[str]) -> Iterator[TextBlock]:
+    """A compressed tar of text files, one document each, read as a stream: nothing is unpacked to disk."""
+    lines: list[bytes] = []
+    text_bytes = undecodable = position = 0
+    with _opened(path) as raw, tarfile.open(fileobj=raw, mode="r|*") as archive:
+        for member in archive:
+            if not member.isfile():
+                continue
+            if member.size > _MAX_MEMBER_BYTES:
+                raise UserError(f"archive {str(path)!r}: {member.name!r} claims {member.size} bytes of text")
+            file = archive.extractfile(member)
+            data = file.read() if file is not None else b""
             text = valid_utf8(data)
-            undecodable = len(data) - len(text)
-            # What precedes the last line end; a last line without one is complete too.
-            rows = text[:-1].split(b"\n") if text.endswith(b"\n") else text.split(b"\n")
-            if json_lines:
-                lines, dropped = _json_documents(rows, path, line_number, text_field)
-                line_number += len(rows)
-                undecodable += dropped
-            else:
-                lines = strip_lines(rows)
-            position = on_disk.tell()
-            yield TextBlock(lines, undecodable, len(data), position - seen_on_disk)
-            seen_on_disk = position
+            undecodable += len(data) - len(text)
+            text_bytes += len(data)
+            lines += [line for line in strip_lines(text.split(b"\n")) if line]
+            lines.append(b"")
+            if text_bytes >= _BLOCK_BYTES:
+                before, position = position, raw.tell()
+                yield TextBlock(lines, undecodable, text_bytes, position - before)
+                lines, text_bytes, undecodable = [], 0, 0
+        yield TextBlock(lines, undecodable, text_bytes, os.path.getsize(path) - position)
 
 
 def strip_lines(rows: list[bytes]) -> list[bytes]:
@@ -146,17 +195,79 @@ def strip_lines(rows: list[bytes]) -> list[bytes]:
     return stripped
 
 
-def _whole_lines(stream: BinaryIO, block_bytes: int, path: Path) -> Iterator[bytes]:
-    """Pieces of the stream that end at a line end (but for the last)."""
+def valid_utf8(data: bytes) -> bytes:
+    """The data without the bytes that are not part of a UTF-8 character; the same object when all are."""
+    try:
+        data.decode("utf-8")
+        return data
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "ignore").encode("utf-8")
+
+
+def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
+    def fail(error: OSError) -> None:
+        raise UserError(f"corpus directory {error.filename!r} cannot be read: {reason(error)}")
+
+    for folder, folders, names in os.walk(root, onerror=fail):
+        folders[:] = [name for name in folders if recursive and not name.startswith(".")]
+        for path in (Path(folder, name) for name in names if not name.startswith(".")):
+            if path.is_file():
+                if _content_name(path).endswith(_NOT_TEXT):
+                    raise UserError(
+                        f"corpus file {str(path)!r} is neither text nor JSON lines by its name; unpack or convert it "
+                        "to .txt or .jsonl (each may be .gz, .bz2, .xz or .zst), or move it out of the corpus directory"
+                    )
+                yield path
+
+
+def _content_name(path: str | os.PathLike[str]) -> str:
+    """The file's name in lower case without the suffix of its compression."""
+    name = os.path.basename(path).lower()
+    return name.rsplit(".", 1)[0] if name.endswith(COMPRESSED_SUFFIXES) else name
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """The file as it is on disk; whatever goes wrong while it is read becomes an error that names it."""
+    try:
+        with open(path, "rb") as raw:
+            yield raw
+    except _DAMAGED as error:
+        if isinstance(error, OSError) and error.errno:
+            raise UserError(f"corpus file {str(path)!r} cannot be read: {reason(error)}") from None
+        raise UserError(
+            f"corpus file {str(path)!r} is damaged or not what its name says ({error}); fetch or compress it again"
+        ) from None
+
+
+def _decompressed(raw: BinaryIO, path: Path) -> Any:
+    """The stream of a file's content."""
+    suffix = path.suffix.lower()
+    if suffix not in COMPRESSED_SUFFIXES or not os.path.getsize(path):
+        return raw
+    if suffix == ".gz":
+        return gzip.GzipFile(fileobj=raw)
+    if suffix == ".bz2":
+        return bz2.BZ2File(raw)
+    return lzma.LZMAFile(raw) if suffix == ".xz" else zstd.ZstdFile(raw, options=_ZSTD_LONG)
+
+
+def _chunks(stream: BinaryIO, block_bytes: int, size: int) -> Iterator[bytes]:
+    """The next `size` bytes of a stream."""
+    while data := stream.read(min(block_bytes, size)):
+        size -= len(data)
+        yield data
+
+
+def _whole_lines(chunks: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    """The chunks cut anew, so that all end at a line end (but for the last)."""
     pending: list[bytes] = []  # the start of a line whose end has not been read yet
     pending_bytes = 0
-    first = True
-    while data := stream.read(block_bytes):
-        if first:
+    for number, data in enumerate(chunks):
+        if number == 0:
             if data.startswith(_UTF16_MARKS):
-                raise CorpusError(f"corpus file {str(path)!r} is UTF-16 text; convert it to UTF-8")
+                raise UserError(f"corpus file {str(path)!r} is UTF-16 text; convert it to UTF-8")
             data = data.removeprefix(_BYTE_ORDER_MARK)
-            first = False
         end = data.rfind(b"\n") + 1
         if end:
             yield b"".join([*pending, data[:end]])
@@ -183,15 +294,6 @@ def _cut(line: bytes, limit: int) -> int:
     return cut
 
 
-def valid_utf8(data: bytes) -> bytes:
-    """The data without the bytes that are not part of a UTF-8 character; the same object when all are."""
-    try:
-        data.decode("utf-8")
-        return data
-    except UnicodeDecodeError:
-        return data.decode("utf-8", "ignore").encode("utf-8")
-
-
 def _json_documents(rows: list[bytes], path: Path, lines_before: int, field: str) -> tuple[list[bytes], int]:
     """The lines of each document and a blank one after it, and how many undecodable bytes were left out."""
     lines: list[bytes] = []
@@ -200,140 +302,16 @@ def _json_documents(rows: list[bytes], path: Path, lines_before: int, field: str
         if not row.strip():
             continue
         where = f"{str(path)!r}, line {number}"
-        try:
-            document: Any = json.loads(row)
-        except ValueError as error:
-            raise CorpusError(
-                f"{where}: not valid JSON ({error}); a .jsonl file holds one JSON object a line"
-            ) from None
-        text = document.get(field) if isinstance(document, dict) else None
+        document = parse_json(row.decode("utf-8"), where, half_pairs=True)
+        text = document.get(field)
         if not isinstance(text, str):
-            if isinstance(document, dict) and field in document:
-                raise CorpusError(f"{where}: field {field!r} is {type(text).__name__}, not a string")
-            fields = ", ".join(sorted(document)) if isinstance(document, dict) else type(document).__name__
-            raise CorpusError(f"{where}: no field {field!r} (there: {fields}); name the field that holds the text")
+            if field in document:
+                raise UserError(f"{where}: field {field!r} is {type(text).__name__}, not a string")
+            fields = ", ".join(sorted(document))
+            raise UserError(f"{where}: no field {field!r} (there: {fields}); name the field that holds the text")
         encoded = text.encode("utf-8", "ignore")  # JSON can spell half a surrogate pair, UTF-8 cannot
         if not text.isascii():
             dropped += len(text.encode("utf-8", "surrogatepass")) - len(encoded)
         lines.extend(line for line in strip_lines(encoded.split(b"\n")) if line)
         lines.append(b"")
     return lines, dropped
-
-
-def _content_name(path: Path) -> str:
-    """The file's name in lower case without the suffix of its compression."""
-    name = path.name.lower()
-    return name.rsplit(".", 1)[0] if name.endswith(COMPRESSED_SUFFIXES) else name
-
-
-def _check_name(path: Path) -> None:
-    if _content_name(path).endswith(_NOT_TEXT):
-        raise CorpusError(
-            f"corpus file {str(path)!r} is neither text nor JSON lines by its name; unpack or convert it to .txt or "
-            ".jsonl (each may be .gz, .bz2, .xz or .zst), or move it out of the corpus directory"
-        )
-
-
-def _open(path: Path) -> tuple[BinaryIO, BinaryIO]:
-    """The decompressed stream, and the file below it, whose position shows the progress."""
-    try:
-        raw: BinaryIO = open(path, "rb")  # noqa: SIM115
-    except OSError as error:
-        raise CorpusError(f"corpus file {str(path)!r} cannot be opened: {error.strerror}") from None
-    suffix = path.suffix.lower()
-    if suffix not in COMPRESSED_SUFFIXES or not path.stat().st_size:
-        return raw, raw
-    opened: Any
-    if suffix == ".gz":
-        opened = gzip.GzipFile(fileobj=raw)
-    elif suffix == ".bz2":
-        opened = bz2.BZ2File(raw)
-    elif suffix == ".xz":
-        opened = lzma.LZMAFile(raw)  # noqa: SIM115
-    else:
-        opened = io.BufferedReader(_ZstandardFile(raw, path), 1 << 20)
-    return cast(BinaryIO, _ClosesBoth(opened, raw)), raw
-
-
-class _Limited(io.RawIOBase):
-    """The next `size` bytes of a stream."""
-
-    def __init__(self, stream: BinaryIO, size: int):
-        self._stream = stream
-        self._left = size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(min(len(buffer), self._left))
-        self._left -= len(data)
-        buffer[: len(data)] = data
-        return len(data)
-
-
-class _ClosesBoth(io.BufferedReader):
-    """A buffered view of a decompressing stream that closes the file below it too."""
-
-    def __init__(self, opened: Any, raw: BinaryIO):
-        super().__init__(opened, 1 << 20)
-        self._below = raw
-
-    def close(self) -> None:
-        try:
-            super().close()
-        finally:
-            self._below.close()
-
-
-class _ZstandardFile(io.RawIOBase):
-    """Zstandard frames as a stream; unlike the package's own reader it notices a file that ends within a frame."""
-
-    def __init__(self, raw: BinaryIO, path: Path):
-        try:
-            import zstandard
-        except ImportError:
-            raise CorpusError(f"corpus file {str(path)!r} needs the package zstandard: pip install zstandard") from None
-        self._raw = raw
-        self._damage = zstandard.ZstdError
-        # The window of `zstd --long=31`, the largest there is.
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
-        self._frame = self._decompressor.decompressobj()
-        self._inside = False  # whether the current frame has begun and not ended
-        self._ready = b""  # decompressed, not handed out
-        self._unread = b""  # of the file, beyond the end of the last frame
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            data = self._unread or self._raw.read(1 << 17)
-            self._unread = b""
-            if not data:
-                if self._inside:
-                    raise EOFError("the file ends before its last frame does")
-                return 0
-            try:
-                self._ready = self._frame.decompress(data)
-            except self._damage as error:
-                raise OSError(str(error)) from None
-            self._inside = not self._frame.eof
-            if self._frame.eof:
-                self._unread = self._frame.unused_data
-                self._frame = self._decompressor.decompressobj()
-        size = min(len(buffer), len(self._ready))
-        buffer[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
-        return size
-
-
-@contextlib.contextmanager
-def _damage_is_named(path: Path) -> Iterator[None]:
-    """Turns whatever a decompressor raises into an error that names the file."""
-    try:
-        yield
-    except _DAMAGED as error:
-        raise CorpusError(
-            f"corpus file {str(path)!r} is damaged or not what its suffix says ({error}); fetch or compress it again"
-        ) from None

@@ -24,6 +24,7 @@ import numpy as np
 
 from corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer, replace_long_words
 from corpus.vocabulary import load_vocab, special_ids
+from util.errors import UserError
 
 # Words beyond the limit become [UNK]. The kernel's limit is in bytes; a character has at most four.
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
@@ -44,21 +45,12 @@ class WordpieceTokenizer:
         strip_accents: bool | None = None,
     ):
         self.vocab = vocab_file if isinstance(vocab_file, list) else load_vocab(vocab_file)
-        self.inverse = {token: index for index, token in enumerate(self.vocab)}
         self.special = special_ids(self.vocab)
         self.normalize = TextNormalizer(do_lower_case, strip_accents)
         self._kernel: Any = None  # built when first used: importing TensorFlow takes seconds
 
     def __len__(self) -> int:
         return len(self.vocab)
-
-    @property
-    def do_lower_case(self) -> bool:
-        return self.normalize.do_lower_case
-
-    @property
-    def strip_accents(self) -> bool:
-        return self.normalize.strip_accents
 
     def tokenize(self, lines: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Ids of all lines one after the other [sum of lengths] and the number of ids of each line [lines], int32.
@@ -76,10 +68,6 @@ class WordpieceTokenizer:
         """The tokens of ids; raises IndexError for an id beyond the vocabulary."""
         return [self.vocab[index] for index in ids]
 
-    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """The ids of tokens, [UNK]'s for a token that the vocabulary lacks."""
-        return [self.inverse.get(token, self.special.unk) for token in tokens]
-
     def readable(self, ids: Iterable[int]) -> str:
         """Text for people to look at: wordpieces joined to words, padding left out."""
         tokens = (self.vocab[index] for index in ids if index != self.special.pad)
@@ -96,9 +84,12 @@ def _build_kernel(vocab: Sequence[str]) -> Any:
     import tensorflow as tf
     import tensorflow_text
 
-    tokenizer = tensorflow_text.FastWordpieceTokenizer(
-        vocab=list(vocab), max_bytes_per_word=_MAX_BYTES_PER_WORD, token_out_type=tf.int32, unknown_token="[UNK]"
-    )
+    try:
+        tokenizer = tensorflow_text.FastWordpieceTokenizer(
+            vocab=list(vocab), max_bytes_per_word=_MAX_BYTES_PER_WORD, token_out_type=tf.int32, unknown_token="[UNK]"
+        )
+    except RuntimeError as error:  # beyond what corpus.vocabulary looks for
+        raise UserError(f"tensorflow_text cannot use this vocabulary of {len(vocab)} tokens: {error}") from None
 
     def tokenize(lines: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
         with tf.device("CPU:0"):

@@ -8,19 +8,18 @@ that cannot work is refused at start-up with the list of what is wrong with it.
 import hashlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from util.errors import UserError
+from util.reading import read_bytes, read_text
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
+MAX_TOKENS = 1 << 20  # beyond any vocabulary in use; records encode ids in three bytes
 
+_WHAT = "vocabulary file"
+_MAX_TOKEN_BYTES = 256  # of tensorflow_text
 _SHOWN = 5  # how many offending tokens an error lists
-
-
-class VocabularyError(UserError):
-    """A vocabulary file that cannot be used; the message names the file and says what to do."""
 
 
 class SpecialIds(NamedTuple):
@@ -34,52 +33,48 @@ class SpecialIds(NamedTuple):
 
 
 def load_vocab(path: str | os.PathLike[str]) -> list[str]:
-    """The tokens of a vocabulary file in the order of their ids; raises VocabularyError if it cannot be used."""
-    try:
-        data = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise VocabularyError(
-            f"vocabulary file {str(path)!r} does not exist; give an existing vocab.txt or make one with build_vocab.py"
-        ) from None
-    except OSError as error:
-        raise VocabularyError(f"vocabulary file {str(path)!r} cannot be read: {error.strerror}") from None
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise VocabularyError(
-            f"vocabulary file {str(path)!r} is not UTF-8 text (byte {error.start}); convert it to UTF-8"
-        ) from None
-    tokens = [line.strip() for line in text.split("\n")]
+    """The tokens of a vocabulary file in the order of their ids; raises UserError if it cannot be used."""
+    path = os.fspath(path)
+    if not os.path.lexists(path):
+        raise UserError(f"{_WHAT} {path!r} does not exist; give an existing vocab.txt or make one with build_vocab.py")
+    tokens = [line.strip() for line in read_text(path, _WHAT).split("\n")]
     while tokens and not tokens[-1]:
         tokens.pop()
-    check_vocab(tokens, str(path))
+    check_vocab(tokens, path)
     return tokens
 
 
 def check_vocab(tokens: Sequence[str], name: str) -> None:
-    """Raises VocabularyError unless every token is there once, none is empty and the special ones are among them."""
+    """Raises UserError unless every token is there once and can be used, and the special ones are among them."""
     if not tokens:
-        raise VocabularyError(f"vocabulary file {name!r} is empty; it needs one token a line")
+        raise UserError(f"{_WHAT} {name!r} is empty; it needs one token a line")
+    if len(tokens) > MAX_TOKENS:
+        raise UserError(f"{_WHAT} {name!r} has {len(tokens):,} tokens; at most {MAX_TOKENS:,} are supported")
+    lines = {token: number for number, token in enumerate(tokens, start=1)}
     problems = []
-    missing = [token for token in SPECIAL_TOKENS if token not in set(tokens)]
+    missing = [token for token in SPECIAL_TOKENS if token not in lines]
     if missing:
         problems.append(f"lacks {_listing(missing)}")
-    first_line: dict[str, int] = {}
-    repeated, blank = [], []
-    for number, token in enumerate(tokens, start=1):
-        if not token:
-            blank.append(str(number))
-        elif token in first_line:
-            repeated.append(f"{token} (lines {first_line[token]} and {number})")
-        else:
-            first_line[token] = number
-    if repeated:
+    if len(lines) < len(tokens):
+        lines_of = enumerate(tokens, start=1)
+        repeated = [f"{token} (lines {n} and {lines[token]})" for n, token in lines_of if token and lines[token] != n]
         problems.append(f"repeats {_listing(repeated)}")
-    if blank:
-        problems.append(f"has blank lines: {_listing(blank)}")
+    unusable = {
+        "has blank lines": lambda token: not token,
+        "has tokens with a NUL character in lines": lambda token: "\0" in token,
+        "has tokens that are too long in lines": lambda token: (
+            len(token) * 4 > _MAX_TOKEN_BYTES and len(token.removeprefix("##").encode()) > _MAX_TOKEN_BYTES
+        ),
+    }
+    for problem, is_so in unusable.items():
+        found = [str(number) for number, token in enumerate(tokens, start=1) if is_so(token)]
+        if found:
+            problems.append(f"{problem}: {_listing(found)}")
+    if not problems and all(token[0] == "[" and token[-1] == "]" for token in tokens):
+        problems.append("holds special tokens and no words")
     if problems:
         hint = "; a WordPiece vocabulary in BERT's format is needed (SentencePiece models are not)" if missing else ""
-        raise VocabularyError(f"vocabulary file {name!r} " + ", ".join(problems) + hint)
+        raise UserError(f"{_WHAT} {name!r} " + ", ".join(problems) + hint)
 
 
 def special_ids(tokens: Sequence[str]) -> SpecialIds:
@@ -89,10 +84,7 @@ def special_ids(tokens: Sequence[str]) -> SpecialIds:
 
 def vocab_sha256(path: str | os.PathLike[str]) -> str:
     """SHA-256 of the file as it is on disk (what `sha256sum` prints): records and checkpoints name their vocabulary."""
-    try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-    except OSError as error:
-        raise VocabularyError(f"vocabulary file {str(path)!r} cannot be read: {error.strerror}") from None
+    return hashlib.sha256(read_bytes(os.fspath(path), _WHAT)).hexdigest()
 
 
 def _listing(items: Sequence[str]) -> str:

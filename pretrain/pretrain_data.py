@@ -5,6 +5,7 @@ and their records shuffled as one window, whatever the window's size. So the pos
 run resumes anywhere by reading at most one window. Nothing is dropped at the end of an epoch.
 """
 
+import fnmatch
 import glob
 import os
 from collections.abc import Iterator
@@ -13,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from configure_pretraining import PretrainingConfig
-from corpus.record_metadata import RecordMetadata, check_metadata, count_records, read_metadata
+from corpus.record_metadata import check_metadata, read_metadata
+from corpus.records import RecordFormat, count_records, read_batches
 from util.errors import UserError
+from util.progress import track
 
-FIELDS = ("input_ids", "input_mask", "segment_ids")
 WINDOW_RECORDS = 1 << 17  # at most so many records are shuffled together, unless one shard holds more
 WINDOW_SHARDS = 16
 
@@ -34,7 +35,7 @@ class Records(NamedTuple):
 
     files: list[str]
     counts: list[int]
-    length: int
+    format: RecordFormat
     unigram_entropy: float | None = None
 
     @property
@@ -46,7 +47,8 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     """The records behind a pattern, checked against the configuration.
 
     Raises:
-      UserError: no file matches, a file is truncated, or the records are of another vocabulary or length.
+      UserError: no file matches, a file is not as its folder's metadata.json says or truncated, or the records are of
+        another vocabulary or length.
     """
     files = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
     if not files:
@@ -56,57 +58,33 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
         raise UserError(
             f"{flag}: no file matches {pattern!r} ({there}). Build records with build_pretraining_dataset.py."
         )
-    folders = {os.path.dirname(file) or "." for file in files}
-    metadata = {folder: read_metadata(folder) for folder in sorted(folders)}
-    for found_metadata in metadata.values():
-        if found_metadata is not None:
-            check_metadata(found_metadata, config.vocab_file, config.max_seq_length, config.do_lower_case)
-    counts = [_count(file, metadata[os.path.dirname(file) or "."]) for file in files]
-    only = next(iter(metadata.values())) if len(metadata) == 1 else None
-    records = Records(files, counts, config.max_seq_length, only.unigram_entropy if only is not None else None)
+    listed: dict[str, int] = {}
+    folders = sorted({os.path.dirname(file) for file in files})
+    metadata = [read_metadata(folder or ".") for folder in folders]
+    for folder, of_folder in zip(folders, metadata, strict=True):
+        if of_folder is not None:
+            check_metadata(of_folder, config.vocab_file, config.max_seq_length, config.do_lower_case)
+            names = fnmatch.filter(of_folder.shards, os.path.basename(pattern))
+            listed |= {os.path.join(folder, name): of_folder.check_shard(name) for name in names}
+    counts = [listed[file] if file in listed else count_records(file) for file in files]
+    entropy = metadata[0].unigram_entropy if len(metadata) == 1 and metadata[0] is not None else None
+    records = Records(files, counts, RecordFormat(config.max_seq_length, config.vocab_size), entropy)
     if not records.total:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
     first = next(file for file, count in zip(files, counts, strict=True) if count)
-    problem = _problem_of_file(first, records.length, config.vocab_size, only_first=True)
-    if problem is not None:
-        raise UserError(problem)
+    next(read_batches(first, records.format))
     return records
 
 
-def _count(file: str, metadata: RecordMetadata | None) -> int:
-    """Records of a file: as metadata.json says if the file has the size it should have, else from its headers."""
-    shard = metadata.values["shards"].get(os.path.basename(file)) if metadata is not None else None
-    if isinstance(shard, dict) and shard.get("bytes") == os.path.getsize(file):
-        return shard["examples"]
-    return count_records(file)
-
-
-def _problem_of_file(file: str, length: int, vocab_size: int, only_first: bool = False) -> str | None:
-    """What is wrong with a file's records; None if nothing is."""
-    dataset = tf.data.TFRecordDataset(file)
+def find_problem(records: Records) -> str | None:
+    """Reads all records to say which one is at fault when reading them failed; None if none is."""
     try:
-        for serialized in dataset.take(1) if only_first else dataset:
-            features = tf.train.Example.FromString(serialized.numpy()).features.feature
-            for field in FIELDS:
-                if field not in features:
-                    names = ", ".join(sorted(features)) or "no field"
-                    return f"{file}: a record has no {field!r} but {names}: not a pre-training record"
-                found = len(features[field].int64_list.value)
-                if found != length:
-                    return f"{file}: its records have length {found}, but max_seq_length is {length}"
-            ids = features["input_ids"].int64_list.value
-            if not 0 <= min(ids) <= max(ids) < vocab_size:
-                wrong = min(ids) if min(ids) < 0 else max(ids)
-                return f"{file}: token id {wrong}, but vocab_size is {vocab_size}; is it the records' vocabulary?"
-    except (tf.errors.DataLossError, DecodeError) as error:
-        return f"{file} is corrupt ({getattr(error, 'message', error)}). Delete it and build it again."
+        for file in track(records.files, "looking for the damaged record in file", len(records.files)):
+            for _ in read_batches(file, records.format):
+                pass
+    except UserError as error:
+        return str(error)
     return None
-
-
-def find_problem(records: Records, vocab_size: int) -> str | None:
-    """Reads all records to say which file is at fault when reading them failed; None if none is."""
-    problems = (_problem_of_file(file, records.length, vocab_size) for file in records.files)
-    return next((problem for problem in problems if problem is not None), None)
 
 
 def _windows(records: Records, seed: int, epoch: int) -> list[list[int]]:
@@ -142,12 +120,6 @@ def _schedule(records: Records, seed: int, position: int) -> Iterator[_Window]:
         epoch, offset = epoch + 1, 0
 
 
-def _parse(serialized: tf.Tensor, length: int) -> Batch:
-    """string [B] -> int32 [B, L] per field, all records at once."""
-    features = {field: tf.io.FixedLenFeature([length], tf.int64) for field in FIELDS}
-    return {name: tf.cast(value, tf.int32) for name, value in tf.io.parse_example(serialized, features).items()}
-
-
 def training_batches(
     records: Records, batch_size: int, seed: int, position: int, rows: slice | None = None
 ) -> tf.data.Dataset:
@@ -179,22 +151,22 @@ def training_batches(
         ),
     )
     dataset = dataset.map(load, num_parallel_calls=1, deterministic=True).prefetch(1)
-    dataset = dataset.unbatch().batch(batch_size, drop_remainder=True)
+    dataset = dataset.rebatch(batch_size, drop_remainder=True)
     if rows is not None:
         dataset = dataset.map(lambda serialized: serialized[rows])
-    dataset = dataset.map(lambda serialized: _parse(serialized, records.length), num_parallel_calls=2)
+    dataset = dataset.map(records.format.parse, num_parallel_calls=2)
     return dataset.prefetch(4)
 
 
 def evaluation_batches(records: Records, batch_size: int, rows: slice | None = None) -> tf.data.Dataset:
     """Every record once, in order; the last batch is filled up with rows whose input_mask is 0."""
     dataset = tf.data.TFRecordDataset(records.files).batch(batch_size)
-    dataset = dataset.map(lambda serialized: _parse(serialized, records.length))
+    dataset = dataset.map(records.format.parse)
 
     def fill(batch: Batch) -> Batch:
         missing = batch_size - tf.shape(batch["input_ids"])[0]
         filled = {name: tf.pad(value, [[0, missing], [0, 0]]) for name, value in batch.items()}
-        filled = {name: tf.ensure_shape(value, [batch_size, records.length]) for name, value in filled.items()}
+        filled = {name: tf.ensure_shape(value, [batch_size, records.format.length]) for name, value in filled.items()}
         return filled if rows is None else {name: value[rows] for name, value in filled.items()}
 
     return dataset.map(fill).prefetch(2)

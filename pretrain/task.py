@@ -151,10 +151,10 @@ class PretrainingTask(ReplicatedTask):
 
     def explain(self, error: Exception) -> str | None:
         """Blames a file of records, if one is at fault."""
-        if not isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
+        if not isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)):
             return None
         for records in (self.train_records, self.eval_records):
-            problem = None if records is None else pretrain_data.find_problem(records, self.config.vocab_size)
+            problem = None if records is None else pretrain_data.find_problem(records)
             if problem is not None:
                 return problem
         return None

@@ -344,13 +344,16 @@ class Trainer:
                 f"out of memory with {self.schedule.examples_per_step} sequences a step: lower train_batch_size, or "
                 "keep it and raise gradient_accumulation_steps; precision bfloat16 also saves memory"
             ) from error
-        except tf.errors.OpError as error:
+        except (
+            tf.errors.OpError,
+            UnicodeDecodeError,
+        ) as error:  # its message may quote a record's bytes
             reason = self.task.explain(error) or self._lost_host(error)
             if reason is None:
                 raise
             raise UserError(reason) from error
 
-    def _lost_host(self, error: tf.errors.OpError) -> str | None:
+    def _lost_host(self, error: Exception) -> str | None:
         """What to do if the error is how collective operations fail when another host ended."""
         lost = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
         if host_number(self.strategy) is None or not isinstance(error, lost):

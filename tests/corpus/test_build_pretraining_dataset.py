@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from configure_pretraining import PretrainingConfig
-from corpus import dataset_builder, record_inspection
+from corpus import dataset_builder, record_inspection, staging
 from corpus.build_plan import BuildSettings, default_num_shards, make_plan
 from corpus.dataset_builder import build, run_local
 from corpus.record_metadata import UNFINISHED_FOLDER, read_metadata
-from corpus.text_files import read_blocks
+from corpus.records import RecordFormat, read_batches
+from corpus.text_files import Corpus
 from corpus.tokenization import WordpieceTokenizer
 from pretrain import pretrain_data
 from tests import golden_support as golden
@@ -69,7 +70,7 @@ def reference(corpus, tmp_path_factory):
 
 def all_rows(folder, pattern="*.tfrecord*"):
     batches = [
-        batch for path in sorted(folder.glob(pattern)) for batch in record_inspection.read_examples(str(path), LENGTH)
+        batch for path in sorted(folder.glob(pattern)) for batch in read_batches(path, RecordFormat(LENGTH, 600))
     ]
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
@@ -83,7 +84,7 @@ def test_records_hold_every_token_of_the_corpus_once(corpus, reference):
     tokenizer = WordpieceTokenizer(VOCAB)
     expected = np.zeros(len(tokenizer), np.int64)
     for path in sorted(corpus.iterdir()):
-        for block in read_blocks(path):
+        for block in Corpus(str(corpus)).read(path.name):
             expected += np.bincount(tokenizer.tokenize(block.lines)[0], minlength=len(tokenizer))
     rows = all_rows(reference)
     special = tokenizer.special
@@ -142,11 +143,11 @@ def test_stopped_build_leaves_no_records_and_goes_on(corpus, reference, tmp_path
     plan = make_plan(settings(corpus, tmp_path / "records"))
     built: list[int] = []
 
-    def stop(plan, unit, staging, report=None):
+    def stop(staging, unit):
         if len(built) == finished_units:
             raise Killed
         built.append(unit.number)
-        return original(plan, unit, staging, report)
+        return original(staging, unit)
 
     original = dataset_builder.build_unit
     monkeypatch.setattr(dataset_builder, "build_unit", stop)
@@ -154,10 +155,10 @@ def test_stopped_build_leaves_no_records_and_goes_on(corpus, reference, tmp_path
         build(plan, run_local(1))
     assert [path.name for path in (tmp_path / "records").iterdir()] == [UNFINISHED_FOLDER]
 
-    def count(plan, unit, staging, report=None):
+    def count(staging, unit):
         assert unit.number not in built
         built.append(unit.number)
-        return original(plan, unit, staging, report)
+        return original(staging, unit)
 
     monkeypatch.setattr(dataset_builder, "build_unit", count)
     build(plan, run_local(1))
@@ -178,7 +179,7 @@ def test_stopped_while_moving_files_is_noticed_and_goes_on(corpus, reference, tm
             calls.append(target)
         replace(source, target)
 
-    monkeypatch.setattr(dataset_builder.os, "replace", stop)
+    monkeypatch.setattr(staging.os, "replace", stop)
     with pytest.raises(Killed):
         build(plan, run_local(1))
     monkeypatch.undo()
@@ -236,7 +237,7 @@ def test_unfinished_build_of_other_flags_or_corpus_is_refused(tmp_path, monkeypa
     corpus = write_corpus(tmp_path / "corpus", 20)
     output = tmp_path / "records"
 
-    def stop(plan, unit, staging, report=None):
+    def stop(staging, unit):
         raise Killed
 
     with monkeypatch.context() as patch:
@@ -314,7 +315,7 @@ def test_damaged_records_do_not_pass_verification(corpus, tmp_path):
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    with pytest.raises(UserError, match="-0-of-4 is damaged"):
+    with pytest.raises(UserError, match=r"-0-of-4: record \d+ is not as it was written"):
         record_inspection.verify(str(output), VOCAB)
     file.write_bytes(data[:-5])
     with pytest.raises(UserError, match="-0-of-4 is truncated"):
@@ -322,6 +323,84 @@ def test_damaged_records_do_not_pass_verification(corpus, tmp_path):
     file.unlink()
     with pytest.raises(UserError, match="-0-of-4 is missing"):
         record_inspection.verify(str(output), VOCAB)
+
+
+@pytest.mark.parametrize(("documents", "fraction"), [(1, 0.02), (1, 0.2), (3, 0.01)])
+def test_of_too_few_documents_records_are_held_out(tmp_path, documents, fraction):
+    corpus = write_corpus(tmp_path / "all", 90)
+    lines = [line for line in corpus.joinpath("a.txt").read_text().splitlines() if line]
+    (tmp_path / "few").mkdir()
+    for number in range(documents):
+        (tmp_path / "few" / f"{number}.txt").write_text("\n".join(lines[number::documents]) + "\n")
+    build(make_plan(settings(tmp_path / "few", tmp_path / "none", dev_fraction=0.0)), run_local(1))
+    plan = make_plan(settings(tmp_path / "few", tmp_path / "records", dev_fraction=fraction))
+    metadata = build(plan, run_local(1))
+    total = metadata["train_examples"] + metadata["dev_examples"]
+    assert metadata["dev_examples"] == max(1, round(total * fraction))
+    assert record_inspection.verify(str(tmp_path / "records"), VOCAB) == total
+    whole, parts = all_rows(tmp_path / "none")["input_ids"], all_rows(tmp_path / "records")["input_ids"]
+    assert sorted(map(tuple, whole.tolist())) == sorted(map(tuple, parts.tolist()))
+
+
+def test_one_record_cannot_be_held_out(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("a word\n")
+    metadata = build(make_plan(settings(tmp_path / "corpus", tmp_path / "records")), run_local(1))
+    assert (metadata["train_examples"], metadata["dev_examples"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"dev_fraction": float("nan")}, "--dev-fraction must lie between 0 and 0.5, got nan"),
+        ({"dev_fraction": 0.7}, "--dev-fraction must lie between 0 and 0.5, got 0.7"),
+        ({"num_shards": 10**9}, "--num-shards 1,000,000,000 is more than this corpus has examples, about"),
+        ({"max_seq_length": 4}, "--max-seq-length 4 is too short"),
+    ],
+)
+def test_settings_that_no_build_can_follow_are_refused(corpus, tmp_path, more, message):
+    with pytest.raises(UserError, match=message):
+        make_plan(settings(corpus, tmp_path / "records", **more))
+
+
+@pytest.mark.parametrize("file", ["shards", "dev_part", "token_counts"])
+def test_a_full_disk_is_one_line_and_the_build_goes_on_later(corpus, reference, tmp_path, file, monkeypatch):
+    plan = make_plan(settings(corpus, tmp_path / "records"))
+    full = Path("/dev/full")
+
+    def on_full_disk(self, unit):
+        return [full] * unit.num_shards if file == "shards" else full
+
+    with monkeypatch.context() as patch:
+        patch.setattr(staging.Staging, file, on_full_disk)
+        with pytest.raises(UserError, match=r"cannot write .*(No space left|the disk is full)"):
+            build(plan, run_local(1))
+    build(plan, run_local(1))
+    assert contents(tmp_path / "records") == contents(reference)
+
+
+def test_what_a_killed_build_left_is_removed(corpus, reference, tmp_path, monkeypatch):
+    plan = make_plan(settings(corpus, tmp_path / "records"))
+    unfinished = tmp_path / "records" / UNFINISHED_FOLDER
+
+    def stop(self):
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(staging.Staging, "complete", stop)
+        build(plan, run_local(1))
+    (unfinished / "unit-0.json.123.tmp").write_text("{")
+    (unfinished / "unit-1.json").write_text("{")  # as after a power cut
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(staging.Staging, "complete", stop)
+        build(plan, run_local(1))
+    assert not list(unfinished.glob("*.tmp"))
+    build(plan, run_local(1))
+    assert contents(tmp_path / "records") == contents(reference)
+    unfinished.mkdir()  # a kill while it was being deleted
+    (unfinished / "unit-2.json").write_text("{}")
+    build(plan, run_local(1))
+    assert contents(tmp_path / "records") == contents(reference)
 
 
 # ---- the command line ----
@@ -341,6 +420,9 @@ def test_command_line_builds_and_inspects(corpus, reference, tmp_path):
     assert code == 0, err
     assert contents(output) == contents(reference)
     assert "segment 1: " in out and "verified" in out
+    code, shown, err = command("--output-dir", output, "--inspect", 2)
+    assert code == 0, err
+    assert shown.splitlines() == [line for line in out.splitlines() if "segment" in line or "example " in line]
 
 
 @pytest.mark.parametrize(
@@ -353,7 +435,7 @@ def test_command_line_builds_and_inspects(corpus, reference, tmp_path):
         ({"--max-seq-length": "4"}, "--max-seq-length 4 is too short"),
         ({"--num-process": "4"}, "num-process"),
         ({"--corpus-dir": None}, "--corpus-dir is needed"),
-        ({"--output-dir": "{tmp}/file"}, "file' cannot be made"),
+        ({"--output-dir": "{tmp}/file"}, "file: a file stands where a folder is needed"),
     ],
 )
 def test_mistakes_are_answered_with_one_line(corpus, tmp_path, change, message):

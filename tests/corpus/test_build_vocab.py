@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from build_vocab import CharacterCounts, VocabularyOptions, build_vocab, choose_alphabet, write_vocab
+from corpus.text_files import Corpus
 from corpus.vocabulary import SPECIAL_TOKENS, load_vocab
 from tests.programs import run_program
 
@@ -34,7 +35,7 @@ def corpus(tmp_path):
 
 
 def train(corpus, **options):
-    return build_vocab(sorted(corpus.iterdir()), VocabularyOptions(**{"vocab_size": 300, **options}))
+    return build_vocab(Corpus(str(corpus)), VocabularyOptions(**{"vocab_size": 300, **options}))
 
 
 def test_special_and_unused_tokens_come_first(corpus):
@@ -112,6 +113,8 @@ def test_nothing_is_replaced_without_overwrite(corpus, tmp_path):
         (["--corpus-dri=a", "--vocab-file=v"], "--corpus-dir"),
         (["--corpus-dir=a", "--vocab-file=v", "--vocab-size=many"], "many"),
         (["--corpus-dir=a", "--vocab-file=v", "--vocab-size=100", "--num-unused=95"], "--num-unused 95"),
+        (["--corpus-dir=a", "--vocab-file=v", "--vocab-size=1e30"], "--vocab-size must be"),
+        (["--corpus-dir=a", "--vocab-file=v", f"--vocab-size={10**30}"], "--vocab-size must be"),
     ],
 )
 def test_mistakes_are_answered_in_a_line(arguments, message):
@@ -124,7 +127,7 @@ def test_mistakes_are_answered_in_a_line(arguments, message):
 def test_a_place_that_cannot_be_written_is_named(corpus, tmp_path):
     (tmp_path / "file").write_text("x")
     done = run("--corpus-dir", corpus, "--vocab-file", tmp_path / "file" / "vocab.txt", "--vocab-size=100")
-    assert done.returncode != 0 and "cannot be written" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode != 0 and "cannot write" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_corpus_of_blanks_is_refused(tmp_path):

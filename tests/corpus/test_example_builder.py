@@ -5,7 +5,6 @@ import random
 
 import hypothesis
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 from corpus.build_unit import DocumentSplitter
@@ -79,11 +78,6 @@ def test_chances_of_single_segments_and_random_lengths():
     short = (example_lengths(spans) < 120).mean()
     assert 0.09 < single < 0.13  # very short ones have no room for a second
     assert 0.035 < short < 0.06
-
-
-def test_length_below_the_minimum_is_refused():
-    with pytest.raises(ValueError, match="max_length is 4"):
-        ExampleBuilder(4, random.Random(0))
 
 
 def test_no_examples_make_empty_arrays():

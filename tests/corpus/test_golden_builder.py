@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from corpus.example_builder import ExampleBuilder, Examples, assemble
-from corpus.record_encoding import ExampleEncoder
+from corpus.records import RecordEncoder, RecordFormat
 from corpus.tokenization import WordpieceTokenizer
 from tests import golden_support as golden
 
@@ -58,7 +58,7 @@ def test_default_keeps_what_the_original_throws_away(tokenizer, run):
 @RUNS
 def test_records_are_the_protos_that_tensorflow_writes(tokenizer, run):
     examples = build(tokenizer, run, original=True, calls=1)
-    encoder = ExampleEncoder(run["max_length"], len(tokenizer))
+    encoder = RecordEncoder(RecordFormat(run["max_length"], len(tokenizer)))
     records = encoder.encode(Examples(*examples))
     for record, ids, mask, segments in zip(records, *examples, strict=True):
         features = {

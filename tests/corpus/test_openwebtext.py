@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from corpus.build_plan import OPENWEBTEXT, BuildSettings, make_plan
-from corpus.build_unit import read_archive
 from corpus.dataset_builder import build, run_local
 from corpus.record_inspection import verify
+from corpus.text_files import Corpus
 from tests import golden_support as golden
 from tests.programs import run_program
 from util.errors import UserError
@@ -43,7 +43,7 @@ def data_dir(tmp_path):
 
 
 def test_each_file_is_a_document(data_dir):
-    blocks = list(read_archive(data_dir / "openwebtext" / "urlsf_subset00-1_data.xz"))
+    blocks = list(Corpus(str(data_dir / "openwebtext"), archives=True).read("urlsf_subset00-1_data.xz"))
     lines = [line for block in blocks for line in block.lines]
     assert lines[:3] == [b"one document here 0", b"its second part", b""]
     assert lines.count(b"") == 20

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from corpus.record_metadata import check_metadata, count_records, read_metadata, unigram_entropy
+from corpus.record_metadata import Shard, check_metadata, read_metadata, unigram_entropy
+from corpus.records import count_records
 from corpus.vocabulary import SpecialIds, vocab_sha256
 from tests import golden_support as golden
 from util.errors import UserError
@@ -18,7 +19,7 @@ VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 def write_metadata(folder, **changes):
     values = {
         "format_version": 1, "vocab_sha256": vocab_sha256(VOCAB), "vocab_size": 600, "max_seq_length": 32,
-        "do_lower_case": True, "shards": {"pretrain_data.tfrecord-0-of-1": {"examples": 3}},
+        "do_lower_case": True, "shards": {"pretrain_data.tfrecord-0-of-1": {"examples": 3, "tokens": 9, "bytes": 99}},
     }  # fmt: skip
     folder.joinpath("metadata.json").write_text(json.dumps(values | changes))
     return read_metadata(folder)
@@ -27,7 +28,7 @@ def write_metadata(folder, **changes):
 def test_matching_metadata_passes(tmp_path):
     metadata = write_metadata(tmp_path)
     check_metadata(metadata, VOCAB, 32, True)
-    assert metadata.shards == {"pretrain_data.tfrecord-0-of-1": 3}
+    assert metadata.shards == {"pretrain_data.tfrecord-0-of-1": Shard(3, 9, 99)}
     assert metadata.unigram_entropy is None  # an older builder's
 
 
@@ -48,7 +49,12 @@ def test_folder_without_metadata(tmp_path):
     assert read_metadata(tmp_path) is None
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"vocab_sha256": ""}'])
+DAMAGED = [
+    "{", "[]", '{"vocab_sha256": ""}', '{"shards": 3}', '{"shards": {"a": {"examples": null}}}', "[" * 9999,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
 def test_damaged_metadata_is_named(tmp_path, text):
     tmp_path.joinpath("metadata.json").write_text(text)
     with pytest.raises(UserError, match=r"metadata\.json"):

@@ -7,12 +7,13 @@ import lzma
 from typing import Any
 
 import pytest
-import zstandard
+from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpus import text_files
-from corpus.text_files import CorpusError, find_corpus_files, open_corpus_file, read_blocks
+from corpus.text_files import Corpus
+from util.errors import UserError
 
 TEXT = "first line\nsecond line é\n\nother document 中国\n".encode()
 LINES = ["first line", "second line é", "", "other document 中国"]
@@ -21,7 +22,7 @@ COMPRESS = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
-    ".zst": zstandard.compress,
+    ".zst": zstd.compress,
 }
 
 
@@ -34,6 +35,14 @@ def lines_of(path, **options):
     return [line.decode("utf-8") for block in read_blocks(path, **options) for line in block.lines]
 
 
+def read_blocks(path, block_bytes=1 << 20, **options):
+    return Corpus(str(path.parent), **options).read(path.name, block_bytes=block_bytes)
+
+
+def names(folder, **options):
+    return [file.name for file in Corpus(str(folder), **options).files()]
+
+
 def test_files_are_found_sorted(tmp_path):
     for name in ["b.txt", "a.txt.gz", "C", "wiki_00", ".hidden.txt", "d.jsonl.zst"]:
         write(tmp_path / name, b"x")
@@ -41,39 +50,36 @@ def test_files_are_found_sorted(tmp_path):
     write(tmp_path / "deeper" / "a.txt", b"x")
     (tmp_path / ".git").mkdir()
     write(tmp_path / ".git" / "config", b"x")
-    assert [path.name for path in find_corpus_files(tmp_path)] == ["C", "a.txt.gz", "b.txt", "d.jsonl.zst", "wiki_00"]
-    below = [path.relative_to(tmp_path).as_posix() for path in find_corpus_files(tmp_path, recursive=True)]
-    assert below == ["C", "a.txt.gz", "b.txt", "d.jsonl.zst", "deeper/a.txt", "wiki_00"]
+    assert names(tmp_path) == ["C", "a.txt.gz", "b.txt", "d.jsonl.zst", "wiki_00"]
+    assert names(tmp_path, recursive=True) == ["C", "a.txt.gz", "b.txt", "d.jsonl.zst", "deeper/a.txt", "wiki_00"]
 
 
 @pytest.mark.parametrize("name", ["corpus.tar.xz", "records.tfrecord", "table.parquet", "dump.json", "all.zip"])
 def test_a_file_that_is_not_text_is_refused(tmp_path, name):
     write(tmp_path / name, b"x")
-    with pytest.raises(CorpusError, match=name):
-        find_corpus_files(tmp_path)
+    with pytest.raises(UserError, match=name):
+        names(tmp_path)
 
 
 def test_an_empty_corpus_is_explained(tmp_path):
-    with pytest.raises(CorpusError, match=r"nowhere' does not exist"):
-        find_corpus_files(tmp_path / "nowhere")
-    with pytest.raises(CorpusError, match="holds no text files; put"):
-        find_corpus_files(tmp_path)
+    with pytest.raises(UserError, match=r"nowhere' does not exist"):
+        names(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="holds no text files; put"):
+        names(tmp_path)
     (tmp_path / "below").mkdir()
-    with pytest.raises(CorpusError, match="holds no text files at its top level"):
-        find_corpus_files(tmp_path)
+    with pytest.raises(UserError, match="holds no text files at its top level"):
+        names(tmp_path)
     write(tmp_path / "a.txt", b"")
-    with pytest.raises(CorpusError, match="all 1 files in it have no content"):
-        find_corpus_files(tmp_path)
-    with pytest.raises(CorpusError, match=r"a\.txt' is a file"):
-        find_corpus_files(tmp_path / "a.txt")
+    with pytest.raises(UserError, match="all 1 files in it have no content"):
+        names(tmp_path)
+    with pytest.raises(UserError, match=r"a\.txt' is a file"):
+        names(tmp_path / "a.txt")
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_every_compression(tmp_path, suffix):
     path = write(tmp_path / f"corpus.txt{suffix}", COMPRESS[suffix](TEXT))
     assert lines_of(path) == LINES
-    with open_corpus_file(path) as stream:
-        assert stream.read() == TEXT
     blocks = list(read_blocks(path, block_bytes=16))
     assert sum(block.raw_bytes for block in blocks) == len(TEXT)
     assert sum(block.file_bytes for block in blocks) == path.stat().st_size
@@ -102,7 +108,7 @@ def test_a_damaged_archive_is_named(tmp_path, suffix, damage):
     path = write(tmp_path / f"corpus.txt{suffix}", data)
     if damage == "flipped" and suffix == ".zst":
         path.write_bytes(data[:4] + b"\xff" * 8 + data[12:])  # without a checksum only the structure shows damage
-    with pytest.raises(CorpusError, match=rf"corpus\.txt\{suffix}' is damaged"):
+    with pytest.raises(UserError, match=rf"corpus\.txt\{suffix}' is damaged"):
         list(read_blocks(path))
 
 
@@ -136,7 +142,7 @@ def test_a_line_without_end_is_cut_at_blanks(tmp_path, monkeypatch):
 
 
 def test_utf16_is_named(tmp_path):
-    with pytest.raises(CorpusError, match=r"corpus\.txt' is UTF-16"):
+    with pytest.raises(UserError, match=r"corpus\.txt' is UTF-16"):
         lines_of(write(tmp_path / "corpus.txt", "text".encode("utf-16")))
 
 
@@ -157,22 +163,37 @@ def test_json_lines(tmp_path, suffix):
     [
         ('{"text": "unfinished', "not valid JSON"),
         ('{"body": "a", "id": 3}', r"no field 'text' \(there: body, id\)"),
-        ('["a"]', r"no field 'text' \(there: list\)"),
+        ('["a"]', r"a JSON object is needed"),
+        ("[" * 5000, "lists and objects are nested more than 64 deep"),
+        ('{"text": "a", "id": %s}' % ("[" * 99 + "]" * 99), "lists and objects are nested more than 64 deep"),
+        ('{"text": "a", "id": %s}' % ("9" * 5000), "an integer of 5000 digits"),
+        ('{"text": "a", "id": %s}' % ("9" * 400), "an integer of 400 digits"),
         ('{"text": null}', "field 'text' is NoneType"),
     ],
 )
 def test_json_that_cannot_be_used_is_named_with_its_line(tmp_path, row, message):
     path = write(tmp_path / "c.jsonl", '{"text": "a"}\n{"text": "b"}\n' + row)
-    with pytest.raises(CorpusError, match=rf"c\.jsonl', line 3: {message}"):
+    with pytest.raises(UserError, match=rf"c\.jsonl', line 3: {message}"):
         lines_of(path, block_bytes=10)
 
 
 def test_files_are_closed(tmp_path, recwarn):
     for suffix, compress in COMPRESS.items():
-        stream = open_corpus_file(write(tmp_path / f"c{suffix}", compress(TEXT)))
-        stream.close()
-        blocks: Any = read_blocks(tmp_path / f"c{suffix}", block_bytes=4)
+        blocks: Any = read_blocks(write(tmp_path / f"c{suffix}", compress(TEXT)), block_bytes=4)
         next(blocks)
         blocks.close()
-        del stream, blocks
+        del blocks
     assert not [warning for warning in recwarn if warning.category is ResourceWarning]
+
+
+def test_what_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(args[0]))
+
+    path = write(tmp_path / "a.txt", "text")
+    with monkeypatch.context() as patch, pytest.raises(UserError, match=r"a\.txt' cannot be read: permission denied"):
+        patch.setattr("builtins.open", refuse)
+        lines_of(path)
+    monkeypatch.setattr(text_files.os, "scandir", refuse)  # as for a folder below that nobody may read
+    with pytest.raises(UserError, match=r"corpus directory .* cannot be read: permission denied"):
+        names(tmp_path)

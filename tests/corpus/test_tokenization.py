@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from corpus.normalization import TextNormalizer
 from corpus.tokenization import WordpieceTokenizer
-from corpus.vocabulary import SPECIAL_TOKENS, SpecialIds, VocabularyError, load_vocab, special_ids, vocab_sha256
+from corpus.vocabulary import SPECIAL_TOKENS, SpecialIds, check_vocab, load_vocab, special_ids, vocab_sha256
 from tests import bert_reference
+from util.errors import UserError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 PIECES = [
@@ -59,7 +60,7 @@ def pieces_of(tokenizer, texts):
 @example(texts=["\u037e \u1fefa\u2260b İ 한 Å"], lower=True, strip=True)
 def test_equals_the_plain_implementation(tokenizers, texts, lower, strip):
     tokenizer = tokenizers[lower, strip]
-    expected = [bert_reference.tokens(text, tokenizer.inverse, lower, strip) for text in texts]
+    expected = [bert_reference.tokens(text, set(tokenizer.vocab), lower, strip) for text in texts]
     assert pieces_of(tokenizer, texts) == expected
 
 
@@ -73,7 +74,7 @@ def test_equals_the_plain_implementation(tokenizers, texts, lower, strip):
 def test_a_word_of_more_than_200_characters_is_unknown(tokenizers, character, length, around, lower):
     tokenizer = tokenizers[lower, True]
     text = around.replace("{}", character * length)
-    assert pieces_of(tokenizer, [text]) == [bert_reference.tokens(text, tokenizer.inverse, lower, True)]
+    assert pieces_of(tokenizer, [text]) == [bert_reference.tokens(text, set(tokenizer.vocab), lower, True)]
 
 
 @settings(max_examples=100, deadline=None)
@@ -82,7 +83,7 @@ def test_a_word_of_more_than_200_characters_is_unknown(tokenizers, character, le
 def test_bytes_that_are_not_utf8_are_left_out(tokenizers, data):
     tokenizer = tokenizers[True, True]
     ids, _ = tokenizer.tokenize([data])
-    expected = bert_reference.tokens(data.decode("utf-8", "ignore"), tokenizer.inverse)
+    expected = bert_reference.tokens(data.decode("utf-8", "ignore"), set(tokenizer.vocab))
     assert tokenizer.convert_ids_to_tokens(ids) == expected
 
 
@@ -98,9 +99,9 @@ def test_normalised_lines_hold_the_basic_tokens(texts, lower, strip):
 
 
 def test_accents_are_stripped_only_with_lower_case(vocab_file):
-    assert WordpieceTokenizer(vocab_file).strip_accents
-    assert not WordpieceTokenizer(vocab_file, True, False).strip_accents
-    assert not WordpieceTokenizer(vocab_file, False, True).strip_accents
+    for lower, strip, expected in [(True, None, "e"), (True, True, "e"), (True, False, "é"), (False, True, "É")]:
+        tokenizer = WordpieceTokenizer(vocab_file, lower, strip)
+        assert tokenizer.normalize.joined(["É".encode()]).decode() == expected
 
 
 def test_no_lines(tokenizers):
@@ -112,7 +113,7 @@ def test_ids_and_tokens(tokenizers):
     tokenizer = tokenizers[True, True]
     assert tokenizer.special == SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)
     assert len(tokenizer) == len(tokenizer.vocab)
-    ids = tokenizer.convert_tokens_to_ids(["[CLS]", "un", "##aff", "##able", "[SEP]", "[PAD]", "nowhere"])
+    ids = [2, *tokenizer.tokenize([b"unaffable"])[0], 3, 0, *tokenizer.tokenize([b"\xe2\x82\xac"])[0]]
     assert tokenizer.convert_ids_to_tokens(ids) == ["[CLS]", "un", "##aff", "##able", "[SEP]", "[PAD]", "[UNK]"]
     assert tokenizer.readable(ids) == "[CLS] unaffable [SEP] [UNK]"
 
@@ -142,20 +143,33 @@ def test_load_vocab_reads_any_line_ends(tmp_path):
         ("\n".join(SPECIAL_TOKENS) + "\na\nb\na\n", r"repeats a \(lines 6 and 8\)"),
         ("\n".join(SPECIAL_TOKENS) + "\n\nb\n", r"has blank lines: 6"),
         (b"\xff\xfea\n", "is not UTF-8"),
+        ("\n".join(SPECIAL_TOKENS), "holds special tokens and no words"),
+        ("\n".join(SPECIAL_TOKENS) + "\na\na\0b\n", "a NUL character in lines: 7"),
+        ("\n".join(SPECIAL_TOKENS) + "\na\n##" + "é" * 129, "too long in lines: 7"),
     ],
 )
 def test_load_vocab_says_what_is_wrong(tmp_path, content, message):
     path = write(tmp_path / "bad.txt", content)
-    with pytest.raises(VocabularyError, match=message) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         load_vocab(path)
     assert str(path) in str(caught.value)
 
 
 def test_load_vocab_names_a_missing_file(tmp_path):
-    with pytest.raises(VocabularyError, match=r"nowhere\.txt' does not exist"):
+    with pytest.raises(UserError, match=r"nowhere\.txt' does not exist"):
         load_vocab(tmp_path / "nowhere.txt")
-    with pytest.raises(VocabularyError, match="cannot be read"):
+    with pytest.raises(UserError, match=r"cannot read .* it is a folder"):
         load_vocab(tmp_path)
+
+
+def test_a_vocabulary_of_millions_is_refused():
+    with pytest.raises(UserError, match="has 2,000,005 tokens; at most 1,048,576"):
+        check_vocab([*SPECIAL_TOKENS, *["a"] * 2_000_000], "huge.txt")
+
+
+def test_a_vocabulary_that_only_the_kernel_refuses(tmp_path):
+    with pytest.raises(UserError, match="cannot use this vocabulary of 6 tokens"):
+        WordpieceTokenizer(write(tmp_path / "v.txt", "\n".join([*SPECIAL_TOKENS, "##"]))).tokenize([b"a"])
 
 
 def test_the_hash_is_the_files(tmp_path):

@@ -117,10 +117,11 @@ def test_empty_files_are_refused(tmp_path):
 
 
 def write_metadata(folder, counts, **changes):
-    """As the builder does; `changes` per file name replace its "examples"."""
+    """As the builder does."""
     settings = config(folder)
     shards = {
-        f"pretrain_data.tfrecord-{shard}-of-{len(counts)}": {"examples": count} for shard, count in enumerate(counts)
+        f"pretrain_data.tfrecord-{shard}-of-{len(counts)}": {"examples": count, "tokens": count * LENGTH}
+        for shard, count in enumerate(counts)
     }
     for name, shard in shards.items():
         shard["bytes"] = (folder / name).stat().st_size
@@ -141,13 +142,31 @@ def test_counts_come_from_metadata_without_reading_the_shards(tmp_path, monkeypa
     assert records(tmp_path).counts == [3, 5]
 
 
-def test_a_shard_truncated_after_the_build_is_found_although_metadata_counts_it(tmp_path):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-7]), "is truncated.*record 5"),
+        (lambda path: path.write_bytes(b""), r"holds 0 examples in 0 bytes, but .*metadata\.json says 5"),
+        (lambda path: path.unlink(), r"is missing, but .*metadata\.json lists it"),
+    ],
+    ids=["truncated", "empty", "missing"],
+)
+def test_a_shard_that_is_not_as_metadata_lists_it_is_refused(tmp_path, change, message):
     write_shards(tmp_path, [3, 5])
     write_metadata(tmp_path, [3, 5])
     path = sorted(tmp_path.glob("pretrain*"))[1]
-    path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(UserError, match=f"{path.name} is truncated.*record 5"):
+    change(path)
+    with pytest.raises(UserError, match=f"{path.name} {message}"):
         records(tmp_path)
+
+
+def test_a_shard_that_the_pattern_does_not_ask_for_may_be_missing(tmp_path):
+    write_shards(tmp_path, [3, 5])
+    write_metadata(tmp_path, [3, 5])
+    (tmp_path / "pretrain_data.tfrecord-1-of-2").unlink()
+    settings = config(tmp_path)
+    pattern = str(tmp_path / "pretrain_data.tfrecord-0*")
+    assert pretrain_data.find_records(pattern, settings, "pretrain_tfrecords").counts == [3]
 
 
 def test_a_shard_that_metadata_does_not_know_is_counted(tmp_path):
@@ -164,28 +183,43 @@ def test_another_vocabulary_is_refused(tmp_path):
         records(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"input_ids": [700] * LENGTH}, "token id 700, but vocab_size is 600"),
-        ({"input_ids": [-1] * LENGTH}, "token id -1, but vocab_size is 600"),
-        ({"input_mask": [1] * 3}, f"length 3, but max_seq_length is {LENGTH}"),
-        ({"segment_ids": None}, "no 'segment_ids' but input_ids, input_mask"),
-    ],
-)
-def test_a_bad_record_anywhere_is_found(tmp_path, change, message):
-    write_shards(tmp_path, [3])
-    found = records(tmp_path)
-    assert pretrain_data.find_problem(found, 600) is None
-    values = {"input_ids": [5] * LENGTH, "input_mask": [1] * LENGTH, "segment_ids": [0] * LENGTH} | change
+def example(**values):
     features = {
         name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))
         for name, value in values.items()
         if value is not None
     }
-    good = next(iter(tf.data.TFRecordDataset(found.files))).numpy()
-    with tf.io.TFRecordWriter(found.files[0]) as writer:
-        writer.write(good)
-        writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-    problem = pretrain_data.find_problem(found, 600)
-    assert problem is not None and found.files[0] in problem and message in problem
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"input_ids": [600] * LENGTH}, "holds token id 600, but vocab_size is 600"),
+        ({"input_ids": [-1] * LENGTH}, "holds token id -1, but vocab_size is 600"),
+        ({"input_ids": [5] * 7 + [2**32 + 5]}, "holds token id 4294967301, but vocab_size is 600"),
+        ({"input_mask": [1] * 7 + [5]}, "holds 5 in input_mask, where only 0 and 1"),
+        ({"segment_ids": [0] * 7 + [9]}, "holds 9 in segment_ids, where only 0 and 1"),
+        ({"segment_ids": [-(2**32)] * LENGTH}, "holds -4294967296 in segment_ids"),
+        ({"input_mask": [1] * 3}, f"has length 3, but max_seq_length is {LENGTH}"),
+        ({"segment_ids": None}, "has no 'segment_ids' but input_ids, input_mask"),
+        (b"\x0a\xff no example", "is no tf.train.Example"),
+        (b"\x0a\x06\x0a\x04\x0a\x02\xff\xfe", "is no tf.train.Example"),  # a field whose name is not UTF-8
+        (b"", "has no 'input_ids' but nothing"),
+    ],
+)
+def test_a_bad_record_stops_training_and_evaluation_and_is_named(tmp_path, change, message):
+    write_shards(tmp_path, [3, 4])
+    found = records(tmp_path)
+    assert pretrain_data.find_problem(found) is None
+    values = {"input_ids": [5] * LENGTH, "input_mask": [1] * LENGTH, "segment_ids": [0] * LENGTH}
+    bad = change if isinstance(change, bytes) else example(**values | change)
+    good = example(**values)
+    with tf.io.TFRecordWriter(found.files[1]) as writer:
+        for record in (good, good, bad, good):
+            writer.write(record)
+    for batches in (pretrain_data.training_batches(found, 7, 1, 0), pretrain_data.evaluation_batches(found, 7)):
+        with pytest.raises((tf.errors.InvalidArgumentError, UnicodeDecodeError)):
+            next(iter(batches))
+    problem = pretrain_data.find_problem(found)
+    assert problem is not None and f"{found.files[1]}: record 3 {message}" in problem

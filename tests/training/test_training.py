@@ -204,15 +204,30 @@ def test_an_evaluator_leaves_the_metrics_of_a_run_alone_and_a_resumed_run_trims_
     assert [line["step"] for line in support.logged(tmp_path)] == [*steps, 5, 6]
 
 
-def test_a_corrupt_record_met_while_training_is_blamed_on_its_file(tmp_path):
-    support.write_records(tmp_path / "pretrain_tfrecords")
-    support.write_records(tmp_path / "pretrain_tfrecords", "dev_data", examples=8, shards=1)
-    path = sorted((tmp_path / "pretrain_tfrecords").glob("pretrain_data*"))[1]
+def flip_a_byte(path):
     content = bytearray(path.read_bytes())
     content[-20] ^= 255  # within the last record: its length still fits, its checksum does not
     path.write_bytes(content)
+
+
+def add_a_foreign_record(path):
+    records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in [*records[:-1], b"\x0a\xff no example"]:
+            writer.write(record)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [(flip_a_byte, "is not as it was written"), (add_a_foreign_record, r"is no tf\.train\.Example")],
+)
+def test_a_bad_record_met_while_training_is_named(tmp_path, damage, message):
+    support.write_records(tmp_path / "pretrain_tfrecords")
+    support.write_records(tmp_path / "pretrain_tfrecords", "dev_data", examples=8, shards=1)
+    path = sorted((tmp_path / "pretrain_tfrecords").glob("pretrain_data*"))[1]
+    damage(path)
     runner = trainer(tmp_path, tmp_path / "model")
-    with pytest.raises(UserError, match=f"{path.name} is corrupt"):
+    with pytest.raises(UserError, match=f"{path.name}: record 30 {message}"):
         runner.train()
 
 

@@ -1,0 +1,240 @@
+"""The folder in which a build works, and how what its units leave there becomes records.
+
+Everything is written into the folder `.unfinished` of the output directory and moved to its final names when all units
+are done, metadata.json last; so a killed build leaves nothing that looks like records, and the same command goes on at
+the units that have no report yet. Existing records are only replaced with `overwrite`, and not before the new ones are
+complete.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from corpus.build_plan import DEV_PREFIX, TRAIN_PREFIX, BuildPlan, Unit, describe_difference
+from corpus.holding_out import hold_out_records
+from corpus.record_metadata import METADATA_FILE, UNFINISHED_FOLDER, VOCAB_FILE, Shard, read_metadata, unigram_entropy
+from corpus.records import RecordFormat
+from corpus.vocabulary import load_vocab, special_ids
+from util.errors import UserError
+from util.files import write_json, writing
+from util.reading import read_json
+
+_PLAN_FILE = "plan.json"
+
+
+class UnitReport(NamedTuple):
+    """What a unit has written, by file name, and read."""
+
+    files: dict[str, Shard]
+    text_bytes: int
+    undecodable_bytes: int
+
+
+class Staging:
+    """Where the units of a plan leave what they have built."""
+
+    def __init__(self, plan: BuildPlan):
+        self.plan = plan
+        self.output = Path(plan.settings.output_dir)
+        self.folder = self.output / UNFINISHED_FOLDER
+
+    # What a unit leaves here.
+
+    def shards(self, unit: Unit) -> list[Path]:
+        """Its training records."""
+        return [self.folder / self.plan.shard_name(unit.first_shard + index) for index in range(unit.num_shards)]
+
+    def dev_part(self, unit: Unit) -> Path:
+        """Its held-out records."""
+        return self.folder / f"dev-part-{unit.number}"
+
+    def token_counts(self, unit: Unit) -> Path:
+        """How often each id occurs in its training records, int64 [V]."""
+        return self.folder / f"token-counts-{unit.number}"
+
+    def write_report(self, unit: Unit, report: UnitReport) -> None:
+        """Says that the unit is done; what it says must be written before."""
+        files = {name: shard._asdict() for name, shard in report.files.items()}
+        write_json(self._report_file(unit), report._asdict() | {"files": files})
+
+    def report(self, unit: Unit) -> UnitReport | None:
+        """The report of a unit that is done."""
+        try:
+            values = read_json(self._report_file(unit), "report")
+            files = {name: Shard(**shard) for name, shard in values.pop("files").items()}
+            whole = all((self.folder / name).stat().st_size == shard.bytes for name, shard in files.items())
+            return UnitReport(files, **values) if whole and self.token_counts(unit).exists() else None
+        except (UserError, KeyError, TypeError, FileNotFoundError):  # none there, or of another version
+            return None
+
+    def _report_file(self, unit: Unit) -> Path:
+        return self.folder / f"unit-{unit.number}.json"
+
+    # From the first unit to records.
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps a second build out of the directory; where directories cannot be locked, nothing happens."""
+        with writing(self.output):
+            self.output.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.output, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"another process is building in {str(self.output)!r}; wait for it or stop it"
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            yield
+        finally:
+            os.close(descriptor)
+
+    def begin(self, overwrite: bool) -> dict[str, Any] | None:
+        """Makes the folder ready for the units; returns the metadata if the records are there already.
+
+        Raises:
+          UserError: the output directory holds something else.
+        """
+        plan = self.plan
+        times = {file.name: file.mtime_ns for file in plan.files}
+        moving = (self.folder / METADATA_FILE).exists()
+        metadata = None if overwrite or moving else read_metadata(self.output)
+        if metadata is not None and metadata.values.get("build_hash") == plan.build_hash:
+            for name in metadata.shards:
+                metadata.check_shard(name)
+            self._clear()
+            return metadata.values
+        begun = read_json(self.folder / _PLAN_FILE, "plan") if (self.folder / _PLAN_FILE).exists() else None
+        if begun is not None and begun.get("build_hash") == plan.build_hash and begun.get("times") == times:
+            if not (overwrite or begun.get("overwrite") or moving):
+                self._check_no_records()
+            for left in self.folder.glob("*.tmp"):
+                left.unlink()
+            return None
+        if begun is not None and not overwrite:
+            difference = describe_difference(plan.identity, begun.get("identity", {}))
+            if begun.get("build_hash") == plan.build_hash:
+                before = begun.get("times", {})
+                changed = next(name for name in times if before.get(name) != times[name])
+                difference = f"corpus file {changed!r} has changed since"
+            raise UserError(
+                f"--output-dir {str(self.output)!r} holds an unfinished build that cannot go on: {difference}. "
+                "Repeat the command that began it, choose another directory, or pass --overwrite to start anew."
+            )
+        if not overwrite:
+            self._check_no_records()
+        with writing(self.folder):
+            self._clear()
+            self.folder.mkdir()
+        begun = {"build_hash": plan.build_hash, "identity": plan.identity, "times": times, "overwrite": overwrite}
+        write_json(self.folder / _PLAN_FILE, begun)
+        return None
+
+    def todo(self) -> list[Unit]:
+        """The units that are not done; none if all that is left is to `publish`."""
+        if (self.folder / METADATA_FILE).exists():
+            return []
+        return [unit for unit in self.plan.units if self.report(unit) is None]
+
+    def complete(self) -> None:
+        """Of units that are all done: joins the held-out parts to few files and writes the metadata."""
+        if (self.folder / METADATA_FILE).exists():
+            return
+        plan, settings = self.plan, self.plan.settings
+        vocab = load_vocab(settings.vocab_file)
+        reports = [self.report(unit) for unit in plan.units]
+        if None in reports:
+            raise RuntimeError(f"unit {reports.index(None)} of the build left no report in {self.folder}")
+        done = [report for report in reports if report is not None]
+        written = {name: shard for report in done for name, shard in report.files.items()}
+        files = {name: shard for name, shard in written.items() if name.startswith(TRAIN_PREFIX)}
+        train, dev = [*files], [plan.dev_shard_name(number) for number in range(plan.num_dev_shards)]
+        with writing(self.folder):
+            files |= {name: self._join_dev(written, number) for number, name in enumerate(dev)}
+            shutil.copyfile(settings.vocab_file, self.folder / VOCAB_FILE)
+        if not Shard.total(files.values()).examples:
+            raise UserError(f"corpus directory {settings.corpus_dir!r} holds no text: its files are blank")
+        if not Shard.total(files[name] for name in train).examples:
+            raise UserError(f"--dev-fraction {settings.dev_fraction} holds out every document; make it smaller")
+        if dev and not Shard.total(files[name] for name in dev).examples:
+            before = {name: files[name] for name in train}
+            record_format = RecordFormat(settings.max_seq_length, len(vocab))
+            with writing(self.folder):  # if killed here, the units whose shards have been cut are built again
+                files |= hold_out_records(before, self.folder, dev[0], settings.dev_fraction, record_format)
+        counts = np.zeros([len(vocab)], np.int64)
+        for unit in plan.units:
+            counts += np.fromfile(self.token_counts(unit), np.int64)
+        metadata = {
+            "format_version": 1,
+            "build_hash": plan.build_hash,
+            "vocab_sha256": plan.identity["vocab_sha256"],
+            "vocab_size": len(vocab),
+            "builder_version": plan.identity["builder_version"],
+            "max_seq_length": settings.max_seq_length,
+            "do_lower_case": settings.do_lower_case,
+            "strip_accents": settings.strip_accents,
+            "blanks_separate_docs": settings.blanks_separate_docs,
+            "seed": settings.seed,
+            "dev_fraction": settings.dev_fraction,
+            "compat": settings.compat,
+            "shards": {name: shard._asdict() for name, shard in files.items()},
+            "train_examples": Shard.total(files[name] for name in train).examples,
+            "dev_examples": Shard.total(files[name] for name in dev).examples,
+            "tokens": Shard.total(files.values()).tokens,
+            "unigram_entropy": unigram_entropy(counts, special_ids(vocab)),
+            "text_bytes": sum(report.text_bytes for report in done),
+            "undecodable_bytes": sum(report.undecodable_bytes for report in done),
+        }
+        write_json(self.folder / METADATA_FILE, metadata)
+
+    def publish(self) -> dict[str, Any]:
+        """Moves the completed build to its final names. If killed here, the next run goes on here."""
+        metadata = read_json(self.folder / METADATA_FILE, "metadata")
+        names = [*metadata["shards"], VOCAB_FILE]
+        with writing(self.output):
+            for path in self._record_files():  # not there without --overwrite, but for what has been moved already
+                if path.name not in names or (self.folder / path.name).exists():
+                    path.unlink()
+            for name in names:
+                if (self.folder / name).exists():
+                    os.replace(self.folder / name, self.output / name)
+            os.replace(self.folder / METADATA_FILE, self.output / METADATA_FILE)
+            self._clear()
+        return metadata
+
+    def _join_dev(self, written: dict[str, Shard], number: int) -> Shard:
+        """Writes a held-out file; TFRecord files can be joined end to end."""
+        units, parts = self.plan.units, self.plan.num_dev_shards
+        joined = [
+            self.dev_part(unit) for unit in units[len(units) * number // parts : len(units) * (number + 1) // parts]
+        ]
+        with open(self.folder / self.plan.dev_shard_name(number), "wb") as file:
+            for path in joined:
+                with open(path, "rb") as part:
+                    shutil.copyfileobj(part, file, 1 << 20)
+        return Shard.total(written[path.name] for path in joined)
+
+    def _record_files(self) -> list[Path]:
+        """Records and metadata in the output directory, whoever made them."""
+        patterns = (f"{TRAIN_PREFIX}*", f"{DEV_PREFIX}*", METADATA_FILE, VOCAB_FILE)
+        return sorted(path for pattern in patterns for path in self.output.glob(pattern))
+
+    def _check_no_records(self) -> None:
+        ours = self._record_files()
+        if ours:
+            raise UserError(
+                f"--output-dir {str(self.output)!r} holds other records ({ours[0].name} and {len(ours) - 1} more "
+                "files); choose another directory, or pass --overwrite to replace them"
+            )
+
+    def _clear(self) -> None:
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
