@@ -9,7 +9,7 @@ corpus is read twice, first to choose the alphabet, and never held in memory; th
 import itertools
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,11 +149,6 @@ def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str) -
         print(f"{doing}: left out {undecodable} bytes that are not UTF-8", file=sys.stderr)
 
 
-def write_vocab(vocab: Sequence[str], path: Path) -> None:
-    """Writes the file at once, so that no half-written vocabulary is ever seen."""
-    write_atomically(path, "".join(token + "\n" for token in vocab))
-
-
 def _define_flags() -> None:
     flags.DEFINE_string("corpus_dir", None, "Directory of the corpus: .txt, .jsonl, each may be .gz, .bz2, .xz, .zst.")
     flags.DEFINE_string("vocab_file", None, "The vocabulary to write; one token a line.")
@@ -188,9 +183,10 @@ def main() -> None:
     )
     if options.vocab_size <= len(SPECIAL_TOKENS) + options.num_unused:
         raise UserError(f"--vocab-size {options.vocab_size} is used up by --num-unused {options.num_unused}")
-    corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
-    vocab = build_vocab(corpus, options)
-    write_vocab(vocab, path)
+    for left in path.parent.glob(f"{path.name}.*.tmp"):  # by a run that was killed while writing
+        left.unlink()
+    vocab = build_vocab(Corpus(values.corpus_dir, values.text_field, values.recursive), options)
+    write_atomically(path, "".join(token + "\n" for token in vocab))
     print(f"wrote {path}: {len(vocab)} tokens, sha256 {vocab_sha256(path)}")
     if len(vocab) < options.vocab_size:
         print(f"the corpus has no more pieces that occur {options.min_frequency} times (--min-frequency)")

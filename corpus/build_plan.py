@@ -123,7 +123,8 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
     settings = dataclasses.replace(settings, **paths)  # for workers that may run elsewhere
     corpus = settings.corpus
     files = corpus.files()
-    text_bytes = {file: _text_bytes(corpus, file) for file in files}
+    expansion = {file: _COMPRESSION if corpus.is_compressed(file.name) else 1 for file in files}
+    text_bytes = {file: round(file.size * expansion[file]) for file in files}
     total = sum(text_bytes.values())
     num_shards = settings.num_shards or default_num_shards(total, settings.max_seq_length)
     examples = total / _TEXT_BYTES_PER_TOKEN / settings.max_seq_length
@@ -154,10 +155,6 @@ def default_num_shards(text_bytes: int, max_seq_length: int) -> int:
     shard_bytes = min(MAX_SHARD_TEXT_BYTES, max(wanted, text_bytes / MANY_SHARDS))
     at_least = min(MIN_SHARDS, max(1, text_bytes // _MIN_SHARD_TEXT_BYTES))
     return max(at_least, round(text_bytes / shard_bytes))
-
-
-def _text_bytes(corpus: Corpus, file: CorpusFile) -> int:
-    return round(file.size * _COMPRESSION) if corpus.is_compressed(file.name) else file.size
 
 
 def _pieces(corpus: Corpus, file: CorpusFile, text_bytes: int, piece_bytes: int) -> Iterator[Piece]:

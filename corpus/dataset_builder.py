@@ -100,8 +100,7 @@ def quiet_tensorflow() -> None:
 
 
 def _work(unit: Unit) -> None:
-    if _worker is None:
-        raise RuntimeError("not in a worker process")
+    assert _worker is not None
     staging, done = _worker
     for step in build_unit(staging, unit):
         with done.get_lock():

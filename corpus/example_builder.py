@@ -134,10 +134,6 @@ class ExampleBuilder:
 
 def assemble(spans: Spans, max_length: int, cls_id: int, sep_id: int) -> Examples:
     """Spans as rows `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`, padded with zeros."""
-    rows = len(spans.starts)
-    if not rows:
-        empty = np.zeros([0, max_length], np.uint8)
-        return Examples(empty.astype(np.int32), empty, empty)
     column = np.arange(max_length, dtype=np.int32)
     first_sep = (spans.first_lengths + 1).astype(np.int32)[:, None]
     length = example_lengths(spans).astype(np.int32)[:, None]

@@ -93,7 +93,6 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
         return value
 
     shards = typed("shards", dict)
-    entropy = "unigram_entropy"
     return RecordMetadata(
         path=path,
         vocab_sha256=typed("vocab_sha256", str),
@@ -103,7 +102,7 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
         shards={
             name: Shard(*(typed(field, int, typed(name, dict, shards)) for field in Shard._fields)) for name in shards
         },
-        unigram_entropy=typed(entropy, (int, float)) if entropy in values else None,
+        unigram_entropy=typed("unigram_entropy", (int, float)) if "unigram_entropy" in values else None,
         values=values,
     )
 

@@ -31,7 +31,6 @@ from util.errors import UserError, reason
 from util.reading import parse_json
 
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
-JSON_SUFFIXES = (".jsonl", ".ndjson")
 
 # The original reads every file of the directory as text. With these names that is never what the user wants.
 _NOT_TEXT = (
@@ -159,7 +158,7 @@ class Corpus(NamedTuple):
 
 def is_json_lines(path: str | os.PathLike[str]) -> bool:
     """Whether the name says that each line is a JSON document."""
-    return _content_name(path).endswith(JSON_SUFFIXES)
+    return _content_name(path).endswith((".jsonl", ".ndjson"))
 
 
 def _read_archive(path: str | os.PathLike[str]) -> Iterator[TextBlock]:

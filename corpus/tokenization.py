@@ -60,8 +60,9 @@ class WordpieceTokenizer:
         """
         if not lines:
             return np.zeros([0], np.int32), np.zeros([0], np.int32)
+        self._kernel = self._kernel or _build_kernel(self.vocab)
         text = replace_long_words(self.normalize.joined(lines), _TOO_LONG_FOR_KERNEL)
-        ids, row_splits = self._tokenize_normalized(text.split(b"\n"))
+        ids, row_splits = self._kernel(text.split(b"\n"))
         return ids, np.diff(row_splits).astype(np.int32)
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
@@ -72,11 +73,6 @@ class WordpieceTokenizer:
         """Text for people to look at: wordpieces joined to words, padding left out."""
         tokens = (self.vocab[index] for index in ids if index != self.special.pad)
         return " ".join(tokens).replace(" ##", "")
-
-    def _tokenize_normalized(self, lines: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        if self._kernel is None:
-            self._kernel = _build_kernel(self.vocab)
-        return self._kernel(lines)
 
 
 def _build_kernel(vocab: Sequence[str]) -> Any:

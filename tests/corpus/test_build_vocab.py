@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from build_vocab import CharacterCounts, VocabularyOptions, build_vocab, choose_alphabet, write_vocab
+from build_vocab import CharacterCounts, VocabularyOptions, build_vocab, choose_alphabet
 from corpus.text_files import Corpus
 from corpus.vocabulary import SPECIAL_TOKENS, load_vocab
 from tests.programs import run_program
@@ -59,7 +59,7 @@ def test_the_text_is_normalised_as_the_tokenizer_does(corpus):
 def test_words_in_the_corpus_need_no_unknown_token(corpus, tmp_path):
     from corpus.tokenization import WordpieceTokenizer
 
-    write_vocab(train(corpus), tmp_path / "vocab.txt")
+    (tmp_path / "vocab.txt").write_text("\n".join(train(corpus)), encoding="utf-8")
     tokenizer = WordpieceTokenizer(tmp_path / "vocab.txt")
     ids, _ = tokenizer.tokenize([sentence.encode() for sentence in SENTENCES])
     assert tokenizer.special.unk not in ids
@@ -101,7 +101,9 @@ def test_nothing_is_replaced_without_overwrite(corpus, tmp_path):
     refused = run("--corpus-dir", corpus, "--output-file", path)
     assert refused.returncode != 0 and "--overwrite" in refused.stderr
     assert path.read_text() == "precious"
+    (tmp_path / "vocab.txt.123.tmp").write_text("[PAD]")  # of a run that was killed while writing
     assert run("--corpus-dir", corpus, "--output-file", path, "--overwrite", "--vocab-size=100").returncode == 0
+    assert not list(tmp_path.glob("*.tmp"))
     assert len(load_vocab(path)) == 100
 
 
