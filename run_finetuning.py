@@ -16,6 +16,7 @@ from absl import flags
 from configure_finetuning import FinetuningConfig
 from corpus.vocabulary import load_vocab
 from util import flags as util_flags
+from util.environment import import_tensorflow
 from util.errors import UserError
 
 
@@ -40,6 +41,7 @@ def main() -> int:
         config = dataclasses.replace(config, do_train=False)
     check_vocabulary(config)
 
+    import_tensorflow()
     from corpus.tokenization import WordpieceTokenizer
     from finetune.registry import make_tasks
     from finetune.trials import Trials

@@ -7,6 +7,7 @@ run that was stopped. --do-eval --no-do-train evaluates the newest checkpoint; -
 a few steps and leaves nothing behind.
 """
 
+import contextlib
 import glob
 import math
 from pathlib import Path
@@ -18,10 +19,11 @@ from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import load_vocab
 from pretrain import diagnosis
 from training.cluster import this_host
-from training.run_folder import check_run_folder, delete_run_folder, write_config
+from training.run_folder import RunFolder
 from util import flags as util_flags
-from util.errors import UserError
-from util.files import write_atomically, write_json
+from util.environment import import_tensorflow
+from util.errors import UserError, shown
+from util.files import check_writable, write_atomically, write_json
 from util.hparams import free_on_resume
 
 
@@ -34,15 +36,17 @@ def check_vocabulary(config: PretrainingConfig) -> None:
         )
 
 
-def prepare_model_dir(config: PretrainingConfig, dry_run: bool) -> None:
-    """Refuses to mix runs; deletes the old one for --overwrite. Of several hosts, the first does it."""
+def check_files(config: PretrainingConfig, training: bool) -> None:
+    """Before anything slow: what will be written can be, and --overwrite deletes nothing that is to be read."""
     folder = Path(config.model_dir)
-    if this_host(config.strategy).number:
-        return
-    if config.overwrite and config.do_train and not dry_run:
-        delete_run_folder(folder)
-    advice = "Give another --model-name, or --overwrite to delete that run."
-    check_run_folder(folder, config.to_json(), free_on_resume(PretrainingConfig), advice)
+    outputs = [folder / "config.json", folder / "events" / "events"] if training else []
+    outputs += [Path(config.results_txt), Path(config.results_json)] if config.do_eval else []
+    for path in outputs:
+        check_writable(path)
+    for name in ("vocab_file", "pretrain_tfrecords", "eval_tfrecords"):
+        path = Path(getattr(config, name)).resolve()
+        if training and config.overwrite and path.is_relative_to(folder.resolve()):
+            raise UserError(f"--overwrite would delete {name} {path} with the run in {folder}: move it elsewhere first")
 
 
 def print_summary(config: PretrainingConfig, task: Any, strategy: Any) -> None:
@@ -81,19 +85,35 @@ def main() -> int:
     dry_run = flags.FLAGS.dry_run
     if not (config.do_train or config.do_eval or dry_run):
         raise UserError("do_train and do_eval are both false: nothing to do")
+    training = config.do_train and not dry_run
+    if training and not config.num_train_steps:
+        raise UserError("num_train_steps is 0: there is less than one step to train")
     if config.init_encoder_from_generator and not config.init_generator_checkpoint:
         raise UserError(
             "init_encoder_from_generator needs --init-generator-checkpoint: the model of the first stage, a run with "
             "--no-electra-objective"
         )
     check_vocabulary(config)
-    prepare_model_dir(config, dry_run)
-    print(config.to_json(), flush=True)
+    chief = not this_host(config.strategy).number
+    if chief and not dry_run:
+        check_files(config, training)
+    advice = "Give another --model-name, or --overwrite to delete that run."
+    folder = RunFolder(Path(config.model_dir), chief, config.overwrite and training, advice)
+    with folder if training else contextlib.nullcontext():
+        folder.check(config.to_json(), free_on_resume(PretrainingConfig))
+        return run(config, folder, dry_run)
 
+
+def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
+    """Trains and evaluates, or times some steps, in a folder that was checked. Returns the exit code."""
+    changed = util_flags.changed_hparams(PretrainingConfig)
+    described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
+    print(f"hparams        other than the recipe's or the defaults: {described or 'none'}", flush=True)
+    import_tensorflow()
     from pretrain.pretrain_data import dataset_summary, find_records
     from pretrain.task import PretrainingTask
-    from training.distribution import check_batch, is_chief, make_strategy, wants_xla
-    from training.trainer import Schedule, Trainer, format_metrics
+    from training.distribution import check_batch, make_strategy, wants_xla
+    from training.loop import Schedule, Trainer
 
     strategy = make_strategy(config)
     check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
@@ -126,35 +146,40 @@ def main() -> int:
     trainer = Trainer(task, strategy, schedule, config.model_dir)
     if dry_run:
         return time_some_steps(trainer, config)
-    step = trainer.restore()
+    step = 0 if folder.overwrite else trainer.restore()
     if step:
         print(f"resuming {config.model_dir} at step {step:,}")
     else:
         load_initial_weights(task.model, config)
 
     if config.do_train:
-        if is_chief(strategy):  # not before: what failed until here is no run, and the mended command may have its name
-            write_config(Path(config.model_dir), config.to_json())
+        # Not before: what failed until here is no run, and the mended command may have its name.
+        folder.begin(config.to_json(), config.vocab_file)
         code = trainer.train()
         if code:
             return code
-        if is_chief(strategy) and not config.do_eval and trainer.last_logged is not None:
-            loss, kept = trainer.last_logged.get("masked_lm_loss"), config.mask_rates[1]
+        if trainer.chief and not config.do_eval:
+            loss, kept = trainer.reporter.last.get("masked_lm_loss"), config.mask_rates[1]
             problem = diagnosis.warning_of_training(loss, task.unigram_entropy, kept)
             if problem is not None:
                 print(f"WARNING: {problem}.")
     elif not step and not config.init_checkpoint:
         print("There is no checkpoint: evaluating the initial weights.")
     if config.do_eval:
-        metrics = trainer.evaluate()
-        print(f"evaluation at step {trainer.current_step:,}: {format_metrics(metrics)}")
-        for problem in diagnosis.warnings(metrics):
-            print(f"WARNING: {problem}.")
-        if is_chief(strategy):
-            write_json(config.results_json, {"step": trainer.current_step} | metrics)
-            table = "".join(f"{name} = {value}\n" for name, value in metrics.items())
-            write_atomically(config.results_txt, table)
+        evaluate(trainer, config)
     return 0
+
+
+def evaluate(trainer: Any, config: PretrainingConfig) -> None:
+    """The final evaluation: printed, in TensorBoard and in the results' files."""
+    metrics, step = trainer.evaluate(), trainer.current_step
+    trainer.reporter.evaluation(step, metrics, during_training=False)
+    trainer.reporter.close()
+    for problem in diagnosis.warnings(metrics):
+        print(f"WARNING: {problem}.")
+    if trainer.chief:
+        write_json(config.results_json, {"step": step} | metrics)
+        write_atomically(config.results_txt, "".join(f"{name} = {value}\n" for name, value in metrics.items()))
 
 
 def load_initial_weights(model: Any, config: PretrainingConfig) -> None:

@@ -1,6 +1,6 @@
 """Reading weights by variable name: from our checkpoints and folders, the original's checkpoints, Hugging Face's.
 
-Warm-starting (weights only, new schedule) goes through here; resuming a run does not (training.trainer). The original's
+Warm-starting (weights only, new schedule) goes through here; resuming a run does not (training.loop). The original's
 checkpoints hold the same variables under the same names, but for the query, key and value of an attention layer, which
 are one fused variable here. exchange.huggingface translates the other names.
 """

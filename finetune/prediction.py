@@ -40,7 +40,7 @@ def predict_file(trials: Trials, trial: int, path: str, output: str | None) -> N
     task = trials.tasks[0]
     rows = read_json_lines(path)
     folder = trials.folder(trial)
-    trials.check(folder)
+    trials.check(trials.run_folder(trial))
     trained = trials.build(None, trial, folder)
     step = restore_weights(trained, folder)
     print(f"{folder}, step {step:,}")

@@ -6,6 +6,7 @@
 <model_dir>_1/predictions/    one line per development example
 """
 
+import contextlib
 import dataclasses
 import json
 import time
@@ -23,9 +24,10 @@ from finetune.batching import FeatureTable, TaskFeatures
 from finetune.results import Scores, write_json_lines
 from finetune.task import Prediction, Split, Task
 from finetune.training_task import FinetuningTask
+from training.checkpoints import Checkpoints
 from training.distribution import is_chief, peak_memory
-from training.run_folder import check_run_folder, delete_run_folder, write_config
-from training.trainer import Schedule, Trainer
+from training.loop import Schedule, Trainer
+from training.run_folder import RunFolder
 from util.errors import UserError
 from util.files import write_json
 from util.hparams import free_on_resume, shapes_model
@@ -50,12 +52,16 @@ class Trials:
     def folder(self, trial: int) -> Path:
         return Path(f"{self.config.model_dir}_{trial}")
 
-    def check(self, folder: Path) -> None:
+    def check(self, folder: RunFolder) -> None:
         """Raises UserError if a trial's folder holds a run with other hparams."""
-        advice = "Repeat the flags that it was trained with, or give another --model-dir, or --overwrite to delete it."
         names = {field.name for field in dataclasses.fields(self.config)}
         free = free_on_resume(FinetuningConfig) if self.config.do_train else names - shapes_model(FinetuningConfig)
-        check_run_folder(folder, self.config.to_json(), free, advice)
+        folder.check(self.config.to_json(), free)
+
+    def run_folder(self, trial: int) -> RunFolder:
+        advice = "Repeat the flags that it was trained with, or give another --model-dir, or --overwrite to delete it."
+        overwrite = self.config.overwrite and self.config.do_train
+        return RunFolder(self.folder(trial), is_chief(self.strategy), overwrite, advice)
 
     def run(self) -> tuple[int, list[dict[str, Any]]]:
         """All trials that are not done yet.
@@ -65,17 +71,16 @@ class Trials:
         """
         finished = []
         for trial in range(1, self.config.num_trials + 1):
-            folder = self.folder(trial)
-            if self.config.overwrite and self.config.do_train and is_chief(self.strategy):
-                delete_run_folder(folder)
-            self.check(folder)
-            done = folder / "scores.json"
-            if self.config.do_train and done.exists():
-                print(f"trial {trial}/{self.config.num_trials}: done before, see {done}")
-                finished.append(json.loads(done.read_text(encoding="utf-8")))
-                continue
-            print(f"trial {trial}/{self.config.num_trials}: {folder}", flush=True)
-            code, result = self._run_trial(trial, folder)
+            held = self.run_folder(trial)
+            with held if self.config.do_train else contextlib.nullcontext():
+                self.check(held)
+                done = held.path / "scores.json"
+                if self.config.do_train and done.exists() and not held.overwrite:
+                    print(f"trial {trial}/{self.config.num_trials}: done before, see {done}")
+                    finished.append(json.loads(done.read_text(encoding="utf-8")))
+                    continue
+                print(f"trial {trial}/{self.config.num_trials}: {held.path}", flush=True)
+                code, result = self._run_trial(trial, held)
             if code:
                 return code, finished
             if result is not None:
@@ -85,10 +90,10 @@ class Trials:
             tf_keras.backend.clear_session()
         return 0, finished
 
-    def _run_trial(self, trial: int, folder: Path) -> tuple[int, dict[str, Any] | None]:
-        config = self.config
+    def _run_trial(self, trial: int, held: RunFolder) -> tuple[int, dict[str, Any] | None]:
+        config, folder = self.config, held.path
         train = self._training_table() if config.do_train else None
-        task = self.build(train, trial, folder)
+        task = self.build(train, trial, None if held.overwrite else folder)
         schedule = Schedule(
             num_train_steps=task.num_train_steps,
             iterations_per_loop=config.iterations_per_loop,
@@ -106,7 +111,9 @@ class Trials:
             evaluate=lambda: self._mean_of_primary_metrics(task),
             best_metric="score" if config.keep_best else None,
         )
-        step = trainer.restore() if config.do_train else restore_weights(task, folder)
+        step = 0
+        if not held.overwrite:
+            step = trainer.restore() if config.do_train else restore_weights(task, folder)
         training: dict[str, Any] = {}
         if config.do_train:
             if step:
@@ -115,8 +122,8 @@ class Trials:
                 print(_short(warm_start(task.model, config.init_checkpoint)))
             else:
                 print("random_init: starting from random weights")
+            held.begin(config.to_json(), config.vocab_file)
             if is_chief(self.strategy):
-                write_config(folder, config.to_json())
                 write_json(folder / "tasks.json", {one.name: one.state() for one in self.tasks})
             start = time.monotonic()
             code = trainer.train()
@@ -144,11 +151,13 @@ class Trials:
             write_json(folder / "scores.json", result)
         return 0, result
 
-    def build(self, train: FeatureTable | None, trial: int, folder: Path) -> FinetuningTask:
-        """Model and optimizer of a trial; without training data the labels are those that were trained."""
-        saved = folder / "tasks.json"
-        if saved.exists():
-            states = json.loads(saved.read_text(encoding="utf-8"))
+    def build(self, train: FeatureTable | None, trial: int, folder: Path | None) -> FinetuningTask:
+        """Model and optimizer of a trial; without training data the labels are those that were trained.
+
+        `folder`: of the trial; None if what it holds will be overwritten.
+        """
+        if folder is not None and (folder / "tasks.json").exists():
+            states = json.loads((folder / "tasks.json").read_text(encoding="utf-8"))
             for task in self.tasks:
                 task.check_state(states[task.name])
         elif train is None:
@@ -255,19 +264,13 @@ class Trials:
 
 def restore_weights(task: FinetuningTask, folder: Path) -> int:
     """The trained weights for evaluation or prediction, the best ones where they were kept. Returns their step."""
-    best = folder / "best" / "best.json"
-    if best.exists():
-        path = str(folder / "best" / json.loads(best.read_text(encoding="utf-8"))["path"])
-    else:
-        path = tf.train.latest_checkpoint(str(folder))
-        if path is None:
-            raise UserError(f"{folder} holds no checkpoint: train first")
-    try:
-        status = tf.train.Checkpoint(model=task.model).read(path)
-        status.assert_existing_objects_matched().expect_partial()
-    except (AssertionError, ValueError, tf.errors.OpError) as error:
-        raise UserError(f"{path} is not a checkpoint of this model: {error}") from None
-    return int(path.rsplit("-", 1)[1])
+    checkpoints = Checkpoints(folder, {"model": task.model}, keep=1)
+    if checkpoints.has_best:
+        return checkpoints.restore_best()
+    restored = checkpoints.restore()
+    if restored is None:
+        raise UserError(f"{folder} holds no checkpoint: train first")
+    return restored[0]
 
 
 def _rate(metrics_file: Path) -> float:

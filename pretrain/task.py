@@ -15,9 +15,9 @@ from pretrain.pretrain_data import Batch, Records
 from pretrain.pretraining_model import PretrainingModel
 from pretrain.ramps import Ramped
 from training.distribution import rows_of_host
+from training.loop import ratios
 from training.optimization import AdamW, Schedule
 from training.replicated_task import ReplicatedTask
-from training.trainer import ratios
 
 # First words of the seeds of training steps and evaluation batches.
 _TRAIN, _EVALUATE = 1, 2

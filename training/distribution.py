@@ -5,7 +5,6 @@ import resource
 import sys
 
 import tensorflow as tf
-from official.common import distribute_utils
 
 from training.cluster import this_host
 from training.hparams import DeviceHparams
@@ -22,17 +21,19 @@ def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
     if name == "tpu" or (name == "auto" and config.use_tpu):
         return _tpu_strategy(config)
     gpus = tf.config.list_physical_devices("GPU")
-    for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
     wanted = len(gpus) if config.num_gpus is None else config.num_gpus
     if wanted > len(gpus):
         raise UserError(f"num_gpus is {wanted}, but {len(gpus)} GPUs are visible")
+    if wanted < len(gpus):
+        tf.config.set_visible_devices(gpus[:wanted], "GPU")
+    for gpu in gpus[:wanted]:
+        tf.config.experimental.set_memory_growth(gpu, True)
     if name == "auto":
         name = "mirrored" if wanted > 1 else "one_device"
     # Grappler makes no step of ours measurably faster on processors, and takes seconds before the first one.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not wanted})
     if name == "multi_worker":
-        strategy = distribute_utils.get_distribution_strategy("multi_worker_mirrored", num_gpus=wanted)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
         # Every host's batches are full and equally many; handling partial ones would cost the static shapes.
         strategy.extended.experimental_enable_get_next_as_optional = False
         return strategy

@@ -42,6 +42,7 @@ def start(count: int, command: list[str], **options: Any) -> "list[subprocess.Po
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,  # a Ctrl-C of the terminal reaches the parent, which passes it on once
             **options,
         )
         for index in range(count)

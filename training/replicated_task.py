@@ -1,6 +1,6 @@
 """What every kind of training does in a step of one replica: seeds, micro-batches, loss scaling, the update.
 
-`training.trainer.Trainer` drives it; pretrain.task and finetune.training_task say what is computed.
+`training.loop.Trainer` drives it; pretrain.task and finetune.training_task say what is computed.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,6 +27,7 @@ class ReplicatedTask:
     """
 
     optimizer: AdamW
+    shown: Sequence[str] = ()  # names of what belongs beside the progress; the losses if empty
 
     def __init__(
         self,

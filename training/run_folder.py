@@ -1,44 +1,188 @@
-"""The folder of a training run: its configuration beside its checkpoints, and no mixing of two runs."""
+"""The folder of a training run: one process at a time, no mixing of two runs, nothing lost to --overwrite.
 
+`RunFolder` is held from the first check to the last file:
+
+  with RunFolder(path) as folder:          # locked; what an interrupted --overwrite had moved aside comes back
+      folder.check(config_json, free)      # the same run, or none yet
+      ...                                  # everything that can go wrong before training
+      folder.begin(config_json, vocab_file)  # the old run is moved aside, the configuration written
+      ...                                  # training; `after_checkpoint` deletes the old run
+
+Imports no TensorFlow: a mistake is answered at once.
+"""
+
+import contextlib
 import json
+import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
+from training import checkpoint_files
 from util.errors import UserError
-from util.files import write_atomically
-from util.reading import read_json
+from util.files import lock, write_atomically, write_json, writing
+from util.reading import read_json, read_text
+
+_CONFIG, _VOCABULARY = "config.json", "vocab.txt"
+_OF_ANY_CONFIG = {"model_name", "data_dir", "model_dir", "train_batch_size"}  # by these a config.json is ours
+_LOCK = ".lock"
+_OVERWRITING = ".overwriting"  # in a new run's folder as long as the old one lies aside
+_NOT_FINITE = "not_finite.json"  # a run stopped there, and may go on with other values of these:
+_MENDS = ("learning_rate", "num_warmup_steps", "precision")
+_LEFTOVERS = ("*.tmp", "*/*.tmp", ".saving", "best/.saving", ".host_*", f"{checkpoint_files.PREFIX}*_temp")
 
 
-def check_run_folder(folder: Path, config_json: str, free: Collection[str], advice: str) -> None:
-    """Raises UserError if the folder holds a run with another configuration.
+class RunFolder:
+    """Holds a run's folder; a context manager.
 
     Args:
-      config_json: of the run that is to go on there.
-      free: names of the hparams that may differ when a run is resumed.
-      advice: what the user can do about it.
+      chief: whether this process is the one that writes; the others of a job look on.
+      overwrite: a run that is there is to be replaced.
+      advice: what to do about another run in that folder.
     """
-    saved = folder / "config.json"
-    if not saved.exists():
-        return
-    before, now = read_json(saved, "the configuration of the run"), json.loads(config_json)
-    changed = [
-        f"{name} was {before[name]!r}, is {now[name]!r}"
-        for name in sorted(before.keys() & now.keys() - set(free))
-        if before[name] != now[name]
-    ]
-    if changed:
-        raise UserError(f"{folder} holds a run with other hparams: {'; '.join(changed)}. {advice}")
+
+    def __init__(self, path: Path, chief: bool = True, overwrite: bool = False, advice: str = "") -> None:
+        self.path, self._chief, self.overwrite, self._advice = path, chief, overwrite, advice
+        self._lock = contextlib.ExitStack()
+
+    def __enter__(self) -> "RunFolder":
+        if self._chief:
+            self._take_lock()
+            if _restore_overwritten(self.path):
+                self._take_lock()
+            if self.overwrite:
+                self._check_ours()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._chief:
+            _restore_overwritten(self.path)
+            self._lock.close()
+
+    def _take_lock(self) -> None:
+        self._lock.close()
+        busy = f"another process trains in {self.path}: wait for it or stop it, or give another --model-name"
+        self._lock.enter_context(lock(self.path / _LOCK, busy))
+
+    def _check_ours(self) -> None:
+        if not self._holds_anything():
+            return
+        with contextlib.suppress(UserError):
+            if read_json(self.path / _CONFIG, "configuration").keys() >= _OF_ANY_CONFIG:
+                return
+        self._lock.close()
+        raise UserError(
+            f"--overwrite: {self.path} holds no {_CONFIG} of a run, so it is no model of ours; delete it yourself"
+        )
+
+    def _holds_anything(self) -> bool:
+        return any(path.name != _LOCK for path in self.path.iterdir())
+
+    def check(self, config_json: str, free: Collection[str]) -> None:
+        """Raises UserError if the folder holds a run with another configuration.
+
+        A folder without a checkpoint holds no run yet. One that stopped at a loss that is not finite may go on with
+        another learning rate, a longer warm-up or in float32.
+
+        Args:
+          config_json: of the run that is to go on there.
+          free: names of the hparams that may differ when a run is resumed.
+        """
+        saved = self.path / _CONFIG
+        if not self._chief or self.overwrite or not saved.exists() or not _holds_work(self.path):
+            return
+        before, now = read_json(saved, "the configuration of the run"), json.loads(config_json)
+        changed = {name for name in before.keys() & now.keys() if before[name] != now[name]} - set(free)
+        mended = {name for name in changed if self._is_mend(name, now[name])}
+        if changed - mended:
+            raise UserError(
+                f"{self.path} holds a run with other hparams: {_changes(changed - mended, before, now)}. {self._advice}"
+            )
+        if mended:
+            print(f"going on after a loss that was not finite: {_changes(mended, before, now)}", flush=True)
+
+    def _is_mend(self, name: str, value: Any) -> bool:
+        stopped = (self.path / _NOT_FINITE).exists()
+        return stopped and name in _MENDS and (name != "precision" or value == "float32")
+
+    def begin(self, config_json: str, vocab_file: str | Path) -> None:
+        """The run starts or goes on: moves an old one aside where it is to be overwritten, writes the configuration.
+
+        The folder gets a copy of the vocabulary as well, so that it can be moved.
+        """
+        if not self._chief:
+            return
+        if self.overwrite and self._holds_anything():
+            self._move_aside()
+        for pattern in _LEFTOVERS:
+            for path in self.path.glob(pattern):
+                _delete(path)
+        vocabulary = self.path / _VOCABULARY
+        if not (vocabulary.exists() and vocabulary.samefile(vocab_file)):
+            write_atomically(vocabulary, read_text(vocab_file, "vocab_file"))
+        write_atomically(self.path / _CONFIG, config_json)
+
+    def _move_aside(self) -> None:
+        aside = _aside(self.path)
+        with writing(aside):
+            os.rename(self.path, aside)
+        write_atomically(self.path / _OVERWRITING, f"{aside}\n")
+        self._take_lock()
 
 
-def delete_run_folder(folder: Path) -> None:
-    """For --overwrite. Raises UserError if the folder holds something else than a run."""
-    if not folder.exists():
-        return
-    if not (folder / "config.json").exists() and any(folder.iterdir()):
-        raise UserError(f"--overwrite: {folder} holds no config.json, so it is no model of ours; delete it yourself")
-    shutil.rmtree(folder)
+def after_checkpoint(folder: Path) -> None:
+    """What a checkpoint of the run puts an end to: the run that was moved aside, an earlier stop."""
+    if (folder / _OVERWRITING).exists():
+        _delete(_aside(folder))
+        _delete(folder / _OVERWRITING)
+    _delete(folder / _NOT_FINITE)
 
 
-def write_config(folder: Path, config_json: str) -> None:
-    write_atomically(folder / "config.json", config_json)
+def mark_not_finite(folder: Path, step: int) -> None:
+    """Remembers that the run stopped because a loss or gradient of a step (counted from 1) was not finite."""
+    write_json(folder / _NOT_FINITE, {"step": step})
+
+
+def suspect_checkpoint(folder: Path) -> int | None:
+    """The step after which the very next one was not finite, if the run stopped so: a checkpoint of it is ruined."""
+    path = folder / _NOT_FINITE
+    return read_json(path, "stop")["step"] - 1 if path.exists() else None
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.overwritten")
+
+
+def _restore_overwritten(folder: Path) -> bool:
+    """Puts a run that was moved aside back, if the new one did not get to a checkpoint, and says whether it did so."""
+    aside = _aside(folder)
+    killed_while_moving = (aside / _CONFIG).exists() and not (folder / _CONFIG).exists()
+    if not (folder / _OVERWRITING).exists() and not killed_while_moving:
+        return False
+    if checkpoint_files.steps(folder):
+        after_checkpoint(folder)
+        return False
+    _delete(folder)
+    with writing(folder):
+        os.rename(aside, folder)
+    _delete(folder / _LOCK)
+    print(f"the run that --overwrite was to replace is in {folder} again, as it was", flush=True)
+    return True
+
+
+def _holds_work(folder: Path) -> bool:
+    """Whether something was trained there: a checkpoint is left, or what came of one that was deleted."""
+    return bool(checkpoint_files.steps(folder)) or (folder / "scores.json").exists()
+
+
+def _delete(path: Path) -> None:
+    """A file, a folder with all that is in it, or a link, which is not followed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _changes(names: Collection[str], before: dict[str, Any], now: dict[str, Any]) -> str:
+    return "; ".join(f"{name} was {before[name]!r}, is {now[name]!r}" for name in sorted(names))

@@ -1,8 +1,11 @@
 """The door through which files go out: whole or absent, and what prevents it is one UserError (util.reading: in)."""
 
 import contextlib
+import errno
 import json
 import os
+import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,76 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except (OSError, UnicodeEncodeError) as error:
         raise UserError(f"cannot write {os.fspath(path)}: {reason(error)}") from None
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raises UserError unless a file can be written there; leaves nothing behind, no folder either."""
+    path = Path(path)
+    made: list[Path] = []
+    with writing(path):
+        try:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "")
+            for folder in reversed(path.parents):
+                if not folder.exists():
+                    folder.mkdir()
+                    made.append(folder)
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        finally:
+            for folder in reversed(made):
+                folder.rmdir()
+
+
+@contextlib.contextmanager
+def lock(path: Path, busy: str) -> Iterator[None]:
+    """Holds a lock file, which ends with this process however that ends (flock).
+
+    It holds between hosts where the file system shares locks, as NFS does. Where it has none, or where another host
+    left its name in the file, a note says that nothing can be told about that host.
+
+    Raises:
+      UserError: `busy`, with who holds the lock; or the file cannot be written.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on this platform
+        yield
+        return
+    made = not path.parent.exists()
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{busy} ({holder})") from None
+        except OSError as error:
+            print(f"note: {path} cannot be locked ({reason(error)}): make sure that nothing else uses {path.parent}")
+        if not _is_open_file(path, descriptor):  # its holder has just let go of it, and removed it
+            raise UserError(f"{busy} ({holder})")
+        host = socket.gethostname()
+        if holder and not holder.endswith(f" on {host}"):
+            print(f"note: {path} was last held by {holder}, and not released: make sure that it has ended")
+        with writing(path):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {host}\n".encode(), 0)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                if _is_open_file(path, descriptor):
+                    path.unlink()
+                if made:
+                    path.parent.rmdir()  # if nothing came of it
+    finally:
+        os.close(descriptor)
+
+
+def _is_open_file(path: Path, descriptor: int) -> bool:
+    return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))
 
 
 def write_atomically(path: str | os.PathLike[str], text: str) -> None:

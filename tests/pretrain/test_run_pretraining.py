@@ -4,7 +4,9 @@ import json
 import shutil
 
 import pytest
+from tensorflow.python.summary.summary_iterator import summary_iterator
 
+from configure_pretraining import PretrainingConfig
 from tests import training_support as support
 from tests.programs import run_program
 
@@ -33,6 +35,8 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, settings, tmp_
     assert code == 0, err
     for words in ("parameters", "GFLOP per training example", "60 records", "see 0.533 times"):
         assert words in out
+    assert "hparams        other than the recipe's or the defaults: " in out and "embedding_size 16" in out
+    assert '"embedding_size"' not in out
     assert "initial loss   about 41.05 expected" in out  # ln 600 + 50 ln 2
     first = float(out.split("initial loss")[2].split()[0])
     assert first == pytest.approx(41.05, rel=0.1)
@@ -45,6 +49,8 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, settings, tmp_
     assert results["step"] == 4
     lines = (folder / "results" / "unsup_results.txt").read_text().splitlines()
     assert f"disc_loss = {results['disc_loss']}" in lines
+    events = [event for path in (folder / "events").iterdir() for event in summary_iterator(str(path))]
+    assert {"eval/disc_auc", "train/disc_recall"} <= {value.tag for event in events for value in event.summary.value}
 
     code, out, _ = run(settings, "--do-eval")
     assert code == 0 and "Nothing to train" in out
@@ -67,6 +73,38 @@ def test_overwrite_deletes_no_folder_that_is_not_a_model(run, settings, tmp_path
     code, _, err = run(settings, "--overwrite")
     assert code == 2 and "no config.json" in err
     assert (tmp_path / "model" / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ({"pretrain_tfrecords": "/nowhere/*"}, "no file matches"),
+        ({"num_gpus": 99}, "num_gpus is 99"),
+        ({"num_train_steps": 0, "num_warmup_steps": 0}, "less than one step"),
+        ({"results_txt": "/proc/nowhere/x"}, "cannot write /proc/nowhere/x"),
+        ({"vocab_file": "{model}/vocab.txt"}, "--overwrite would delete vocab_file"),
+    ],
+)
+def test_overwrite_with_a_mistake_leaves_the_run(run, settings, tmp_path, mistake, message):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(PretrainingConfig.from_dict(settings).to_json())
+    (model / "model.ckpt-4.index").write_text("")
+    shutil.copy(settings["vocab_file"], model / "vocab.txt")
+    mistake = {name: value.format(model=model) if isinstance(value, str) else value for name, value in mistake.items()}
+    code, _, err = run(settings | mistake, "--overwrite", "--do-eval")
+    assert code == 2 and message in err and "Traceback" not in err
+    assert sorted(path.name for path in model.iterdir()) == ["config.json", "model.ckpt-4.index", "vocab.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_run_that_diverged_goes_on_with_a_lower_learning_rate(run, settings, tmp_path):
+    wild = settings | {"learning_rate": 1e30, "num_warmup_steps": 2, "save_checkpoints_steps": 1}
+    code, _, err = run(wild)
+    assert code == 2 and "not finite at step" in err and "lower learning_rate" in err
+    code, out, err = run(wild | {"learning_rate": 1e-4})
+    assert code == 0 and "learning_rate was 1e+30, is 0.0001" in out and "resuming" in out, out + err
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["learning_rate"] == 1e-4
 
 
 def test_warm_start_reports_what_it_loaded_and_starts_at_step_0(run, settings, tmp_path):
@@ -146,7 +184,7 @@ def test_a_checkpoint_of_other_sizes_without_its_configuration_is_refused(run, s
     assert code == 2 and "is not a checkpoint of this model" in err and "Traceback" not in err
 
 
-def test_keras_3_is_not_imported_with_tensorflow(data_dir, monkeypatch):
+def test_what_a_first_step_does_not_need_is_not_imported(data_dir, monkeypatch):
     monkeypatch.delenv("TF_USE_LEGACY_KERAS")  # conftest.py's
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
     process = support.start(**support.hparams(data_dir, max_seq_length=32))  # not the records': an early end
@@ -154,4 +192,5 @@ def test_keras_3_is_not_imported_with_tensorflow(data_dir, monkeypatch):
     assert process.returncode == 2 and "max_seq_length" in errors
     imported = {line.rsplit("|", 1)[-1].strip() for line in errors.splitlines() if line.startswith("import time:")}
     assert "tf_keras.src.optimizers" in imported  # what TensorFlow imports of one Keras or the other
-    assert "keras.src.optimizers" not in imported
+    unwanted = {"keras.src.optimizers", "orbit", "official", "pandas.core", "scipy.sparse._base", "rich"}
+    assert unwanted & imported == set()

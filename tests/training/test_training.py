@@ -10,7 +10,7 @@ from configure_pretraining import PretrainingConfig
 from pretrain.pretrain_data import find_records
 from pretrain.task import PretrainingTask
 from tests import training_support as support
-from training.trainer import Schedule, Trainer
+from training.loop import Schedule, Trainer
 from util.errors import UserError
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -1,0 +1,133 @@
+"""Checkpoints that were damaged, cut, half-written or not written at all: the newest good one is taken, aloud."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+from tests.training import toy
+from training import checkpoint_files as files
+from util.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run with checkpoints of steps 10, 15 and 20."""
+    folder = tmp_path_factory.mktemp("finished")
+    assert toy.trainer(folder, save_checkpoints_steps=5).train() == 0
+    return folder
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    for path in finished.glob("*"):
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+
+
+DATA = "model.ckpt-20.data-00000-of-00001"
+DAMAGE = {
+    "no index": lambda folder: (folder / "model.ckpt-20.index").unlink(),
+    "no data": lambda folder: (folder / DATA).unlink(),
+    "empty index": lambda folder: cut(folder / "model.ckpt-20.index", 0),
+    "cut index": lambda folder: cut(folder / "model.ckpt-20.index", 100),
+    "cut data": lambda folder: cut(folder / DATA, 50),
+    "a bit of the data": lambda folder: flip(folder / DATA),
+    "a bit of the index": lambda folder: flip(folder / "model.ckpt-20.index"),
+}
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_checkpoint_is_passed_over_aloud(folder, capsys, kind, checksums):
+    if not checksums:  # as older versions wrote them
+        for path in folder.glob("*.json"):
+            path.unlink()
+    DAMAGE[kind](folder)
+    runner = toy.trainer(folder, save_checkpoints_steps=5)
+    assert runner.restore() == 15
+    told = capsys.readouterr().out
+    assert "model.ckpt-20 is damaged (" in told and "Going on from step 15." in told
+    assert runner.train() == 0
+    assert toy.trainer(folder).restore() == 20 and "WARNING" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\x00", b"nonsense", b'model_checkpoint_path: "model.ckpt-10"\n'])
+def test_the_file_named_checkpoint_is_not_needed(folder, capsys, content):
+    state = folder / "checkpoint"
+    state.unlink()
+    if content is not None:
+        state.write_bytes(content)
+    assert toy.trainer(folder).restore() == 20
+    assert "does not name model.ckpt-20, the newest good checkpoint" in capsys.readouterr().out
+
+
+def test_nothing_starts_anew_where_all_checkpoints_are_damaged(folder):
+    for path in folder.glob("*.index"):
+        path.unlink()
+    with pytest.raises(UserError, match=r"model\.ckpt-20 is damaged .*model\.ckpt-10 is damaged .*--overwrite"):
+        toy.trainer(folder).restore()
+
+
+def test_tensorflow_knows_the_checkpoints(finished):
+    state = tf.train.get_checkpoint_state(str(finished))
+    assert state.model_checkpoint_path == str(finished / "model.ckpt-20")
+    assert [path.rsplit("-")[-1] for path in state.all_model_checkpoint_paths] == ["10", "15", "20"]
+    assert files.steps(finished) == [20, 15, 10]
+
+
+def failing(error):
+    def write(*_):
+        raise error
+
+    return write
+
+
+FULL = tf.errors.ResourceExhaustedError(None, None, "x/model.ckpt-10.data-00000-of-00001; No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (FULL, "the disk is full"),
+        (OSError(28, "No space left on device"), "the disk is full"),
+        (tf.errors.PermissionDeniedError(None, None, "x; Permission denied"), "Permission denied"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_saved_is_one_line_and_costs_no_other(tmp_path, monkeypatch, error, words):
+    runner = toy.trainer(tmp_path, save_checkpoints_steps=5)
+    save, write = runner.checkpoints.save, tf.train.Checkpoint.write
+
+    def first_only(step, memory):
+        monkeypatch.setattr(tf.train.Checkpoint, "write", write if step == 5 else failing(error))
+        save(step, memory)
+
+    monkeypatch.setattr(runner.checkpoints, "save", first_only)
+    with pytest.raises(UserError, match=rf"cannot save .*model\.ckpt-10: .*{words}.*Last checkpoint: .*ckpt-5\."):
+        runner.train()
+    assert not (tmp_path / ".saving").exists()
+    assert toy.trainer(tmp_path).restore() == 5
+
+
+def test_a_full_disk_while_logging_names_the_file(tmp_path):
+    (tmp_path / "train_metrics.jsonl").symlink_to("/dev/full")
+    runner = toy.trainer(tmp_path)
+    runner.reporter.resume = lambda step: None
+    with pytest.raises(UserError, match=r"cannot write .*train_metrics\.jsonl: the disk is full"):
+        runner.train()
+
+
+def test_checksums_and_memory_are_json(finished):
+    values = json.loads((finished / "model.ckpt-20.json").read_text())
+    assert values["step"] == 20 and values["sha256"].keys() == {"model.ckpt-20.index", DATA}

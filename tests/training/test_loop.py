@@ -1,0 +1,180 @@
+"""Signals, interrupted evaluations and non-finite losses: a run that goes on ends as one that was left alone."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from tests.training import toy
+from tests.training_support import logged
+from training import loop
+from training.loop import Trainer
+from util.errors import UserError
+
+
+def evaluator(runner_of):
+    """A score that is best in the middle of the run, from the weights alone."""
+    return lambda: {"score": -abs(float(runner_of[0].task.model.weight[0].numpy()) - 0.35)}
+
+
+def scored(folder, evaluate=None, **schedule):
+    """A trainer that evaluates every 4 steps and keeps the best."""
+    found: list[Trainer] = []
+    runner = toy.trainer(folder, evaluate or evaluator(found), eval_every_steps=4, **schedule)
+    found.append(runner)
+    return runner
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert scored(folder).train() == 0
+    return folder
+
+
+def contents(folder):
+    """What a run has told and kept, but for the time that it took."""
+    evaluations = {path.name: json.loads(path.read_text()) for path in (folder / "eval").iterdir()}
+    best = json.loads((folder / "best" / "best.json").read_text())
+    files = sorted(path.name for path in folder.glob("**/*") if path.is_file() and "events" not in path.name)
+    return logged(folder), evaluations, best, files
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("step", [2, 10, 13, 20])
+def test_a_signal_saves_within_a_long_loop_and_the_metrics_are_those_of_an_undisturbed_run(
+    tmp_path, monkeypatch, capsys, step, number
+):
+    assert toy.trainer(tmp_path / "whole", iterations_per_loop=10).train() == 0
+    monkeypatch.setattr(loop.Pace, "took", lambda pace, seconds: setattr(pace, "_calls", pace._calls + 1))  # by ones
+    runner = toy.trainer(tmp_path / "stopped", iterations_per_loop=10)
+    check = runner._check_finite
+
+    def then_signal(totals):
+        check(totals)
+        if runner.current_step == step:
+            os.kill(os.getpid(), number)
+
+    runner._check_finite = then_signal
+    previous = signal.getsignal(number)
+    assert runner.train() == 128 + number
+    assert signal.getsignal(number) == previous
+    told = capsys.readouterr().out
+    assert f"{number.name}: saved {tmp_path / 'stopped'} at step {step}. Run the same command to go on." in told
+    again = toy.trainer(tmp_path / "stopped", iterations_per_loop=10)
+    assert again.restore() == step and again.train() == 0
+    assert logged(tmp_path / "stopped") == logged(tmp_path / "whole")
+
+
+def test_calls_of_the_device_are_as_long_as_a_signal_may_wait():
+    pace = loop.Pace()
+    lengths = []
+    for seconds in (60.0, 0.1, 0.1, 0.1, 0.5, 3.0):  # the first one compiles
+        pace.took(seconds)
+        lengths.append(pace.steps)
+    assert lengths == [1, 10, 20, 20, 4, 1]
+
+
+class Killed(BaseException):
+    """As SIGKILL: nobody tidies up."""
+
+
+@pytest.mark.parametrize("step", [4, 12, 20])
+def test_an_evaluation_that_a_kill_prevented_is_made_up_for(tmp_path, undisturbed, step):
+    runner = scored(tmp_path, save_checkpoints_steps=4)
+    evaluate = runner._evaluate
+
+    def killed_there():
+        if runner.current_step == step:
+            raise Killed
+        return evaluate()
+
+    runner._evaluate = killed_there
+    with pytest.raises(Killed):
+        runner.train()
+    again = scored(tmp_path)
+    assert again.restore() == step and again.train() == 0
+    found, expected = contents(tmp_path), contents(undisturbed)
+    assert found[1:3] == expected[1:3]
+    assert again.restore_best() == expected[2]["step"]
+
+
+def test_a_kill_between_the_best_checkpoint_and_the_evaluations_file_changes_nothing(tmp_path, undisturbed):
+    runner = scored(tmp_path, save_checkpoints_steps=4)
+    evaluation = runner.reporter.evaluation
+
+    def killed_there(step, metrics):
+        if step == 8:
+            raise Killed
+        evaluation(step, metrics)
+
+    runner.reporter.evaluation = killed_there
+    with pytest.raises(Killed):
+        runner.train()
+    again = scored(tmp_path)
+    assert again.restore() == 8 and again.train() == 0
+    assert contents(tmp_path)[1:3] == contents(undisturbed)[1:3]
+
+
+def test_a_signal_ends_an_evaluation_which_is_made_up_for(tmp_path, undisturbed):
+    runner = scored(tmp_path)
+    evaluate = runner._evaluate
+
+    def long_evaluation():
+        if runner.current_step == 12:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("it went on")
+        return evaluate()
+
+    runner._evaluate = long_evaluation
+    assert runner.train() == 128 + signal.SIGTERM
+    again = scored(tmp_path)
+    assert again.restore() == 12 and again.train() == 0
+    assert contents(tmp_path)[1:3] == contents(undisturbed)[1:3]
+
+
+def test_a_run_that_was_not_finite_goes_on_from_its_last_checkpoint(tmp_path):
+    runner = toy.trainer(tmp_path, bad_at=13)
+    with pytest.raises(UserError, match=r"not finite at step 13: loss\..*ckpt-10\. To go on from there"):
+        runner.train()
+    assert json.loads((tmp_path / "not_finite.json").read_text()) == {"step": 13}
+    again = toy.trainer(tmp_path)
+    assert again.restore() == 10 and again.train() == 0
+    assert not (tmp_path / "not_finite.json").exists()
+    assert [line["step"] for line in logged(tmp_path)] == [5, 10, 15, 20]
+    assert np.isfinite([line["loss"] for line in logged(tmp_path)]).all()
+
+
+def test_a_checkpoint_whose_next_step_is_not_finite_is_passed_over_if_there_is_another(tmp_path):
+    with pytest.raises(UserError, match=r"not finite at step 11: .*ckpt-5\."):
+        toy.trainer(tmp_path, bad_at=11, save_checkpoints_steps=5).train()
+    assert toy.trainer(tmp_path).restore() == 5
+    (tmp_path / "model.ckpt-5.index").unlink()
+    assert toy.trainer(tmp_path).restore() == 10
+
+
+def test_less_than_one_step_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="less than one step to train"):
+        toy.trainer(tmp_path, num_train_steps=0).train()
+    assert not list(tmp_path.iterdir())
+
+
+def test_evaluations_are_in_tensorboard(undisturbed):
+    from tensorflow.python.summary.summary_iterator import summary_iterator
+
+    tags = {
+        value.tag
+        for path in (undisturbed / "events").iterdir()
+        for event in summary_iterator(str(path))
+        for value in event.summary.value
+    }
+    assert tags == {
+        "train/loss",
+        "train/gradient_norm",
+        "train/low",
+        "learning_rate",
+        "examples_per_second",
+        "eval/score",
+    }

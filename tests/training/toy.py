@@ -1,0 +1,61 @@
+"""The smallest task that the loop can run: one weight that follows a noisy target. Traces in a fraction of a second."""
+
+import tensorflow as tf
+
+from training.loop import Schedule, Trainer
+from training.optimization import AdamW
+from training.optimization import Schedule as Rates
+from training.replicated_task import ReplicatedTask
+
+
+class Model(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = tf.Variable(tf.zeros([3]), name="weight")
+
+
+class Toy(ReplicatedTask):
+    """`bad_at`: the step (1-based) at which the loss is not finite."""
+
+    def __init__(self, strategy, bad_at=-1, learning_rate=0.1):
+        super().__init__(strategy, jit_compile=False, seed=0, precision="float32")
+        self.model = Model()
+        rates = Rates(peak=learning_rate, num_train_steps=100, num_warmup_steps=0)
+        self.optimizer = AdamW([self.model.weight], rates, lambda variable: False)
+        self.bad_at = bad_at
+
+    def training_data(self, position):
+        numbers = tf.data.Dataset.range(position, 1 << 40).batch(4, drop_remainder=True)
+        return numbers.map(lambda n: {"input_ids": tf.sin(tf.cast(n, tf.float32))})
+
+    def train_step(self, batch, step):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self.model.weight - batch["input_ids"][:, tf.newaxis]) ** 2)
+            loss = tf.where(step + 1 == self.bad_at, float("nan"), loss)
+        norm = self.update(tape.gradient(loss, [self.model.weight]), self.scale())
+        metrics = {"low": (tf.cast(loss < 0.5, tf.float32), tf.constant(1.0))}
+        return {"losses": {"loss": loss}, "watched": {"gradient_norm": norm}, "metrics": metrics}
+
+    def explain(self, error):
+        return None
+
+
+def trainer(folder, evaluate=None, bad_at=-1, **schedule):
+    """A trainer of the toy: 20 steps, reported every 5, saved every 10."""
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        task = Toy(strategy, bad_at)
+    times = Schedule(
+        **{
+            "num_train_steps": 20,
+            "iterations_per_loop": 5,
+            "save_checkpoints_steps": 10,
+            "keep_checkpoint_max": 3,
+            "eval_every_steps": 0,
+            "num_eval_steps": 1,
+            "examples_per_step": 4,
+        }
+        | schedule
+    )
+    runner = Trainer(task, strategy, times, str(folder), evaluate, "score" if evaluate else None)
+    return runner

@@ -1,0 +1,107 @@
+"""The files of a run's checkpoints: which are whole, which is the newest, how they come and go. Without TensorFlow.
+
+  <folder>/model.ckpt-1000.{index,data-00000-of-00001}   as TensorFlow writes them
+  <folder>/model.ckpt-1000.json                          their checksums, and what the loop has to remember
+  <folder>/checkpoint                                    TensorFlow's name for the newest; written, never needed
+  <folder>/.saving/                                      a checkpoint on its way; what a killed save leaves behind
+
+The index gets its name last, so a checkpoint that has one is complete. Those of older versions lack the .json.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from util.errors import UserError
+from util.files import write_atomically, write_json
+from util.reading import read_json
+
+PREFIX = "model.ckpt-"
+_STAGING = ".saving"
+
+
+def prefix(folder: Path, step: int) -> Path:
+    """What TensorFlow calls the checkpoint of a step."""
+    return folder / f"{PREFIX}{step}"
+
+
+def steps(folder: Path) -> list[int]:
+    """The steps of which there is any file of a checkpoint, newest first."""
+    found = (re.match(rf"{re.escape(PREFIX)}(\d+)\.", path.name) for path in folder.glob(f"{PREFIX}*"))
+    return sorted({int(match[1]) for match in found if match}, reverse=True)
+
+
+def has_checksums(folder: Path, step: int) -> bool:
+    return Path(f"{prefix(folder, step)}.json").exists()
+
+
+def problem(folder: Path, step: int) -> str | None:
+    """What is wrong with the files of a checkpoint; None if they are there and have their checksums, if any."""
+    base = prefix(folder, step)
+    if not Path(f"{base}.index").exists():
+        return "its .index is missing"
+    if not has_checksums(folder, step):
+        return None
+    try:
+        sums = read_json(f"{base}.json", "checksums")["sha256"]
+        wrong = [name for name, expected in sums.items() if _sha256(folder / name) != expected]
+    except (UserError, OSError, KeyError, AttributeError) as error:
+        return str(error)
+    return f"{' and '.join(wrong)} differs from its checksum" if wrong else None
+
+
+def memory(folder: Path, step: int) -> dict[str, Any]:
+    """What the loop wanted remembered with a good checkpoint."""
+    if not has_checksums(folder, step):
+        return {}
+    return read_json(f"{prefix(folder, step)}.json", "checkpoint").get("memory", {})
+
+
+def staging(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step is to be written, before `publish`."""
+    return prefix(folder / _STAGING, step)
+
+
+def publish(folder: Path, step: int, remember: dict[str, Any]) -> None:
+    """Gives the files of a checkpoint that was written to `staging` their names, with their checksums."""
+    names = sorted(path.name for path in (folder / _STAGING).glob(f"{PREFIX}{step}.*"))
+    sums = {name: _sha256(folder / _STAGING / name) for name in names}
+    write_json(folder / _STAGING / f"{PREFIX}{step}.json", {"step": step, "sha256": sums, "memory": remember})
+    for name in (f"{PREFIX}{step}.json", *names):  # .data before .index
+        os.replace(folder / _STAGING / name, folder / name)
+    clear_staging(folder)
+
+
+def clear_staging(folder: Path) -> None:
+    shutil.rmtree(folder / _STAGING, ignore_errors=True)
+
+
+def keep(folder: Path, step: int, count: int) -> list[int]:
+    """Deletes all checkpoints but the newest `count` up to a step. Returns the steps of those, oldest first.
+
+    Later ones are damaged, or this run would not be at this step.
+    """
+    kept = [one for one in steps(folder) if one <= step][:count]
+    for path in folder.glob(f"{PREFIX}*"):
+        match = re.match(rf"{re.escape(PREFIX)}(\d+)\.", path.name)
+        if match and int(match[1]) not in kept:
+            path.unlink()
+    return kept[::-1]
+
+
+def write_state(folder: Path, kept: list[int]) -> None:
+    """Writes `checkpoint`, by which TensorFlow knows the newest of these steps and the others."""
+    names = [f'"{PREFIX}{step}"' for step in kept]
+    lines = [f"model_checkpoint_path: {names[-1]}", *(f"all_model_checkpoint_paths: {name}" for name in names)]
+    write_atomically(folder / "checkpoint", "\n".join(lines) + "\n")
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

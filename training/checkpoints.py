@@ -1,0 +1,171 @@
+"""Saving and restoring a run: weights, optimizer, step and loss scale, and the weights that did best.
+
+A checkpoint is written aside, gets checksums and then its name (training.checkpoint_files); one that is damaged is
+passed over, aloud, for the newest good one. Where none is good nothing starts anew.
+"""
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from training import checkpoint_files as files
+from util.errors import UserError, reason
+from util.files import write_json
+from util.reading import read_json
+
+_BEST = "best.json"
+
+
+class Checkpoints:
+    """The checkpoints in the folder of a run.
+
+    Args:
+      tracked: what is saved, by name; "model" is what is kept of the best.
+      keep: how many.
+      scratch: where a host that is not the chief writes, for all hosts take part in saving.
+    """
+
+    def __init__(self, folder: Path, tracked: Mapping[str, tf.Module], keep: int, scratch: Path | None = None) -> None:
+        self.folder, self._keep, self._scratch = folder, keep, scratch
+        self._best_folder = folder / "best"
+        self._all = tf.train.Checkpoint(**tracked)
+        self._model = tf.train.Checkpoint(model=tracked["model"])
+
+    def save(self, step: int, memory: Mapping[str, Any]) -> None:
+        """Saves everything under the number of a step.
+
+        Args:
+          memory: a JSON object that `restore` gives back.
+        """
+        with self._writing(self.folder, step):
+            if not self._write(self._all, self.folder, step, memory):
+                return
+            files.write_state(self.folder, files.keep(self.folder, step, self._keep))
+
+    def save_best(self, step: int, value: float) -> None:
+        """Saves the model's weights as those that did best so far, unless they did not.
+
+        What an interrupted run did at later steps does not count.
+        """
+        before = self._read_best()
+        if before is not None and before["step"] < step and before["value"] >= value:
+            return
+        with self._writing(self._best_folder, step):
+            if self._write(self._model, self._best_folder, step, {}):
+                name = files.prefix(self._best_folder, step).name
+                write_json(self._best_folder / _BEST, {"step": step, "value": value, "path": name})
+                files.keep(self._best_folder, step, 1)
+
+    def _write(self, checkpoint: tf.train.Checkpoint, folder: Path, step: int, memory: Mapping[str, Any]) -> bool:
+        """Returns whether the files are where they should be: on the chief."""
+        if self._scratch is not None:
+            checkpoint.write(str(files.prefix(self._scratch, step)))
+            shutil.rmtree(self._scratch)
+            return False
+        files.clear_staging(folder)
+        checkpoint.write(str(files.staging(folder, step)))
+        files.publish(folder, step, dict(memory))
+        return True
+
+    def newest(self, suspect: int | None = None) -> str:
+        """For messages: the path of the newest good checkpoint. `suspect` as in `restore`."""
+        good = (step for step in self._candidates(suspect) if files.problem(self.folder, step) is None)
+        return next((str(files.prefix(self.folder, step)) for step in good), "none was saved yet")
+
+    def _candidates(self, suspect: int | None) -> list[int]:
+        return sorted(files.steps(self.folder), key=lambda step: step == suspect)  # a stable sort
+
+    def restore(self, suspect: int | None = None) -> tuple[int, dict[str, Any]] | None:
+        """Restores the newest good checkpoint. Returns its step and its memory; None if there is no checkpoint.
+
+        Args:
+          suspect: the step of a checkpoint whose weights have been ruined before it was saved: the last resort.
+
+        Raises:
+          UserError: there are checkpoints, but none is good; or it is another model's.
+        """
+        found = self._candidates(suspect)
+        problems: list[str] = []
+        for step in found:
+            problem = files.problem(self.folder, step) or self._unreadable(self.folder, step)
+            if problem is None:
+                if problems:
+                    print(f"WARNING: {'; '.join(problems)}. Going on from step {step:,}.", flush=True)
+                if suspect in found and step != suspect:
+                    print(f"passing over the checkpoint of step {suspect:,}: the next step was not finite", flush=True)
+                else:
+                    self._warn_of_state(step)
+                self._read(self._all, self.folder, step)
+                return step, files.memory(self.folder, step)
+            problems.append(f"{files.prefix(self.folder, step)} is damaged ({problem})")
+        if found:
+            raise UserError(
+                f"{'; '.join(problems)}. To start anew at step 0, give another --model-name, or --overwrite to delete "
+                "what is left of that run."
+            )
+        return None
+
+    @property
+    def has_best(self) -> bool:
+        return (self._best_folder / _BEST).exists()
+
+    def restore_best(self) -> int:
+        """Restores the weights that did best. Returns their step."""
+        best = self._read_best()
+        if best is None:
+            raise UserError(f"{self.folder} holds no best checkpoint: train with keep_best")
+        step = int(best["step"])
+        problem = files.problem(self._best_folder, step)
+        if problem is not None:
+            raise UserError(f"{files.prefix(self._best_folder, step)} is damaged ({problem})")
+        self._read(self._model, self._best_folder, step)
+        return step
+
+    def _read_best(self) -> dict[str, Any] | None:
+        return read_json(self._best_folder / _BEST, "best checkpoint") if self.has_best else None
+
+    def _read(self, checkpoint: tf.train.Checkpoint, folder: Path, step: int) -> None:
+        path = str(files.prefix(folder, step))
+        try:
+            checkpoint.read(path).assert_existing_objects_matched().expect_partial()
+        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            raise UserError(f"{path} is not a checkpoint of this model: {error}") from None
+
+    def _unreadable(self, folder: Path, step: int) -> str | None:
+        """Why a checkpoint without checksums cannot be read, if so; TensorFlow has its own for each tensor."""
+        if files.has_checksums(folder, step):
+            return None
+        try:
+            reader = tf.train.load_checkpoint(str(files.prefix(folder, step)))
+            for name in reader.get_variable_to_shape_map():
+                reader.get_tensor(name)
+        except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
+            return str(error)
+        return None
+
+    def _warn_of_state(self, step: int) -> None:
+        state = self.folder / "checkpoint"
+        name = files.prefix(self.folder, step).name
+        with contextlib.suppress(OSError):
+            text = state.read_bytes().decode(errors="replace")
+            if re.search(rf'^model_checkpoint_path: ".*{re.escape(name)}"', text):
+                return
+        print(f"WARNING: {state} does not name {name}, the newest good checkpoint. Going on from that.", flush=True)
+
+    @contextlib.contextmanager
+    def _writing(self, folder: Path, step: int) -> Iterator[None]:
+        """What goes wrong in here is one line; nothing half-written stays."""
+        try:
+            yield
+        except (OSError, tf.errors.OpError, UserError) as error:
+            files.clear_staging(folder)
+            why = "the disk is full" if "No space left" in str(error) else reason(error)
+            raise UserError(
+                f"cannot save {files.prefix(folder, step)}: {why}. Last checkpoint: {self.newest()}. When that is "
+                "mended, the same command goes on from there."
+            ) from error

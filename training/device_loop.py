@@ -1,0 +1,98 @@
+"""Steps on the device without a word to the host in between, and how many of them to ask for at once."""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from training.task import Task, Tensors
+
+CALL_SECONDS = 2.0  # a signal waits for no more than that, and for a checkpoint to be saved
+
+
+class Totals(NamedTuple):
+    """Of the steps since the last report, as tensors.
+
+    sums: the steps' results, summed over replicas and steps.
+    first: the losses and watched values of the first of these steps.
+    first_bad: name of a loss or watched value -> the first step (0-based) at which it was not finite, or int64.max.
+    """
+
+    sums: dict[str, Tensors]
+    first: dict[str, Tensors]
+    first_bad: dict[str, Tensors]
+
+
+class DeviceLoop:
+    """Runs steps of a task on the batches of an iterator.
+
+    Totals go in and come out, so that it makes no difference to them how many calls the steps are spread over.
+
+    Attributes:
+      nothing: the totals to start from.
+    """
+
+    def __init__(self, task: Task, strategy: tf.distribute.Strategy, iterator: Iterator[Tensors]) -> None:
+        counter = task.optimizer.step
+
+        @functools.partial(tf.function, autograph=False)
+        def one_step() -> tuple[dict[str, Tensors], dict[str, Tensors], dict[str, Tensors]]:
+            number = tf.identity(counter)
+            result = run_and_sum(strategy, task.train_step, next(iterator), number)
+            watched = result["losses"] | result["watched"]
+            bad = {name: tf.where(tf.math.is_finite(value), tf.int64.max, number) for name, value in watched.items()}
+            return result, watched, bad
+
+        def next_step(done: tf.Tensor, so_far: Totals) -> tuple[tf.Tensor, Totals]:
+            result, watched, bad = one_step()
+            return done + 1, Totals(
+                tf.nest.map_structure(tf.add, so_far.sums, result),
+                tf.nest.map_structure(lambda first, value: tf.where(done == 0, value, first), so_far.first, watched),
+                tf.nest.map_structure(tf.minimum, so_far.first_bad, bad),
+            )
+
+        @functools.partial(tf.function, autograph=False)
+        def loop(done: tf.Tensor, so_far: Totals, end: tf.Tensor) -> Totals:
+            return tf.while_loop(lambda done, _: done < end, next_step, (done, so_far), parallel_iterations=1)[1]
+
+        self._loop = loop
+        # The step is traced once, here; what the totals start from needs its results' types.
+        result, watched, bad = one_step.get_concrete_function().structured_outputs
+        self.nothing = Totals(
+            tf.nest.map_structure(lambda value: tf.zeros(value.shape, value.dtype), result),
+            tf.nest.map_structure(lambda value: tf.zeros(value.shape, value.dtype), watched),
+            {name: tf.constant(tf.int64.max) for name in bad},
+        )
+
+    def run(self, steps: int, done: int, so_far: Totals) -> Totals:
+        """Runs `steps` more steps, after `done` steps with the totals `so_far`."""
+        return self._loop(tf.constant(done), so_far, tf.constant(done + steps))
+
+
+def run_and_sum(
+    strategy: tf.distribute.Strategy,
+    function: Callable[..., dict[str, Tensors]],
+    batch: Tensors,
+    step: tf.Tensor,
+) -> dict[str, Tensors]:
+    """A function of every replica's rows; its results summed over replicas."""
+    result = strategy.run(function, args=(batch, step))
+    return tf.nest.map_structure(lambda value: strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None), result)
+
+
+class Pace:
+    """How many steps one call of the device may hold: as many as take about `CALL_SECONDS`."""
+
+    def __init__(self) -> None:
+        self.steps, self._calls = 1, 0
+
+    @property
+    def is_first(self) -> bool:
+        return not self._calls
+
+    def took(self, seconds_per_step: float) -> None:
+        self._calls += 1
+        if self._calls > 1:  # the first call traces and compiles
+            wanted = int(CALL_SECONDS / max(seconds_per_step, 1e-9))
+            self.steps = max(1, min(wanted, 10 * self.steps))

@@ -1,0 +1,319 @@
+"""The training loop of pre-training and fine-tuning: when steps are done, reported, saved and evaluated.
+
+A `Task` knows one step of one replica; training.device_loop runs many of them at once. `Trainer` watches for non-finite
+losses and gradients and for signals, and hands what comes of the steps to training.checkpoints and training.reporting.
+docs/architecture.md says why it is not orbit's Controller.
+"""
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import tensorflow as tf
+
+from training.checkpoints import Checkpoints
+from training.device_loop import DeviceLoop, Pace, Totals, run_and_sum
+from training.distribution import distribute, host_number, is_chief
+from training.reporting import Reporter
+from training.run_folder import after_checkpoint, mark_not_finite, suspect_checkpoint
+from training.task import SummedTask, Task, Tensors
+from util.errors import UserError
+from util.progress import Progress, track
+
+
+class Schedule(NamedTuple):
+    """When things happen, in steps."""
+
+    num_train_steps: int
+    iterations_per_loop: int
+    save_checkpoints_steps: int
+    keep_checkpoint_max: int
+    eval_every_steps: int
+    num_eval_steps: int
+    examples_per_step: int
+
+
+class Trainer:
+    """Runs a task to the end of its schedule, resuming where a checkpoint of the folder left off.
+
+    Args:
+      task: built under the strategy's scope.
+      model_dir: of checkpoints, events and train_metrics.jsonl.
+      evaluate: computes metrics of the weights as they are; not needed for a `SummedTask`.
+      best_metric: of these, higher is better; the best checkpoint goes to model_dir/best (`restore_best`).
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        strategy: tf.distribute.Strategy,
+        schedule: Schedule,
+        model_dir: str,
+        evaluate: Callable[[], dict[str, float]] | None = None,
+        best_metric: str | None = None,
+    ) -> None:
+        self.task, self.strategy, self.schedule = task, strategy, schedule
+        self._evaluate, self._best_metric = evaluate or self._evaluate_sums, best_metric
+        self.model_dir = Path(model_dir)
+        self.chief = is_chief(strategy)
+        self.step = task.optimizer.step
+        tracked: dict[str, tf.Module] = {"model": task.model, "optimizer": task.optimizer}
+        if task.loss_scale is not None:
+            tracked["loss_scale"] = task.loss_scale
+        scratch = None if self.chief else self.model_dir / f".host_{host_number(strategy)}"
+        self.checkpoints = Checkpoints(self.model_dir, tracked, schedule.keep_checkpoint_max, scratch)
+        self.reporter = Reporter(self.model_dir, self.chief, task.shown)
+        self._signal: int | None = None
+        self._may_abandon = False  # whether a signal may end what is going on, because it can be done again
+        self._since_report: tuple[int, list[float]] | None = None  # of a checkpoint between two reports: steps, totals
+        self._saved = -1
+        self._eval_step = tf.function(self._one_eval_step, autograph=False)
+        self._sum_over_hosts = tf.function(self._sum, autograph=False)
+
+    @property
+    def current_step(self) -> int:
+        """Updates made so far."""
+        return int(self.step.numpy())
+
+    def restore(self) -> int:
+        """Restores the newest good checkpoint, if there is one. Returns the step."""
+        restored = self.checkpoints.restore(suspect_checkpoint(self.model_dir))
+        if restored is not None:
+            self._saved, memory = restored
+            self._since_report = memory.get("since_report")
+        return self.current_step
+
+    def restore_best(self) -> int:
+        """Restores the weights that did best in `best_metric`. Returns their step."""
+        return self.checkpoints.restore_best()
+
+    def _one_eval_step(self, batch: Tensors, number: tf.Tensor) -> dict[str, Tensors]:
+        return run_and_sum(self.strategy, cast(SummedTask, self.task).eval_step, batch, number)
+
+    def _sum(self, value: tf.Tensor) -> tf.Tensor:
+        return self.strategy.reduce(
+            tf.distribute.ReduceOp.SUM, self.strategy.run(tf.identity, args=(value,)), axis=None
+        )
+
+    # The host's side.
+
+    def train(self) -> int:
+        """Trains to `num_train_steps`. Returns 0, or 143 or 130 if a SIGTERM or SIGINT stopped it after saving.
+
+        Raises:
+          UserError: fewer than one step; a loss or gradient that is not finite; what cannot be written.
+        """
+        schedule, start = self.schedule, self.current_step
+        if schedule.num_train_steps < 1:
+            raise UserError("there is less than one step to train: raise num_train_steps or num_train_epochs")
+        self.reporter.resume(start)
+        try:
+            with self._explaining():
+                if start and self._evaluation_is_due(start) and not self.reporter.evaluation_file(start).exists():
+                    print(f"making up for the evaluation at step {start:,}, which was interrupted", flush=True)
+                    self._evaluate_in_training(start)
+                if start >= schedule.num_train_steps:
+                    print(f"Nothing to train: {self.model_dir} is at step {start:,} of {schedule.num_train_steps:,}.")
+                    return 0
+                iterator = iter(distribute(self.strategy, self.task.training_data(start * schedule.examples_per_step)))
+                print("tracing and compiling a step", flush=True)
+                with Progress(
+                    "step", schedule.num_train_steps, done=start, unit="examples", per=schedule.examples_per_step
+                ) as progress:
+                    self._train(DeviceLoop(self.task, self.strategy, iterator), progress)
+        except _Stopped:
+            pass
+        finally:
+            self.reporter.close()
+        if self._signal is None:
+            return 0
+        self._save({})
+        name = signal.Signals(self._signal).name
+        print(
+            f"{name}: saved {self.model_dir} at step {self.current_step:,}. Run the same command to go on.", flush=True
+        )
+        return 128 + self._signal
+
+    def _train(self, loop: DeviceLoop, progress: Progress) -> None:
+        schedule, step, pace = self.schedule, self.current_step, Pace()
+        done, totals = self._resumed_totals(loop.nothing)  # since the last report
+        with contextlib.ExitStack() as after_compilation:
+            while step < schedule.num_train_steps:
+                until_report = self._steps_until_next_event(step)
+                steps, began = min(pace.steps, until_report), time.monotonic()
+                totals = loop.run(steps, done, totals)
+                self._check_finite(totals)
+                if pace.is_first:  # until now nothing was trained, and compilation can take minutes
+                    after_compilation.enter_context(self._listening())
+                if step == 0:
+                    progress.line(f"initial loss   {float(totals.first['loss']):.2f}")
+                step, done = step + steps, done + steps
+                stop = self._agree(pace, (time.monotonic() - began) / steps)
+                if steps == until_report:
+                    self._report(progress, step, totals, done)
+                    done, totals = 0, loop.nothing
+                elif not stop:
+                    progress.update(step)
+                if stop or step % schedule.save_checkpoints_steps == 0 or step == schedule.num_train_steps:
+                    sums = [float(one) for one in tf.nest.flatten(totals.sums)]
+                    with progress.pause():
+                        self._save({"since_report": [done, sums]} if done else {})
+                if stop:
+                    return
+                if self._evaluation_is_due(step):
+                    with progress.pause():
+                        self._evaluate_in_training(step)
+
+    def _resumed_totals(self, nothing: Totals) -> tuple[int, Totals]:
+        """Steps and totals since the last report; those of the checkpoint, if it was saved between two reports."""
+        done, values = self._since_report or (0, [])
+        like = tf.nest.flatten(nothing.sums)
+        if not done or len(values) != len(like):
+            return 0, nothing
+        tensors = [tf.cast(tf.constant(value, tf.float64), one.dtype) for value, one in zip(values, like, strict=True)]
+        return done, nothing._replace(sums=tf.nest.pack_sequence_as(nothing.sums, tensors))
+
+    def _steps_until_next_event(self, step: int) -> int:
+        schedule = self.schedule
+        events = [schedule.iterations_per_loop, schedule.save_checkpoints_steps, schedule.eval_every_steps]
+        ahead = [every - step % every for every in events if every]
+        return min([*ahead, schedule.num_train_steps - step])
+
+    def _report(self, progress: Progress, step: int, totals: Totals, steps: int) -> None:
+        losses = totals.sums["losses"] | totals.sums["watched"]
+        rate = float(self.task.optimizer.schedule(tf.constant(step - 1)))
+        means = {name: float(total) / steps for name, total in losses.items()}
+        self.reporter.steps(progress, step, means, ratios(totals.sums["metrics"]), rate)
+
+    def _save(self, memory: dict[str, Any]) -> None:
+        if self._saved != self.current_step:
+            self.checkpoints.save(self.current_step, memory)
+            self._saved = self.current_step
+            if self.chief:
+                after_checkpoint(self.model_dir)
+
+    def _evaluation_is_due(self, step: int) -> bool:
+        schedule, every = self.schedule, self.schedule.eval_every_steps
+        at_end = step == schedule.num_train_steps and self._best_metric is not None
+        return bool(every) and (step % every == 0 or at_end)
+
+    def _evaluate_in_training(self, step: int) -> None:
+        self._may_abandon = host_number(self.strategy) is None
+        try:
+            metrics = self.evaluate()
+        finally:
+            self._may_abandon = False
+        if self.chief and self._best_metric is not None:
+            self.checkpoints.save_best(step, metrics[self._best_metric])
+        self.reporter.evaluation(step, metrics)
+
+    def time_steps(self, warm_up: int = 2, steps: int = 5) -> tuple[float, float]:
+        """Trains a few steps from the start of the data, saving nothing. Returns mean loss and seconds per step."""
+        with self._explaining():
+            loop = DeviceLoop(self.task, self.strategy, iter(distribute(self.strategy, self.task.training_data(0))))
+            losses, began = [], 0.0
+            for number in track(range(warm_up + steps), "step", warm_up + steps):
+                if number == warm_up:
+                    began = time.monotonic()
+                losses.append(float(loop.run(1, 0, loop.nothing).sums["losses"]["loss"]))
+            return sum(losses[warm_up:]) / steps, (time.monotonic() - began) / steps
+
+    # Signals, errors.
+
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        del frame
+        self._signal = number
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait for anything
+        if self._may_abandon:
+            raise _Stopped
+
+    def _agree(self, pace: Pace, seconds: float) -> bool:
+        """Sets the pace by the mean of all hosts' seconds per step. Returns whether any of them was told to stop."""
+        if host_number(self.strategy) is not None:
+            mine = tf.constant([float(self._signal is not None), seconds / self.strategy.num_replicas_in_sync])
+            stopped, seconds = self._sum_over_hosts(mine).numpy().tolist()
+            if stopped and self._signal is None:
+                self._signal = signal.SIGTERM
+        pace.took(seconds)
+        return self._signal is not None
+
+    def _check_finite(self, totals: Totals) -> None:
+        """Stops at the first non-finite loss or gradient, before anything is saved that came after it."""
+        first_bad = {name: int(step) for name, step in totals.first_bad.items()}
+        step = min(first_bad.values())
+        if step == tf.int64.max:
+            return
+        if self.chief:
+            mark_not_finite(self.model_dir, step + 1)
+        raise UserError(
+            f"not finite at step {step + 1:,}: {', '.join(name for name, bad in first_bad.items() if bad == step)}. "
+            f"Nothing was saved since. Last good checkpoint: {self.checkpoints.newest(step)}. To go on from there, run "
+            "the command again with a lower learning_rate, more num_warmup_steps, or precision float32."
+        )
+
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Errors of TensorFlow's that the user can mend leave as such."""
+        try:
+            yield
+        except tf.errors.ResourceExhaustedError as error:
+            raise UserError(
+                f"out of memory with {self.schedule.examples_per_step} sequences a step: lower train_batch_size, or "
+                "keep it and raise gradient_accumulation_steps; precision bfloat16 also saves memory"
+            ) from error
+        except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter's message may quote a record's bytes
+            reason = self.task.explain(error) or self._lost_host(error)
+            if reason is None:
+                raise
+            raise UserError(reason) from error
+
+    def _lost_host(self, error: Exception) -> str | None:
+        """What to do if the error is how collective operations fail when another host ended."""
+        lost = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+        if host_number(self.strategy) is None or not isinstance(error, lost):
+            return None
+        return (
+            "another host of this job ended or cannot be reached any more; its own output says why. Last checkpoint: "
+            f"{self.checkpoints.newest()}. Start the same command on all hosts to go on from there."
+        )
+
+    def evaluate(self) -> dict[str, float]:
+        """Metrics of the weights as they are."""
+        with self._explaining():
+            return self._evaluate()
+
+    def _evaluate_sums(self) -> dict[str, float]:
+        """Metrics over the evaluation data, at most `num_eval_steps` batches; masking is the same at every call."""
+        task = cast(SummedTask, self.task)
+        totals: dict[str, Tensors] | None = None
+        dataset = task.evaluation_data().take(self.schedule.num_eval_steps)
+        for number, batch in enumerate(track(distribute(self.strategy, dataset), "evaluation batch")):
+            result = self._eval_step(batch, tf.constant(number, tf.int64))
+            totals = result if totals is None else tf.nest.map_structure(tf.add, totals, result)
+        if totals is None:
+            raise UserError("there is nothing to evaluate: the held-out records hold no batch")
+        return task.summarise(totals)
+
+
+class _Stopped(Exception):
+    """A signal came while something went on that is done again when the run goes on."""
+
+
+def ratios(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]) -> dict[str, float]:
+    """numerator / denominator of every metric; 0 where nothing was counted."""
+    return {
+        name: float(numerator) / float(denominator) if float(denominator) else 0.0
+        for name, (numerator, denominator) in metrics.items()
+    }

@@ -1,0 +1,98 @@
+"""What a run tells: train_metrics.jsonl, TensorBoard events, eval/step-N.json, lines and the progress of its steps.
+
+The loop calls this with plain numbers. Files are the chief's alone; what cannot be written is one UserError.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from util.errors import UserError
+from util.files import append_json_line, keep_steps, write_json
+from util.progress import Progress
+
+
+class Reporter:
+    """Reports on one run.
+
+    Args:
+      folder: of the run.
+      chief: whether this process writes files.
+      shown: names of the losses and metrics whose values belong beside the progress; losses alone if empty.
+
+    Attributes:
+      last: the losses of the last report; empty before the first.
+    """
+
+    def __init__(self, folder: Path, chief: bool, shown: Sequence[str] = ()) -> None:
+        self.folder, self._chief, self._shown = folder, chief, tuple(shown)
+        self.last: dict[str, float] = {}
+        self._writer: Any = None
+        self._metrics_file = folder / "train_metrics.jsonl"
+
+    def resume(self, step: int) -> None:
+        """Drops what was logged of later steps: it will be logged again."""
+        if self._chief:
+            keep_steps(self._metrics_file, step)
+
+    def steps(
+        self, progress: Progress, step: int, losses: Mapping[str, float], others: Mapping[str, float], rate: float
+    ) -> None:
+        """Reports the means since the last report.
+
+        Args:
+          step: steps done.
+          losses: of training, and the gradient's norm.
+          others: metrics.
+          rate: the learning rate.
+        """
+        self.last = dict(losses)
+        values = {**losses, **others, "learning_rate": rate}
+        shown = [name for name in self._shown if name in values] or [name for name in losses if "loss" in name]
+        speed = progress.update(step, {name: values[name] for name in (*shown, "learning_rate")})
+        if not self._chief:
+            return
+        # Names of the metrics file and of TensorBoard: the schedule's and the clock's values belong to no phase.
+        common = {"learning_rate": rate, "examples_per_second": speed}
+        metrics = {f"train_{name}": value for name, value in others.items()}
+        append_json_line(self._metrics_file, {"step": step, **losses, **metrics, **common})
+        self._write_events(step, {f"train/{name}": value for name, value in {**losses, **others}.items()} | common)
+
+    def evaluation_file(self, step: int) -> Path:
+        return self.folder / "eval" / f"step-{step}.json"
+
+    def evaluation(self, step: int, metrics: Mapping[str, float], during_training: bool = True) -> None:
+        """Reports an evaluation; the file of one during training says that nothing of it is missing."""
+        print(f"evaluation at step {step:,}: {format_metrics(metrics)}", flush=True)
+        if self._chief:
+            self._write_events(step, {f"eval/{name}": value for name, value in metrics.items()})
+            if during_training:
+                write_json(self.evaluation_file(step), metrics)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            with self._writing_events():
+                self._writer.close()
+            self._writer = None
+
+    def _write_events(self, step: int, values: Mapping[str, float]) -> None:
+        with self._writing_events():
+            if self._writer is None:
+                self._writer = tf.summary.create_file_writer(str(self.folder / "events"))
+            with self._writer.as_default():
+                for name, value in values.items():
+                    tf.summary.scalar(name, value, step=step)
+
+    @contextlib.contextmanager
+    def _writing_events(self) -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.OpError as error:
+            raise UserError(f"cannot write {self.folder / 'events'}: {error.message}") from None
+
+
+def format_metrics(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
