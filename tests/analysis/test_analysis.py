@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import geometry
+from analysis import catalogue, geometry
 from analysis.pretrained import PretrainedModel
 from configure_pretraining import PretrainingConfig
 from pretrain.pretraining_model import PretrainingModel
@@ -93,22 +93,23 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
         write_lines(folder / "checkpoint", 'model_checkpoint_path: "model.ckpt-7"')
         (folder / "config.json").write_text(config.to_json())
     logged = {"positive_cosine": 0.75, "negative_cosine": 0.25, "copy_accuracy_replaced": 0.5}
-    write_lines(
-        tmp_path / "models" / "coco" / "train_metrics.jsonl",
-        *[json.dumps({"step": step} | {f"train_{key}": value for key, value in logged.items()}) for step in (5, 7)],
-    )
+    detection = {"disc_recall": 0.25, "disc_accuracy": 0.85, "replaced_rate": 0.2}
+    for name, values in (("coco", logged), ("detection", detection), ("bert", {})):
+        lines = [{"step": step, "loss": 9 - step} | {f"train_{key}": values[key] for key in values} for step in (5, 7)]
+        write_lines(tmp_path / "models" / name / "train_metrics.jsonl", *map(json.dumps, lines))
     held_out = tmp_path / "models" / "coco" / "eval" / "step-7.json"
     held_out.parent.mkdir()
     held_out.write_text(json.dumps(logged | {"negative_cosine": 0.125, "clm_accuracy_replaced": 0.0625}))
 
     result = analyse(
-        tmp_path, "--model-names", "detection,coco,bert", "--analysis", "cosine,tsne,uniformity,contrast", "--seed", "3"
+        tmp_path, "--model-names", "detection,coco,bert", "--analysis", ",".join(catalogue.names()), "--seed", "3"
     )
     assert result.returncode == 0, result.stderr
-    assert analyse(tmp_path, "--model-names", "coco", "--analysis", "copying").returncode == 0
+    assert "bert: left out, it has logged neither copying nor detection" in result.stdout
     report = {}
-    for name in ("cosine", "tsne", "uniformity", "contrast", "copying"):
+    for name in catalogue.names():
         assert (tmp_path / "analysis" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / "analysis" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         report[name] = json.loads((tmp_path / "analysis" / f"{name}.json").read_text())
     for model in objectives:
         assert report["cosine"][model]["similar"]["pairs"] == 40 and 0 <= report["cosine"][model]["auc"] <= 1
@@ -119,12 +120,34 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
     assert history["positive_cosine"] == {"steps": [7], "values": [0.75]}  # of held-out records, where there are any
     assert history["negative_cosine"]["values"] == [0.125]
     trained = report["contrast"]["detection"]["trained"]
-    assert report["contrast"]["detection"]["history"]["positive_cosine"] == {
-        "steps": [7],
-        "values": [trained["positive_cosine"]],
-    }
+    assert report["contrast"]["detection"]["history"] == {}
     assert trained["positive_cosine"] > trained["negative_cosine"]  # even untrained: a crop shares its tokens
     assert report["copying"]["coco"]["history"]["clm_accuracy_replaced"]["values"] == [0.0625]
+    as_copying = report["copying"]["detection"]["history"]  # 0.2 x 0.25 + 0.8 x 1 = 0.85
+    assert as_copying["copy_accuracy_replaced"] == {"steps": [5, 7], "values": [0.25, 0.25]}
+    assert as_copying["copy_accuracy_original"]["values"] == pytest.approx([1, 1])
+    curves = report["curves"]["coco"]
+    assert curves["training"]["loss"] == {"steps": [5, 7], "values": [4, 2]}
+    assert curves["held_out"]["negative_cosine"] == {"steps": [7], "values": [0.125]}
+
+
+def test_learning_curves_of_runs_by_path_over_flops(tmp_path):
+    runs = {}
+    for name, batch in (("one", 8), ("two", 16)):
+        folder = runs[name] = tmp_path / name
+        config = PretrainingConfig.from_dict(support.hparams(tmp_path, train_batch_size=batch))
+        write_lines(folder / "config.json", config.to_json())
+        lines = [json.dumps({"step": step, "loss": 50 / step, "examples_per_second": 3}) for step in (1, 3, 2)]
+        (folder / "train_metrics.jsonl").write_text("\n".join([*lines, '{"step": 4, "lo']))  # as a kill leaves it
+    words = ["--analysis", "curves", "--runs", ",".join(map(str, runs.values()))]
+    for over, ratio in (("steps", 1), ("examples", 2), ("flops", 2)):
+        result = analyse(tmp_path, *words, "--over", over)
+        assert result.returncode == 0, result.stderr
+        one, two = json.loads((tmp_path / "analysis" / "curves.json").read_text()).values()
+        assert two["scale"] == ratio * one["scale"]
+    assert one["training"] == {"loss": {"steps": [1, 2, 3], "values": [50, 25, 50 / 3]}}
+    result = analyse(tmp_path, *words, "--metrics", "los")
+    assert result.returncode == 2 and "has logged no 'los'; did you mean 'loss'?" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -133,11 +156,19 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
         (["--model-names", "nobody"], "there is no"),
         (["--model-names", "empty"], "no pre-trained model of ours"),
         (["--model-names", "empty", "--analysis", "cosin"], "did you mean 'cosine'"),
-        (["--model-names", "empty", "--analysis", "copying"], "has logged none of"),
+        (["--model-names", "empty", "--analysis", "copying"], "none of empty has logged copy_accuracy_replaced"),
+        (["--runs", "empty", "--analysis", "curves"], "empty has logged nothing"),
+        (["--runs", "stray", "--analysis", "curves"], "stray/eval/step-x.json is no evaluation"),
+        (["--runs", "stepless", "--analysis", "curves"], "train_metrics.jsonl, line 2: no step"),
+        (["--runs", "listed", "--analysis", "curves"], "line 1: a JSON object is needed, got None"),
     ],
 )
 def test_what_cannot_be_analysed_is_refused(tmp_path, words, message):
-    (tmp_path / "models" / "empty").mkdir(parents=True)
+    models = tmp_path / "models"
+    (models / "empty").mkdir(parents=True)
+    write_lines(models / "stray" / "eval" / "step-x.json", "{}")
+    write_lines(models / "stepless" / "train_metrics.jsonl", '{"step": 1}', '{"loss": 1}')
+    write_lines(models / "listed" / "train_metrics.jsonl", "null")
     write_lines(
         tmp_path / "finetuning_data" / "sts" / "train.jsonl", '{"sentence1": "a", "sentence2": "b", "label": 5}'
     )

@@ -1,0 +1,78 @@
+"""What is asked of an analysis, and the models and sentences that several of them look at."""
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from util.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from analysis.pretrained import PretrainedModel
+
+_FULL_SCORE = 5.0  # of STS-B: two sentences that mean the same
+
+
+class Request(NamedTuple):
+    """The choices of a command line.
+
+    Fields:
+      data_dir: folder of vocabulary, records, models and finetuning_data.
+      names: models to compare, of <data_dir>/models.
+      num_pairs: pairs of sentences, and held-out records, at most.
+      perplexity: of t-SNE.
+      seed: of random pairs and of t-SNE.
+      metrics: that learning curves show; none: all that have a name for readers.
+      over: what learning curves are drawn over: "steps", "examples" or "flops".
+    """
+
+    data_dir: Path
+    names: tuple[str, ...]
+    num_pairs: int
+    perplexity: float
+    seed: int
+    metrics: tuple[str, ...] = ()
+    over: str = "steps"
+
+    def folder(self, name: str) -> Path:
+        """Of a model's name, or of a run that is named by its path."""
+        return Path(name) if "/" in name else self.data_dir / "models" / name
+
+
+@functools.cache
+def pretrained(request: Request, name: str) -> "PretrainedModel":
+    """The model of a name, with vocabulary and records of the data folder where it has them; loaded once."""
+    from analysis.pretrained import PretrainedModel
+
+    vocab, records = request.data_dir / "vocab.txt", request.data_dir / "pretrain_tfrecords"
+    return PretrainedModel(
+        str(request.folder(name)),
+        str(vocab) if vocab.is_file() else None,
+        str(records / "dev_data.tfrecord*") if records.is_dir() else None,
+    )
+
+
+@functools.cache
+def similar_sentences(request: Request) -> tuple[list[str], list[str]]:
+    """The two sides of STS-B's pairs with the full score, at most `num_pairs`."""
+    from finetune.built_in import BUILT_IN
+    from finetune.classification.reading import find_file, read_rows
+
+    data, spec = request.data_dir / "finetuning_data", BUILT_IN["sts"].options["spec"]
+    folders = [data / name for name in ("sts", *spec.folders)]
+    rows = []
+    for split in ("dev", "train"):
+        rows += read_rows(find_file(folders, split), spec.columns, spec.json_columns)
+    pairs = [row.texts for row in rows if float(row.label) == _FULL_SCORE][: request.num_pairs]
+    if len(pairs) < 2:
+        raise UserError(f"{folders[0]} has {len(pairs)} pair(s) with the score {_FULL_SCORE:g}; at least 2 are needed")
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+@functools.cache
+def similar_states(request: Request, name: str) -> "tuple[np.ndarray, np.ndarray]":
+    """float32 [N, H] twice: a model's [CLS] of the two sides of the similar sentences."""
+    model = pretrained(request, name)
+    first, second = similar_sentences(request)
+    return model.sentence_states(first), model.sentence_states(second)
