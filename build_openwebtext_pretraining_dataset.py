@@ -48,4 +48,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     define_flags()
-    util_flags.run(main, __doc__, log_level=3)
+    util_flags.run(main, __doc__)

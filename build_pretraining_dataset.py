@@ -119,4 +119,4 @@ def main() -> None:
 if __name__ == "__main__":
     define_flags()
     sys.argv = with_values_attached(sys.argv, "blanks-separate-docs")
-    util_flags.run(main, __doc__, log_level=3)
+    util_flags.run(main, __doc__)

@@ -16,7 +16,7 @@ width of its layers.
 
 from util.environment import before_tensorflow
 
-before_tensorflow(log_level=3)
+before_tensorflow()
 
 from collections.abc import Iterator, Sequence  # noqa: E402
 from typing import Any, NamedTuple  # noqa: E402

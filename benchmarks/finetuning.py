@@ -106,4 +106,4 @@ def main() -> int:
 util_flags.define_hparam_flags(FinetuningConfig)
 
 if __name__ == "__main__":
-    util_flags.run(main, __doc__, log_level=3)
+    util_flags.run(main, __doc__)

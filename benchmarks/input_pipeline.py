@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2, help="of a turn")
     parser.add_argument("--consumed", type=float, default=5000.0, help="examples/s that an accelerator trains on")
     options = parser.parse_args()
-    before_tensorflow(log_level=3)
+    before_tensorflow()
     from synthetic_records import write_records
 
     cores = len(os.sched_getaffinity(0))

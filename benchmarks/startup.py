@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 _TRACE = """
 import json, sys, time
 from util.environment import before_tensorflow
-before_tensorflow(log_level=3)
+before_tensorflow()
 import tensorflow as tf
 from configure_pretraining import PretrainingConfig
 from pretrain.task import PretrainingTask

@@ -313,7 +313,7 @@ def hugging_face_classifier(job: Job, compiled: bool) -> Step:
 
 def main() -> None:
     contender, size, batch_size, length, what = sys.argv[1:]
-    before_tensorflow(log_level=3)
+    before_tensorflow()
     program, precision = contender.rsplit("_", 1)
     job = Job(what, size, int(batch_size), int(length), precision)
     finetuning = what == "finetuning"

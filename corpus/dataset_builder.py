@@ -95,7 +95,7 @@ def _end_with_parent() -> None:
 
 def quiet_tensorflow() -> None:
     """Before TensorFlow is imported: keeps it off the GPU and its start-up messages off the screen."""
-    before_tensorflow(log_level=3)
+    before_tensorflow()
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 

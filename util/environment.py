@@ -1,23 +1,29 @@
 """What has to be done before TensorFlow is imported, and around that."""
 
+import logging
 import os
 import sys
 
 # tf_keras and an old copy of Keras in TensorFlow import these, if they are there, for data frames and sparse matrices
 # given to `fit`. pandas is there because tf-models-official wants it.
 _NOT_NEEDED = ("pandas", "scipy")
+_ERROR, _FATAL = -2, -3  # of absl's --verbosity: 1 debug, 0 info, -1 warning
 
 
-def before_tensorflow(log_level: int = 2) -> None:
-    """Keeps start-up messages off the screen, and Keras 3, which nothing here uses, from being imported along.
+def before_tensorflow(verbosity: int = _FATAL) -> None:
+    """Keeps TensorFlow's messages off the screen, and Keras 3, which nothing here uses, from being imported along.
 
-    With TF_USE_LEGACY_KERAS, TensorFlow imports tf_keras in its place, which is needed anyway: about 3 s less.
+    What goes wrong comes as an exception, so messages are noise unless somebody looks for a cause. With
+    TF_USE_LEGACY_KERAS, TensorFlow imports tf_keras in Keras 3's place, which is needed anyway: about 3 s less.
 
     Args:
-      log_level: the least severe message of TensorFlow's that is shown: 2 errors, 3 only what ends the process.
+      verbosity: the least severe message that is shown, as absl counts them; TF_CPP_MIN_LOG_LEVEL, where it is set,
+        decides for those of TensorFlow's C++.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", str(log_level))
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", str(min(max(-verbosity, 0), 3)))
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    levels = {_FATAL: logging.ERROR, _ERROR: logging.ERROR, -1: logging.WARNING, 0: logging.INFO}
+    logging.getLogger("tensorflow").setLevel(levels.get(verbosity, logging.DEBUG))
 
 
 def import_tensorflow() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from absl import flags
+from absl import flags, logging
 
 from util.environment import before_tensorflow
 from util.errors import UserError, reason, shown
@@ -264,28 +264,30 @@ def print_help(doc: str) -> None:
     """The script's docstring and its flags, hparams under their headings."""
     print(doc.strip())
     print("\nFlags")
-    skipped = {"absl.app", "absl.logging", "absl.flags", "absl.testing.absltest"}
     for module, defined in sorted(flags.FLAGS.flags_by_module_dict().items()):
-        if module in skipped:
-            continue
         for flag in defined:
+            if module.startswith("absl."):
+                continue
             if flag.name in _headings:
                 print(f"\n{_headings[flag.name]}")
             name = flag.name.replace("_", "-")
-            shown = f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}"
             default = f" [{flag.default}]" if flag.default is not None else ""
-            lines = textwrap.wrap(f"{flag.help}{default}", 80, break_on_hyphens=False)
-            print(f"  {shown:34} " + ("\n" + " " * 37).join(lines))
+            _print_flag(f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}", f"{flag.help}{default}")
+    print("\nMessages")
+    _print_flag("--verbosity", "least severe message of TensorFlow that is shown: 1 debug, 0 info, -1 warnings [none]")
+    _print_flag("--flagfile", "file of flags, one a line")
 
 
-def run(main: Callable[[], int | None], doc: str | None, log_level: int = 2) -> NoReturn:
+def _print_flag(name: str, text: str) -> None:
+    print(f"  {name:34} " + ("\n" + " " * 37).join(textwrap.wrap(text, 80, break_on_hyphens=False)))
+
+
+def run(main: Callable[[], int | None], doc: str | None) -> NoReturn:
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2.
 
     Args:
       doc: the script's docstring.
-      log_level: of TensorFlow's own messages, see `before_tensorflow`.
     """
-    before_tensorflow(log_level)
     if any(word in ("--help", "-h", "-help", "--helpfull", "--helpshort") for word in sys.argv[1:]):
         try:
             print_help(doc or "")
@@ -300,6 +302,8 @@ def run(main: Callable[[], int | None], doc: str | None, log_level: int = 2) -> 
                 f"unexpected argument {shown(rest[1])}: flags are --name value, switches --name or --no-name"
             )
         _check_values()
+        asked = "verbosity" in flags.FLAGS and flags.FLAGS["verbosity"].present
+        before_tensorflow(logging.get_verbosity() if asked else logging.FATAL)
         code = main()
     except flags.UnrecognizedFlagError as error:
         valid = [_dashed(name) for name in flags.FLAGS]

@@ -1,6 +1,7 @@
 """Command lines: layers of a configuration, spelling of flags, one-line errors, no TensorFlow before it is needed."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -150,6 +151,20 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+@pytest.mark.parametrize(("words", "level"), [([], "3"), (["--verbosity=-1"], "1"), (["--verbosity", "1"], "0")])
+def test_tensorflows_messages_are_hidden_unless_asked_for(words: list[str], level: str) -> None:
+    program = """
+import os, sys
+from util import flags
+sys.argv[0] = "program.py"
+flags.run(lambda: print(os.environ["TF_CPP_MIN_LOG_LEVEL"]), "")
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{level}\n", "")
 
 
 def test_help_names_every_hparam_and_needs_no_tensorflow() -> None:
