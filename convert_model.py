@@ -118,13 +118,13 @@ def to_saved_model(model, target: Path) -> None:
         tokenizer = saved_model.tokenizer_of(model, model.config.max_seq_length)
         predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
         signatures = task_signatures(predictor, tokenizer)
-        parts = {"model": predictor.model, "tokenizer": tokenizer}
+        variables = predictor.model.trainable_variables
     else:
         network = Network(model.architecture, model.generator_architecture, model.weights)
         tokenizer = saved_model.tokenizer_of(model)
         signatures = saved_model.pretrained_signatures(network, tokenizer)
-        parts = {"network": network, "tokenizer": tokenizer}
-    written = saved_model.write_saved_model(target, signatures, parts)
+        variables = network.trainable_variables
+    written = saved_model.write_saved_model(target, signatures, variables, tokenizer)
     print(f"wrote {written} with signatures {', '.join(signatures)}")
     tuned = isinstance(model.config, FinetuningConfig)
     difference = difference_from_strings(predictor, written) if tuned else check.saved_model_difference(model, written)
@@ -144,4 +144,4 @@ flags.DEFINE_bool("adam_slots", False, "write Adam's slots, as zeros, into a TF1
 flags.DEFINE_bool("overwrite", False, "write into a folder that is not empty")
 
 if __name__ == "__main__":
-    util_flags.run(main, __doc__)
+    util_flags.run(main, __doc__, log_level=3)

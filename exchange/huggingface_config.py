@@ -28,6 +28,28 @@ _OVERRIDES = (
     "type_vocab_size",
     "initializer_range",
 )
+# Of transformers' configuration classes: what a config.json that does not say them means.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "electra": {
+        "vocab_size": 30522,
+        "embedding_size": 128,
+        "hidden_size": 256,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 4,
+        "intermediate_size": 1024,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+    },
+    "bert": {
+        "vocab_size": 30522,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+    },
+}
 _ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
@@ -55,10 +77,10 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{where}: model_type is {config['model_type']!r}; only {' and '.join(MODEL_TYPES)} networks can be read"
         )
-    needed = ("hidden_size", "num_hidden_layers", "vocab_size")
-    wrong = [name for name in needed if not isinstance(config.get(name), int)]
+    values = _DEFAULTS[config["model_type"]] | dict(config)
+    wrong = [f"{name} {values[name]!r}" for name in _DEFAULTS[config["model_type"]] if type(values[name]) is not int]
     if wrong:
-        raise UserError(f"{where}: {', '.join(wrong)} must be there, as integers")
+        raise UserError(f"{where}: sizes must be integers, but there is {', '.join(wrong)}")
     activation = config.get("hidden_act", "gelu")
     if activation not in _ACTIVATIONS:
         problems.append(f"hidden_act {activation!r} (one of {', '.join(_ACTIVATIONS)})")
@@ -72,14 +94,11 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             problems.append(f"{name} true (encoders only)")
     if problems:
         raise UserError(f"{where}: our networks have no {'; no '.join(problems)}")
-    hidden = config["hidden_size"]
-    heads = config.get("num_attention_heads", 12 if config["model_type"] == "bert" else 4)
-    values = {"num_attention_heads": heads, "intermediate_size": 4 * hidden, "max_position_embeddings": 512,
-              "type_vocab_size": 2} | dict(config)  # fmt: skip
+    hidden = values["hidden_size"]
     tokens = len(tokens_in(folder))
-    if tokens > config["vocab_size"]:
-        raise UserError(f"{folder}: the vocabulary has {tokens} tokens, but vocab_size is {config['vocab_size']}")
-    embedding = values.get("embedding_size", 128) if config["model_type"] == "electra" else hidden
+    if tokens > values["vocab_size"]:
+        raise UserError(f"{folder}: the vocabulary has {tokens} tokens, but vocab_size is {values['vocab_size']}")
+    embedding = values["embedding_size"] if config["model_type"] == "electra" else hidden
     return {
         "model_size": "large" if hidden >= 1024 else "base" if hidden >= 768 else "small",
         "model_hparam_overrides": {name: values[name] for name in _OVERRIDES if name in values},

