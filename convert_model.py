@@ -144,4 +144,4 @@ flags.DEFINE_bool("adam_slots", False, "write Adam's slots, as zeros, into a TF1
 flags.DEFINE_bool("overwrite", False, "write into a folder that is not empty")
 
 if __name__ == "__main__":
-    util_flags.run(main, __doc__, log_level=3)
+    util_flags.run(main, __doc__)

@@ -158,4 +158,4 @@ flags.DEFINE_integer("batch_size", 64, "sentences, or masked copies of one, in a
 flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16", "float16"], "type of the arithmetic")
 
 if __name__ == "__main__":
-    util_flags.run(main, __doc__, log_level=3)
+    util_flags.run(main, __doc__)
