@@ -111,6 +111,45 @@ def test_every_recipe_is_in_the_readme():
     assert [name for name in recipe_names() if f"`{name}`" not in table] == []
 
 
+def rows_of(page: str, first_cell: str) -> list[list[str]]:
+    """The cells of a page's table rows whose first cell matches."""
+    rows = [line.strip("|").split("|") for line in PAGES[Path(page)].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows if re.fullmatch(first_cell, row[0].strip())]
+
+
+def test_flops_of_recipes_are_what_the_script_prints():
+    printed = dict(
+        re.findall(r"^  (\w+) +(?:[\d.,]+ +){3}([\d.e+]+)", run_program("flops_computation.py").stdout, re.M)
+    )
+    seen = set()
+    for names, _, figures in rows_of("README.md", r"(`\w+`(, )?)+"):
+        recipes, stated = re.findall(r"\w+", names), re.findall(r"[\d.]+e\d+", figures)
+        if recipes[0] not in printed or not stated:
+            continue
+        flops = [float(printed[recipe]) for recipe in recipes]
+        if " to " in figures:
+            flops = [min(flops), max(flops)]
+        assert len(stated) == len(flops), names
+        for wanted, value in zip(stated, flops, strict=True):
+            assert abs(value / float(wanted) - 1) < 0.05 / float(wanted.partition("e")[0]) + 1e-9, (
+                names,
+                wanted,
+                value,
+            )
+        seen |= set(recipes)
+    assert seen == set(recipe_names())
+
+
+def test_losses_of_small_budgets_are_those_measured():
+    measured = json.loads((ROOT / "benchmarks" / "small_budgets.json").read_text(encoding="utf-8"))["curves"]
+    ((_, *steps),) = rows_of("docs/small_budgets.md", "training loss at step")
+    for name in list(measured)[:4]:
+        ((_, *losses),) = rows_of("docs/small_budgets.md", re.escape(name))
+        curve = {step: f"{loss:.2f}" for step, loss in measured[name]["curve"]}
+        stated = {int(step.replace(",", "")): loss[:4] for step, loss in zip(steps, losses, strict=True) if loss}
+        assert stated == {step: curve[step] for step in stated}, name
+
+
 def test_settings_in_the_text_are_legal():
     """`name: value` in the docs is a setting that the configuration takes, under a name that it has."""
     settings = [found for text in PAGES.values() for found in re.findall(r"`(\w+): (\w+)`", text)]
