@@ -75,6 +75,9 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
     init_checkpoint: str | None = free_hparam(
         None, "weights to start from, ours or TF1's; default: the pre-trained model's folder"
     )
+    reinit_layers: int = hparam(
+        0, "uppermost layers that start from random weights all the same, for models that are young", at_least=0
+    )
     random_init: bool = hparam(False, "start from random weights instead, for comparison")
 
     # Model
@@ -232,6 +235,8 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
                 problems.append("prompt needs a pre-trained language model: not random_init")
         if not self.prompt and (self.prompt_template or self.prompt_words):
             problems.append("prompt_template and prompt_words need prompt to be true")
+        if self.reinit_layers > architecture.num_hidden_layers:
+            problems.append(f"reinit_layers {self.reinit_layers} exceeds the {architecture.num_hidden_layers} layers")
         if self.random_init and self.init_checkpoint:
             problems.append("random_init and init_checkpoint are both set: choose one")
         return problems

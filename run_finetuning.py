@@ -3,11 +3,15 @@
   python run_finetuning.py --data-dir data --model-name electra_small --task-names cola
 
 reads <data-dir>/finetuning_data/cola/{train,dev}.tsv and starts from <data-dir>/models/electra_small. Scores go to
-<data-dir>/models/electra_small/results. The same command resumes a run that was stopped. --predict FILE labels the
-lines of a JSON-lines file with a model that was fine-tuned.
+<data-dir>/models/electra_small/results. The same command resumes a run that was stopped.
+
+  python run_finetuning.py --model-dir FOLDER --predict FILE
+
+labels a file (JSON lines, csv, tsv, or plain text; - is standard input) with the fine-tuned model of a folder.
 """
 
-import dataclasses
+import contextlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +19,15 @@ from absl import flags
 
 from configure_finetuning import FinetuningConfig
 from corpus.vocabulary import load_vocab
+from finetune.defaults import recipe_of
+from finetune.trained_folder import find_trained, trained_config
+from pretrain import diagnosis
 from util import flags as util_flags
 from util.environment import import_tensorflow
 from util.errors import UserError
+from util.files import check_writable, write_atomically, write_json
+from util.hparams import checked, free_on_resume, layered, shapes_model
+from util.reading import read_bytes, read_json
 
 
 def check_vocabulary(config: FinetuningConfig) -> None:
@@ -31,58 +41,106 @@ def check_vocabulary(config: FinetuningConfig) -> None:
 
 
 def main() -> int:
-    config = util_flags.config_from_flags(FinetuningConfig, with_recipe=False)
-    predict = flags.FLAGS.predict
-    if not (config.do_train or config.do_eval or predict):
+    given = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
+    if flags.FLAGS.predict:
+        return label(given, flags.FLAGS.predict)
+    if not (given.get("do_train", True) or given.get("do_eval", True)):
         raise UserError("do_train and do_eval are both false: nothing to do")
-    if predict:
-        if not Path(predict).is_file():
-            raise UserError(f"--predict: there is no file {predict}")
-        config = dataclasses.replace(config, do_train=False)
+    if given.get("do_train", True):
+        config = util_flags.config_from_flags(FinetuningConfig, with_recipe=False)
+        print_summary(config, given)
+    else:
+        config = trained_config(find_trained(given, 1), given, elsewhere=False)
     check_vocabulary(config)
 
     import_tensorflow()
-    from corpus.tokenization import WordpieceTokenizer
-    from finetune.registry import make_tasks
     from finetune.trials import Trials
-    from training.distribution import check_batch, is_chief, make_strategy, wants_xla
+    from training.distribution import check_batch, is_chief, make_strategy
 
-    tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
-    tasks = make_tasks(config, tokenizer)
     strategy = make_strategy(config)
     check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
     check_batch("eval_batch_size", config.eval_batch_size, strategy)
-    jit_compile = wants_xla(config)
-    trials = Trials(config, tasks, strategy, jit_compile)
-    if predict:
-        from finetune.prediction import predict_file
-
-        predict_file(trials, flags.FLAGS.trial, predict, flags.FLAGS.predict_output)
-        return 0
-    code, finished = trials.run()
+    code, finished = Trials(config, strategy).run()
     if finished and is_chief(strategy):
         report(config, finished)
     return code
 
 
+def label(given: dict[str, Any], source: str) -> int:
+    """--predict; where the answers go to standard output, everything else goes to standard error."""
+    output = flags.FLAGS.predict_output or ("-" if source == "-" else f"{source}.predictions.jsonl")
+    if source != "-":
+        read_bytes(source, "--predict")
+    if output != "-":
+        check_writable(output)
+    folder = find_trained(given, flags.FLAGS.trial)
+    wanted = given.pop("task_names", None)
+    config = trained_config(folder, given, elsewhere=True)
+    names = [name for name in config.task_names if wanted is None or name in wanted]
+    if len(names) != 1:
+        raise UserError(
+            f"--predict labels with one task: {folder} has {', '.join(config.task_names)}; give --task-names"
+        )
+    check_vocabulary(config)
+    with contextlib.redirect_stdout(sys.stderr) if output == "-" else contextlib.nullcontext():
+        import_tensorflow()
+        from finetune.prediction import predict
+        from training.distribution import make_strategy
+
+        answers = predict(config, folder, names[0], source, make_strategy(config))
+    if output == "-":
+        print(answers, end="")
+    else:
+        write_atomically(output, answers)
+        print(f"labelled {source}: {output}")
+    return 0
+
+
+def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
+    """What is about to be fine-tuned, by which settings and whose; and what is wrong with what it starts from."""
+    sizes, recipe = config.architecture, recipe_of(given)
+    of_run = given.keys() - free_on_resume(FinetuningConfig) - shapes_model(FinetuningConfig)
+    lines = [
+        f"model          {config.init_checkpoint or 'random weights'}: {sizes.num_hidden_layers} layers of "
+        f"{sizes.hidden_size}, {config.vocab_size:,} tokens",
+        f"settings       {f'those of recipe {recipe} for fine-tuning' if recipe else 'defaults'}"
+        + "".join(f", {name} {given[name]}" for name in sorted(of_run)),
+        f"               learning_rate {config.learning_rate:g}, layerwise_lr_decay {config.layerwise_lr_decay:g}, "
+        f"weight_decay_rate {config.weight_decay_rate:g}, {config.num_train_epochs:g} epochs in batches of "
+        f"{config.train_batch_size}, max_seq_length {config.max_seq_length}",
+    ]
+    lines += [f"WARNING: the model is {problem}" for problem in problems_of_start(config.init_checkpoint)]
+    print("\n".join(lines), flush=True)
+
+
+def problems_of_start(folder: str | None) -> list[str]:
+    """What the newest evaluation of pre-training said about the model in a folder, if there was one."""
+    newest: tuple[float, list[str]] = (-1, [])
+    for path in [*Path(folder or "").glob("eval/step-*.json"), *Path(folder or "").glob("results/unsup_results.json")]:
+        with contextlib.suppress(UserError, KeyError, TypeError, ValueError):
+            metrics = read_json(path, "evaluation")
+            step = float(metrics.get("step", path.stem.rpartition("-")[2]))
+            newest = max(newest, (step, diagnosis.warnings(metrics)))
+    return newest[1]
+
+
 def report(config: FinetuningConfig, finished: list[dict[str, Any]]) -> None:
     """Prints and writes the table and the scores of all trials."""
     from finetune.results import summarise_trials, table
-    from util.files import write_atomically, write_json
 
-    scores = [trial["scores"] for trial in finished]
-    text = table(scores)
+    scores, majority = [trial["scores"] for trial in finished], finished[-1].get("majority", {})
+    text = table(scores, majority)
     print(text, end="")
     write_atomically(config.results_txt, text)
-    write_json(
-        config.results_json,
-        {"tasks": config.task_names, "trials": finished, "summary": summarise_trials(scores)},
-    )
+    summary = {"summary": summarise_trials(scores), "majority": majority}
+    write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)
     print(f"wrote {config.results_json}")
 
 
-flags.DEFINE_string("predict", None, "JSON-lines file to label with a fine-tuned model")
-flags.DEFINE_string("predict_output", None, "where to; default: <that file>.predictions.jsonl")
+flags.DEFINE_string(
+    "predict", None, "file to label with a fine-tuned model: .jsonl, .csv, .tsv, text; - is standard input"
+)
+flags.DEFINE_string("predict_output", None, "where to; - is standard output [<that file>.predictions.jsonl]")
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
 util_flags.define_hparam_flags(FinetuningConfig)
 

@@ -88,11 +88,10 @@ def train_ours(given: argparse.Namespace, name: str, seed: int, folder: Path) ->
     import tensorflow as tf
 
     from configure_finetuning import FinetuningConfig
-    from corpus.tokenization import WordpieceTokenizer
     from exchange.checkpoints import warm_start
-    from finetune.registry import make_tasks
     from finetune.trials import Trials
-    from training.distribution import make_strategy, wants_xla
+    from finetune.weights import build_trained
+    from training.distribution import make_strategy
 
     config = FinetuningConfig.from_dict(
         _SETTINGS
@@ -108,25 +107,24 @@ def train_ours(given: argparse.Namespace, name: str, seed: int, folder: Path) ->
             "seed": seed,
         }
     )
-    tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
-    [task] = make_tasks(config, tokenizer)
-    trials = Trials(config, [task], make_strategy(config), wants_xla(config))
+    trials = Trials(config, make_strategy(config))
+    [task] = trials.tasks
     _, [result] = trials.run()
     arrays: dict[str, np.ndarray] = {}
     for split in ("train", task.evaluation_splits[0]):
-        features = trials.load(task, split).features
+        features = trials.evaluation.load(task, split).features
         key = "train" if split == "train" else "dev"
         arrays[f"{key}/ids"] = np.concatenate([feature.input_ids for feature in features])
         arrays[f"{key}/segments"] = np.concatenate([feature.segment_ids for feature in features])
         arrays[f"{key}/lengths"] = np.array([len(feature.input_ids) for feature in features])
         arrays[f"{key}/labels"] = np.array([next(iter(feature.labels.values())) for feature in features])
     classes = task.target.num_classes if hasattr(task, "target") else None
-    built = trials.build(None, 1, trials.folder(1)).model
+    built = build_trained(config, trials.tasks, trials.strategy, Path(f"{config.model_dir}_1"))[0].model
     warm_start(built, given.model)
     row = arrays["dev/ids"][: arrays["dev/lengths"][0]][np.newaxis].astype(np.int32)
     states = built.encoder(tf.constant(row), tf.ones_like(row), tf.zeros_like(row)).sequence
     np.savez(folder / "features.npz", allow_pickle=False, classes=classes or 0, states=states.numpy(), **arrays)
-    development = trials.load(task, task.evaluation_splits[0])
+    development = trials.evaluation.load(task, task.evaluation_splits[0])
 
     def score_of(logits: np.ndarray) -> float:
         predictions = [

@@ -29,8 +29,12 @@ def summarise_trials(trials: list[Scores]) -> dict[str, Any]:
     return summary
 
 
-def table(trials: list[Scores]) -> str:
-    """One row per task, split and metric: every trial, then median, mean and standard deviation."""
+def table(trials: list[Scores], majority: Scores) -> str:
+    """One row per task, split and metric: every trial, then median, mean and standard deviation.
+
+    Args:
+      majority: scores of always predicting the commonest label; they have rows of their own.
+    """
     several = len(trials) > 1
     header = ["task", "split", "metric", *(f"trial {i + 1}" for i in range(len(trials)))]
     rows = [header + (["median", "mean", "std"] if several else [])]
@@ -40,6 +44,10 @@ def table(trials: list[Scores]) -> str:
                 cells = [f"{trial[task][split][metric]:.4g}" for trial in trials]
                 over_all = [f"{values[name]:.4g}" for name in ("median", "mean", "std")] if several else []
                 rows.append([task, split, metric, *cells, *over_all])
+            for metric, value in majority.get(task, {}).get(split, {}).items():
+                rows.append(
+                    [task, split, f"{metric} of the commonest label", f"{value:.4g}", *[""] * (len(rows[0]) - 4)]
+                )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
 
     def line(row: list[str]) -> str:
@@ -50,5 +58,9 @@ def table(trials: list[Scores]) -> str:
     return "".join(line(row) for row in rows)
 
 
+def json_lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
 def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_atomically(path, json_lines(rows))

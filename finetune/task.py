@@ -114,8 +114,8 @@ class Task(abc.ABC):
         self.name, self.config, self.tokenizer = name, config, tokenizer
         self.data_dir = Path(config.task_data_dir(name))
 
-    def has(self, split: str) -> bool:
-        """Whether there is data of one of `test_splits`."""
+    def has_labels(self, split: str) -> bool:
+        """Whether there may be labelled data of one of `test_splits`, as far as can be told without loading it."""
         del split
         return False
 

@@ -111,7 +111,7 @@ class FinetuningTask(ReplicatedTask):
     # Prediction.
 
     def predict(
-        self, number: int, table: FeatureTable, batch_size: int, progress: Callable[[int], None] = lambda done: None
+        self, number: int, table: FeatureTable, batch_size: int, progress: Callable[[int], object] = lambda done: None
     ) -> tuple[list[Prediction], np.ndarray]:
         """One task's predictions on every row of a table of its features.
 

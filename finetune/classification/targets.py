@@ -1,7 +1,13 @@
-"""What texts are mapped to, classes or a scale: labels as files spell them, the head learns them, answers show them."""
+"""What texts are mapped to, classes or a scale: labels as files spell them, the head learns them, answers show them.
 
-import abc
+Both kinds of `Target` have the same methods: `checked` (a label as a file holds it; UserError that names the place),
+`encoded` (as the head learns it, 0 for None), `group` (which few-shot splits and demonstrations take equally many of),
+`answer` (a prediction as it is written), `submitted` (an answer as GLUE's server wants it), `balance` (how labels are
+distributed, one line). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax.
+"""
+
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,43 +25,7 @@ def label_text(value: Any) -> str | None:
     return str(value) if isinstance(value, (str, int, float)) else None
 
 
-class Target(abc.ABC):
-    """What is learned of a text.
-
-    key, label: name and type of the label in `Features.labels`.
-    num_classes: of the head's softmax; None for a number.
-    """
-
-    key: str
-    label: Label
-    num_classes: int | None = None
-
-    @abc.abstractmethod
-    def checked(self, value: Any, where: str) -> str | float:
-        """A label as a file holds it, checked. Raises UserError that names `where`."""
-
-    @abc.abstractmethod
-    def encoded(self, label: str | float | None) -> int | float:
-        """The label as the head learns it; 0 for None."""
-
-    @abc.abstractmethod
-    def group(self, label: str | float) -> int:
-        """The number of the group that few-shot splits and demonstrations take equally many of."""
-
-    @abc.abstractmethod
-    def answer(self, prediction: Prediction) -> dict[str, Any]:
-        """A prediction as it is written."""
-
-    @abc.abstractmethod
-    def submitted(self, answer: dict[str, Any]) -> str:
-        """An answer as GLUE's server wants it."""
-
-    @abc.abstractmethod
-    def balance(self, labels: Sequence[str | float]) -> str:
-        """One line on how labels are distributed."""
-
-
-class Classes(Target):
+class Classes:
     """One of several names, in the order of their ids."""
 
     key, label = "label_ids", Label("int32")
@@ -89,15 +59,13 @@ class Classes(Target):
         return answer["label"]
 
     def balance(self, labels: Sequence[str | float]) -> str:
-        counts = sorted(((labels.count(name), name) for name in self.names), reverse=True)
-        shares = ", ".join(f"{name} {100 * count / len(labels):.1f} %" for count, name in counts[:10])
-        return shares + (f" and {len(counts) - 10} other labels" if len(counts) > 10 else "")
+        return shares(Counter(map(str, labels)))
 
 
-class Scale(Target):
-    """A number between two ends, learned as a share of their distance."""
+class Scale:
+    """A number between two ends, learned as a share of their distance; the groups are the halves."""
 
-    key, label = "targets", Label("float32")
+    key, label, num_classes = "targets", Label("float32"), None
 
     def __init__(self, low: float, high: float) -> None:
         self.low, self.high = low, high
@@ -119,7 +87,6 @@ class Scale(Target):
         return 0.0 if label is None else (float(label) - self.low) / (self.high - self.low)
 
     def group(self, label: str | float) -> int:
-        """0 and 1, the halves of the scale."""
         return int(float(label) >= (self.low + self.high) / 2)
 
     def answer(self, prediction: Prediction) -> dict[str, Any]:
@@ -131,3 +98,13 @@ class Scale(Target):
     def balance(self, labels: Sequence[str | float]) -> str:
         quartiles = np.percentile(np.array(labels, float), [0, 25, 50, 75, 100])
         return "quartiles " + ", ".join(f"{value:g}" for value in quartiles)
+
+
+Target = Classes | Scale
+
+
+def shares(counts: Counter[str]) -> str:
+    """What the commonest labels make up: "x 60.0 %, y 40.0 %"."""
+    total = sum(counts.values())
+    listed = ", ".join(f"{name} {100 * count / total:.1f} %" for name, count in counts.most_common(10))
+    return listed + (f" and {len(counts) - 10} other labels" if len(counts) > 10 else "")

@@ -23,7 +23,9 @@ from finetune.task import Features, Label, Prediction, Split, Task
 from model.encoder import Encoder
 from util.errors import UserError, shown
 from util.files import write_atomically
+from util.progress import Progress
 
+_CHUNK = 20_000  # texts that are tokenised at a time
 _NO_LABEL = (None, "", -1, "-1")  # what stands in test files whose labels are kept secret
 
 
@@ -43,7 +45,7 @@ class TextTask(Task):
         self.primary_metric = spec.metrics[0]
         self.test_splits = spec.test_splits
         self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in spec.folders)]
-        self.evaluation_splits = spec.evaluation_splits + tuple(filter(self.has, spec.optional_splits))
+        self.evaluation_splits = spec.evaluation_splits + tuple(filter(self._exists, spec.optional_splits))
         if config.few_shot:
             self.selection_splits = (FEW_SHOT_DEV,)
             self.evaluation_splits = self.selection_splits + self.evaluation_splits
@@ -77,7 +79,10 @@ class TextTask(Task):
 
     # Files to features.
 
-    def has(self, split: str) -> bool:
+    def has_labels(self, split: str) -> bool:
+        return split not in self.spec.submission and self._exists(split)
+
+    def _exists(self, split: str) -> bool:
         try:
             self._path(split)
         except UserError:
@@ -184,8 +189,14 @@ class TextTask(Task):
 
     def pieces(self, texts: Sequence[str]) -> list[np.ndarray]:
         """int32 [pieces] ids of each text."""
-        ids, lengths = self.tokenizer.tokenize([text.replace("\n", " ").encode() for text in texts])
-        return np.split(ids, np.cumsum(lengths)[:-1]) if texts else []
+        pieces: list[np.ndarray] = []
+        with Progress(f"tokenizing {self.name}: text", len(texts)) as progress:
+            for start in range(0, len(texts), _CHUNK):
+                chunk = [text.replace("\n", " ").encode() for text in texts[start : start + _CHUNK]]
+                ids, lengths = self.tokenizer.tokenize(chunk)
+                pieces += np.split(ids, np.cumsum(lengths)[:-1])
+                progress.update(len(pieces))
+        return pieces
 
     def _label_values(self, example: TextExample) -> dict[str, Any]:
         return {self.target.key: self.target.encoded(example.label)}

@@ -26,6 +26,7 @@ from model.encoder import Encoder
 from util.errors import UserError
 
 _TRAINING_INPUTS = 8000  # LM-BFF trains 1,000 steps of 8
+_KEPT = 16  # demonstrations of a label that a fine-tuned model keeps, as many as LM-BFF draws from
 _BIAS = "/output_bias"
 
 
@@ -46,7 +47,8 @@ class PromptTask(TextTask):
         literals = [part.text for part in self.parts if isinstance(part, Literal)]
         self._literals = dict(zip(literals, self.pieces(literals), strict=True))
         self._head: tuple[str, bool] | None = None  # scope, and whether it has a transform
-        self._pool: tuple[list[_Prompted], list[list[int]]] | None = None
+        self._pools: dict[bool, tuple[list[_Prompted], list[list[int]]]] = {}  # for new text, for the task's files
+        self._kept: list[TextExample] = []
 
     # Words.
 
@@ -118,17 +120,21 @@ class PromptTask(TextTask):
         """One training example of each label, in the order of the words; none without demonstrations."""
         if not self.config.prompt_demonstrations:
             return []
-        if self._pool is None:
-            examples = self.examples("train")
+        new = split == "new"
+        if new not in self._pools:
+            examples = (self._kept if new else None) or self.examples("train")
             groups = self.groups(examples)
-            self._pool = self._prompted(examples), [np.flatnonzero(groups == i).tolist() for i in range(len(self.ends))]
-            for name, members in zip(self.ends, self._pool[1], strict=True):
+            self._pools[new] = (
+                self._prompted(examples),
+                [np.flatnonzero(groups == i).tolist() for i in range(len(self.ends))],
+            )
+            for name, members in zip(self.ends, self._pools[new][1], strict=True):
                 if len(members) < 2:
                     raise UserError(
                         f"prompt_demonstrations: {self.name} has {len(members)} training example(s) of {name}, but 2 "
                         "are needed, the question apart: raise few_shot, or set prompt_demonstrations to false"
                     )
-        prompted, members_of = self._pool
+        prompted, members_of = self._pools[new]
         random = np.random.default_rng([self.config.few_shot_seed, zlib.crc32(split.encode()), number, draw])
         chosen = []
         for members in members_of:
@@ -178,11 +184,21 @@ class PromptTask(TextTask):
 
     def state(self) -> dict[str, Any]:
         assert self._head is not None
-        return super().state() | {"language_model_head": list(self._head)}
+        kept = self._to_keep() if self.config.prompt_demonstrations else []
+        return super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
+
+    def _to_keep(self) -> list[tuple[tuple[str, ...], str | float | None]]:
+        """Training examples that stay with the model as demonstrations for new text: a few of each label."""
+        examples = self.examples("train")
+        groups = self.groups(examples)
+        order = np.random.default_rng(self.config.few_shot_seed).permutation(len(examples))
+        chosen = [i for group in np.unique(groups) for i in [i for i in order if groups[i] == group][:_KEPT]]
+        return [tuple(examples[i]) for i in sorted(chosen)]
 
     def check_state(self, saved: dict[str, Any]) -> None:
         super().check_state(saved)
         self._head = saved["language_model_head"][0], saved["language_model_head"][1]
+        self._kept = [TextExample(tuple(texts), label) for texts, label in saved.get("demonstrations", [])]
 
     def _averaged(self, split: Split, predictions: Sequence[Prediction]) -> tuple[Split, list[Prediction]]:
         """One feature and one prediction per example: the mean of the logits over the draws of demonstrations."""

@@ -55,7 +55,7 @@ class QATask(Task):
     def labels(self) -> dict[str, Label]:
         return {name: Label("int32") for name in ("start_positions", "end_positions", "is_impossible")}
 
-    def has(self, split: str) -> bool:
+    def has_labels(self, split: str) -> bool:
         return any((self.data_dir / name).is_file() for name in file_names(split, self.mrqa))
 
     def load(self, split: str) -> Split:

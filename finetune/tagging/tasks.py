@@ -11,6 +11,7 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
+from finetune.classification.targets import shares
 from finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
 from finetune.tagging.head import TaggingHead
 from finetune.task import Features, Label, Prediction, Split, Task
@@ -83,7 +84,7 @@ class TaggingTask(Task):
         spans = (originals_spans if self._as_original else spans_of)(sentence.tags)
         return bioes(spans, len(sentence.words))
 
-    def has(self, split: str) -> bool:
+    def has_labels(self, split: str) -> bool:
         return self._path(split).is_file()
 
     def load(self, split: str) -> Split:
@@ -205,9 +206,7 @@ class TaggingTask(Task):
         return [{"gold": self._as_read(example.labels)} if split.labelled else {} for example in split.examples]
 
     def balance(self, split: Split) -> str | None:
-        counts = Counter(label for example in split.examples for label in example.labels or ()).most_common(10)
-        total = sum(len(example.words) for example in split.examples)
-        return "words are " + ", ".join(f"{label} {100 * count / total:.1f} %" for label, count in counts)
+        return shares(Counter(label for example in split.examples for label in example.labels or ()))
 
     def majority(self, split: Split) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]

@@ -1,0 +1,176 @@
+"""The data of a run, read once before anything slow, and what a model makes of it: scores, predictions, submissions."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from configure_finetuning import FinetuningConfig
+from finetune.batching import FeatureTable, TaskFeatures
+from finetune.results import Scores, write_json_lines
+from finetune.task import Prediction, Split, Task
+from finetune.training_task import FinetuningTask
+from util.errors import UserError
+from util.progress import Progress
+
+
+class Predicted(NamedTuple):
+    """A split, the predictions on all its features, and their float32 [features] losses."""
+
+    split: Split
+    predictions: list[Prediction]
+    losses: np.ndarray
+
+
+class Evaluation:
+    """Reads the splits of a run's tasks, and scores models on them.
+
+    Args:
+      tasks: made for this configuration, nothing loaded yet.
+    """
+
+    def __init__(self, config: FinetuningConfig, tasks: Sequence[Task]) -> None:
+        self.config, self.tasks = config, list(tasks)
+        self._splits: dict[tuple[str, str], Split] = {}
+        self._tables: dict[tuple[str, str], FeatureTable] = {}
+        self._tests: dict[str, list[str]] = {}
+        self._train: FeatureTable | None = None
+
+    def prepare(self) -> FeatureTable | None:
+        """Reads everything that the run will need, what is scored first. Returns the training features of all tasks.
+
+        Raises:
+          UserError: what is missing or wrong in the files.
+        """
+        config = self.config
+        for task in self.tasks:
+            if config.do_eval or config.eval_every_steps:
+                for split in task.evaluation_splits:
+                    self.load(task, split)
+            if config.do_eval:
+                self._tests[task.name] = list(self._test_splits(task))
+        if not config.do_train or self._train is not None:
+            return self._train
+        parts = [TaskFeatures(task.name, self.load(task, "train").features, task.labels) for task in self.tasks]
+        if config.log_examples:
+            for task in self.tasks:
+                for feature in self.load(task, "train").features[:3]:
+                    print(f"{task.name}: {task.tokenizer.readable(feature.input_ids)}  {feature.labels}")
+        self._train = FeatureTable(parts, config.max_seq_length, config.fixed_padding)
+        return self._train
+
+    def _test_splits(self, task: Task) -> Iterator[str]:
+        """The test splits that are scored because they have labels, or predicted because that was asked for."""
+        for split in task.test_splits:
+            if self.config.write_test_outputs:
+                self.load(task, split)
+                yield split
+            elif task.has_labels(split):
+                try:
+                    if self.load(task, split).labelled:
+                        yield split
+                except UserError as error:
+                    print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
+
+    def load(self, task: Task, name: str) -> Split:
+        """A split of a task, read once."""
+        key = (task.name, name)
+        if key not in self._splits:
+            start = time.monotonic()
+            split = task.load(name)
+            if self.config.debug_examples:
+                split = split.first(self.config.debug_examples)
+            self._splits[key] = split
+            length = np.mean([len(feature.input_ids) for feature in split.features])
+            balance = task.balance(split) if split.labelled else None
+            print(
+                f"{task.name} {name}: {len(split.examples):,} examples, {len(split.features):,} inputs of {length:.1f} "
+                f"tokens, {time.monotonic() - start:.1f} s" + (f"; {balance}" if balance else ""),
+                flush=True,
+            )
+        return self._splits[key]
+
+    def predicted(self, model: FinetuningTask, number: int, name: str) -> Predicted:
+        """What a model makes of a split of the task of this number."""
+        task = self.tasks[number]
+        split, key = self.load(task, name), (task.name, name)
+        if key not in self._tables:
+            features = TaskFeatures(task.name, split.features, task.labels)
+            self._tables[key] = FeatureTable([features], self.config.max_seq_length, self.config.fixed_padding)
+        table = self._tables[key]
+        with Progress(f"evaluating {task.name} {name}: input", len(table), unit="inputs") as progress:
+            return Predicted(split, *model.predict(number, table, self.config.eval_batch_size, progress.update))
+
+    def selecting(self, model: FinetuningTask) -> dict[str, float]:
+        """Flat metrics of the splits that choose the best checkpoint; "score" is what it is chosen by."""
+        flat: dict[str, float] = {}
+        primary = []
+        for number, task in enumerate(self.tasks):
+            for name in task.selection_splits or task.evaluation_splits:
+                metrics = _scores(task, name, self.predicted(model, number, name))
+                flat |= {f"{task.name}_{name}_{metric}": value for metric, value in metrics.items()}
+                primary.append(metrics[task.primary_metric])
+        return flat | {"score": float(np.mean(primary))}
+
+    def evaluate(self, model: FinetuningTask, trial: int, folder: Path | None) -> tuple[Scores, int]:
+        """Scores of all tasks on all splits that have labels, and the number of inputs.
+
+        Args:
+          folder: of the trial, for its predictions; None writes nothing.
+        """
+        scores: Scores = {}
+        rows = 0
+        for number, task in enumerate(self.tasks):
+            for name in [*task.evaluation_splits, *self._tests[task.name]]:
+                predicted = self.predicted(model, number, name)
+                rows += len(predicted.predictions)
+                if predicted.split.labelled:
+                    scores.setdefault(task.name, {})[name] = _scores(task, name, predicted)
+                if folder is not None:
+                    self._write(task, name, predicted, folder)
+                    if (
+                        name in task.test_splits
+                        and self.config.write_test_outputs
+                        and trial <= self.config.n_writes_test
+                    ):
+                        self._submit(task, name, predicted, trial)
+            if folder is not None and self.config.write_distill_outputs:
+                self._write(task, "train", self.predicted(model, number, "train"), folder)
+        return scores, rows
+
+    def _write(self, task: Task, name: str, predicted: Predicted, folder: Path) -> None:
+        if predicted.split.labelled:
+            write_json_lines(folder / "predictions" / f"{task.name}_{name}.jsonl", _answers(task, predicted))
+        if name in task.evaluation_splits:
+            outputs = Path(self.config.results_dir) / f"{','.join(self.config.task_names)}_{task.outputs}"
+            task.write_submission(name, predicted.split, predicted.predictions, outputs)
+
+    def _submit(self, task: Task, name: str, predicted: Predicted, trial: int) -> None:
+        path = Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
+        write_json_lines(path, _answers(task, predicted))
+        task.write_submission(name, predicted.split, predicted.predictions, path.parent / f"submission_{trial}")
+        print(f"wrote {path}")
+
+    def majority(self) -> Scores:
+        """Scores of always predicting the commonest label of a split."""
+        found: Scores = {}
+        for (task_name, name), split in self._splits.items():
+            task = next(task for task in self.tasks if task.name == task_name)
+            if name != "train" and split.labelled and (scores := task.majority(split)):
+                found.setdefault(task_name, {})[name] = scores
+        return found
+
+
+def _scores(task: Task, name: str, predicted: Predicted) -> dict[str, float]:
+    complaint = task.complaint(predicted.split, predicted.predictions)
+    if complaint is not None:
+        print(f"WARNING: {task.name} {name}: {complaint}", flush=True)
+    return task.scores(predicted.split, predicted.predictions) | {"loss": float(predicted.losses.mean())}
+
+
+def _answers(task: Task, predicted: Predicted) -> Iterator[dict[str, Any]]:
+    answers = task.answers(predicted.split, predicted.predictions)
+    return (row | answer for row, answer in zip(task.inputs(predicted.split), answers, strict=True))

@@ -1,0 +1,93 @@
+"""Weights of fine-tuning: those that a trial starts from, and those that it left."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from configure_finetuning import FinetuningConfig
+from exchange.checkpoints import LoadReport, warm_start
+from exchange.tensor_file import FILE_NAME
+from finetune.finetuning_model import FinetuningModel, layer_of
+from finetune.task import Task
+from finetune.trained_folder import TASKS
+from finetune.training_task import FinetuningTask
+from training.checkpoints import Checkpoints
+from training.distribution import wants_xla
+from util.errors import UserError
+from util.files import write_json
+from util.reading import read_json
+
+
+def start(model: FinetuningModel, config: FinetuningConfig) -> str:
+    """Loads the pre-trained weights, but for the `reinit_layers` uppermost layers. Returns what to tell the user.
+
+    Zhang et al. 2021 ("Revisiting Few-sample BERT Fine-tuning", section 5): upper layers specialise in the task of
+    pre-training, and those of a young model have not learned it yet.
+    """
+    if not config.init_checkpoint:
+        return "random_init: starting from random weights"
+    layers = config.architecture.num_hidden_layers
+
+    def names(name: str) -> list[str]:
+        layer = layer_of(name, layers)
+        return [name] if layer is None or layer < layers - config.reinit_layers else []
+
+    report = warm_start(model, config.init_checkpoint, names)
+    again = [name for name in report.missing if not names(name)]
+    lines = [_short(report._replace(missing=[name for name in report.missing if name not in again]))]
+    if again:
+        lines.append(f"reinit_layers: {len(again)} variables of the upper {config.reinit_layers} layers start anew")
+    return "\n".join(lines)
+
+
+def _short(report: LoadReport) -> str:
+    """A report of loaded weights without the names of everything that pre-training leaves behind."""
+    heads = [name for name in report.missing if name.startswith("task_specific/")]
+    missing = [name for name in report.missing if name not in heads]
+    unused: dict[str, int] = {}
+    for name in report.unused:
+        unused[name.split("/")[0]] = unused.get(name.split("/")[0], 0) + 1
+    lines = [f"loaded {len(report.loaded)} variables; {len(heads)} of new heads start from random values"]
+    if missing:
+        lines.append(f"WARNING: missing from the checkpoint, random: {', '.join(missing)}")
+    if unused:
+        lines.append("unused: " + ", ".join(f"{count} of {scope}" for scope, count in sorted(unused.items())))
+    return "\n".join(lines)
+
+
+def write_states(folder: Path, tasks: Sequence[Task]) -> None:
+    write_json(folder / TASKS, {task.name: task.state() for task in tasks})
+
+
+def check_states(folder: Path, tasks: Sequence[Task]) -> None:
+    """The tasks adopt what a trained model's outputs mean, or refuse it. Raises UserError."""
+    states = read_json(folder / TASKS, "fine-tuned model")
+    for task in tasks:
+        if not isinstance(states.get(task.name), dict):
+            raise UserError(f"{folder / TASKS} says nothing of the task {task.name}")
+        try:
+            task.check_state(states[task.name])
+        except (IndexError, KeyError, TypeError) as error:
+            raise UserError(f"{folder / TASKS} is damaged: {task.name}: {error!r}") from None
+
+
+def build_trained(
+    config: FinetuningConfig, tasks: Sequence[Task], strategy: tf.distribute.Strategy, folder: Path
+) -> tuple[FinetuningTask, int]:
+    """The model of a fine-tuned folder and the step of its weights, the best ones where they were kept."""
+    check_states(folder, tasks)
+    with strategy.scope():
+        task = FinetuningTask(config, tasks, strategy, wants_xla(config), None, config.seed)
+    checkpoints = Checkpoints(folder, {"model": task.model}, keep=1)
+    if checkpoints.has_best:
+        return task, checkpoints.restore_best()
+    restored = checkpoints.restore()
+    if restored is not None:
+        return task, restored[0]
+    if not (folder / FILE_NAME).is_file():
+        raise UserError(f"{folder} holds no checkpoint: train first")
+    missing = warm_start(task.model, str(folder)).missing
+    if missing:
+        raise UserError(f"{folder / FILE_NAME} lacks {', '.join(missing[:5])}")
+    return task, 0

@@ -1,0 +1,228 @@
+"""A fine-tuned folder is all that prediction and evaluation need; what a run checks before, and makes up for after."""
+
+import io
+import json
+import shutil
+
+import pytest
+import tensorflow as tf
+
+from exchange.checkpoints import CheckpointVariables
+from finetune import weights
+from finetune.evaluation import Evaluation
+from finetune.finetuning_model import FinetuningModel
+from finetune.registry import make_tasks
+from tests import finetuning_support as support
+from tests import golden_support as golden
+from tests.finetune.test_run_finetuning import data_dir, results, run
+from tests.finetuning_support import write_lines
+from tests.programs import run_program
+
+__all__ = ["data_dir"]  # a fixture
+
+
+@pytest.fixture(scope="module")
+def trained(data_dir, tmp_path_factory):
+    """A fine-tuned folder that was moved away from everything it was made of, and what its run said and wrote."""
+    out = tmp_path_factory.mktemp("out")
+    sizes = {"vocab_file": str(out / "vocab.txt"), "raw_data_dir": str(out / "tasks")}
+    shutil.copy(golden.CHECKPOINT / "vocab.txt", out)
+    shutil.copytree(data_dir / "finetuning_data", out / "tasks")
+    output = run(data_dir, out, num_train_epochs=4.0, **sizes)
+    written = results(out)
+    folder = tmp_path_factory.mktemp("elsewhere") / "kind"
+    shutil.move(out / "finetuning_models" / "kind_model_1", folder)
+    shutil.rmtree(out)
+    return folder, output, written
+
+
+FORMATS = {
+    "rows.jsonl": '{"id": 7, "text": "error error", "label": "?"}\n\n{"id": 8, "text": "the names", "label": "?"}\n',
+    "rows.csv": 'id,text,label\n7,"error, error",?\n8,"the list\nof names",?\n',
+    "rows.tsv": "id\tlabel\ttext\n7\t?\terror error\n8\t?\tthe list of names\r\n",
+    "rows.txt": "error error\n\nthe list of names\n",
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_moved_folder_labels_every_kind_of_file(trained, tmp_path, name):
+    path = tmp_path / name
+    path.write_text(FORMATS[name])
+    done = run_program("run_finetuning.py", "--model-dir", str(trained[0]), "--predict", str(path))
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / f"{name}.predictions.jsonl").read_text().splitlines()]
+    assert [row["label"] for row in rows] == ["some", "none"]
+    assert all(sum(row["probabilities"].values()) == pytest.approx(1) and "error" in rows[0]["text"] for row in rows)
+    if name != "rows.txt":
+        assert [str(row["id"]) for row in rows] == ["7", "8"] and {row["given_label"] for row in rows} == {"?"}
+
+
+def test_standard_input_to_standard_output(trained, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"text": "error of names", "id": "x"}\n'))
+    done = run_program("run_finetuning.py", "--model-dir", str(trained[0]), "--predict", "-")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["label"] == "some" and json.loads(done.stdout)["id"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--classifier", "tanh"], "holds a model of other hparams: classifier was 'linear', is 'tanh'"),
+        (["--predict", "nowhere.txt"], "--predict: there is no file nowhere.txt"),
+        (["--model-dir", "nowhere"], "neither nowhere nor nowhere_1 holds a fine-tuned model"),
+        (["--task-names", "count"], "--predict labels with one task"),
+        (["--predict-output", "/dev/null/x"], "cannot write /dev/null/x"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_one_line(trained, tmp_path, words, message):
+    file = write_lines(tmp_path / "new.txt", "error")
+    done = run_program("run_finetuning.py", "--model-dir", str(trained[0]), "--predict", str(file), *words)
+    assert done.returncode == 2 and len(done.errors) == 1 and message in done.errors[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.jsonl", '{"text": "a"}\n{"txt": 1}\n', "rows.jsonl, line 2: no field 'text'"),
+        ("rows.csv", "id,text\n1\n", "rows.csv, line 2: 1 columns, but 2 are expected"),
+        ("rows.tsv", "id\ttxt\n1\ta\n", "no field 'text'; it has"),
+        ("rows.txt", "one\ttwo\n", "kind has 1 text(s) a line"),
+        ("rows.txt", "\n", "rows.txt is empty"),
+    ],
+)
+def test_rows_that_cannot_be_labelled_are_named(trained, tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    done = run_program("run_finetuning.py", "--model-dir", str(trained[0]), "--predict", str(tmp_path / name))
+    assert done.returncode == 2 and message in done.errors[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tasks.json", b"{}", "tasks.json says nothing of the task kind"),
+        ("tasks.json", b"[", "tasks.json: not valid JSON"),
+        ("tasks.json", b'{"kind": {"labels": 5}}', "tasks.json is damaged"),
+        ("config.json", b"\xff", "config.json is not UTF-8 text"),
+        ("vocab.txt", b"[PAD]\n", "vocab.txt' lacks"),
+        (None, b"", "holds no checkpoint: train first"),
+    ],
+)
+def test_a_damaged_folder_is_one_line(trained, tmp_path, name, content, message):
+    folder = tmp_path / "damaged"
+    shutil.copytree(trained[0], folder)
+    if name is None:
+        for path in folder.glob("model.ckpt-*"):
+            path.unlink()
+    else:
+        (folder / name).write_bytes(content)
+    file = write_lines(tmp_path / "new.txt", "error")
+    done = run_program("run_finetuning.py", "--model-dir", str(folder), "--predict", str(file))
+    assert done.returncode == 2 and message in done.errors[0]
+
+
+def test_a_moved_folder_is_evaluated_with_the_files_alone(trained, data_dir, tmp_path):
+    done = run_program(
+        *("run_finetuning.py", "--model-dir", str(trained[0]), "--no-do-train"),
+        *("--raw-data-dir", str(data_dir / "finetuning_data"), "--results-dir", str(tmp_path)),
+        *("--task-names", "kind"),
+    )
+    assert done.returncode == 0, done.stderr
+    scores = json.loads((tmp_path / "kind_results.json").read_text())["trials"][0]["scores"]
+    assert scores == trained[2]["trials"][0]["scores"]
+
+
+def test_labelled_test_data_is_scored_beside_the_commonest_label(trained):
+    folder, output, written = trained
+    scores = written["trials"][0]["scores"]["kind"]
+    assert set(scores) == {"dev", "test"} and scores["test"]["accuracy"] > 60
+    assert set(written["majority"]["kind"]["dev"]) == {"accuracy"}
+    assert 50 <= written["majority"]["kind"]["dev"]["accuracy"] < scores["dev"]["accuracy"]
+    assert "accuracy of the commonest label" in output and "kind train: 320 examples" in output
+    assert "; some 6" in output.split("kind train:")[1].splitlines()[0]
+    answers = [json.loads(line) for line in (folder / "predictions" / "kind_dev.jsonl").read_text().splitlines()]
+    assert list(answers[0]) == ["text", "gold", "label", "probabilities"]
+    right = sum(answer["gold"] == answer["label"] for answer in answers)
+    assert 100 * right / len(answers) == scores["dev"]["accuracy"]
+
+
+def untrained(tmp_path):
+    return [path for path in tmp_path.rglob("*") if path.name in ("config.json", "scores.json") or "ckpt" in path.name]
+
+
+def test_a_missing_development_file_is_noticed_before_training(data_dir, tmp_path):
+    shutil.copytree(data_dir / "finetuning_data", tmp_path / "tasks")
+    (tmp_path / "tasks" / "kind" / "dev.jsonl").unlink()
+    output = run(data_dir, tmp_path / "out", raw_data_dir=str(tmp_path / "tasks"), expect=2)
+    assert "no file of split 'dev'" in output and "initial loss" not in output
+    assert not untrained(tmp_path / "out")
+
+
+def test_less_than_a_step_is_refused_and_the_mended_command_trains(data_dir, tmp_path):
+    output = run(data_dir, tmp_path, num_train_epochs=0.01, expect=2)
+    assert "0.01 epochs of 320 inputs in batches of 8 are less than one step" in output
+    assert not untrained(tmp_path)
+    run(data_dir, tmp_path, num_train_epochs=0.05)
+
+
+def test_what_cannot_be_written_is_noticed_before_training(data_dir, tmp_path):
+    write_lines(tmp_path / "file", "x")
+    output = run(data_dir, tmp_path / "out", results_dir=str(tmp_path / "file" / "results"), expect=2)
+    assert "cannot write" in output and "initial loss" not in output
+
+
+def test_a_model_on_the_plateau_is_no_good_start_and_its_recipe_is_named(data_dir, tmp_path):
+    base = {"model_name": "m", "recipe": "electra_small", "vocab_file": str(golden.CHECKPOINT / "vocab.txt")}
+    hparams = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
+    sizes = {name: hparams[name] for name in ("model_hparam_overrides", "embedding_size", "vocab_size")}
+    config = base | sizes | {"model_size": "small", "do_lower_case": True}
+    for path in golden.CHECKPOINT.glob("*c*kp*t*"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    bad = {"plateau": 1.0, "hidden_masked_lm_loss": 6.0, "unigram_entropy": 6.1}
+    for step, metrics in ((5, {"plateau": 0.0}), (10, bad)):
+        write_lines(tmp_path / "eval" / f"step-{step}.json", json.dumps(metrics))
+    write_lines(tmp_path / "results" / "unsup_results.json", "[]")
+    output = run(data_dir, tmp_path, num_train_epochs=0.05, init_checkpoint=str(tmp_path))
+    assert "WARNING: the model is on the plateau" in output
+    assert "those of recipe electra_small for fine-tuning, learning_rate 0.001" in output
+
+
+def test_upper_layers_may_start_anew():
+    config = support.config("cola", reinit_layers=1)
+    task = make_tasks(config, support.tokenizer())[0]
+    models = [FinetuningModel(config, [task], seed=3) for _ in range(2)]
+    initial = {v.name.split(":")[0]: v.numpy() for v in models[1].trainable_variables}
+    said = weights.start(models[0], config)
+    checkpoint = CheckpointVariables(str(golden.CHECKPOINT))
+    for variable in models[0].trainable_variables:
+        name = variable.name.split(":")[0]
+        anew = "/layer_1/" in name or name.startswith("task_specific/")
+        expected = initial[name] if anew else checkpoint.get(name)
+        tf.debugging.assert_equal(variable, tf.constant(expected))
+    assert "of the upper 1 layers start anew" in said and "WARNING" not in said
+
+
+def test_an_evaluation_that_was_interrupted_changes_no_score(data_dir, tmp_path, monkeypatch):
+    settings = {"eval_every_steps": 40, "save_checkpoints_steps": 40, "keep_best": True, "num_train_epochs": 4.0}
+    run(data_dir, tmp_path / "whole", **settings)
+    selecting, calls = Evaluation.selecting, []
+
+    def interrupted(self, model):
+        calls.append(model)
+        if len(calls) in (2, 5):  # after the checkpoint of step 80 was saved, and after the last one
+            raise RuntimeError("killed")
+        return selecting(self, model)
+
+    monkeypatch.setattr(Evaluation, "selecting", interrupted)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="killed"):
+            run(data_dir, tmp_path / "killed", **settings)
+    run(data_dir, tmp_path / "killed", **settings)
+    whole, killed = (results(tmp_path / name)["trials"][0] for name in ("whole", "killed"))
+    assert whole["scores"] == killed["scores"]
+    assert whole["training"]["best_step"] == killed["training"]["best_step"]
+    evaluations = [
+        {path.name: path.read_text() for path in (tmp_path / name).rglob("eval/step-*.json")}
+        for name in ("whole", "killed")
+    ]
+    assert evaluations[0] == evaluations[1] and len(evaluations[0]) == 4
