@@ -56,7 +56,7 @@ def vocabulary_of(folder: str | Path, config: Mapping[str, Any]) -> str:
     """Path of a model's vocabulary: the folder's own, or else the one that its configuration names.
 
     Raises:
-      UserError: a Hugging Face directory without vocab.txt.
+      UserError: no vocabulary in the folder, and none that its configuration names.
     """
     own = Path(folder) / VOCABULARY
     if own.is_file():
@@ -65,6 +65,8 @@ def vocabulary_of(folder: str | Path, config: Mapping[str, Any]) -> str:
         raise UserError(
             f"{folder} has no {VOCABULARY}: make a folder with one by convert_model.py --from {folder} --to FOLDER"
         )
+    if "vocab_file" not in config:
+        raise UserError(f"{Path(folder) / 'config.json'} is no configuration of a run: it lacks vocab_file")
     return config["vocab_file"]
 
 

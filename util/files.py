@@ -24,22 +24,13 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raises UserError unless a file can be written there; leaves nothing behind, no folder either."""
+    """Raises UserError unless a file can be written there, or in the nearest folder above that is there already."""
     path = Path(path)
-    made: list[Path] = []
     with writing(path):
-        try:
-            if path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, "")
-            for folder in reversed(path.parents):
-                if not folder.exists():
-                    folder.mkdir()
-                    made.append(folder)
-            with tempfile.TemporaryFile(dir=path.parent):
-                pass
-        finally:
-            for folder in reversed(made):
-                folder.rmdir()
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "")
+        with tempfile.TemporaryFile(dir=next(folder for folder in path.parents if folder.exists())):
+            pass
 
 
 @contextlib.contextmanager

@@ -152,7 +152,7 @@ def damage(folder, kind):
     [
         ("", {"vocab_file": "/nowhere/vocab.txt"}, "/nowhere/vocab.txt"),
         ("", {"vocab_size": 700}, "vocab_size is 700, but"),
-        ("", {"max_seq_length": 32}, "its records have length 16, but max_seq_length is 32"),
+        ("", {"max_seq_length": 32}, "record 1 has length 16, but max_seq_length is 32"),
         ("none", {}, "pretrain_tfrecords: no file matches"),
         ("truncated", {}, "is truncated or no TFRecord"),
         ("text", {}, "is truncated or no TFRecord"),

@@ -113,6 +113,7 @@ def test_a_pretrained_model_whose_configuration_is_broken(config: bytes, message
 @pytest.mark.parametrize("config", [b"", b"[]", b"\x00\xff\x01", b"{" * 100_000])
 def test_a_run_whose_configuration_is_broken(config: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(config)
+    (tmp_path / "model.ckpt-5.index").write_bytes(b"")
     words = ["--model-dir", str(tmp_path), "--vocab-file", VOCAB, "--vocab-size", "600"]
     assert f"{tmp_path}/config.json" in refused("run_pretraining.py", *words)
 
