@@ -1,6 +1,7 @@
 """[CLS] states of pre-trained models, without fine-tuning."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ from exchange.encoding import encode
 from exchange.folders import read_config, vocabulary_of
 from exchange.network import graph_of_any_shape
 from pretrain import cropping
-from pretrain.pretrain_data import evaluation_batches, find_records
+from pretrain.pretrain_data import evaluation_batches, find_problem, find_records
 from pretrain.pretraining_model import PretrainingModel
 from util.errors import UserError
 
@@ -78,17 +79,21 @@ class PretrainedModel:
         """
         records = find_records(self.config.eval_tfrecords, self.config, "eval_tfrecords")
         first, second = [], []
-        for number, batch in enumerate(evaluation_batches(records, _BATCH)):
-            if number * _BATCH >= count:
-                break
-            views = self._pair(batch, tf.random.experimental.stateless_fold_in(_SEED, number))
-            full = tf.reduce_sum(batch["input_mask"], -1).numpy() > 0
-            first.append(views[0].numpy()[full])
-            second.append(views[1].numpy()[full])
+        try:
+            for number, batch in enumerate(evaluation_batches(records, _BATCH).take(math.ceil(count / _BATCH))):
+                views = self._pair(batch, tf.random.experimental.stateless_fold_in(_SEED, number))
+                full = tf.reduce_sum(batch["input_mask"], -1).numpy() > 0
+                first.append(views[0].numpy()[full])
+                second.append(views[1].numpy()[full])
+        except (tf.errors.OpError, UnicodeDecodeError) as error:
+            problem = find_problem(error, records)
+            if problem is None:
+                raise
+            raise UserError(problem) from None
         return np.concatenate(first)[:count], np.concatenate(second)[:count]
 
     def _view_pair(self, batch: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        masked = self.model.prepare(batch, seed)
+        masked, _ = self.model.prepare(batch, seed)
         if self.config.trains_main_network:
             states = self.model.forward(masked).states
             assert states is not None

@@ -2,8 +2,8 @@
 
 `PretrainingModel.forward` is ELECTRA's figure: the generator reads the masked input, its samples corrupt the original
 one, the main network reads that; `outputs` are the objectives over it. The training step of one replica is `prepare`
-(masking and all random draws), `normalizers` (whose sums over the global batch divide the losses), and both of these
-per micro-batch. So gradient accumulation and any number of replicas compute the loss and gradient of one device that
+(masking, all random draws, and the weights whose sums over the global batch divide the losses), and both of these per
+micro-batch. So gradient accumulation and any number of replicas compute the loss and gradient of one device that
 sees the whole global batch.
 """
 
@@ -86,8 +86,8 @@ class PretrainingModel(Layer):
         row_offset: tf.Tensor | int = 0,
         global_batch_size: int | None = None,
         ramped: Ramped | None = None,
-    ) -> MaskedBatch:
-        """Masks the rows of one replica.
+    ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
+        """Masks the rows of one replica and weighs them.
 
         Args:
           batch: int32 [B, L] input_ids, input_mask, segment_ids.
@@ -97,37 +97,36 @@ class PretrainingModel(Layer):
           ramped: values of this step; the final ones if not given.
 
         Returns:
-          The masked batch with all random draws, a function of (seed, global row).
+          The masked batch with all random draws, a function of (seed, global row), and by loss term the float32 scalar
+          weight of these rows: summed over replicas, it divides the term.
         """
         rows = batch["input_ids"].shape[0]
         noise = masking.draw_noise(self.config, seed, rows, row_offset, global_batch_size or rows)
         mask_prob = (ramped or ramps.final(self.config)).mask_prob
-        return masking.mask(self.config, batch, noise, self.special, mask_prob)
+        masked = masking.mask(self.config, batch, noise, self.special, mask_prob)
+        return masked, self._normalizers(masked)
 
-    def normalizers(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
-        """Loss term -> float32 scalar: the weight of these rows, to be summed over replicas."""
+    def _normalizers(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
         return {objective.loss_name: objective.normalizer(masked) for objective in self.objectives}
 
     def call(
         self,
         masked: MaskedBatch,
-        normalizers: dict[str, tf.Tensor],
-        seed: tf.Tensor | None,
-        training: bool,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
         ramped: Ramped | None = None,
     ) -> Outputs:
-        """One forward pass.
+        """One forward pass over a whole batch.
 
         Args:
-          masked: from `prepare`, or a slice of its rows.
-          normalizers: summed over the global batch.
-          seed: int32 [2] of the dropout, distinct per step, replica and micro-batch; unused if not `training`.
+          masked: from `prepare`.
+          seed: int32 [2] of the dropout; unused if not `training`.
           training: whether dropout is on and metrics over the vocabulary are off.
           ramped: values of this step; the final ones if not given.
         """
         ramped = ramped or ramps.final(self.config)
         forward = self.forward(masked, seed if training else None, temperature=ramped.temperature)
-        return self.outputs(forward, normalizers, training, ramped.main_weight)
+        return self.outputs(forward, training, main_weight=ramped.main_weight)
 
     def forward(
         self,
@@ -170,11 +169,19 @@ class PretrainingModel(Layer):
     def outputs(
         self,
         forward: Forward,
-        normalizers: dict[str, tf.Tensor],
-        training: bool,
+        training: bool = False,
+        normalizers: dict[str, tf.Tensor] | None = None,
         main_weight: float | tf.Tensor = 1.0,
     ) -> Outputs:
-        """Losses and metrics of a forward pass; `main_weight` is a factor of the main network's losses."""
+        """Losses and metrics of a forward pass.
+
+        Args:
+          forward: of `prepare`'s rows, or of a slice of them.
+          training: leaves out metrics that cost a pass over the vocabulary.
+          normalizers: from `prepare`, summed over the global batch; those of the rows at hand if not given.
+          main_weight: a factor of the main network's losses.
+        """
+        normalizers = normalizers or self._normalizers(forward.masked)
         loss = tf.zeros([])
         losses: dict[str, tf.Tensor] = {}
         metrics: Metrics = {}

@@ -79,17 +79,15 @@ class PretrainingTask(ReplicatedTask):
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         """Metrics of a batch; the masking is a function of the batch's number."""
-        masked, normalizers = self._prepare(
-            batch, self.seed_of(_EVALUATE, step), self._row_offset(batch), ramps.final(self.config)
-        )
-        return self._forward(masked, normalizers)
+        seed = self.seed_of(_EVALUATE, step)
+        masked, _ = self._prepare(batch, seed, self._row_offset(batch), ramps.final(self.config))
+        return self._forward(masked)
 
     def _prepare_rows(
         self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor, ramped: Ramped
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
         rows = batch["input_ids"].shape[0]
-        masked = self.model.prepare(batch, seed, row_offset, rows * self.replicas, ramped)
-        return masked, self.model.normalizers(masked)
+        return self.model.prepare(batch, seed, row_offset, rows * self.replicas, ramped)
 
     def _gradients_of_rows(
         self,
@@ -107,7 +105,7 @@ class PretrainingTask(ReplicatedTask):
             result = self.model.forward(rows, seed, temperature=ramped.temperature)
             if whole is not None:
                 result = result._replace(whole=whole._replace(start=places[0]))
-            outputs = self.model.outputs(result, normalizers, training=True, main_weight=ramped.main_weight)
+            outputs = self.model.outputs(result, True, normalizers, ramped.main_weight)
             return outputs.loss, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
 
         batch = (masked, tf.range(masked.input_ids.shape[0]))
@@ -124,8 +122,8 @@ class PretrainingTask(ReplicatedTask):
 
         return WholeBatch(self.mapped(shared, masked, seed), masked.holds_sequence, tf.constant(0), 1.0 / parts)
 
-    def _forward_rows(self, masked: MaskedBatch, normalizers: dict[str, tf.Tensor]) -> dict[str, Any]:
-        outputs = self.model(masked, normalizers, None, training=False)
+    def _forward_rows(self, masked: MaskedBatch) -> dict[str, Any]:
+        outputs = self.model(masked)
         return {"metrics": outputs.metrics, "histograms": outputs.histograms}
 
     def _row_offset(self, batch: Batch) -> tf.Tensor:
@@ -151,13 +149,7 @@ class PretrainingTask(ReplicatedTask):
 
     def explain(self, error: Exception) -> str | None:
         """Blames a file of records, if one is at fault."""
-        if not isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)):
-            return None
-        for records in (self.train_records, self.eval_records):
-            problem = None if records is None else pretrain_data.find_problem(records)
-            if problem is not None:
-                return problem
-        return None
+        return pretrain_data.find_problem(error, self.train_records, self.eval_records)
 
     @property
     def unigram_entropy(self) -> float | None:

@@ -30,7 +30,7 @@ def losses_and_gradients(model, batch):
     masked = golden.masked_batch(model, batch)
     with tf.GradientTape() as tape:
         forward = model.forward(masked, sampled_ids=tf.constant(batch["sampled_tokids"]))
-        outputs = model.outputs(forward, model.normalizers(masked), training=False)
+        outputs = model.outputs(forward)
     return forward, outputs, tape.gradient(outputs.loss, model.trainable_variables)
 
 

@@ -15,7 +15,7 @@ def gradients_of(model, term):
     batch = golden.load_arrays("batch")
     masked = golden.masked_batch(model, batch)
     with tf.GradientTape() as tape:
-        outputs = model(masked, model.normalizers(masked), None, training=False)
+        outputs = model(masked)
     named = zip(model.trainable_variables, tape.gradient(outputs.losses[term], model.trainable_variables), strict=True)
     return {variable.name.split(":")[0] for variable, gradient in named if gradient is not None}
 
@@ -76,7 +76,7 @@ def test_initial_values_are_a_function_of_the_seed():
 def test_initial_losses_are_those_of_guessing():
     model = PretrainingModel(golden.config())
     masked = golden.masked_batch(model, golden.load_arrays("batch"))
-    outputs = model(masked, model.normalizers(masked), None, training=False)
+    outputs = model(masked)
     assert float(outputs.losses["masked_lm_loss"]) == pytest.approx(np.log(600), rel=0.02)
     assert float(outputs.losses["disc_loss"]) == pytest.approx(np.log(2), rel=0.05)
     assert float(outputs.loss) == pytest.approx(
@@ -94,7 +94,7 @@ def test_reduced_precision_stays_close_and_returns_float32(precision):
         assert all(variable.dtype == tf.float32 for variable in model.trainable_variables)
         masked = golden.masked_batch(model, batch)
         forward = model.forward(masked, sampled_ids=tf.constant(batch["sampled_tokids"]))
-        outputs = model.outputs(forward, model.normalizers(masked), training=False)
+        outputs = model.outputs(forward)
         assert outputs.loss.dtype == tf.float32 and forward.generator.logits.dtype == tf.float32
         losses[kind] = float(outputs.loss)
     assert losses[precision] == pytest.approx(losses["float32"], rel=0.02)

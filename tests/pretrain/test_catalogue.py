@@ -110,12 +110,12 @@ def test_an_objective_in_its_own_files_is_trained_counted_and_checked(toy):
 def test_a_teacher_is_neither_trained_nor_saved(toy, tmp_path):
     config = PretrainingConfig.from_dict(toy)
     model = PretrainingModel(config)
-    forward = model.forward(model.prepare(batch_of(), tf.constant([0, 1])))
+    forward = model.forward(model.prepare(batch_of(), tf.constant([0, 1]))[0])
     assert model.encoder and model._teacher and forward.teacher and forward.corrupted
     student = model.encoder(**batch_of()).sequence
     assert np.abs(forward.teacher.sequence - student).max() == 0  # its seed was the same one
     model.encoder.embeddings.word_embeddings.assign_add(tf.ones([600, 16]))
-    again = model.forward(model.prepare(batch_of(), tf.constant([0, 1])))
+    again = model.forward(model.prepare(batch_of(), tf.constant([0, 1]))[0])
     assert again.teacher is not None
     np.testing.assert_array_equal(again.teacher.sequence, forward.teacher.sequence)
     with tf.GradientTape() as tape:

@@ -55,7 +55,7 @@ def batch_and_model(**overrides):
 
 def prepared(seed=0, **overrides):
     batch, model = batch_and_model(**overrides)
-    return model, model.prepare(batch, tf.constant([seed, 7]))
+    return model, model.prepare(batch, tf.constant([seed, 7]))[0]
 
 
 # Corrective language modelling
@@ -139,7 +139,7 @@ def test_flipping_what_is_original_flips_the_copy_heads_gradient():
 
 def test_the_first_losses_are_those_of_knowing_nothing():
     model, masked = prepared()
-    outputs = model(masked, model.normalizers(masked), None, training=False)
+    outputs = model(masked)
     vocabulary = model.config.vocab_size
     assert float(outputs.losses["copy_loss"]) == pytest.approx(math.log(2), rel=0.1)
     assert float(outputs.losses["clm_loss"]) == pytest.approx(math.log(2 * vocabulary), rel=0.1)
@@ -300,7 +300,7 @@ def test_the_place_of_a_crop_is_uniform():
     ids = np.repeat(rows_of_lengths([12], 12), draws, 0)
     batch = {"input_ids": tf.constant(ids), "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
     model = PretrainingModel(config)
-    masked = model.prepare(batch, tf.constant([1, 2]))
+    masked, _ = model.prepare(batch, tf.constant([1, 2]))
     starts = cropping.crop(config, masked).input_ids[:, 1].numpy() - 100
     counts = np.bincount(starts)
     assert len(counts) == 4
@@ -324,7 +324,7 @@ def test_masking_hides_every_drawn_token_and_may_hide_separators():
     ids = np.tile(np.array([[2, 50, 51, 3, 60, 61, 3]], np.int32), [400, 1])
     ids = np.pad(ids, [[0, 0], [0, 25]])
     batch = {"input_ids": tf.constant(ids), "input_mask": tf.constant((ids > 0).astype(np.int32))}
-    masked = model.prepare(batch | {"segment_ids": tf.zeros_like(batch["input_ids"])}, tf.constant([0, 1]))
+    masked, _ = model.prepare(batch | {"segment_ids": tf.zeros_like(batch["input_ids"])}, tf.constant([0, 1]))
     hidden = masked.masked_input_ids.numpy() == model.special.mask
     assert not hidden[:, 0].any() and hidden[:, 3].any() and hidden[:, 6].any()
     np.testing.assert_array_equal(hidden.sum(1), masked.masked_lm_weights.numpy().sum(1))
@@ -357,7 +357,7 @@ def test_dropout_is_off_where_the_auxiliary_network_is_sampled():
         model = PretrainingModel(config)
         for variable in model.generator.trainable_variables:
             variable.assign(variable * 10)
-        masked = model.prepare(batch, tf.constant([0, 7]))
+        masked, _ = model.prepare(batch, tf.constant([0, 7]))
         drawn = [corrupted(model.forward(masked, tf.constant([seed, 0]))).sampled_ids.numpy() for seed in range(4)]
         samples[mode] = len({array.tobytes() for array in drawn})
     assert samples["eval"] == 1 and samples["train"] > 1
