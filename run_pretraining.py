@@ -8,7 +8,6 @@ a few steps and leaves nothing behind.
 """
 
 import contextlib
-import glob
 import math
 from pathlib import Path
 from typing import Any
@@ -110,7 +109,7 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
     described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
     print(f"hparams        other than the recipe's or the defaults: {described or 'none'}", flush=True)
     import_tensorflow()
-    from pretrain.pretrain_data import dataset_summary, find_records
+    from pretrain.pretrain_data import dataset_summary, find_records, has_records
     from pretrain.task import PretrainingTask
     from training.distribution import check_batch, make_strategy, wants_xla
     from training.loop import Schedule, Trainer
@@ -125,7 +124,7 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
         print(f"training on {dataset_summary(train_records)}")
     if config.do_eval or config.eval_every_steps:
         pattern, flag = config.eval_tfrecords, "eval_tfrecords"
-        if not glob.glob(pattern):
+        if not has_records(pattern):
             print(f"WARNING: no held-out records match {pattern}: evaluating on the training records.")
             pattern, flag = config.pretrain_tfrecords, "pretrain_tfrecords"
         eval_records = find_records(pattern, config, flag)

@@ -17,6 +17,7 @@ from exchange import tensor_file
 from exchange.folders import read_config
 from exchange.huggingface import HuggingFaceWeights
 from exchange.huggingface_config import is_huggingface
+from training import checkpoint_files
 from util.errors import UserError
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -104,6 +105,11 @@ class TensorFlowCheckpoint:
     """Variables of a checkpoint of ours, which has them in an object graph, or of the original, by name."""
 
     def __init__(self, prefix: str) -> None:
+        folder, _, step = prefix.rpartition(checkpoint_files.PREFIX)
+        if step.isdigit() and checkpoint_files.has_checksums(Path(folder), int(step)):
+            problem = checkpoint_files.problem(Path(folder), int(step))
+            if problem is not None:
+                raise UserError(f"init_checkpoint: {prefix} is damaged: {problem}")
         try:
             self._reader = tf.train.load_checkpoint(prefix)
             self._shapes = self._reader.get_variable_to_shape_map()

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from corpus.record_metadata import check_metadata, read_metadata
+from corpus.record_metadata import RecordMetadata, check_metadata, read_metadata
 from corpus.records import RecordFormat, count_records, read_batches
 from util.errors import UserError
 from util.progress import track
@@ -43,6 +43,16 @@ class Records(NamedTuple):
         return sum(self.counts)
 
 
+def has_records(pattern: str) -> bool:
+    """Whether there are files behind a pattern, or should be, because the metadata.json of their folder lists them."""
+    metadata = read_metadata(os.path.dirname(pattern) or ".")
+    return bool(glob.glob(pattern) or (metadata and _listed(metadata, pattern)))
+
+
+def _listed(metadata: RecordMetadata, pattern: str) -> list[str]:
+    return fnmatch.filter(metadata.shards, os.path.basename(pattern))
+
+
 def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     """The records behind a pattern, checked against the configuration.
 
@@ -51,7 +61,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
         another vocabulary or length.
     """
     files = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
-    if not files:
+    if not has_records(pattern):
         folder = os.path.dirname(pattern) or "."
         found = sorted(os.listdir(folder))[:8] if os.path.isdir(folder) else None
         there = f"{folder} does not exist" if found is None else f"{folder} holds {', '.join(found) or 'nothing'}"
@@ -59,12 +69,12 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
             f"{flag}: no file matches {pattern!r} ({there}). Build records with build_pretraining_dataset.py."
         )
     listed: dict[str, int] = {}
-    folders = sorted({os.path.dirname(file) for file in files})
+    folders = sorted({os.path.dirname(file) for file in files} or {os.path.dirname(pattern)})
     metadata = [read_metadata(folder or ".") for folder in folders]
     for folder, of_folder in zip(folders, metadata, strict=True):
         if of_folder is not None:
             check_metadata(of_folder, config.vocab_file, config.max_seq_length, config.do_lower_case)
-            names = fnmatch.filter(of_folder.shards, os.path.basename(pattern))
+            names = _listed(of_folder, pattern)
             listed |= {os.path.join(folder, name): of_folder.check_shard(name) for name in names}
     counts = [listed[file] if file in listed else count_records(file) for file in files]
     entropy = metadata[0].unigram_entropy if len(metadata) == 1 and metadata[0] is not None else None
@@ -76,14 +86,17 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     return records
 
 
-def find_problem(records: Records) -> str | None:
-    """Reads all records to say which one is at fault when reading them failed; None if none is."""
+def find_problem(error: Exception, *records: Records | None) -> str | None:
+    """Which record is at fault for an error, if reading one can have raised it: reads them all to find out."""
+    if not isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)):
+        return None
+    files = [(file, some.format) for some in records if some is not None for file in some.files]
     try:
-        for file in track(records.files, "looking for the damaged record in file", len(records.files)):
-            for _ in read_batches(file, records.format):
+        for file, record_format in track(files, "looking for the damaged record in file", len(files)):
+            for _ in read_batches(file, record_format):
                 pass
-    except UserError as error:
-        return str(error)
+    except UserError as problem:
+        return str(problem)
     return None
 
 

@@ -80,19 +80,20 @@ class RunFolder:
         return any(path.name != _LOCK for path in self.path.iterdir())
 
     def check(self, config_json: str, free: Collection[str]) -> None:
-        """Raises UserError if the folder holds a run with another configuration.
+        """Raises UserError if the folder holds a run with another configuration or vocabulary.
 
         A folder without a checkpoint holds no run yet. One that stopped at a loss that is not finite may go on with
         another learning rate, a longer warm-up or in float32.
 
         Args:
-          config_json: of the run that is to go on there.
+          config_json: of the run that is to go on there; names its vocab_file.
           free: names of the hparams that may differ when a run is resumed.
         """
         saved = self.path / _CONFIG
         if not self._chief or self.overwrite or not saved.exists() or not _holds_work(self.path):
             return
         before, now = read_json(saved, "the configuration of the run"), json.loads(config_json)
+        self._check_vocabulary(now["vocab_file"])
         changed = {name for name in before.keys() & now.keys() if before[name] != now[name]} - set(free)
         mended = {name for name in changed if self._is_mend(name, now[name])}
         if changed - mended:
@@ -101,6 +102,11 @@ class RunFolder:
             )
         if mended:
             print(f"going on after a loss that was not finite: {_changes(mended, before, now)}", flush=True)
+
+    def _check_vocabulary(self, vocab_file: str) -> None:
+        own = self.path / _VOCABULARY
+        if own.exists() and read_text(own, "vocabulary").split() != read_text(vocab_file, "vocab_file").split():
+            raise UserError(f"{vocab_file} holds other tokens than {own}, with which the run began. {self._advice}")
 
     def _is_mend(self, name: str, value: Any) -> bool:
         stopped = (self.path / _NOT_FINITE).exists()

@@ -53,6 +53,9 @@ def is_file(path: str | Path) -> bool:
 def read_bytes(path: str | Path, what: str) -> bytes:
     """The bytes of a file. Raises UserError as `read_text`."""
     try:
+        kind = os.stat(path).st_mode
+        if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):  # reading one may never end
+            raise UserError(f"{what}: {path} is a device, not a file")
         return Path(path).read_bytes()
     except FileNotFoundError:
         raise UserError(f"{what}: there is no file {path}") from None

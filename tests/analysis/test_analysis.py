@@ -131,6 +131,19 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
     assert curves["held_out"]["negative_cosine"] == {"steps": [7], "values": [0.125]}
 
 
+def test_a_bad_record_is_named(tmp_path):
+    support.write_records(tmp_path / "pretrain_tfrecords", "dev_data")
+    config = PretrainingConfig.from_dict(support.hparams(tmp_path))
+    folder = tmp_path / "models" / "test"
+    tf.train.Checkpoint(model=PretrainingModel(config)).write(str(folder / "model.ckpt-7"))
+    write_lines(folder / "checkpoint", 'model_checkpoint_path: "model.ckpt-7"')
+    (folder / "config.json").write_text(config.to_json())
+    with tf.io.TFRecordWriter(str(tmp_path / "pretrain_tfrecords" / "dev_data.tfrecord-1-of-2")) as writer:
+        writer.write(b"no example")
+    with pytest.raises(UserError, match=r"dev_data\.tfrecord-1-of-2: record 1 is no tf\.train\.Example"):
+        PretrainedModel(str(folder)).view_states(60)
+
+
 def test_learning_curves_of_runs_by_path_over_flops(tmp_path):
     runs = {}
     for name, batch in (("one", 8), ("two", 16)):

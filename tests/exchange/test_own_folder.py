@@ -18,6 +18,7 @@ from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 from training.optimization import AdamW
 from util.errors import UserError
+from util.files import write_json
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,16 @@ def test_a_moved_folder_holds_the_runs_weights_vocabulary_and_sizes(run: Path, t
     assert load_vocab(hparams["vocab_file"]) == load_vocab(golden.CHECKPOINT / "vocab.txt")
     assert Path(hparams["vocab_file"]).parent == moved
     assert "elsewhere" not in (moved / "config.json").read_text()
+
+
+def test_a_checkpoint_that_differs_from_its_checksums_is_not_read(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    write_json(folder / "model.ckpt-400.json", {"sha256": {"model.ckpt-400.index": "0" * 64}})
+    with pytest.raises(
+        UserError, match=r"model\.ckpt-400 is damaged: model\.ckpt-400\.index differs from its checksum"
+    ):
+        read_model(str(folder))
 
 
 def test_fine_tuning_takes_sizes_and_vocabulary_from_the_folder(run: Path, tmp_path: Path) -> None:

@@ -160,6 +160,16 @@ def test_a_shard_that_is_not_as_metadata_lists_it_is_refused(tmp_path, change, m
         records(tmp_path)
 
 
+def test_held_out_shards_that_are_all_missing_are_not_replaced_by_the_training_records(tmp_path):
+    write_shards(tmp_path, [3])
+    listed = {"dev_data.tfrecord-0-of-1": {"examples": 3, "tokens": 9, "bytes": 99}}
+    write_metadata(tmp_path, [3], shards=listed)
+    pattern = str(tmp_path / "dev_data.tfrecord*")
+    assert pretrain_data.has_records(pattern) and not pretrain_data.has_records(str(tmp_path / "test*"))
+    with pytest.raises(UserError, match=r"dev_data\.tfrecord-0-of-1 is missing, but .*metadata\.json lists it"):
+        pretrain_data.find_records(pattern, config(tmp_path), "eval_tfrecords")
+
+
 def test_a_shard_that_the_pattern_does_not_ask_for_may_be_missing(tmp_path):
     write_shards(tmp_path, [3, 5])
     write_metadata(tmp_path, [3, 5])
@@ -211,7 +221,7 @@ def example(**values):
 def test_a_bad_record_stops_training_and_evaluation_and_is_named(tmp_path, change, message):
     write_shards(tmp_path, [3, 4])
     found = records(tmp_path)
-    assert pretrain_data.find_problem(found) is None
+    assert pretrain_data.find_problem(tf.errors.DataLossError(None, None, ""), found) is None
     values = {"input_ids": [5] * LENGTH, "input_mask": [1] * LENGTH, "segment_ids": [0] * LENGTH}
     bad = change if isinstance(change, bytes) else example(**values | change)
     good = example(**values)
@@ -219,7 +229,7 @@ def test_a_bad_record_stops_training_and_evaluation_and_is_named(tmp_path, chang
         for record in (good, good, bad, good):
             writer.write(record)
     for batches in (pretrain_data.training_batches(found, 7, 1, 0), pretrain_data.evaluation_batches(found, 7)):
-        with pytest.raises((tf.errors.InvalidArgumentError, UnicodeDecodeError)):
+        with pytest.raises((tf.errors.InvalidArgumentError, UnicodeDecodeError)) as raised:
             next(iter(batches))
-    problem = pretrain_data.find_problem(found)
+    problem = pretrain_data.find_problem(raised.value, None, found)
     assert problem is not None and f"{found.files[1]}: record 3 {message}" in problem

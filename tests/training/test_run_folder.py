@@ -17,6 +17,7 @@ from util.files import check_writable
 ROOT = Path(__file__).parents[2]
 VOCAB = golden.CHECKPOINT / "vocab.txt"
 HPARAMS = {"model_name": "m", "data_dir": "d", "model_dir": "x", "train_batch_size": 8, "learning_rate": 0.1}
+HPARAMS["vocab_file"] = str(VOCAB)
 
 
 def config(**changes):
@@ -201,6 +202,20 @@ def test_another_configuration_is_refused_where_something_was_trained(old, tmp_p
         folder.begin(config(), VOCAB)
     with RunFolder(tmp_path / "young") as folder:
         folder.check(config(learning_rate=0.3), set())
+
+
+def test_another_vocabulary_of_the_same_size_is_refused(old, tmp_path):
+    tokens = VOCAB.read_text().split()
+    swapped = tmp_path / "swapped.txt"
+    swapped.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]))
+    same = tmp_path / "same.txt"
+    same.write_text("\r\n".join(tokens))
+    with RunFolder(old) as folder:
+        with pytest.raises(UserError, match=r"swapped\.txt holds other tokens than .*/vocab\.txt, with which"):
+            folder.check(config(vocab_file=str(swapped)), {"vocab_file"})
+        folder.check(config(vocab_file=str(same)), {"vocab_file"})
+    with RunFolder(old, overwrite=True) as folder:
+        folder.check(config(vocab_file=str(swapped)), {"vocab_file"})
 
 
 def test_after_a_loss_that_was_not_finite_the_remedies_may_change(old, capsys):

@@ -1,6 +1,7 @@
 """The doors for files: whatever is wrong with one is a UserError that names it."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,22 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
         (tmp_path, "it is a folder"),
         (tmp_path / "file" / "below", "a part of its path is a file, not a folder"),
         ("nul\0", "the path holds a NUL character"),
+        ("/dev/full", "/dev/full is a device, not a file"),
         (tmp_path / ("a" * 300), "the name is too long"),
     ]
     for path, message in paths:
         with pytest.raises(UserError) as error:
             read_text(path, "vocabulary")
         assert message in str(error.value)
+
+
+def test_a_pipe_is_read_as_a_file(tmp_path: Path) -> None:
+    """As shells make one of <(command)."""
+    read, write = os.pipe()
+    os.write(write, b"[PAD]")
+    os.close(write)
+    assert read_text(f"/dev/fd/{read}", "vocabulary") == "[PAD]"
+    os.close(read)
 
 
 def test_what_is_legal_passes(tmp_path: Path) -> None:
