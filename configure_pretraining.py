@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from exchange.folders import network_hparams, read_config
+from exchange.folders import generator_hparams, network_hparams, read_config
 from model.architecture import HEAD_SIZE, MODEL_SIZES, Architecture, make_architecture
 from training.hparams import DeviceHparams, OptimizerHparams
 from util.catalogue import declared, module_names
@@ -238,7 +238,8 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
           UserError: one of them holds a network that we do not have, or the generator's does not fit the other.
         """
         main = _DEBUG if hparams.get("debug") else {}
-        main = main | network_hparams(hparams.get("init_checkpoint") or "")
+        whole = hparams.get("init_checkpoint") or ""
+        main = main | network_hparams(whole) | generator_hparams(whole)
         start = hparams.get("init_generator_checkpoint") or ""
         generator = network_hparams(start)
         saved = read_config(start) or {}

@@ -5,15 +5,19 @@
     vocab.txt            its vocabulary
 
 A run's own folder has config.json and TensorFlow checkpoints; `convert_model.py` makes a self-contained one of it. A
-Hugging Face directory is one of the same kind with another config.json, told apart by its `model_type`.
+Hugging Face directory is one of the same kind with another config.json, told apart by its `model_type`. A TF1
+checkpoint of the original has no config.json; its network is what the shapes of its variables say.
 Imports neither TensorFlow nor numpy: configurations take sizes, casing and vocabulary from here (`network_hparams`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from corpus.vocabulary import load_vocab
+from exchange.checkpoint_index import Shape, find_prefix, shapes_in
 from exchange.huggingface_config import casing_of, is_huggingface, network_of
+from exchange.original_config import GENERATOR_HPARAMS, WORDS, hparams_of
 from util.errors import UserError
 from util.reading import is_file, read_json
 
@@ -71,14 +75,16 @@ def vocabulary_of(folder: str | Path, config: Mapping[str, Any]) -> str:
 
 
 def network_hparams(folder: str | Path) -> dict[str, Any]:
-    """The hparams of the network in a folder, ours or Hugging Face's: `NETWORK_HPARAMS`; {} without a config.json.
+    """The hparams of the network in a folder or a checkpoint of ours, of Hugging Face or of the original.
+
+    `NETWORK_HPARAMS`, of an original's checkpoint those that it tells; {} where there is neither.
 
     Raises:
-      UserError: config.json is not that of a model, or of a network that we do not have.
+      UserError: config.json is not that of a model, or of a network that we do not have; a damaged checkpoint.
     """
     config = read_config(folder)
     if config is None:
-        return {}
+        return _network_of_checkpoint(folder)
     if is_huggingface(config):
         hparams = network_of(config, Path(folder))
         hparams["do_lower_case"] = casing_of(Path(folder)).do_lower_case
@@ -88,3 +94,39 @@ def network_hparams(folder: str | Path) -> dict[str, Any]:
             raise UserError(f"{folder}/config.json is not the configuration of a model: it lacks {', '.join(missing)}")
         hparams = {name: config[name] for name in NETWORK_HPARAMS}
     return hparams | {"vocab_file": vocabulary_of(folder, config)}
+
+
+def generator_hparams(path: str | Path) -> dict[str, Any]:
+    """The sizes of the generator in a checkpoint of the original, which need not be those of a recipe: that of the
+    released small model is as wide as the discriminator. {} for everything else."""
+    prefix, shapes = _original(path)
+    hparams = hparams_of(shapes, prefix) if shapes else {}
+    return {name: hparams[name] for name in GENERATOR_HPARAMS if name in hparams}
+
+
+def is_uncased(tokens: Iterable[str]) -> bool:
+    """Whether no token but the special ones begins with a capital."""
+    return not any(token[:1].isupper() for token in tokens if not token.startswith("["))
+
+
+def _network_of_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Of the run in whose folder a checkpoint lies, or of the original's."""
+    prefix, shapes = _original(path)
+    folder = Path(prefix).parent
+    if not shapes:
+        return network_hparams(folder) if prefix and read_config(folder) is not None else {}
+    hparams = hparams_of(shapes, prefix)
+    found = {name: hparams[name] for name in NETWORK_HPARAMS if name in hparams}
+    vocabulary = folder / VOCABULARY
+    if vocabulary.is_file():
+        found |= {"vocab_file": str(vocabulary), "do_lower_case": is_uncased(load_vocab(vocabulary))}
+    return found
+
+
+def _original(path: str | Path) -> tuple[str, dict[str, Shape]]:
+    """The prefix of the checkpoint at a path, "" for none, and the shapes of the original's variables, if they are."""
+    if not str(path) or read_config(path) is not None:
+        return "", {}
+    prefix = find_prefix(path) or ""
+    shapes = shapes_in(prefix) if prefix and read_config(Path(prefix).parent) is None else {}
+    return prefix, shapes if WORDS in shapes else {}

@@ -1,7 +1,6 @@
-"""The original program's TF1 checkpoints: what network one holds, and writing one that the program loads.
+"""Writing a TF1 checkpoint that the original program loads: its variables are ours, with query, key and value apart.
 
-Its variables are ours, with query, key and value apart. A checkpoint says nothing of itself, so sizes are read off the
-shapes; the number of heads cannot be and follows the papers' rule (width / 64) unless told.
+exchange.original_config tells what network such a checkpoint holds.
 """
 
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 from exchange.checkpoints import original_names
 from exchange.huggingface_config import export_problems
-from model.architecture import HEAD_SIZE, Architecture
+from model.architecture import Architecture
 from util.errors import UserError
 from util.files import write_atomically
 
@@ -28,61 +27,6 @@ _SCOPES = (
     "discriminator_predictions",
     "task_specific",
 )
-
-
-def hparams_of(weights: Mapping[str, np.ndarray], where: str, num_attention_heads: int | None = None) -> dict[str, Any]:
-    """The hparams of pre-training that make a model with these weights.
-
-    Args:
-      weights: our names -> arrays, as `CheckpointVariables.weights`.
-      num_attention_heads: of the main network; None: its width / 64.
-
-    Raises:
-      UserError: there is no encoder of ELECTRA's among them.
-    """
-    words = weights.get("electra/embeddings/word_embeddings")
-    if words is None:
-        raise UserError(f"{where} holds no ELECTRA encoder: no electra/embeddings/word_embeddings among its variables")
-    layers, hidden, inner = _encoder_sizes(weights, "electra", where)
-    overrides = {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "intermediate_size": inner,
-        "num_attention_heads": num_attention_heads or max(1, hidden // HEAD_SIZE),
-        "max_position_embeddings": len(weights["electra/embeddings/position_embeddings"]),
-        "type_vocab_size": len(weights.get("electra/embeddings/token_type_embeddings", ())),
-    }
-    hparams: dict[str, Any] = {
-        "model_size": "large" if hidden >= 1024 else "base" if hidden >= 768 else "small",
-        "model_hparam_overrides": overrides,
-        "embedding_size": words.shape[1],
-        "vocab_size": words.shape[0],
-        "electra_objective": "discriminator_predictions/dense/kernel" in weights,
-    }
-    towers = "generator_ltr/encoder/layer_0/output/dense/kernel" in weights
-    if towers and hparams["electra_objective"]:
-        hparams |= {"electra_objective": False, "electric_objective": True, "two_tower_generator": True}
-    own = next(
-        (s for s in ("generator", "generator_ltr") if f"{s}/encoder/layer_0/output/dense/kernel" in weights), None
-    )
-    hparams["untied_generator"] = own is not None
-    if own is not None:
-        generator_layers, generator_hidden, _ = _encoder_sizes(weights, own, where)
-        hparams["generator_hidden_size"] = generator_hidden / hidden
-        hparams["generator_layers"] = generator_layers / layers
-        hparams["untied_generator_embeddings"] = f"{own}/embeddings/word_embeddings" in weights
-    return hparams
-
-
-def _encoder_sizes(weights: Mapping[str, np.ndarray], scope: str, where: str) -> tuple[int, int, int]:
-    """Layers, width, width of the feed-forward."""
-    layers = 0
-    while f"{scope}/encoder/layer_{layers}/intermediate/dense/kernel" in weights:
-        layers += 1
-    if not layers:
-        raise UserError(f"{where} holds no layers of {scope!r}")
-    hidden, inner = weights[f"{scope}/encoder/layer_0/intermediate/dense/kernel"].shape
-    return layers, hidden, inner
 
 
 def write_checkpoint(

@@ -14,11 +14,12 @@ import numpy as np
 from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import load_vocab
-from exchange import original, tf_models
+from exchange import tf_models
 from exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, find_checkpoint
-from exchange.folders import PLACES, read_config, vocabulary_of
+from exchange.folders import PLACES, is_uncased, read_config, vocabulary_of
 from exchange.huggingface import HuggingFaceWeights
 from exchange.huggingface_config import Casing, casing_of, is_huggingface, network_of, tokens_in
+from exchange.original_config import hparams_of
 from model.architecture import Architecture
 from util.errors import UserError
 from util.reading import read_json
@@ -166,12 +167,12 @@ def _from_checkpoint(path: str, told: Told) -> Model:
     else:
         weights = CheckpointVariables(prefix).weights()
         origin = f"a TF1 checkpoint in {folder.name}"
-    hparams = original.hparams_of(weights, prefix, heads)
+    hparams = hparams_of({name: value.shape for name, value in weights.items()}, prefix, heads)
     if len(tokens) != hparams["vocab_size"]:
         raise UserError(f"{prefix} has {hparams['vocab_size']} tokens, but {vocab_file} has {len(tokens)}")
     lower = told.do_lower_case
     if lower is None:
-        lower = not any(token[:1].isupper() for token in tokens if not token.startswith("["))
+        lower = is_uncased(tokens)
     hparams["do_lower_case"] = lower
     made = _pretraining(hparams, folder.name)
     return Model(made, weights, tokens, Casing(lower), None, origin, left_out, {}, False)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from exchange import check, original, tf_models
+from exchange.original_config import hparams_of
 from exchange.sources import Told, read_model
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
@@ -59,7 +60,7 @@ def test_sizes_are_read_off_the_shapes(tmp_path: Path) -> None:
 )
 def test_kinds_of_models_are_told_apart(overrides, expected) -> None:
     model = support.with_crc_weights(**overrides)
-    hparams = original.hparams_of(model.weights, "checkpoint")
+    hparams = hparams_of({name: value.shape for name, value in model.weights.items()}, "checkpoint")
     assert hparams | expected == hparams
     found = PretrainingConfig.from_dict({"model_name": "x", "max_seq_length": 32} | hparams)
     assert found.architecture.hidden_size == 128
