@@ -108,7 +108,8 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     )
     mask_unit: str = hparam(
         "token",
-        "what is masked as a whole: a token, or a word with all its pieces",
+        "what is masked as a whole: a token, a word with all its pieces, a span of words (SpanBERT), an n-gram of "
+        "build_pmi_vocab.py (PMI-masking)",
         choices=module_names("pretrain.masking_units"),
     )
     mask_separators: bool = hparam(False, "whether [SEP] may be masked (COCO-LM)")
@@ -201,6 +202,7 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*"
     )
     vocab_file: str = free_hparam("", "vocabulary; default <data_dir>/vocab.txt")
+    pmi_vocab_file: str = free_hparam("", "n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz")
     model_dir: str = free_hparam("", "checkpoints and logs; default <data_dir>/models/<model_name>")
     results_dir: str = free_hparam("", "results; default <model_dir>/results")
     results_txt: str = free_hparam("", "table of metrics; default <results_dir>/unsup_results.txt")
@@ -287,6 +289,7 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
             "pretrain_tfrecords": self.pretrain_tfrecords or os.path.join(records, "pretrain_data.tfrecord*"),
             "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
+            "pmi_vocab_file": self.pmi_vocab_file or os.path.join(self.data_dir, "pmi_vocab.npz"),
             "model_dir": model_dir,
             "results_dir": results_dir,
             "results_txt": self.results_txt or os.path.join(results_dir, "unsup_results.txt"),

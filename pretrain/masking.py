@@ -5,6 +5,7 @@ rows of the global batch, as a function of (step seed, global row); replicas and
 B rows on this replica, L length, N = max_predictions_per_seq.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -48,7 +49,7 @@ class MaskedBatch(NamedTuple):
 class MaskingNoise(NamedTuple):
     """Uniform draws in [0, 1) behind one masked batch.
 
-    where: [B, N] or [B, L]. how, sampling: [B, N, 2]. count, crop: [B].
+    where: [B, N] or [B, L]. how, sampling: [B, N, 2]. count, crop: [B]. units: [B, L].
     """
 
     where: tf.Tensor
@@ -56,6 +57,7 @@ class MaskingNoise(NamedTuple):
     sampling: tf.Tensor
     count: tf.Tensor
     crop: tf.Tensor
+    units: tf.Tensor
 
 
 def draw_noise(
@@ -82,6 +84,7 @@ def draw_noise(
         sampling=draw(3, [count, 2]),
         count=draw(4, []),
         crop=draw(5, []),
+        units=draw(6, [config.max_seq_length]),  # not computed where the masking unit is not random
     )
 
 
@@ -110,7 +113,8 @@ def probabilistic_number(
 
 
 class Proposal(NamedTuple):
-    """How positions are drawn; a module of pretrain.masking_units makes one of a batch.
+    """How positions are drawn; what `make(config)` of a module of pretrain.masking_units returns makes one of a batch,
+    from its ids, candidates and uniform draws.
 
     weights: float32 [B, L], the distribution over positions, unnormalised and 0 where nothing may be masked; None:
       uniform over the candidates.
@@ -138,19 +142,50 @@ def draw_without_replacement(noise: tf.Tensor, candidates: tf.Tensor, count: int
     return tf.math.top_k(scores, k=count).indices
 
 
-def whole_units(units: tf.Tensor, candidates: tf.Tensor, positions: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
-    """int32 [B]: how many of the drawn positions [B, N] are the tokens of whole units, at most `wanted` [B].
+def draw_units(noise: tf.Tensor, units: tf.Tensor, candidates: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
+    """bool [B, L]: the candidates of units drawn by falling noise [B, L]; a unit that does not fit is passed over.
 
-    The tokens of a unit are drawn one after the other; the first unit that does not fit ends the drawing.
+    So every unit is drawn whole or not at all, and hardly fewer tokens than `wanted` [B].
     """
     rows, length = tf.shape(units)[0], units.shape[1]
     flat = tf.reshape(units + tf.range(rows)[:, tf.newaxis] * length, [-1])
-    sizes = tf.math.unsorted_segment_sum(tf.reshape(tf.cast(candidates, tf.int32), [-1]), flat, rows * length)
+    counted = tf.reshape(tf.cast(candidates, tf.int32), [-1])
+    order = tf.argsort(noise, direction="DESCENDING")
+    sizes = tf.reshape(tf.math.unsorted_segment_sum(counted, flat, rows * length), [-1, length])
+    sizes = tf.gather(sizes, order, batch_dims=1)
+
+    def fitting(taken: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        left = wanted[:, tf.newaxis] - tf.reduce_sum(tf.where(taken, sizes, 0), -1, keepdims=True)
+        return (sizes > 0) & ~taken & (sizes <= left), left
+
+    def take(taken: tf.Tensor) -> tuple[tf.Tensor]:
+        """Of those that still fit, all up to the first that does not fit after the others."""
+        fits, left = fitting(taken)
+        return (taken | fits & (tf.cumsum(tf.where(fits, sizes, 0), axis=-1) <= left),)
+
+    def more(taken: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_any(fitting(taken)[0])
+
+    (taken,) = tf.while_loop(more, take, (tf.zeros_like(sizes, tf.bool),))
+    drawn = tf.gather(taken, tf.argsort(order), batch_dims=1)
+    return tf.gather(drawn, units, batch_dims=1) & (candidates > 0)
+
+
+def one_decision_per_unit(noise: tf.Tensor, units: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    """float32 [B, N, 2]: draws such that the tokens of a unit, which follow one another, share the first of theirs."""
     drawn = tf.gather(units, positions, batch_dims=1)
-    size = tf.gather(tf.reshape(sizes, [-1, length]), drawn, batch_dims=1)
-    begins = tf.concat([tf.ones_like(drawn[:, :1], tf.bool), drawn[:, 1:] != drawn[:, :-1]], -1)
-    ends = tf.cumsum(tf.where(begins, size, 0), axis=-1)
-    return tf.reduce_max(tf.where(ends <= wanted[:, tf.newaxis], ends, 0), -1)
+    changes = tf.cast(drawn[:, 1:] != drawn[:, :-1], tf.int32)
+    number = tf.pad(tf.cumsum(changes, axis=-1), [[0, 0], [1, 0]])
+    return tf.stack([tf.gather(noise[..., 0], number, batch_dims=1), noise[..., 1]], -1)
+
+
+def masking_unit(config: PretrainingConfig) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Proposal]:
+    """(ids [B, L], candidates [B, L], uniform draws [B, L]) -> Proposal.
+
+    Raises:
+      UserError: a file that the unit is read from is missing or does not fit.
+    """
+    return load(f"pretrain.masking_units.{config.mask_unit}:make")(config)
 
 
 def mask(
@@ -174,23 +209,26 @@ def mask(
     count = config.max_predictions_per_seq
     candidates = candidates_mask(input_ids, input_mask, special, config.mask_separators)
     available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
-    proposal = load(f"pretrain.masking_units.{config.mask_unit}:propose")(config, input_ids, candidates)
-    if config.mask_sampling == "without_replacement":
-        scores = noise.where if proposal.units is None else tf.gather(noise.where, proposal.units, batch_dims=1)
-        if proposal.weights is not None:  # Efraimidis and Spirakis 2006
-            scores **= 1.0 / tf.maximum(proposal.weights, 1e-30)
-        positions = draw_without_replacement(scores, candidates, count)
-        limit = tf.minimum(available, count)
-    else:
-        positions = draw_with_replacement(noise.where, candidates if proposal.weights is None else proposal.weights)
-        limit = tf.where(available > 0, count, 0)
+    proposal = masking_unit(config)(input_ids, candidates, noise.units)
     if config.mask_count == "probabilistic":
         wanted = probabilistic_number(noise.count, input_mask, mask_prob, count)
     else:
         wanted = number_of_predictions(input_mask, mask_prob, count)
-    wanted = tf.minimum(wanted, limit)
     if proposal.units is not None:
-        wanted = whole_units(proposal.units, candidates, positions, wanted)
+        drawn = draw_units(noise.where, proposal.units, candidates, wanted)
+        leftmost_first = tf.range(input_ids.shape[1], 0, -1, dtype=tf.float32)
+        positions = tf.math.top_k(tf.where(drawn, leftmost_first, 0.0), k=count).indices
+        wanted = tf.reduce_sum(tf.cast(drawn, tf.int32), -1)
+        noise = noise._replace(how=one_decision_per_unit(noise.how, proposal.units, positions))
+    elif config.mask_sampling == "without_replacement":
+        scores = noise.where
+        if proposal.weights is not None:  # Efraimidis and Spirakis 2006
+            scores **= 1.0 / tf.maximum(proposal.weights, 1e-30)
+        positions = draw_without_replacement(scores, candidates, count)
+        wanted = tf.minimum(wanted, available)
+    else:
+        positions = draw_with_replacement(noise.where, candidates if proposal.weights is None else proposal.weights)
+        wanted = tf.where(available > 0, wanted, 0)
     real = tf.sequence_mask(wanted, count)
     return masked_at(config, batch, tf.where(real, positions, 0), tf.cast(real, tf.float32), noise, special)
 

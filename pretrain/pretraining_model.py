@@ -53,6 +53,7 @@ class PretrainingModel(Layer):
         super().__init__("", config.seed)
         self.config = config
         self.special = special or special_ids(load_vocab(config.vocab_file))
+        masking.masking_unit(config)  # reads its files now, not when a step is traced
         self.encoder = None
         if config.trains_main_network or not config.uniform_generator:
             self.encoder = Encoder("electra", config.architecture, None, "both", config.precision, config.seed)

@@ -47,6 +47,7 @@ def masked_batch(model: PretrainingModel, arrays: dict[str, np.ndarray]) -> mask
         sampling=tf.zeros([*replaced.shape, 2]),
         count=tf.zeros(replaced.shape[:1]),
         crop=tf.zeros(replaced.shape[:1]),
+        units=tf.zeros(replaced.shape),
     )
     positions, weights = arrays["masked_lm_positions"], arrays["masked_lm_weights"]
     return masking.masked_at(model.config, batch, tf.constant(positions), tf.constant(weights), noise, model.special)

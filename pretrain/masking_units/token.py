@@ -1,11 +1,13 @@
 """Every token is drawn for itself (BERT, ELECTRA)."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from pretrain.masking import Proposal
 
 
-def propose(config: PretrainingConfig, input_ids: tf.Tensor, candidates: tf.Tensor) -> Proposal:
-    del config, input_ids, candidates
-    return Proposal()
+def make(config: PretrainingConfig) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Proposal]:
+    del config
+    return lambda input_ids, candidates, noise: Proposal()

@@ -1,22 +1,29 @@
 """A word is drawn with all its pieces: a token and the "##" pieces after it (whole-word masking of BERT's authors)."""
 
-import functools
+from collections.abc import Callable
 
-import numpy as np
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import load_vocab
+from corpus.pmi_vocabulary import pieces_of
 from pretrain.masking import Proposal
 
 
-@functools.cache
-def _continues_a_word(vocab_file: str) -> np.ndarray:
-    """bool [V]."""
-    return np.array([token.startswith("##") for token in load_vocab(vocab_file)])
+def make(config: PretrainingConfig) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Proposal]:
+    continues = pieces_of(config.vocab_file).continues
+
+    def propose(input_ids: tf.Tensor, candidates: tf.Tensor, noise: tf.Tensor) -> Proposal:
+        del candidates, noise  # special tokens continue no word, so they keep units apart
+        return Proposal(units=numbered(begins_word(continues, input_ids)))
+
+    return propose
 
 
-def propose(config: PretrainingConfig, input_ids: tf.Tensor, candidates: tf.Tensor) -> Proposal:
-    del candidates  # special tokens continue no word, so they keep units apart
-    continues = tf.gather(tf.constant(_continues_a_word(config.vocab_file)), input_ids)
-    return Proposal(units=tf.maximum(tf.cumsum(tf.cast(~continues, tf.int32), axis=-1), 1) - 1)
+def begins_word(continues: object, input_ids: tf.Tensor) -> tf.Tensor:
+    """bool [B, L], from bool [V]: which tokens begin with "##"."""
+    return ~tf.gather(tf.constant(continues), input_ids)
+
+
+def numbered(begins: tf.Tensor) -> tf.Tensor:
+    """int32 [B, L] from 0: the number of the unit that each token is in, of units that begin where `begins` is true."""
+    return tf.maximum(tf.cumsum(tf.cast(begins, tf.int32), axis=-1), 1) - 1

@@ -159,7 +159,9 @@ def test_a_distribution_over_positions_is_drawn_from(monkeypatch):
     """The seam of masking units: weights 1, 2, 3 at three positions, with and without replacement."""
     weights = np.zeros([20000, 32], np.float32)
     weights[:, [3, 4, 9]] = [1.0, 2.0, 3.0]
-    monkeypatch.setattr(masking, "load", lambda path: lambda *_: masking.Proposal(weights=tf.constant(weights)))
+    monkeypatch.setattr(
+        masking, "load", lambda path: lambda config: lambda *_: masking.Proposal(weights=tf.constant(weights))
+    )
     ids = np.full([20000, 32], 77, np.int32)
     ids[:, 0] = SPECIAL.cls
     batch = {"input_ids": tf.constant(ids), "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}

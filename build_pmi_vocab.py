@@ -1,0 +1,173 @@
+"""Makes the vocabulary of PMI-masking: the word n-grams of the records that go together more than by chance.
+
+  python build_pmi_vocab.py --data-dir data
+
+reads <data-dir>/pretrain_tfrecords twice, counting n-grams of 1 to 5 words and then collecting the wordpieces of those
+that occur often enough, and writes <data-dir>/pmi_vocab.npz, which `mask_unit: pmi` masks as units (PMI-masking, Levine
+et al. 2021, section 3). Memory is bounded by what a process may hold and by the n-grams that occur often enough.
+"""
+
+import glob
+import os
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from absl import flags
+
+from corpus.key_counts import Counting, count_records_of, parts_of
+from corpus.pmi_vocabulary import (
+    SHARES,
+    Frequencies,
+    NgramVocabulary,
+    chosen,
+    count_ngrams,
+    ngrams_in,
+    pieces_of,
+    pmi,
+    write_vocabulary,
+)
+from corpus.record_metadata import read_metadata
+from corpus.records import RecordFormat, read_batches
+from corpus.vocabulary import load_vocab, vocab_sha256
+from util.errors import UserError
+from util.files import check_writable
+from util.flags import run
+from util.progress import track
+
+
+def record_files(pattern: str, vocab_file: str) -> tuple[list[str], RecordFormat]:
+    """Files of records and their format. Raises UserError if there are none, or of another vocabulary."""
+    files = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
+    if not files:
+        raise UserError(
+            f"--pretrain-tfrecords: no file matches {pattern!r}; build them with build_pretraining_dataset.py"
+        )
+    metadata = read_metadata(os.path.dirname(files[0]) or ".")
+    if metadata is None:
+        raise UserError(f"{os.path.dirname(files[0])} has no metadata.json, which says how long its records are")
+    if metadata.vocab_sha256 != vocab_sha256(vocab_file):
+        raise UserError(
+            f"--vocab-file {vocab_file} is not the vocabulary that the records of {pattern} were built with"
+        )
+    return files, metadata.record_format
+
+
+class Options(NamedTuple):
+    """The flags of the same names explain them."""
+
+    size: int = 800_000
+    min_count: int = 11
+    score: str = "pmi"
+    num_processes: int = 0
+    work_dir: str = ""
+
+
+def collect(files: Sequence[str], record_format: RecordFormat, vocab_file: str, hashes: np.ndarray) -> list[np.ndarray]:
+    """For 2 to LONGEST words: the wordpieces of every n-gram with one of these sorted hashes, int32, one after the
+    other."""
+    pieces, seen = pieces_of(vocab_file), np.zeros(len(hashes), bool)
+    ids: list[list[np.ndarray]] = [[] for _ in SHARES]
+    for file in track(files, "collecting n-grams of file", len(files)):
+        for batch in read_batches(file, record_format):
+            flat = batch["input_ids"].reshape(-1)
+            for words, of_length in zip(SHARES, ids, strict=True):
+                found = ngrams_in(flat, words, pieces)
+                places = np.minimum(np.searchsorted(hashes, found.hashes), len(hashes) - 1)
+                new = np.flatnonzero((hashes[places] == found.hashes) & ~seen[places])
+                places, first = np.unique(places[new], return_index=True)
+                seen[places] = True
+                of_length += [flat[found.starts[k] : found.ends[k]] for k in new[first]]
+    return [np.concatenate([*of_length, np.zeros(0, np.int32)]) for of_length in ids]
+
+
+def build(files: Sequence[str], record_format: RecordFormat, vocab_file: str, options: Options) -> NgramVocabulary:
+    """Counts, scores, and keeps the best of each length."""
+    with tempfile.TemporaryDirectory(dir=options.work_dir or None, prefix="pmi_counts.") as folder:
+        counting = Counting(partial(count_ngrams, vocab_file=vocab_file), 1, record_format, Path(folder))
+        totals = count_records_of(files, counting, options.num_processes)
+        hashes, counts = (np.concatenate(column) for column in zip(*parts_of(counting, options.min_count), strict=True))
+    order = np.argsort(hashes)
+    frequencies = Frequencies(hashes[order], counts[order], totals)
+    if not len(order):
+        raise UserError(f"--min-count {options.min_count}: no word of the records occurs so often; lower it")
+    pieces = pieces_of(vocab_file)
+    found = []
+    for words, ids in zip(SHARES, collect(files, record_format, vocab_file, frequencies.hashes), strict=True):
+        starts = np.flatnonzero(~pieces.continues[ids]).reshape(-1, words)
+        bounds = np.concatenate([starts, np.append(starts[1:, :1], [[len(ids)]] * bool(len(ids)), 0)], 1)
+        scores = pmi(ids, bounds, frequencies, len(pieces.special), squared=options.score == "pmi_freq")
+        found.append((ids, bounds, scores))
+    kept = chosen([scores for *_, scores in found], options.size)
+    return vocabulary_of(found, kept, frequencies, len(pieces.special))
+
+
+def vocabulary_of(
+    found: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    kept: Sequence[np.ndarray],
+    frequencies: Frequencies,
+    vocab_size: int,
+) -> NgramVocabulary:
+    """Of each length: (ids, bounds, scores) of what was found, and which of them are kept."""
+    pieces = [
+        ids[bounds[k, 0] : bounds[k, -1]] for (ids, bounds, _), best in zip(found, kept, strict=True) for k in best
+    ]
+    vocabulary = NgramVocabulary(
+        ids=np.concatenate([*pieces, np.zeros(0, np.int32)]).astype(np.int32),
+        ends=np.cumsum([len(one) for one in pieces], dtype=np.int64),
+        words=np.repeat(list(SHARES), [len(best) for best in kept]).astype(np.int32),
+        scores=np.concatenate([scores[best] for (*_, scores), best in zip(found, kept, strict=True)]).astype(
+            np.float32
+        ),
+        counts=np.zeros(0, np.int64),
+    )
+    places = np.searchsorted(frequencies.hashes, vocabulary.hashes(vocab_size))
+    return vocabulary._replace(counts=frequencies.counts[places])
+
+
+def examples(vocabulary: NgramVocabulary, tokens: Sequence[str], number: int = 3) -> str:
+    """The best of each length, as text."""
+    lines = []
+    for words in SHARES:
+        of_length = np.flatnonzero(vocabulary.words == words)
+        best = [vocabulary.ids[vocabulary.ends[k - 1] if k else 0 : vocabulary.ends[k]] for k in of_length[:number]]
+        texts = [" ".join(tokens[token] for token in ids).replace(" ##", "") for ids in best]
+        lines.append(f"  {len(of_length):,} of {words} words: {', '.join(texts)}")
+    return "\n".join(lines)
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("data_dir", "data", "Folder of vocabulary, records and models.")
+    flags.DEFINE_string("pretrain_tfrecords", None, "Pattern of the records (default: those in --data-dir).")
+    flags.DEFINE_string("vocab_file", None, "Their vocabulary (default: <data-dir>/vocab.txt).")
+    flags.DEFINE_string("output_file", None, "What to write (default: <data-dir>/pmi_vocab.npz).")
+    flags.DEFINE_integer("size", 800_000, "N-grams to keep: half of 2 words, a quarter of 3, an eighth of 4, of 5.", 8)
+    flags.DEFINE_integer("min_count", 11, "Leave out n-grams that occur less often.", lower_bound=1)
+    flags.DEFINE_enum("score", "pmi", ["pmi", "pmi_freq"], "The paper's, or the one that prefers frequent n-grams.")
+    flags.DEFINE_integer("num_processes", 0, "Processes that count (0: one for each core).", lower_bound=0)
+    flags.DEFINE_string("work_dir", None, "Folder for counts while they are made (default: the system's).")
+    flags.DEFINE_boolean("overwrite", False, "Replace the file if it exists.")
+
+
+def main() -> None:
+    values = flags.FLAGS
+    folder = Path(values.data_dir)
+    vocab_file = values.vocab_file or str(folder / "vocab.txt")
+    output = Path(values.output_file or folder / "pmi_vocab.npz")
+    if output.exists() and not values.overwrite:
+        raise UserError(f"--output-file {str(output)!r} exists; pass --overwrite to replace it or name another file")
+    check_writable(output)
+    tokens = load_vocab(vocab_file)
+    pattern = values.pretrain_tfrecords or str(folder / "pretrain_tfrecords" / "pretrain_data.tfrecord*")
+    options = Options(**{name: values[name].value for name in Options._fields if values[name].value is not None})
+    vocabulary = build(*record_files(pattern, vocab_file), vocab_file, options)
+    write_vocabulary(str(output), vocabulary, vocab_file)
+    print(f"wrote {output}: {len(vocabulary.words):,} n-grams\n{examples(vocabulary, tokens)}")
+
+
+if __name__ == "__main__":
+    _define_flags()
+    run(main, __doc__)

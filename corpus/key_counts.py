@@ -1,0 +1,178 @@
+"""Counts of 64-bit keys (hashes of n-grams, pairs of tokens) over records, in bounded memory and on several processes.
+
+Each process counts what it reads; whenever it holds a certain number of keys it appends them, sorted and counted, to a
+file for each part of the keys. Afterwards the parts are merged one at a time, so memory is bounded by what a process
+may hold and by the largest part. build_pmi_vocab.py and build_cooccurrence.py count with it.
+"""
+
+import concurrent.futures
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from corpus.dataset_builder import quiet_tensorflow
+from corpus.records import RecordFormat, count_records, read_batches
+from util.errors import UserError
+from util.progress import Progress
+
+PARTS = 64
+HELD_KEYS = 1 << 24  # of a process, before it writes them down: 256 MB
+_KEY_AND_COUNT = np.dtype([("key", np.int64), ("count", np.int64)])
+
+
+class Counted(NamedTuple):
+    """What is counted in some records: int64 keys and counts, both [K], and numbers that add up, of any shape."""
+
+    keys: np.ndarray
+    counts: np.ndarray
+    totals: np.ndarray
+
+
+class Counting(NamedTuple):
+    """What is counted, and where; sent to the processes.
+
+    count_in: int32 [records, L] ids of tokens -> what is counted in them; a function that can be pickled.
+    group: keys with the same key // group come into the same part.
+    folder: for the parts, empty at first.
+    """
+
+    count_in: Callable[[np.ndarray], Counted]
+    group: int
+    record_format: RecordFormat
+    folder: Path
+
+
+def summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct keys in order, and the sums of their counts."""
+    order = np.argsort(keys, kind="stable")
+    keys, counts = keys[order], counts[order]
+    first = np.flatnonzero(np.diff(keys, prepend=keys[:1] - 1)) if len(keys) else np.zeros(0, np.int64)
+    return keys[first], np.add.reduceat(counts, first) if len(first) else counts
+
+
+def parts_of(counting: Counting, at_least: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The distinct keys that occur so often, in order, and their counts; one part of the keys after the other."""
+    for part in range(PARTS):
+        found = [np.fromfile(file, _KEY_AND_COUNT) for file in sorted(counting.folder.glob(f"{part}.*"))]
+        together = np.concatenate([*found, np.empty(0, _KEY_AND_COUNT)])
+        keys, counts = summed(together["key"], together["count"])
+        yield keys[counts >= at_least], counts[counts >= at_least]
+
+
+def count_records_of(files: Sequence[str], counting: Counting, processes: int = 0) -> np.ndarray:
+    """Counts the keys of all records into the parts. Returns the sum of the totals.
+
+    Args:
+      processes: 0: one for each core, and no more than files.
+
+    Raises:
+      UserError: a record is damaged or not of the format; the disk is full.
+    """
+    records = sum(count_records(file) for file in files)
+    if not records:
+        raise UserError(f"the {len(files)} files of records are empty; build the records again")
+    processes = min(processes or len(os.sched_getaffinity(0)), len(files))
+    with Progress("counting record", records) as progress:
+        if processes == 1:
+            done, totals = 0, []
+            for number, file in enumerate(files):
+                for rows, total in _count_file(counting, file, number):
+                    done += rows
+                    totals.append(total)
+                    progress.update(done)
+            return np.sum(totals, axis=0)
+        return np.sum(_in_pool(files, counting, processes, progress), axis=0)
+
+
+def _count_file(counting: Counting, file: str, number: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Counts a file's keys; yields after every batch its number of records and its totals."""
+    held: list[Counted] = []
+    for batch in read_batches(file, counting.record_format):
+        counted = counting.count_in(batch["input_ids"])
+        held.append(counted)
+        if sum(len(one.keys) for one in held) >= HELD_KEYS:
+            _write(held, counting, number)
+            held.clear()
+        yield len(batch["input_ids"]), counted.totals
+    _write(held, counting, number)
+
+
+def _write(held: Sequence[Counted], counting: Counting, number: int) -> None:
+    if not held:
+        return
+    keys, counts = summed(np.concatenate([one.keys for one in held]), np.concatenate([one.counts for one in held]))
+    part_of = (keys // counting.group) % PARTS
+    for part in range(PARTS):
+        chosen = part_of == part
+        written = np.empty(int(chosen.sum()), _KEY_AND_COUNT)
+        written["key"], written["count"] = keys[chosen], counts[chosen]
+        try:
+            with open(counting.folder / f"{part}.{number}", "ab") as stream:
+                written.tofile(stream)
+        except OSError as error:
+            raise UserError(f"cannot write the counts in {counting.folder}: {error}") from None
+
+
+# ---- processes ----
+
+_worker: tuple[Counting, Any] | None = None  # in a worker: what its files have in common
+
+
+def _start_worker(counting: Counting, done: Any) -> None:
+    global _worker
+    _worker = (counting, done)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends the workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    quiet_tensorflow()
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(file: str, number: int) -> np.ndarray | None:
+    """The file's totals; None if it holds no record."""
+    assert _worker is not None
+    counting, done = _worker
+    totals = []
+    for rows, total in _count_file(counting, file, number):
+        totals.append(total)
+        with done.get_lock():
+            done.value += rows
+    return np.sum(totals, axis=0) if totals else None
+
+
+def _in_pool(files: Sequence[str], counting: Counting, processes: int, progress: Progress) -> list[np.ndarray]:
+    context = multiprocessing.get_context("spawn")  # TensorFlow cannot be forked
+    done = context.Value("q")
+    pool = concurrent.futures.ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_start_worker, initargs=(counting, done)
+    )
+    try:
+        jobs = [pool.submit(_work, file, number) for number, file in enumerate(files)]
+        waiting = set(jobs)
+        while waiting:
+            ended, waiting = concurrent.futures.wait(waiting, timeout=1, return_when="FIRST_COMPLETED")
+            for job in ended:
+                job.result()
+            progress.update(done.value)
+        return [found for job in jobs if (found := job.result()) is not None]
+    except concurrent.futures.process.BrokenProcessPool:
+        raise UserError(
+            "a worker process was killed (out of memory?); run again with a smaller --num-processes"
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

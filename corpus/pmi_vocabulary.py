@@ -1,0 +1,167 @@
+"""Word n-grams that occur together more often than by chance: what PMI-masking masks as a whole (Levine et al. 2021).
+
+build_pmi_vocab.py counts and scores them here; pretrain.masking_units.pmi finds them in sequences. An n-gram is its
+sequence of wordpieces; a word is a piece without "##" and those with it that follow. N-grams are told apart by a hash
+that is a polynomial in their ids, of which that of any part follows from running sums, in numpy and in a graph alike.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from corpus.key_counts import Counted, summed
+from corpus.table_file import read_table, write_table
+from corpus.vocabulary import load_vocab, special_ids
+
+LONGEST = 5  # words of an n-gram (PMI-masking, section 3)
+SHARES = {2: 0.5, 3: 0.25, 4: 0.125, 5: 0.125}  # of the vocabulary, by number of words
+KIND = "pmi_vocab"
+_BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
+
+
+class Pieces(NamedTuple):
+    """What is known of the tokens of a vocabulary: bool [V] each."""
+
+    continues: np.ndarray  # a word: begins with "##"
+    special: np.ndarray
+
+
+class NgramVocabulary(NamedTuple):
+    """N-grams in the order of their scores within each length.
+
+    ids: int32 [T], the wordpieces of all, one after the other. ends: int64 [M], where each of them ends.
+    words: int32 [M]. scores: float32 [M]. counts: int64 [M].
+    """
+
+    ids: np.ndarray
+    ends: np.ndarray
+    words: np.ndarray
+    scores: np.ndarray
+    counts: np.ndarray
+
+    def hashes(self, vocab_size: int) -> np.ndarray:
+        """int64 [M]."""
+        sums, inverse = running_sums(self.ids, vocab_size), powers(len(self.ids) + 1, inverse=True)
+        starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
+        return (sums[self.ends] - sums[starts]) * inverse[starts]
+
+
+@functools.cache
+def pieces_of(vocab_file: str) -> Pieces:
+    tokens = load_vocab(vocab_file)
+    special = np.zeros(len(tokens), bool)
+    special[list(special_ids(tokens))] = True
+    return Pieces(np.array([token.startswith("##") for token in tokens]), special)
+
+
+def codes(vocab_size: int) -> np.ndarray:
+    """int64 [V]: a hash of every id, the finaliser of SplitMix64."""
+    x = np.arange(1, vocab_size + 1, dtype=np.uint64) * np.uint64(_BASE)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    return (x ^ (x >> np.uint64(31))).view(np.int64)
+
+
+@functools.lru_cache(maxsize=16)
+def powers(number: int, inverse: bool = False) -> np.ndarray:
+    """int64 [number]: B^0, B^1, ... modulo 2^64, or those of 1/B."""
+    base = pow(_BASE, -1, 1 << 64) if inverse else _BASE
+    factors = np.full(number, base, np.uint64)
+    factors[0] = 1
+    return np.cumprod(factors).view(np.int64)
+
+
+def running_sums(ids: np.ndarray, vocab_size: int) -> np.ndarray:
+    """int64 [T + 1]: entry t is the sum of code(id) B^place over the first t ids.
+
+    The hash of ids[s:e] is (sums[e] - sums[s]) / B^s, whatever stands before it.
+    """
+    terms = codes(vocab_size)[ids] * powers(len(ids) + 1)[:-1]
+    return np.concatenate([[0], np.cumsum(terms)])
+
+
+class Ngrams(NamedTuple):
+    """Those of n words in a sequence: int64 [K] hashes, and where they start and end."""
+
+    hashes: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+def ngrams_in(ids: np.ndarray, words: int, pieces: Pieces) -> Ngrams:
+    """N-grams of so many words in ids [T], none of which is or crosses a special token."""
+    bounds = np.append(np.flatnonzero(~pieces.continues[ids]), len(ids))  # what is before the first word is left out
+    barriers = np.concatenate([[0], np.cumsum(pieces.special[ids[bounds[:-1]]])])
+    starts, ends = bounds[:-words], bounds[words:]
+    whole = barriers[words:] == barriers[:-words]
+    starts, ends = starts[whole], ends[whole]
+    sums = running_sums(ids, len(pieces.special))
+    return Ngrams((sums[ends] - sums[starts]) * powers(len(ids) + 1, inverse=True)[starts], starts, ends)
+
+
+def count_ngrams(ids: np.ndarray, vocab_file: str) -> Counted:
+    """N-grams of 1 to LONGEST words of records [R, L]; totals: how many there are of each length, int64 [LONGEST].
+
+    Records begin with [CLS], so none is counted across two of them.
+    """
+    found = [ngrams_in(ids.reshape(-1), words, pieces_of(vocab_file)).hashes for words in range(1, LONGEST + 1)]
+    keys = np.concatenate(found)
+    return Counted(*summed(keys, np.ones_like(keys)), np.array([len(one) for one in found], np.int64))
+
+
+class Frequencies(NamedTuple):
+    """int64 [K] sorted hashes of n-grams, their int64 [K] counts, and how many n-grams of each length there are."""
+
+    hashes: np.ndarray
+    counts: np.ndarray
+    totals: np.ndarray
+
+    def log_probabilities(self, hashes: np.ndarray, words: int) -> np.ndarray:
+        """float64: of n-grams of so many words, relative to all of that length."""
+        return np.log(self.counts[np.searchsorted(self.hashes, hashes)] / self.totals[words - 1])
+
+
+def pmi(ids: np.ndarray, bounds: np.ndarray, frequencies: Frequencies, vocab_size: int, squared: bool) -> np.ndarray:
+    """min over the ways to cut an n-gram into parts of log p(n-gram) / product of p(part) (PMI-masking, equation 3).
+
+    Args:
+      ids: [T], the n-grams' wordpieces. bounds: [M, n + 1], where words of each begin, and where it ends.
+      squared: p(n-gram)^2 instead, which prefers frequent ones (the authors' published lists).
+
+    Returns:
+      float64 [M].
+    """
+    words = bounds.shape[1] - 1
+    sums, inverse = running_sums(ids, vocab_size), powers(len(ids) + 1, inverse=True)
+
+    def log_p(first: int, last: int) -> np.ndarray:
+        starts = bounds[:, first]
+        hashes = (sums[bounds[:, last]] - sums[starts]) * inverse[starts]
+        return frequencies.log_probabilities(hashes, last - first)
+
+    # The likeliest way to cut the first j words into parts; all of them as one part only where that is not the n-gram.
+    best = [np.zeros(len(bounds))]
+    for last in range(1, words + 1):
+        firsts = range(1 if last == words else 0, last)
+        best.append(np.max([best[first] + log_p(first, last) for first in firsts], axis=0))
+    return (2.0 if squared else 1.0) * log_p(0, words) - best[words]
+
+
+def write_vocabulary(path: str, vocabulary: NgramVocabulary, vocab_file: str) -> None:
+    write_table(path, KIND, vocab_file, vocabulary._asdict())
+
+
+def read_vocabulary(path: str, vocab_file: str) -> NgramVocabulary:
+    """Raises UserError if it is none, or was counted with another vocabulary."""
+    arrays = read_table(path, "pmi_vocab_file", KIND, vocab_file)
+    return NgramVocabulary(**{name: arrays[name] for name in NgramVocabulary._fields})
+
+
+def chosen(scores: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
+    """For n-grams of 2 to LONGEST words: which are kept, best first; each length has its share of the size."""
+    return [
+        np.lexsort((np.arange(len(of_length)), -of_length))[: round(size * share)]
+        for of_length, share in zip(scores, SHARES.values(), strict=True)
+    ]

@@ -1,0 +1,61 @@
+"""Tables counted over records, as files: arrays of numpy beside the checksum of the vocabulary whose ids they hold.
+
+build_pmi_vocab.py and build_cooccurrence.py write them, pre-training reads them. A table of another vocabulary would
+be silently wrong in every entry, so reading compares the checksums.
+"""
+
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from corpus.vocabulary import vocab_sha256
+from util.errors import UserError, reason
+from util.files import writing
+
+_VOCABULARY, _KIND = "vocab_sha256", "kind"
+
+
+def write_table(path: str | os.PathLike[str], kind: str, vocab_file: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes under a temporary name, then renames. Raises UserError if the file cannot be written."""
+    path = Path(path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "wb") as file:
+                own = {_KIND: np.array(kind), _VOCABULARY: np.array(vocab_sha256(vocab_file))}
+                save: Any = np.savez_compressed
+                save(file, **own, **arrays)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def read_table(path: str, hparam: str, kind: str, vocab_file: str) -> dict[str, np.ndarray]:
+    """The arrays of a table.
+
+    Args:
+      hparam: that names the file. kind: what `write_table` was given; the program that makes it is build_<kind>.py.
+      vocab_file: of the run.
+
+    Raises:
+      UserError: there is no such file, it is no table of this kind, or one of another vocabulary.
+    """
+    hint = f"make it with build_{kind}.py"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise UserError(f"{hparam}: {path!r} does not exist; {hint}") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        raise UserError(f"{hparam}: {path!r} cannot be read ({why}); {hint}") from None
+    if str(arrays.pop(_KIND, "")) != kind:
+        raise UserError(f"{hparam}: {path!r} is no table of build_{kind}.py; {hint}")
+    if str(arrays.pop(_VOCABULARY, "")) != vocab_sha256(vocab_file):
+        raise UserError(f"{hparam}: {path!r} was counted with another vocabulary than {vocab_file}; {hint}")
+    return arrays

@@ -1,0 +1,194 @@
+"""The vocabulary of PMI-masking: counts, scores and choice against plain Python."""
+
+import collections
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import build_pmi_vocab
+from corpus import key_counts
+from corpus.example_builder import Examples
+from corpus.pmi_vocabulary import SHARES, count_ngrams, ngrams_in, pieces_of, read_vocabulary
+from corpus.record_metadata import Shard
+from corpus.records import RecordEncoder, RecordFormat
+from corpus.vocabulary import load_vocab, special_ids, vocab_sha256
+from tests import golden_support as golden
+from tests.programs import run_program
+from util.errors import UserError
+
+VOCAB = str(golden.CHECKPOINT / "vocab.txt")
+TOKENS = load_vocab(VOCAB)
+SPECIAL = special_ids(TOKENS)
+PIECES = [number for number, token in enumerate(TOKENS) if token.startswith("##")]
+WORDS = [number for number, token in enumerate(TOKENS) if not token.startswith(("##", "["))]
+LENGTH = 64
+Ngram = tuple[tuple[int, ...], ...]
+FORMAT = RecordFormat(LENGTH, len(TOKENS))
+# "new york" and "as soon as" of this corpus; the second word of the latter has two pieces.
+PAIR, TRIPLE = (WORDS[50], WORDS[51]), (WORDS[52], WORDS[53], PIECES[0], WORDS[52])
+
+
+def corpus(rows=200, seed=0):
+    """Rows of frequent and rare words by chance, with two collocations planted in them."""
+    random = np.random.RandomState(seed)
+    shares = 1 / np.arange(1, 41)
+    ids = random.choice(WORDS[:40], [rows, LENGTH], p=shares / shares.sum())
+    ids = np.where(random.rand(rows, LENGTH) < 0.1, random.choice(PIECES[:3], [rows, LENGTH]), ids)
+    for row in ids:
+        for planted, start in ((PAIR, random.randint(1, 20)), (TRIPLE, random.randint(30, 50))):
+            row[start : start + len(planted) + 1] = [*planted, WORDS[0]]
+    ids[:, 0], ids[:, -1] = SPECIAL.cls, SPECIAL.sep
+    ids[:, LENGTH // 2 - 8] = SPECIAL.sep
+    ids[::7, -9:] = [SPECIAL.sep] + [SPECIAL.pad] * 8
+    return ids.astype(np.int32)
+
+
+def write_corpus(folder, ids, shards=3):
+    folder.mkdir(parents=True)
+    encoder, listed = RecordEncoder(FORMAT), {}
+    for shard, rows in enumerate(np.array_split(ids, shards)):
+        real = (rows != SPECIAL.pad).astype(np.uint8)
+        name = f"pretrain_data.tfrecord-{shard}-of-{shards}"
+        with tf.io.TFRecordWriter(str(folder / name)) as writer:
+            for record in encoder.encode(Examples(rows, real, np.zeros_like(real))):
+                writer.write(record)
+        listed[name] = Shard(len(rows), int(real.sum()), (folder / name).stat().st_size)._asdict()
+    metadata = {
+        "format_version": 1, "vocab_sha256": vocab_sha256(VOCAB), "vocab_size": len(TOKENS),
+        "max_seq_length": LENGTH, "do_lower_case": True, "shards": listed,
+    }  # fmt: skip
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+    return str(folder / "pretrain_data.tfrecord*")
+
+
+def plain_counts(ids):
+    """words -> Counter of n-grams as tuples of words, which are tuples of pieces."""
+    counts: dict[int, collections.Counter[Ngram]] = {words: collections.Counter() for words in range(1, 6)}
+    special = set(SPECIAL)
+    for row in ids.tolist():
+        words: list[tuple[int, ...]] = []
+        for token in row:
+            if token in PIECES and words:
+                words[-1] += (token,)
+            else:
+                words.append((token,))
+        for n in counts:
+            for start in range(len(words) - n + 1):
+                ngram = tuple(words[start : start + n])
+                if not any(word[0] in special for word in ngram):
+                    counts[n][ngram] += 1
+    return counts
+
+
+def plain_pmi(ngram, counts, squared=False):
+    """The minimum over all 2^(n-1) - 1 ways to cut."""
+
+    def log_p(part):
+        return math.log(counts[len(part)][part] / counts[len(part)].total())
+
+    n = len(ngram)
+    scores = []
+    for cuts in itertools.product([False, True], repeat=n - 1):
+        if any(cuts):
+            bounds = [0, *(place for place, cut in enumerate(cuts, start=1) if cut), n]
+            parts = [ngram[a:b] for a, b in itertools.pairwise(bounds)]
+            scores.append((2 if squared else 1) * log_p(ngram) - sum(map(log_p, parts)))
+    assert len(scores) == 2 ** (n - 1) - 1
+    return min(scores)
+
+
+def as_words(ids):
+    words: list[tuple[int, ...]] = []
+    for token in ids:
+        if token in PIECES:
+            words[-1] += (int(token),)
+        else:
+            words.append((int(token),))
+    return tuple(words)
+
+
+@pytest.fixture(scope="module")
+def ids():
+    return corpus()
+
+
+@pytest.fixture(scope="module")
+def counts(ids):
+    return plain_counts(ids)
+
+
+@pytest.mark.parametrize("score", ["pmi", "pmi_freq"])
+def test_counts_scores_and_choice_are_those_of_plain_python(ids, counts, score, tmp_path, monkeypatch):
+    monkeypatch.setattr(key_counts, "HELD_KEYS", 5000)  # several writes to each part
+    pattern = write_corpus(tmp_path / "records", ids)
+    files, record_format = build_pmi_vocab.record_files(pattern, VOCAB)
+    options = build_pmi_vocab.Options(size=200, min_count=4, score=score, num_processes=1, work_dir=str(tmp_path))
+    found = build_pmi_vocab.build(files, record_format, VOCAB, options)
+    assert not list(tmp_path.glob("pmi_counts*"))
+    starts = [0, *found.ends[:-1]]
+    ngrams = [as_words(found.ids[a:b]) for a, b in zip(starts, found.ends, strict=True)]
+    assert found.words.tolist() == [len(ngram) for ngram in ngrams]
+    for number, ngram in enumerate(ngrams):
+        assert found.counts[number] == counts[len(ngram)][ngram] >= 4
+        assert found.scores[number] == pytest.approx(plain_pmi(ngram, counts, score == "pmi_freq"), abs=1e-4)
+    for words, share in SHARES.items():
+        scores = sorted(
+            (plain_pmi(g, counts, score == "pmi_freq") for g, n in counts[words].items() if n >= 4), reverse=True
+        )
+        np.testing.assert_allclose(
+            found.scores[found.words == words], scores[: round(200 * share)], atol=1e-4, err_msg=str(words)
+        )
+
+
+def test_collocations_rank_above_chance_and_above_what_only_contains_one(ids, counts):
+    pair, triple = as_words(PAIR), as_words(TRIPLE)
+    of_pairs = sorted((ngram for ngram, n in counts[2].items() if n >= 4), key=lambda g: -plain_pmi(g, counts))
+    assert pair in of_pairs[:4]
+    of_triples = sorted((ngram for ngram, n in counts[3].items() if n >= 4), key=lambda g: -plain_pmi(g, counts))
+    assert of_triples[0] == triple
+    # The pair with any word beside it contains a high score, and has a low one itself.
+    beside = [ngram for ngram in of_triples if pair in (ngram[:2], ngram[1:])]
+    assert beside and max(plain_pmi(ngram, counts) for ngram in beside) < 0.5 * plain_pmi(pair, counts)
+
+
+def test_processes_count_together_what_one_counts_alone(ids, tmp_path):
+    pattern = write_corpus(tmp_path / "records", ids)
+    words = ["--pretrain-tfrecords", pattern, "--vocab-file", VOCAB, "--min-count", "4", "--size", "80"]
+    for processes in ("1", "2"):
+        output = str(tmp_path / f"{processes}.npz")
+        done = run_program("build_pmi_vocab.py", *words, "--num-processes", processes, "--output-file", output)
+        assert done.returncode == 0, done.stderr
+        assert "40 of 2 words" in done.stdout
+    one, two = (read_vocabulary(str(tmp_path / f"{number}.npz"), VOCAB) for number in (1, 2))
+    for ours, theirs in zip(one, two, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    again = run_program("build_pmi_vocab.py", *words, "--output-file", str(tmp_path / "1.npz"))
+    assert again.returncode == 2 and "exists; pass --overwrite" in again.stderr
+
+
+def test_what_cannot_be_counted_is_said(ids, tmp_path):
+    with pytest.raises(UserError, match="no file matches"):
+        build_pmi_vocab.record_files(str(tmp_path / "none*"), VOCAB)
+    pattern = write_corpus(tmp_path / "records", ids)
+    other = tmp_path / "vocab.txt"
+    other.write_text("\n".join([*TOKENS[:-1], "another"]))
+    with pytest.raises(UserError, match="is not the vocabulary that the records"):
+        build_pmi_vocab.record_files(pattern, str(other))
+    files, record_format = build_pmi_vocab.record_files(pattern, VOCAB)
+    options = build_pmi_vocab.Options(min_count=1 << 40, num_processes=1)
+    with pytest.raises(UserError, match="--min-count 1099511627776: no word of the records occurs so often"):
+        build_pmi_vocab.build(files, record_format, VOCAB, options)
+
+
+def test_hashes_do_not_depend_on_what_stands_before():
+    row = np.array([SPECIAL.cls, *PAIR, *WORDS[:3], *PAIR, SPECIAL.sep], np.int32)
+    found = ngrams_in(row, 2, pieces_of(VOCAB))
+    of_pair = [hash_ for hash_, start in zip(found.hashes, found.starts, strict=True) if start in (1, 6)]
+    assert len(of_pair) == 2 and of_pair[0] == of_pair[1]
+    assert len(set(found.hashes.tolist())) == len(found.hashes) - 1
+    counted = count_ngrams(row[np.newaxis], VOCAB)
+    assert counted.totals.tolist() == [7, 6, 5, 4, 3] and counted.counts.sum() == 25

@@ -1,0 +1,243 @@
+"""Masking units against plain loops: which tokens belong together, and that they are masked together or not at all."""
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+from scipy import stats
+
+from corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
+from corpus.vocabulary import load_vocab
+from pretrain import masking
+from pretrain.masking_units.span import LONGEST, span_lengths
+from tests import golden_support as golden
+from tests.pretrain.test_masking import SETTINGS, SPECIAL
+from util.errors import UserError
+
+VOCABULARY = golden.CHECKPOINT / "vocab.txt"
+TOKENS = load_vocab(VOCABULARY)
+PIECES = [number for number, token in enumerate(TOKENS) if token.startswith("##")]
+WORDS = [number for number, token in enumerate(TOKENS) if not token.startswith(("##", "["))]
+FEW_WORDS, FEW_PIECES = WORDS[:6], PIECES[:2]
+UNITS = ("whole_word", "span", "pmi")
+# Of the few words and pieces, so that sequences hold many of them, which overlap and contain one another.
+NGRAMS = [
+    [FEW_WORDS[0], FEW_WORDS[1]],
+    [FEW_WORDS[1], FEW_PIECES[0], FEW_WORDS[2]],
+    [FEW_WORDS[1], FEW_WORDS[2], FEW_WORDS[3]],
+    [FEW_WORDS[0], FEW_WORDS[1], FEW_WORDS[2], FEW_WORDS[3]],
+    [FEW_WORDS[4], FEW_WORDS[5], FEW_WORDS[4], FEW_WORDS[5], FEW_WORDS[4]],
+]
+
+
+@pytest.fixture(scope="module")
+def pmi_file(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("pmi") / "pmi_vocab.npz")
+    words = [sum(token not in PIECES for token in ngram) for ngram in NGRAMS]
+    vocabulary = NgramVocabulary(
+        ids=np.concatenate(NGRAMS).astype(np.int32),
+        ends=np.cumsum([len(ngram) for ngram in NGRAMS]),
+        words=np.array(words, np.int32),
+        scores=np.zeros(len(NGRAMS), np.float32),
+        counts=np.ones(len(NGRAMS), np.int64),
+    )
+    write_vocabulary(path, vocabulary, str(VOCABULARY))
+    return path
+
+
+def rows_of(seed, rows=6, length=32, words=FEW_WORDS, pieces=FEW_PIECES):
+    """Two segments of random words and n-grams, a quarter of the tokens being pieces."""
+    random = np.random.RandomState(seed)
+    ids = np.full([rows, length], SPECIAL.pad, np.int32)
+    for row in ids:
+        size = random.randint(5, length + 1)
+        row[:size] = np.where(random.rand(size) < 0.25, random.choice(pieces, size), random.choice(words, size))
+        for start in random.randint(0, length - 5, length // 8):
+            ngram = NGRAMS[random.randint(len(NGRAMS))]
+            row[start : start + len(ngram)] = ngram
+        row[size:] = SPECIAL.pad
+        row[0] = SPECIAL.cls
+        row[[size - 1, random.randint(1, size)]] = SPECIAL.sep
+        after = 1 + np.flatnonzero(np.isin(row[:-1], [SPECIAL.cls, SPECIAL.sep]) & np.isin(row[1:], PIECES))
+        row[after] = words[0]
+    ids = tf.constant(ids)
+    return {"input_ids": ids, "input_mask": tf.cast(ids != SPECIAL.pad, tf.int32), "segment_ids": tf.zeros_like(ids)}
+
+
+def config_of(unit, pmi_file, length=32, **overrides):
+    overrides = {"mask_prob": 0.3, "max_predictions_per_seq": 12} | overrides
+    return golden.config(
+        mask_unit=unit, mask_sampling="without_replacement", pmi_vocab_file=pmi_file, max_seq_length=length, **overrides
+    )
+
+
+def noise_of(config, rows, seed=1):
+    return masking.draw_noise(config, tf.constant([seed, 3]), rows, 0, rows)
+
+
+def units_of(config, batch, noise):
+    candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], SPECIAL)
+    units = masking.masking_unit(config)(batch["input_ids"], candidates, noise.units).units
+    assert units is not None
+    return units.numpy(), candidates.numpy()
+
+
+def words_of(row):
+    """(start, end) of every word or special token."""
+    starts = [place for place, token in enumerate(row) if place == 0 or token not in PIECES]
+    return list(zip(starts, [*starts[1:], len(row)], strict=True))
+
+
+def naive_pmi(row, noise):
+    """(start, end) of the units: the longest n-gram at each word, those that overlap by falling noise."""
+    words = words_of(row)
+    matches = []
+    for first in range(len(words)):
+        for count in (5, 4, 3, 2):
+            if first + count <= len(words):
+                start, end = words[first][0], words[first + count - 1][1]
+                if list(row[start:end]) in NGRAMS:
+                    matches.append((start, end))
+                    break
+    kept: list[tuple[int, int]] = []
+    for start, end in sorted(matches, key=lambda match: -noise[match[0]]):
+        if all(end <= other_start or start >= other_end for other_start, other_end in kept):
+            kept.append((start, end))
+    rest = [(s, e) for s, e in words if not any(start <= s < end for start, end in kept)]
+    return sorted([*kept, *rest]), len(kept)
+
+
+def spans_of(units):
+    return [
+        (int(np.flatnonzero(units == unit)[0]), int(np.flatnonzero(units == unit)[-1]) + 1) for unit in np.unique(units)
+    ]
+
+
+@SETTINGS
+@hypothesis.given(st.integers(0, 2**31 - 1))
+def test_words_and_ngrams_are_found_as_by_plain_loops(pmi_file, seed):
+    batch = rows_of(seed)
+    noise = noise_of(config_of("pmi", pmi_file), 6, seed=seed % 1000)
+    words, _ = units_of(config_of("whole_word", pmi_file), batch, noise)
+    ngrams, _ = units_of(config_of("pmi", pmi_file), batch, noise)
+    for row, of_words, of_ngrams, draws in zip(
+        batch["input_ids"].numpy(), words, ngrams, noise.units.numpy(), strict=True
+    ):
+        assert spans_of(of_words) == words_of(row)
+        assert spans_of(of_ngrams) == naive_pmi(row, draws)[0]
+
+
+def test_the_rows_hold_ngrams_that_overlap(pmi_file):
+    noise = np.random.RandomState(0).rand(32)
+    found = [naive_pmi(row, noise)[1] for seed in range(20) for row in rows_of(seed)["input_ids"].numpy()]
+    assert np.mean(found) > 1
+
+
+@SETTINGS
+@hypothesis.given(st.integers(0, 2**31 - 1), st.sampled_from(UNITS), st.sampled_from([0.15, 0.3]))
+def test_units_are_drawn_as_by_plain_loops(pmi_file, seed, unit, mask_prob):
+    """By falling noise; a unit that does not fit is passed over; [MASK] or kept as a whole."""
+    config = config_of(unit, pmi_file, mask_prob=mask_prob)
+    batch, noise = rows_of(seed), noise_of(config, 6, seed=seed % 1000)
+    units, candidates = units_of(config, batch, noise)
+    masked = masking.mask(config, batch, noise, SPECIAL)
+    wanted = masking.number_of_predictions(batch["input_mask"], mask_prob, 12).numpy()
+    hidden = (masked.masked_input_ids != masked.input_ids).numpy()
+    for row in range(6):
+        drawn, left = set(), int(wanted[row])
+        for unit_number in np.argsort(-noise.where.numpy()[row], kind="stable"):
+            tokens = np.flatnonzero((units[row] == unit_number) & (candidates[row] > 0))
+            if 0 < len(tokens) <= left:
+                drawn |= set(tokens.tolist())
+                left -= len(tokens)
+        weights = masked.masked_lm_weights.numpy()[row] > 0
+        assert set(masked.positions.numpy()[row][weights].tolist()) == drawn
+        for unit_number in np.unique(units[row]):
+            of_unit = hidden[row][(units[row] == unit_number) & (candidates[row] > 0)]
+            assert of_unit.all() or not of_unit.any()
+
+
+def test_the_token_unit_is_the_draw_without_replacement(pmi_file):
+    """Against a unit for every token, too: the machinery of units draws the very same tokens."""
+    config = config_of("token", pmi_file)
+    batch, noise = rows_of(3), noise_of(config, 6)
+    masked = masking.mask(config, batch, noise, SPECIAL)
+    places = tf.tile(tf.range(32)[tf.newaxis], [6, 1])
+    wanted = tf.reduce_sum(tf.cast(masked.masked_lm_weights, tf.int32), -1)
+    as_units = masking.draw_units(noise.where, places, masked.candidates, wanted)
+    drawn = np.zeros([6, 32], bool)
+    for row in range(6):
+        count = int(masked.masked_lm_weights.numpy()[row].sum())
+        by_noise = np.argsort(-np.where(masked.candidates.numpy()[row] > 0, noise.where.numpy()[row], -1.0))[:count]
+        assert set(masked.positions.numpy()[row][:count].tolist()) == set(by_noise.tolist())
+        drawn[row, by_noise] = True
+    np.testing.assert_array_equal(as_units, drawn)
+
+
+@pytest.mark.parametrize("unit", ["token", *UNITS])
+@pytest.mark.parametrize("mask_count", ["round", "probabilistic"])
+def test_the_effective_rate_is_that_asked_for(pmi_file, unit, mask_count):
+    """Within half a point of mask_prob, of all tokens."""
+    random = np.random.RandomState(0)
+    ids = np.where(random.rand(300, 128) < 0.25, random.choice(PIECES, [300, 128]), random.choice(WORDS, [300, 128]))
+    ids[:, 20:25] = NGRAMS[-1]
+    ids[:, 0], ids[:, [60, 127]] = SPECIAL.cls, SPECIAL.sep
+    ids = tf.constant(ids, tf.int32)
+    batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+    config = config_of(unit, pmi_file, 128, mask_prob=0.15, max_predictions_per_seq=20, mask_count=mask_count)
+    masked = masking.mask(config, batch, noise_of(config, 300), SPECIAL)
+    assert float(tf.reduce_sum(masked.masked_lm_weights)) / ids.shape.num_elements() == pytest.approx(0.15, abs=0.005)
+
+
+def test_the_lengths_of_spans_are_spanberts():
+    draws = span_lengths(tf.constant(np.random.RandomState(0).rand(200_000), tf.float32)).numpy()
+    shares = 0.2 * 0.8 ** np.arange(LONGEST)
+    shares /= shares.sum()
+    assert (shares * np.arange(1, 11)).sum() == pytest.approx(3.797, abs=5e-4)
+    assert stats.chisquare(np.bincount(draws)[1:], shares * len(draws)).pvalue > 1e-4
+    assert span_lengths(tf.constant([0.0, 1 - 2**-24])).numpy().tolist() == [1, LONGEST]
+
+
+def test_spans_are_of_whole_words_of_such_lengths_at_any_place(pmi_file):
+    config = config_of("span", pmi_file, 128)
+    batch = rows_of(0, rows=400, length=128)
+    units, candidates = units_of(config, batch, noise_of(config, 400))
+    lengths = []
+    for row, of_row, allowed in zip(batch["input_ids"].numpy(), units, candidates, strict=True):
+        starts = [start for start, _ in words_of(row)]
+        for start, end in spans_of(of_row):
+            assert start in starts or not allowed[start - 1]
+            assert end == 128 or end in starts
+            assert allowed[start:end].all() or end == start + 1
+            # Neither cut by the end of a segment nor at its beginning, which is not chosen at random.
+            if allowed[start] and allowed[start - 1] and end < 127 and allowed[end]:
+                lengths.append(sum(start <= one < end for one in starts))
+    assert max(lengths) == LONGEST
+    assert np.mean(lengths) == pytest.approx(3.797, abs=0.35)  # long ones are cut oftener
+
+
+def test_every_word_is_masked_alike_by_spans(pmi_file):
+    ids = np.full([4000, 66], FEW_WORDS[0], np.int32)
+    ids[:, 0], ids[:, -1] = SPECIAL.cls, SPECIAL.sep
+    ids = tf.constant(ids)
+    batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+    config = config_of("span", pmi_file, 66, mask_rates=[1.0, 0.0, 0.0])
+    masked = masking.mask(config, batch, noise_of(config, 4000), SPECIAL)
+    rates = (masked.masked_input_ids != ids).numpy().mean(0)[1:-1]
+    assert rates[10:-10].std() < 0.012  # of 4,000 draws of 0.18: 0.006 by chance alone
+    assert rates.min() > 0.1
+
+
+def test_a_unit_needs_sampling_without_replacement_and_a_table_of_its_own_vocabulary(pmi_file, tmp_path):
+    with pytest.raises(UserError, match="mask_unit span needs mask_sampling without_replacement"):
+        golden.config(mask_unit="span")
+    with pytest.raises(UserError, match=r"pmi_vocab_file: .*does not exist; make it with build_pmi_vocab\.py"):
+        masking.masking_unit(config_of("pmi", str(tmp_path / "none.npz")))
+    other = tmp_path / "vocab.txt"
+    other.write_text("\n".join([*TOKENS[:-1], "another"]))
+    with pytest.raises(UserError, match="was counted with another vocabulary than"):
+        masking.masking_unit(config_of("pmi", pmi_file, vocab_file=str(other)))
+    (tmp_path / "text.npz").write_text("no table")
+    with pytest.raises(UserError, match="cannot be read"):
+        masking.masking_unit(config_of("pmi", str(tmp_path / "text.npz")))
