@@ -26,16 +26,21 @@ from util.errors import UserError
 
 def define_common_flags() -> None:
     """The flags that the builder for OpenWebText has too."""
-    flags.DEFINE_integer("max_seq_length", 128, "Tokens of an example, at least 5.")
+    flags.DEFINE_integer("max_seq_length", 128, "Number of tokens of an example, at least 5.")
     flags.DEFINE_integer(
-        "num_processes", 0, "Processes, on which the records do not depend; 0: one for each core.", lower_bound=0
+        "num_processes",
+        0,
+        "Number of processes, on which the records do not depend; 0: one for each core.",
+        lower_bound=0,
     )
     flags.DEFINE_bool("do_lower_case", True, "Lower-case the text (--no-lower-case: keep case).")
     flags.DEFINE_bool("do_strip_accents", True, "Strip accents when lower-casing (--no-strip-accents: keep them).")
-    flags.DEFINE_integer("seed", 0, "Of all random decisions.", lower_bound=0)
+    flags.DEFINE_integer("seed", 0, "Seed of all random decisions.", lower_bound=0)
     flags.DEFINE_float("dev_fraction", 0.0, "Share of the documents to hold out in dev_data.tfrecord*, at most 0.5.")
-    flags.DEFINE_integer("num_shards", 0, "Training files; 0: as many as suit the corpus.", lower_bound=0)
-    flags.DEFINE_enum("compat", "none", ["none", "original"], "original: throw overlong lines' ends away.")
+    flags.DEFINE_integer("num_shards", 0, "Number of training files; 0: as many as suit the corpus.", lower_bound=0)
+    flags.DEFINE_enum(
+        "compat", "none", ["none", "original"], "original: throw the ends of overlong lines away, as the original does."
+    )
     flags.DEFINE_bool("overwrite", False, "Replace the records that are there.")
     flags.DEFINE_integer("inspect", 0, "Print so many examples as text; needs no flag but --output-dir.", lower_bound=0)
     flags.DEFINE_bool("verify", False, "Read all records again and check them; needs no flag but --output-dir.")

@@ -30,16 +30,16 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
     tasks: dict[str, Any] = model_hparam(
         {}, "tasks of one's own: name -> {type, text_columns, label_column, metric, ...} (README, Your own task)"
     )
-    num_trials: int = free_hparam(1, "training runs, each with a seed of its own", at_least=1)
-    do_train: bool = free_hparam(True, "train")
-    do_eval: bool = free_hparam(True, "evaluate after training")
+    num_trials: int = free_hparam(1, "number of training runs, each with a seed of its own", at_least=1)
+    do_train: bool = free_hparam(True, "train the model")
+    do_eval: bool = free_hparam(True, "evaluate the model, after training if both are set")
     keep_all_models: bool = free_hparam(True, "false: only the last trial's model is kept")
     keep_best: bool = hparam(
         False, "score the checkpoint that did best on the development data, looking every eval_every_steps"
     )
     log_examples: bool = free_hparam(False, "print some training examples as the model sees them")
     debug: bool = free_hparam(False, "a few examples and steps, to try out the machinery")
-    debug_examples: int = hparam(0, "examples of a split to use, at most; 0: all", at_least=0)
+    debug_examples: int = hparam(0, "number of a split's examples that are used, at most; 0: all", at_least=0)
     overwrite: bool = free_hparam(False, "delete what a previous run of these tasks left")
 
     # Optimisation
@@ -52,36 +52,44 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
     )
     layerwise_lr_top: str = hparam(
         "pooler",
-        "pooler: the top layer has two factors less than the head, as if there were a pooler (the original); "
-        "head: one factor less",
+        "where layerwise_lr_decay begins: pooler: the top layer has two factors less than the head, as if there were "
+        "a pooler (the original); head: one factor less",
         choices=("pooler", "head"),
     )
     num_train_epochs: float = hparam(3.0, "passes over the training data [rte, sts: 10, qa: 2]", at_least=0)
-    warmup_proportion: float = hparam(0.1, "share of the steps that warm up", at_least=0, at_most=1)
+    warmup_proportion: float = hparam(
+        0.1, "share of the steps in which the learning rate rises to its peak", at_least=0, at_most=1
+    )
     lr_schedule: str = hparam(
         "multiply",
         "multiply: warm-up factor x decay from step 0 (the original); separate: decay starts after warm-up",
         choices=("multiply", "separate"),
     )
     loss_reduction: str = hparam(
-        "sum", "over a batch; the original's sum is clipped at most steps", choices=("sum", "mean")
+        "sum",
+        "how the losses of a batch become one; the gradient of the original's sum is clipped at most steps",
+        choices=("sum", "mean"),
     )
-    seed: int = hparam(0, "of the first trial; the next ones add 1 each", at_least=0)
+    seed: int = hparam(0, "seed of the first trial; each further trial adds 1", at_least=0)
 
     # Training
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1, heading="Training")
-    iterations_per_loop: int = free_hparam(100, "steps between two looks at the losses", at_least=1)
-    eval_every_steps: int = hparam(0, "evaluate every so many steps; 0: only at the end", at_least=0)
+    iterations_per_loop: int = free_hparam(100, "steps between two reports of the losses", at_least=1)
+    eval_every_steps: int = hparam(
+        0, "steps between two evaluations on the development data; 0: only at the end", at_least=0
+    )
     init_checkpoint: str | None = free_hparam(
-        None, "weights to start from, ours or TF1's; default: the pre-trained model's folder"
+        None, "model to start from, in any format; default: the folder of the pre-trained model"
     )
     reinit_layers: int = hparam(
-        0, "uppermost layers that start from random weights all the same, for models that are young", at_least=0
+        0, "number of uppermost layers that start from random weights, for models that were trained briefly", at_least=0
     )
-    random_init: bool = hparam(False, "start from random weights instead, for comparison")
+    random_init: bool = hparam(False, "start from random weights, not from the pre-trained model, for comparison")
 
     # Model
-    model_size: str = model_hparam("small", "sizes of ELECTRA, Table 6", choices=tuple(MODEL_SIZES), heading="Model")
+    model_size: str = model_hparam(
+        "small", "size of the network by name (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"
+    )
     model_hparam_overrides: dict[str, Any] = model_hparam(
         {}, "sizes that differ from model_size's; each is also a flag of its own", entries=Architecture
     )
@@ -90,13 +98,15 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
     )
     vocab_size: int = model_hparam(30522, "tokens in the vocabulary", at_least=6)
     do_lower_case: bool = model_hparam(True, "whether the vocabulary is uncased")
-    do_strip_accents: bool | None = model_hparam(None, "whether accents are stripped; null: if lower-cased")
+    do_strip_accents: bool | None = model_hparam(
+        None, "whether accents are stripped from the text; null: if it is lower-cased"
+    )
 
     # Batches
     max_seq_length: int = hparam(
         128, "tokens of an input, at most [chunk: 256, qa: 512]", at_least=8, heading="Batches"
     )
-    train_batch_size: int = hparam(32, "examples of a step, over all devices", at_least=1)
+    train_batch_size: int = hparam(32, "examples of a training step, over all devices", at_least=1)
     eval_batch_size: int = free_hparam(32, "examples of a batch that is evaluated", at_least=1)
     predict_batch_size: int = free_hparam(32, "examples of a batch of --predict", at_least=1)
     fixed_padding: bool = hparam(False, "pad every batch to max_seq_length, as the original does")
@@ -107,24 +117,28 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
     )
     classifier: str = model_hparam(
         "linear",
-        "linear: dropout and dense (ELECTRA); tanh, gelu: a dense layer before (COCO-LM)",
+        "head of classification: linear: dropout and a dense layer (ELECTRA); tanh, gelu: another one before (COCO-LM)",
         choices=("linear", "tanh", "gelu"),
     )
     classifier_dropout: float = hparam(0.1, "dropout before a classifier", at_least=0, below=1)
     max_query_length: int = hparam(64, "tokens of a question, at most", at_least=1)
     doc_stride: int = hparam(128, "tokens from a window of a document to the next", at_least=1)
-    n_best_size: int = free_hparam(20, "answers of a question that are written", at_least=1)
+    n_best_size: int = free_hparam(20, "number of best answers to a question that are written", at_least=1)
     max_answer_length: int = free_hparam(30, "tokens of an answer, at most", at_least=1)
     joint_prediction: bool = model_hparam(True, "the end of an answer is predicted given its start")
-    beam_size: int = free_hparam(20, "starts, and ends of each, that are considered", at_least=1)
+    beam_size: int = free_hparam(
+        20, "number of starts of an answer, and of ends for each, that are considered", at_least=1
+    )
     answerable_classifier: bool = model_hparam(True, "predict whether a question has an answer")
-    answerable_uses_start_logits: bool = model_hparam(True, "from the predicted start as well as [CLS]")
-    answerable_weight: float = hparam(0.5, "weight of that loss", at_least=0)
-    qa_na_threshold: float = free_hparam(-2.75, "no answer is predicted above this score")
+    answerable_uses_start_logits: bool = model_hparam(
+        True, "answerable_classifier reads the state of the predicted start beside that of [CLS]"
+    )
+    answerable_weight: float = hparam(0.5, "weight of the loss of answerable_classifier", at_least=0)
+    qa_na_threshold: float = free_hparam(-2.75, "score above which a question is predicted to have no answer")
     qa_out_of_span: str = hparam(
         "cls",
-        "windows without the answer: cls, answerable with both ends at [CLS] (the original); impossible: as if the "
-        "question had no answer; skip: not trained on",
+        "what windows without the answer are trained on: cls: answerable, with both ends at [CLS] (the original); "
+        "impossible: as if the question had no answer; skip: not trained on",
         choices=("cls", "impossible", "skip"),
     )
 
@@ -135,21 +149,30 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
         at_least=0,
         heading="Few examples",
     )
-    few_shot_seed: int = model_hparam(13, "which K; LM-BFF reports the mean of 13, 21, 42, 87, 100", at_least=0)
+    few_shot_seed: int = model_hparam(
+        13, "seed by which the K of few_shot are drawn; LM-BFF reports the mean of 13, 21, 42, 87, 100", at_least=0
+    )
     prompt: bool = model_hparam(
         False, "labels are words at a [MASK], scored by the pre-trained language-model head, as COCO-LM's few-shot runs"
     )
     prompt_template: str = model_hparam(
-        "", "{0} and {1} are the texts, e.g. '{0:trim} ? [MASK] , {1:lower}'; default: LM-BFF's, for GLUE"
+        "",
+        "template of prompt, {0} and {1} are the texts, e.g. '{0:trim} ? [MASK] , {1:lower}'; default: LM-BFF's (GLUE)",
     )
     prompt_words: dict[str, Any] = model_hparam(
-        {}, "label -> word, one token each; low and high for regression; default: LM-BFF's, for GLUE"
+        {}, "words of prompt: label -> word, one token each; low and high for regression; default: LM-BFF's, for GLUE"
     )
-    prompt_demonstrations: bool = model_hparam(True, "a training example of each label stands beside the question")
+    prompt_demonstrations: bool = model_hparam(
+        True, "with prompt, a training example of each label stands beside the question"
+    )
     prompt_draws: int = hparam(
-        0, "of demonstrations for each training example in an epoch; 0: as many as make 8,000 inputs", at_least=0
+        0,
+        "number of draws of demonstrations for each training example and epoch; 0: as many as make 8,000 inputs",
+        at_least=0,
     )
-    prompt_evaluation_draws: int = free_hparam(16, "of demonstrations whose logits are averaged [mnli: 4]", at_least=1)
+    prompt_evaluation_draws: int = free_hparam(
+        16, "number of draws of demonstrations whose logits an evaluation averages [mnli: 4]", at_least=1
+    )
 
     # Outputs
     write_test_outputs: bool = free_hparam(

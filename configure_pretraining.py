@@ -68,42 +68,49 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     gen_weight: float = hparam(1.0, "weight of the generator's loss", at_least=0)
     disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
     disc_tokens: str = hparam(
-        "all", "tokens of the discriminator's loss; masked: ELECTRA 15 %", choices=("all", "masked")
+        "all", "tokens that the discriminator's loss is computed on; masked: ELECTRA 15 %", choices=("all", "masked")
     )
     copy_weight: float = hparam(50.0, "weight of COCO-LM's copy loss (lambda_copy)", at_least=0)
     clm_weight: float = hparam(1.0, "weight of the main network's language-modelling loss", at_least=0)
     clm_loss: str = hparam(
         "mixture",
-        "COCO-LM's: mixture: the paper's equation 2; weighted_ce: the authors' code; plain_ce: without copying",
+        "form of COCO-LM's language-modelling loss: mixture: the paper's equation 2; weighted_ce: the authors' code; "
+        "plain_ce: without copying",
         choices=("mixture", "weighted_ce", "plain_ce"),
     )
-    clm_stop_gradient: bool = hparam(True, "whether the copy probability is a constant in that loss")
+    clm_stop_gradient: bool = hparam(True, "the copy probability is a constant in COCO-LM's language-modelling loss")
     clm_head: str = hparam(
         "transform",
-        "main network's softmax: tied to the word table without a transform (COCO-LM), or with BERT's",
+        "output layer of the main network's language model: tied: the word table alone (COCO-LM); transform: BERT's "
+        "dense layer before it",
         choices=("tied", "transform"),
     )
-    scl_weight: float = hparam(1.0, "weight of sequence contrast", at_least=0)
-    scl_temperature: float = hparam(1.0, "of its softmax", above=0)
+    scl_weight: float = hparam(1.0, "weight of the loss of sequence contrast", at_least=0)
+    scl_temperature: float = hparam(1.0, "temperature of the softmax of sequence contrast", above=0)
     scl_head: str = hparam(
-        "none", "between [CLS] and the cosine: none (paper), mlp_ln (code)", choices=("none", "mlp_ln")
+        "none",
+        "layers between [CLS] states and the cosine of sequence contrast: none (paper), mlp_ln (the authors' code)",
+        choices=("none", "mlp_ln"),
     )
-    scl_gather: bool = hparam(False, "negatives from all devices, not each device's own")
-    crop_fraction: float = hparam(0.9, "part of a sequence that a crop holds; above 1: tokens", above=0)
+    scl_gather: bool = hparam(
+        False, "sequence contrast has its negatives from all devices, not from each device's own sequences"
+    )
+    crop_fraction: float = hparam(0.9, "part of a sequence that a crop holds; above 1: number of its tokens", above=0)
     crop_mode: str = hparam(
         "body",
-        "body: crop between [CLS] and [SEP]; raw_cls: crop with them, put a [CLS] before (authors' code)",
+        "what a crop is cut from: body: the tokens between [CLS] and [SEP]; raw_cls: all of them, and a [CLS] is put "
+        "before (the authors' code)",
         choices=("body", "raw_cls"),
     )
     mask_prob: float = hparam(0.15, "share of a sequence's tokens that is masked", above=0, below=1)
     mask_sampling: str = hparam(
         "with_replacement",
-        "how positions are drawn; the original draws with replacement, so about 7 % of them twice",
+        "how the positions to mask are drawn; the original draws with replacement, so about 7 % of them twice",
         choices=("with_replacement", "without_replacement"),
     )
     mask_count: str = hparam(
         "round",
-        "masked tokens of a sequence: mask_prob x length rounded, or up or down at random to that mean (COCO-LM)",
+        "masked tokens of a sequence: mask_prob x length, rounded, or up or down at random to that mean (COCO-LM)",
         choices=("round", "probabilistic"),
     )
     mask_unit: str = hparam(
@@ -114,15 +121,18 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     )
     mask_separators: bool = hparam(False, "whether [SEP] may be masked (COCO-LM)")
     mask_rates: list[float] = hparam(
-        [0.85, 0.15, 0.0], "of the drawn tokens: shares [MASK], kept, random (paper's BERT: 0.8, 0.1, 0.1)"
+        [0.85, 0.15, 0.0],
+        "shares of the drawn tokens that become [MASK], stay, become random ones (the paper's BERT: 0.8, 0.1, 0.1)",
     )
-    initial_mask_prob: float | None = hparam(None, "mask_prob of young runs; null: the same", above=0, below=1)
-    initial_temperature: float | None = hparam(None, "temperature of young runs; null: the same", above=0)
-    initial_main_weight: float = hparam(1.0, "factor of the main network's losses in young runs", at_least=0)
-    ramp_start: int = hparam(0, "step from which these three move to mask_prob, temperature and 1", at_least=0)
-    ramp_steps: int = hparam(0, "how many steps they take, linearly", at_least=0)
+    initial_mask_prob: float | None = hparam(
+        None, "mask_prob at the start of a run (see ramp_start); null: the same", above=0, below=1
+    )
+    initial_temperature: float | None = hparam(None, "temperature at the start of a run; null: the same", above=0)
+    initial_main_weight: float = hparam(1.0, "factor of the main network's losses at the start of a run", at_least=0)
+    ramp_start: int = hparam(0, "step from which the initial_ values move to mask_prob, temperature and 1", at_least=0)
+    ramp_steps: int = hparam(0, "steps that this takes, linearly from ramp_start on", at_least=0)
     electric_candidates_only: bool = hparam(
-        False, "Electric's loss on tokens that can be masked only, not [CLS], [SEP]"
+        False, "Electric's loss is computed on tokens that can be masked only, not on [CLS] and [SEP]"
     )
 
     # Optimisation
@@ -134,24 +144,30 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         "the peak is kept until lr_decay_steps are left, so that a run can be prolonged from before them",
         choices=("multiply", "separate", "trapezoid"),
     )
-    lr_decay_steps: int = free_hparam(0, "steps of trapezoid's decay; 0: a fifth of num_train_steps", at_least=0)
-    num_warmup_steps: int = hparam(10000, "steps of linear warm-up", at_least=0)
+    lr_decay_steps: int = free_hparam(
+        0, "steps of the decay of lr_schedule trapezoid; 0: a fifth of num_train_steps", at_least=0
+    )
+    num_warmup_steps: int = hparam(10000, "steps in which the learning rate rises to its peak, linearly", at_least=0)
 
     # Training
     num_train_steps: int = free_hparam(1000000, "training steps", at_least=0, heading="Training")
-    iterations_per_loop: int = free_hparam(200, "steps between two looks at the losses", at_least=1)
+    iterations_per_loop: int = free_hparam(200, "steps between two reports of the losses", at_least=1)
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
     keep_checkpoint_max: int = free_hparam(5, "checkpoints that are kept", at_least=1)
-    eval_every_steps: int = free_hparam(0, "evaluate on held-out records every so many steps; 0: never", at_least=0)
+    eval_every_steps: int = free_hparam(
+        0, "steps between two evaluations on held-out records; 0: none during training", at_least=0
+    )
     num_eval_steps: int = free_hparam(100, "batches of an evaluation, at most", at_least=1)
-    seed: int = hparam(0, "of initial values, masking, sampling, dropout and shuffling", at_least=0)
+    seed: int = hparam(0, "seed of initial values, masking, sampling, dropout and shuffling", at_least=0)
     init_checkpoint: str | None = free_hparam(
-        None, "warm-start: weights only, from ours or the original's TF1 checkpoint"
+        None, "model to start from, its weights only: of ours, Hugging Face's, or the original's TF1 checkpoint"
     )
     overwrite: bool = free_hparam(False, "delete what a previous run left in model_dir")
 
     # Model
-    model_size: str = hparam("small", "sizes of ELECTRA, Table 6", choices=tuple(MODEL_SIZES), heading="Model")
+    model_size: str = hparam(
+        "small", "size of the network by name (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"
+    )
     model_hparam_overrides: dict[str, Any] = hparam(
         {}, "sizes that differ from model_size's; each is also a flag of its own", entries=Architecture
     )
@@ -162,16 +178,20 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     do_lower_case: bool = hparam(True, "whether the vocabulary is uncased")
 
     # Generator
-    uniform_generator: bool = hparam(False, "replacements uniform over the vocabulary", heading="Generator")
-    two_tower_generator: bool = hparam(False, "two causal towers over the unmasked input")
-    untied_generator: bool = hparam(True, "a generator network of its own; false: all weights are the main network's")
-    untied_generator_embeddings: bool = hparam(False, "embeddings of its own for the generator")
+    uniform_generator: bool = hparam(
+        False, "replacements are drawn uniformly from the vocabulary; no generator is trained", heading="Generator"
+    )
+    two_tower_generator: bool = hparam(False, "the generator is two causal towers over the unmasked input (Electric)")
+    untied_generator: bool = hparam(
+        True, "the generator has a network of its own; false: all its weights are the main network's"
+    )
+    untied_generator_embeddings: bool = hparam(False, "the generator has embeddings of its own")
     generator_layers: float = hparam(1.0, "generator's layers as a share of the main network's", above=0, at_most=4)
     generator_hidden_size: float = hparam(
         0.25, "generator's width as a share of the main network's", above=0, at_most=4
     )
-    disallow_correct: bool = hparam(False, "never sample the original token")
-    temperature: float = hparam(1.0, "of the generator's softmax when sampling", above=0)
+    disallow_correct: bool = hparam(False, "the generator never samples the original token")
+    temperature: float = hparam(1.0, "temperature of the generator's softmax when it is sampled", above=0)
     generator_sample_mode: str = hparam(
         "train",
         "dropout of the network that is sampled: train: on; eval: a second pass without (COCO-LM); zero_dropout: the "
@@ -180,14 +200,16 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     )
     freeze_generator: bool = hparam(False, "the generator is not trained")
     init_generator_checkpoint: str | None = hparam(
-        None, "weights of a masked language model or generator, for the generator"
+        None, "model whose weights the generator starts from: a masked language model or another generator"
     )
-    init_encoder_from_generator: bool = hparam(False, "the main network starts as a copy of it (two-stage training)")
+    init_encoder_from_generator: bool = hparam(
+        False, "the main network starts as a copy of the generator (two-stage training)"
+    )
 
     # Batches
     max_seq_length: int = hparam(128, "tokens of a record", at_least=5, heading="Batches")
     max_predictions_per_seq: int = hparam(
-        0, "masked tokens of a sequence, at most; 0: int((mask_prob + 0.005) * length)", at_least=0
+        0, "number of masked tokens of a sequence, at most; 0: int((mask_prob + 0.005) * length)", at_least=0
     )
     train_batch_size: int = hparam(128, "sequences of a step, over all devices and micro-batches", at_least=1)
     eval_batch_size: int = free_hparam(128, "sequences of an evaluation batch, over all devices", at_least=1)
@@ -201,15 +223,17 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     eval_tfrecords: str = free_hparam(
         "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*"
     )
-    vocab_file: str = free_hparam("", "vocabulary; default <data_dir>/vocab.txt")
+    vocab_file: str = free_hparam("", "file of the vocabulary; default <data_dir>/vocab.txt")
     pmi_vocab_file: str = free_hparam("", "n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz")
-    model_dir: str = free_hparam("", "checkpoints and logs; default <data_dir>/models/<model_name>")
-    results_dir: str = free_hparam("", "results; default <model_dir>/results")
-    results_txt: str = free_hparam("", "table of metrics; default <results_dir>/unsup_results.txt")
-    results_json: str = free_hparam("", "metrics as JSON; default <results_dir>/unsup_results.json")
+    model_dir: str = free_hparam("", "folder of checkpoints and logs; default <data_dir>/models/<model_name>")
+    results_dir: str = free_hparam("", "folder of the results; default <model_dir>/results")
+    results_txt: str = free_hparam("", "file of metrics as a table; default <results_dir>/unsup_results.txt")
+    results_json: str = free_hparam("", "file of metrics as JSON; default <results_dir>/unsup_results.json")
 
     compat: str = hparam(
-        "none", "original: the original program's fixed bugs return (docs/differences.md)", choices=("none", "original")
+        "none",
+        "original: bugs of the original program that are fixed here return (docs/differences.md)",
+        choices=("none", "original"),
     )
 
     @classmethod

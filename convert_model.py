@@ -133,8 +133,10 @@ def to_saved_model(model, target: Path) -> None:
 
 flags.DEFINE_string("from", None, "model to read: a folder, a directory or a checkpoint")
 flags.DEFINE_string("to", None, "folder to write")
-flags.DEFINE_enum("format", "electra", ["electra", "huggingface", "tf1", "tf_models", "saved_model"], "what to write")
-flags.DEFINE_enum("part", "main", ["main", "generator", "body"], "of the model, for huggingface")
+flags.DEFINE_enum(
+    "format", "electra", ["electra", "huggingface", "tf1", "tf_models", "saved_model"], "format of what is written"
+)
+flags.DEFINE_enum("part", "main", ["main", "generator", "body"], "part of the model that --format huggingface writes")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16", "float16"], "type of the stored weights")
 flags.DEFINE_string("vocab_file", None, "vocabulary; default: the model's own, or vocab.txt beside the checkpoint")
 flags.DEFINE_integer("num_attention_heads", None, "heads of a TF1 checkpoint's network; default: its width / 64")

@@ -49,14 +49,14 @@ def main() -> int:
     return 0
 
 
-flags.DEFINE_list("analysis", ["cosine"], "which, separated by commas (see above)")
+flags.DEFINE_list("analysis", ["cosine"], "analyses to make, separated by commas (see above)")
 flags.DEFINE_string("data_dir", "data", "folder of vocabulary, records, models and finetuning_data")
 flags.DEFINE_list("model_names", ["electra_small"], "pre-trained models to compare: <data-dir>/models/<name>")
-flags.DEFINE_list("runs", [], "the same for learning curves; a run may also be the path of its folder")
+flags.DEFINE_list("runs", [], "runs of which learning curves are drawn: names as in --model-names, or paths of folders")
 flags.DEFINE_list("metrics", [], "metrics that learning curves show; default: losses and the usual metrics")
 flags.DEFINE_enum("over", "steps", ["steps", "examples", "flops"], "what learning curves are drawn over")
 flags.DEFINE_string("output_dir", None, "folder of the results; default <data-dir>/analysis")
-flags.DEFINE_integer("num_pairs", 1000, "pairs of sentences, and held-out records, at most", lower_bound=2)
+flags.DEFINE_integer("num_pairs", 1000, "number of pairs of sentences, and of held-out records, at most", lower_bound=2)
 flags.DEFINE_float("perplexity", 30.0, "perplexity of t-SNE", lower_bound=1.0)
 flags.DEFINE_integer("seed", 0, "seed of random pairs and of t-SNE", lower_bound=0)
 

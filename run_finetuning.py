@@ -140,7 +140,9 @@ def report(config: FinetuningConfig, finished: list[dict[str, Any]]) -> None:
 flags.DEFINE_string(
     "predict", None, "file to label with a fine-tuned model: .jsonl, .csv, .tsv, text; - is standard input"
 )
-flags.DEFINE_string("predict_output", None, "where to; - is standard output [<that file>.predictions.jsonl]")
+flags.DEFINE_string(
+    "predict_output", None, "file that --predict writes; - is standard output [<the labelled file>.predictions.jsonl]"
+)
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
 util_flags.define_hparam_flags(FinetuningConfig)
 

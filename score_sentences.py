@@ -144,15 +144,17 @@ def _scores(texts: list[str]) -> Any:
 _models: dict[str, Any] = {}
 
 flags.DEFINE_string("model", None, "model: a run, a folder of ours, a Hugging Face directory or a TF1 checkpoint")
-flags.DEFINE_string("generator", None, "generator of a discriminator that comes without, likewise")
+flags.DEFINE_string("generator", None, "generator of a discriminator that comes without one: as --model")
 flags.DEFINE_string("pairs", None, "JSON lines of sentence pairs, or a folder of such files")
-flags.DEFINE_string("good_field", "sentence_good", "the better sentence of a pair")
-flags.DEFINE_string("bad_field", "sentence_bad", "the other one")
-flags.DEFINE_string("phenomenon_field", "UID", "what a pair is about; default of its value: the file's name")
+flags.DEFINE_string("good_field", "sentence_good", "field of --pairs that holds the better sentence of a pair")
+flags.DEFINE_string("bad_field", "sentence_bad", "field of --pairs that holds the worse sentence of a pair")
+flags.DEFINE_string(
+    "phenomenon_field", "UID", "field of --pairs that names what a pair is about; lines without it: the file's name"
+)
 flags.DEFINE_string("nbest", None, "JSON lines of hypotheses to re-rank")
-flags.DEFINE_string("nbest_dev", None, "the same with references, to choose lambda on")
-flags.DEFINE_float("weight", None, "lambda, instead of choosing it")
-flags.DEFINE_string("text", None, "lines to score")
+flags.DEFINE_string("nbest_dev", None, "JSON lines of hypotheses with references, on which lambda is chosen")
+flags.DEFINE_float("weight", None, "lambda, the weight of these scores beside the recogniser's, instead of choosing it")
+flags.DEFINE_string("text", None, "file of lines to score")
 flags.DEFINE_string("output", None, "file to write")
 flags.DEFINE_integer("batch_size", 64, "sentences, or masked copies of one, in a pass", lower_bound=1)
 flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16", "float16"], "type of the arithmetic")

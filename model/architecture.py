@@ -41,7 +41,7 @@ class Architecture:
     )
     attention_probs_dropout_prob: float = hparam(0.1, "dropout of the attention probabilities", at_least=0, below=1)
     max_position_embeddings: int = hparam(512, "positions that a model has embeddings or distances for", at_least=1)
-    type_vocab_size: int = hparam(2, "segments that are told apart; 0: none", at_least=0)
+    type_vocab_size: int = hparam(2, "number of segments that are told apart; 0: none", at_least=0)
     initializer_range: float = hparam(0.02, "standard deviation of initial kernels and embeddings", above=0)
     hidden_act: str = hparam(
         "gelu", "activation of feed-forward networks and heads", choices=("gelu", "relu", "tanh", "linear")
@@ -53,7 +53,9 @@ class Architecture:
         choices=tuple(SCHEMES),
     )
     relative_position_buckets: int = hparam(32, "buckets of distances of t5 and coco", at_least=4)
-    relative_position_max_distance: int = hparam(128, "distance from which on those tell none apart", at_least=1)
+    relative_position_max_distance: int = hparam(
+        128, "distance beyond which the buckets of t5 and coco tell no two apart", at_least=1
+    )
     relative_position_start: str = hparam(
         "random",
         "what the learned bias of t5 and coco starts from: random: initializer_range; local: heads that look to the "

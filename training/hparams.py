@@ -19,9 +19,11 @@ class OptimizerHparams:
     adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
     adam_beta2: float = hparam(0.999, "Adam's decay of the variance", at_least=0, below=1)
     adam_epsilon: float = hparam(1e-6, "Adam's epsilon, outside the root", above=0)
-    adam_bias_correction: bool = hparam(False, "Adam as published; the original leaves the correction out")
-    clip_norm: float = hparam(1.0, "global norm to which gradients are clipped; 0: not at all", at_least=0)
-    gradient_accumulation_steps: int = free_hparam(1, "micro-batches that a step is split into", at_least=1)
+    adam_bias_correction: bool = hparam(False, "correct the bias of Adam's means, as published; the original does not")
+    clip_norm: float = hparam(
+        1.0, "norm of all gradients together to which they are clipped; 0: not at all", at_least=0
+    )
+    gradient_accumulation_steps: int = free_hparam(1, "number of micro-batches that a step is split into", at_least=1)
 
     def adam_settings(self) -> dict[str, Any]:
         """Arguments of `training.optimization.AdamW`."""
@@ -60,13 +62,15 @@ class DeviceHparams:
         "tf.distribute strategy; auto: TPU with use_tpu, mirrored with several GPUs",
         choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
     )
-    num_gpus: int | None = free_hparam(None, "GPUs to use; null: all that are visible", at_least=0)
+    num_gpus: int | None = free_hparam(None, "number of GPUs to use; null: all that are visible", at_least=0)
     use_tpu: bool = free_hparam(False, "train on a TPU")
     tpu_name: str | None = free_hparam(None, "name or address of the TPU")
     tpu_zone: str | None = free_hparam(None, "zone of the TPU in Google's cloud")
     gcp_project: str | None = free_hparam(None, "project of the TPU in Google's cloud")
     tpu_job_name: str | None = free_hparam(None, "job name of the TPU workers")
-    num_tpu_cores: int = free_hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
+    num_tpu_cores: int = free_hparam(
+        1, "number of TPU cores that are expected; checked against what is found", at_least=1
+    )
 
     def device_problems(self) -> list[str]:
         """What is wrong with the combination; empty if nothing is."""
