@@ -38,7 +38,7 @@ def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
 
     from corpus.tokenization import WordpieceTokenizer
     from finetune.batching import FeatureTable, TaskFeatures
-    from finetune.registry import make_tasks
+    from finetune.task import make_tasks
     from finetune.training_task import FinetuningTask
     from training.distribution import make_strategy, wants_xla
 

@@ -106,8 +106,7 @@ def ours_classifier(job: Job, jit_compile: bool) -> Step:
     from configure_finetuning import FinetuningConfig
     from corpus.tokenization import WordpieceTokenizer
     from finetune.batching import FeatureTable, TaskFeatures
-    from finetune.registry import make_tasks
-    from finetune.task import Features
+    from finetune.task import Features, make_tasks
     from finetune.training_task import FinetuningTask
     from training.distribution import make_strategy
 

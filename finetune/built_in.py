@@ -15,7 +15,7 @@ from finetune.prompting.templates import EQUAL, PAIR, Prompt
 class Entry(NamedTuple):
     """A task by name.
 
-    kind: of finetune.registry.KINDS.
+    kind: classification, regression, tagging or qa (finetune.registry).
     options: keyword arguments of the kind's class.
     hparams: defaults of a run that learns this task alone.
     """

@@ -15,9 +15,8 @@ from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
 from finetune.batching import FeatureTable, TaskFeatures
 from finetune.classification.reading import table_lines
-from finetune.registry import make_tasks
 from finetune.results import json_lines
-from finetune.task import Task
+from finetune.task import Task, make_tasks
 from finetune.weights import build_trained
 from util.errors import UserError, shown
 from util.progress import Progress

@@ -11,8 +11,7 @@ from exchange.network import graph_of_any_shape
 from exchange.sources import Model
 from finetune.batching import FeatureTable, TaskFeatures
 from finetune.finetuning_model import FinetuningModel
-from finetune.registry import make_tasks
-from finetune.task import Prediction, Task
+from finetune.task import Prediction, Task, make_tasks
 from util.errors import UserError
 
 

@@ -1,29 +1,26 @@
 """Which task a name stands for: a built-in one, one that hparams describe, or one made in Python.
 
-Free of TensorFlow until a task is made, so that configure_finetuning names and checks tasks here.
+Free of TensorFlow until a class is asked for, so that configure_finetuning names and checks tasks here.
 """
 
-import importlib
+import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from finetune.built_in import BUILT_IN, Entry
 from finetune.own_tasks import own_entry
+from util.catalogue import load
 from util.errors import UserError, shown
 from util.hparams import closest
 
-if TYPE_CHECKING:
-    from configure_finetuning import FinetuningConfig
-    from corpus.tokenization import WordpieceTokenizer
-    from finetune.task import Task
-
-TaskFactory = Callable[[str, "FinetuningConfig", "WordpieceTokenizer"], "Task"]
+# Of a name, a FinetuningConfig and a tokenizer: a finetune.task.Task.
+TaskFactory = Callable[..., Any]
 _CLASSES = {
-    "classification": "finetune.classification.tasks.TextTask",
-    "regression": "finetune.classification.tasks.TextTask",
-    "tagging": "finetune.tagging.tasks.TaggingTask",
-    "qa": "finetune.qa.tasks.QATask",
-    "prompt": "finetune.prompting.tasks.PromptTask",
+    "classification": "finetune.classification.tasks:TextTask",
+    "regression": "finetune.classification.tasks:TextTask",
+    "tagging": "finetune.tagging.tasks:TaggingTask",
+    "qa": "finetune.qa.tasks:QATask",
+    "prompt": "finetune.prompting.tasks:PromptTask",
 }
 _factories: dict[str, TaskFactory] = {}
 
@@ -65,15 +62,9 @@ def check_names(names: Any, own: Mapping[str, Any]) -> None:
         entry_of(name, own)
 
 
-def make_tasks(config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> list["Task"]:
-    """The tasks of a run, nothing loaded yet."""
-    return [_make(name, config, tokenizer) for name in config.task_names]
-
-
-def _make(name: str, config: "FinetuningConfig", tokenizer: "WordpieceTokenizer") -> "Task":
-    entry = entry_of(name, config.tasks)
+def factory_of(name: str, own: Mapping[str, Any], prompt: bool) -> TaskFactory:
+    """What makes the task of a name, which `check_names` has let pass; `prompt`: for prompt-based fine-tuning."""
+    entry = entry_of(name, own)
     if entry is None:
-        return _factories[name](name, config, tokenizer)
-    module, _, class_name = _CLASSES["prompt" if config.prompt else entry.kind].rpartition(".")
-    task_class = getattr(importlib.import_module(module), class_name)
-    return task_class(name, config, tokenizer, **entry.options)
+        return _factories[name]
+    return functools.partial(load(_CLASSES["prompt" if prompt else entry.kind]), **entry.options)

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
+from finetune.registry import factory_of
 from model.encoder import Encoder
 from model.layers import Layer, SeedStream
 from util.errors import UserError, shown
@@ -203,3 +204,8 @@ class Task(abc.ABC):
     def check_state(self, saved: dict[str, Any]) -> None:
         """Adopts the saved state when nothing was loaded yet; refuses a checkpoint that means something else."""
         del saved
+
+
+def make_tasks(config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> list[Task]:
+    """The tasks of a run, nothing loaded yet."""
+    return [factory_of(name, config.tasks, config.prompt)(name, config, tokenizer) for name in config.task_names]

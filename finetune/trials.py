@@ -19,7 +19,7 @@ from corpus.tokenization import WordpieceTokenizer
 from finetune import weights
 from finetune.batching import FeatureTable
 from finetune.evaluation import Evaluation
-from finetune.registry import make_tasks
+from finetune.task import make_tasks
 from finetune.trained_folder import find_trained
 from finetune.training_task import FinetuningTask, number_of_steps
 from training import checkpoint_files

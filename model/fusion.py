@@ -79,7 +79,7 @@ def random_bits(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
     The int32 [2] seed chooses start and odd step of a sequence, whose members are mixed (as SplitMix does). Unlike
     TensorFlow's generators it costs no memory and is part of the pass that uses it; dropout needs no better randomness
-    (tests/test_fusion.py).
+    (tests/model/test_fusion.py).
     """
     words = tf.bitcast(seed, tf.uint32)
     step = _mixed(words[1])

@@ -1,7 +1,7 @@
 """Imports point one way: run_* -> pretrain | finetune -> exchange -> training -> corpus, model -> util; no circle.
 
 Read from the sources, so nothing is imported. Imports inside functions count for the direction of packages, not for
-circles and for what a program loads when it starts.
+circles and for what a program loads when it starts; those for types alone count for the first two.
 """
 
 import ast
@@ -40,8 +40,8 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(tree: ast.AST, everywhere: bool) -> Iterator[str]:
-    """Names that a module imports: everywhere, or when it is imported itself."""
+def imports(tree: ast.AST, everywhere: bool, types: bool) -> Iterator[str]:
+    """Names that a module imports: everywhere, or when it is imported itself; and for type checkers."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -49,16 +49,16 @@ def imports(tree: ast.AST, everywhere: bool) -> Iterator[str]:
             assert node.level == 0 and node.module, "relative imports hide where they point"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif everywhere or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not everywhere:
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
                 continue
-            yield from imports(node, everywhere)
+            yield from imports(node, everywhere, types)
 
 
 @cache
-def imported(module: str, everywhere: bool) -> frozenset[str]:
+def imported(module: str, everywhere: bool, types: bool = True) -> frozenset[str]:
     """Modules of ours, and top-level names of others, that a module imports."""
     found = set()
-    for name in imports(ast.parse(MODULES[module].read_text(encoding="utf-8")), everywhere):
+    for name in imports(ast.parse(MODULES[module].read_text(encoding="utf-8")), everywhere, types):
         ours = next((one for one in (name, name.rpartition(".")[0]) if one in MODULES), None)
         found.add(ours or name.partition(".")[0])
     return frozenset(found - {module})
@@ -99,7 +99,7 @@ def loaded(module: str) -> set[str]:
     found, new = set(), {module}
     while new:
         found |= new
-        new = set().union(*(imported(name, everywhere=False) for name in new if name in MODULES)) - found
+        new = set().union(*(imported(name, everywhere=False, types=False) for name in new if name in MODULES)) - found
     return found
 
 

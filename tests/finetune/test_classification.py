@@ -11,7 +11,7 @@ from finetune.built_in import BUILT_IN
 from finetune.classification.metrics import METRICS
 from finetune.classification.packing import truncated_lengths
 from finetune.classification.tasks import TextTask
-from finetune.registry import make_tasks
+from finetune.task import make_tasks
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
 from util.errors import UserError

@@ -10,7 +10,7 @@ from finetune.qa.decoding import final_text
 from finetune.qa.scoring import answered_scores, exact, f1, normalize_answer, overlap_f1, squad_v2_scores
 from finetune.qa.tasks import QATask
 from finetune.qa.windows import max_context
-from finetune.registry import make_tasks
+from finetune.task import make_tasks
 from tests import finetuning_support as support
 from tests import golden_support as golden
 

@@ -17,8 +17,7 @@ from finetune.classification.few_shot import few_shot_split
 from finetune.prompting.head import LabelWordHead
 from finetune.prompting.tasks import PromptTask, language_model_head
 from finetune.prompting.templates import parse_template
-from finetune.registry import make_tasks
-from finetune.task import HeadInput
+from finetune.task import HeadInput, make_tasks
 from pretrain.objectives.corrective_lm import mixture_log_prob
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden

@@ -15,8 +15,7 @@ from finetune.qa.data import read_questions
 from finetune.qa.head import AnswerHead
 from finetune.qa.tasks import QATask
 from finetune.qa.windows import Window, max_context, positions, windows_of
-from finetune.registry import make_tasks
-from finetune.task import HeadInput
+from finetune.task import HeadInput, make_tasks
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
 from util.errors import UserError

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.registry import make_tasks
 from finetune.tagging.conll import bio, bioes, read_sentences, spans_of
 from finetune.tagging.tasks import TaggingTask, tagging_scores
+from finetune.task import make_tasks
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
 from util.errors import UserError

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from finetune.registry import make_tasks
+from finetune.task import make_tasks
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
 from util.errors import UserError

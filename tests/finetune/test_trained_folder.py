@@ -11,7 +11,7 @@ from exchange.checkpoints import CheckpointVariables
 from finetune import weights
 from finetune.evaluation import Evaluation
 from finetune.finetuning_model import FinetuningModel
-from finetune.registry import make_tasks
+from finetune.task import make_tasks
 from tests import finetuning_support as support
 from tests import golden_support as golden
 from tests.finetune.test_run_finetuning import data_dir, results, run
