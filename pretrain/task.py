@@ -47,6 +47,9 @@ class PretrainingTask(ReplicatedTask):
         self.config = config
         self.train_records, self.eval_records = train_records, eval_records
         self.model = PretrainingModel(config)
+        self.shown = ["loss"]
+        for objective in self.model.objectives:
+            self.shown += [objective.loss_name, *objective.shown]
         schedule = Schedule(
             peak=config.learning_rate,
             num_train_steps=config.num_train_steps,

@@ -102,12 +102,14 @@ class Objective(Layer):
       loss_weight: its factor in the total loss.
       initial_loss: about the term's value before training.
       of_generator: whether it trains the generator, not the main network.
+      shown: metrics of training that tell how it fares, beside the loss in the progress.
     """
 
     loss_name: str
     loss_weight: float
     initial_loss: float
     of_generator: bool = False
+    shown: Sequence[str] = ()
 
     def __init__(self, scope: str, config: PretrainingConfig, built: Built | None = None) -> None:
         super().__init__(scope, config.seed)

@@ -60,6 +60,7 @@ class CopyDetection(Objective):
     """Is this token the original? Binary cross-entropy over all real tokens (COCO-LM, L_copy)."""
 
     loss_name = "copy_loss"
+    shown = ("copy_accuracy_replaced",)
 
     def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
         super().__init__("copy_detection", config, built)

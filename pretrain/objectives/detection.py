@@ -15,6 +15,7 @@ class ReplacedTokenDetection(Objective):
     """Was this token replaced? Binary cross-entropy over all real tokens (ELECTRA, section 2, L_Disc)."""
 
     loss_name = "disc_loss"
+    shown = ("disc_recall",)
 
     def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
         super().__init__("replaced_token_detection", config, built)

@@ -53,6 +53,7 @@ class SequenceContrast(Objective):
     """
 
     loss_name = "scl_loss"
+    shown = ("positive_cosine", "negative_cosine")
 
     def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
         super().__init__("sequence_contrast", config, built)

@@ -93,6 +93,8 @@ def train(data_dir, objective, mode, jit_compile, steps=20):
     batches = training_batches(records, config.train_batch_size, config.seed, 0).take(steps)
     results = [step(batch) for batch in batches]
     assert int(task.optimizer.step) == steps
+    reported = {name for kind in ("losses", "metrics") for name in results[0][kind]}
+    assert set(results[0]["losses"]) <= set(task.shown) <= reported  # what stands beside the progress
     return {name: np.array([float(result["losses"][name]) for result in results]) for name in results[0]["losses"]}
 
 
