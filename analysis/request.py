@@ -4,6 +4,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from exchange.folders import released
 from util.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ class Request(NamedTuple):
     over: str = "steps"
 
     def folder(self, name: str) -> Path:
-        """Of a model's name, or of a run that is named by its path."""
-        return Path(name) if "/" in name else self.data_dir / "models" / name
+        """Of a run that is named by its path, of the user's model of a name, or else of this repository's (models/)."""
+        own = Path(name) if "/" in name else self.data_dir / "models" / name
+        return own if own.is_dir() else Path(released(name) or own)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import electra_commands
 from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from tests import finetuning_support as support
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {
     path.relative_to(ROOT): path.read_text(encoding="utf-8")
-    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
 }
 # Flags of the programs that the README quotes beside ours.
 FOREIGN = {"--runner=FlinkRunner", "--help", "--ntasks-per-node"}
@@ -100,10 +101,19 @@ def test_every_flag_that_is_named_exists():
 def test_links_and_files_lead_somewhere():
     for page, text in PAGES.items():
         prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-        for target in re.findall(r"\]\(([^)#:]+)\)", prose):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose):
             assert (ROOT / page.parent / target).exists(), f"{page}: {target}"
         for script in re.findall(r"`(?:python )?([\w/]+\.py)\b", text):
             assert (ROOT / script).exists(), f"{page}: {script}"
+
+
+def test_the_installed_commands_are_those_of_the_readme_and_run_a_program():
+    declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    entries = dict(re.findall(r'^([\w-]+) = "electra_commands:(\w+)"$', declared, re.MULTILINE))
+    assert set(re.findall(r"`(electra-[\w-]+)`", README)) == entries.keys()
+    for name in entries.values():
+        (program,) = getattr(electra_commands, name).args
+        assert "run(main" in (ROOT / f"{program}.py").read_text()
 
 
 def test_every_recipe_is_in_the_readme():

@@ -68,6 +68,8 @@ def _shown(report: dict[str, Any], request: Request, names: Any) -> list[str]:
                 f"--metrics: {', '.join(names)} has logged no {metric!r}{closest(metric, logged)} "
                 f"(there: {', '.join(sorted(logged))})"
             )
+    if sum(metric.endswith("_loss") for metric in logged) == 1:
+        logged.discard("loss")  # of one term: the same curve
     return list(request.metrics) or [metric for metric in figures.TITLES if metric in logged] or sorted(logged)
 
 

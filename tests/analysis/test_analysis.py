@@ -144,6 +144,15 @@ def test_a_bad_record_is_named(tmp_path):
         PretrainedModel(str(folder)).view_states(60)
 
 
+def test_the_curve_of_a_model_that_comes_with_the_repository_is_found_by_name(tmp_path):
+    own = tmp_path / "models" / "own"
+    write_lines(own / "train_metrics.jsonl", '{"step": 50, "loss": 9.0, "masked_lm_loss": 9.0}')
+    done = analyse(tmp_path, "--analysis", "curves", "--runs", "own,bert_mini")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "analysis" / "curves.json").read_text())
+    assert report["bert_mini"]["training"]["masked_lm_loss"]["steps"][-1] == 4200
+
+
 def test_learning_curves_of_runs_by_path_over_flops(tmp_path):
     runs = {}
     for name, batch in (("one", 8), ("two", 16)):

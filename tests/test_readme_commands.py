@@ -1,0 +1,159 @@
+"""Every command of the README, run in its order on a small corpus with small models.
+
+`SMALLER` says how a program's commands are made small, `INSTEAD` what stands for a number that a command gives. A
+command of a program without an entry fails, and so does a number that nothing stands for: add it here.
+"""
+
+import itertools
+import json
+import random
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import finetuning_support as support
+from tests import training_support
+from tests.corpus.test_openwebtext import write_archive
+from tests.exchange.exchange_support import write_crc_directory
+from tests.programs import run_program
+from tests.test_readme import commands
+
+_NETWORK = {
+    "--hidden-size": "32",
+    "--num-hidden-layers": "4",
+    "--num-attention-heads": "2",
+    "--intermediate-size": "64",
+    "--embedding-size": "32",
+    "--vocab-size": "VOCABULARY",
+}
+# Program -> flags that its commands get, in place of their own of that name.
+SMALLER: dict[str, dict[str, str]] = {
+    "build_vocab.py": {"--vocab-size": "400"},
+    "build_pretraining_dataset.py": {"--max-seq-length": "32", "--dev-fraction": "0.2", "--num-processes": "1"},
+    # In a folder of its own: the records of one's own text are in data/ already.
+    "build_openwebtext_pretraining_dataset.py": {
+        "--data-dir": "openwebtext_data",
+        "--max-seq-length": "32",
+        "--num-processes": "1",
+    },
+    "run_pretraining.py": _NETWORK
+    | {
+        "--max-seq-length": "32",
+        "--num-train-steps": "4",
+        "--num-warmup-steps": "1",
+        "--iterations-per-loop": "2",
+        "--train-batch-size": "8",
+        "--eval-batch-size": "8",
+        "--num-eval-steps": "2",
+    },
+    "run_finetuning.py": {"--train-batch-size": "8", "--num-train-epochs": "1", "--max-seq-length": "64"},
+    "run_finetuning.py --predict": {},
+    "run_analysis.py": {},
+    "convert_model.py": {},
+}
+# Numbers that commands give, and what stands for them; None: themselves.
+INSTEAD: dict[str, str | None] = {
+    "--eval-every-steps": "2",
+    "--num-trials": "2",
+    "--few-shot": "4",
+    "--few-shot-seed": None,
+    "--learning-rate": None,
+}
+# Models that commands take for granted, beside the one that the README trains.
+TAKEN_FOR_GRANTED = [["python", "run_pretraining.py", "--data-dir", "data", "--model-name", "coco_lm_small"]]
+LEFT_BEHIND = """
+    data/vocab.txt data/pretrain_tfrecords/metadata.json openwebtext_data/pretrain_tfrecords/metadata.json
+    data/models/electra_small/config.json data/models/electra_small/train_metrics.jsonl
+    data/models/electra_small/eval/step-4.json data/models/electra_small/events
+    data/models/electra_small/results/unsup_results.json data/models/electra_small/results/cola_results.txt
+    data/models/electra_small/results/rte_results.json data/models/electra_small/results/reviews_results.json
+    data/models/electra_small/finetuning_models/rte_model_2/scores.json data/models/electra_small/test_predictions
+    data/models/coco_lm_small/results/mnli_results.json new.jsonl.predictions.jsonl
+    data/analysis/curves.png data/analysis/cosine.json data/analysis/tsne.pdf data/analysis/copying.png
+    small/model.safetensors small_hf/tokenizer.json some_model/config.json serving/small/1/saved_model.pb
+"""
+
+
+def small(words: list[str]) -> list[str]:
+    """The words of `python script ...`, made small."""
+    script = words[1]
+    smaller = SMALLER[script if "--predict" not in words else f"{script} --predict"]
+    for flag, word in itertools.pairwise(words):
+        if flag.startswith("--") and word.replace(".", "").replace("e-", "").isdigit():
+            assert flag in smaller or flag in INSTEAD, (
+                f"{shlex.join(words)}: nothing says what stands for {flag} {word}"
+            )
+    result = list(words)
+    for flag, value in ({flag: value for flag, value in INSTEAD.items() if flag in words and value} | smaller).items():
+        if flag in result:
+            result[result.index(flag) + 1] = value
+        else:
+            result += [flag, value]
+    return result
+
+
+def all_commands() -> list[list[str]]:
+    return [words for words in commands() if words[0] == "python"]
+
+
+def test_every_command_can_be_made_small():
+    for words in all_commands():
+        assert small(words)[:2] == words[:2]
+
+
+def write_inputs(folder: Path) -> None:
+    """A corpus, OpenWebText's archives, files of tasks, texts to label, a Hugging Face directory."""
+    pick = random.Random(0)
+    words = [a + b + c for a in "bdfgklmnprst" for b in "aeiou" for c in ("n", "ra", "lo", "s", "mit", "")]
+
+    def sentence() -> str:
+        said = " ".join(pick.choices(words, k=pick.randint(4, 9)))
+        return pick.choice([f"yes , {said} .", f"no , {said} .", f"maybe {said} ?"])
+
+    documents = ["\n".join(sentence() for _ in range(pick.randint(4, 12))) for _ in range(80)]
+    (folder / "corpus").mkdir()
+    for part in range(2):
+        (folder / "corpus" / f"{part}.txt").write_text("\n\n".join(documents[part::2]) + "\n")
+    archives = folder / "openwebtext_data" / "openwebtext"
+    archives.mkdir(parents=True)
+    texts = {f"{number:04}-x.txt": text.encode() for number, text in enumerate(documents[:20])}
+    write_archive(archives / "urlsf_subset00-1_data.xz", texts)
+
+    tasks = folder / "data" / "finetuning_data"
+
+    def write(task: str, split: str, rows: list[dict[str, Any]]) -> None:
+        support.write_lines(tasks / task / f"{split}.jsonl", *map(json.dumps, rows))
+
+    labels = {"rte": ["entailment", "not_entailment"], "mnli": ["entailment", "neutral", "contradiction"]}
+    for split in ("train", "dev", "test"):
+        for task in ("cola", "sst"):
+            write(task, split, [{"sentence": sentence(), "label": str(n % 2)} for n in range(24)])
+        pairs = [{"sentence1": sentence(), "sentence2": sentence()} for _ in range(48)]
+        write("rte", split, [pair | {"label": labels["rte"][n % 2]} for n, pair in enumerate(pairs)])
+        for name in [split] if split == "train" else [f"{split}_matched", f"{split}_mismatched"]:
+            write("mnli", name, [pair | {"label": labels["mnli"][n % 3]} for n, pair in enumerate(pairs)])
+        write("sts", split, [pair | {"score": 5.0 if n % 2 else 1.0} for n, pair in enumerate(pairs)])
+        reviews = [{"title": sentence(), "body": sentence(), "stars": str(n % 3)} for n in range(24)]
+        write("reviews", split, reviews)
+    support.write_lines(folder / "new.jsonl", *(json.dumps({"sentence": sentence(), "id": n}) for n in range(5)))
+    write_crc_directory(folder / "some_hf_directory", "BertForMaskedLM")
+
+
+@pytest.mark.slow
+def test_the_commands_run_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_inputs(tmp_path)
+    for words in [*all_commands()[:4], *TAKEN_FOR_GRANTED, *all_commands()[4:]]:
+        if words[1].startswith("build_openwebtext"):
+            (tmp_path / "openwebtext_data" / "vocab.txt").write_bytes((tmp_path / "data" / "vocab.txt").read_bytes())
+        vocab = tmp_path / "data" / "vocab.txt"
+        size = str(len(vocab.read_text(encoding="utf-8").splitlines())) if vocab.exists() else ""
+        script, *rest = [size if word == "VOCABULARY" else word for word in small(words)[1:]]
+        done = run_program(training_support.ROOT / script, *rest)
+        assert done.returncode == 0, f"{shlex.join([script, *rest])}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        print(f"ran {shlex.join(words)}", flush=True)
+    assert [name for name in LEFT_BEHIND.split() if not (tmp_path / name).exists()] == []
+    predictions = [json.loads(line) for line in (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in predictions] == list(range(5))
