@@ -209,8 +209,10 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
           UserError: names every problem.
         """
         given = checked(cls, hparams)
-        layers = (default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)}, hparams)
-        config = cls(**checked(cls, layered(cls, *layers)))
+        defaults = layered(cls, default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)})
+        # An override of one entry, of a dropout rate say, leaves the sizes of the pre-trained network.
+        overrides = defaults.get("model_hparam_overrides", {}) | given.get("model_hparam_overrides", {})
+        config = cls(**checked(cls, defaults | given | {"model_hparam_overrides": overrides}))
         config = dataclasses.replace(config, **config._derived())
         problems = config._problems()
         if problems:

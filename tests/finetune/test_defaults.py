@@ -58,6 +58,16 @@ def test_a_size_has_the_papers_rate_where_no_recipe_says_more(pretrained):
     assert resolved(pretrained("", model_size="base"))[0] == 1e-4
 
 
+@pytest.mark.parametrize(
+    "dropout", [{"hidden_dropout_prob": 0.2}, {"model_hparam_overrides": {"hidden_dropout_prob": 0.2}}]
+)
+def test_a_dropout_rate_of_ones_own_leaves_the_sizes_of_the_model(pretrained, dropout):
+    sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "hidden_dropout_prob": 0.0}
+    data_dir = pretrained("", model_hparam_overrides=sizes)
+    c = FinetuningConfig.from_dict({"data_dir": data_dir, "model_name": "m"} | dropout)
+    assert c.model_hparam_overrides == sizes | {"hidden_dropout_prob": 0.2}
+
+
 def test_debug_leaves_explicit_flags_alone(pretrained):
     c = FinetuningConfig.from_dict(
         {"data_dir": pretrained(""), "model_name": "m", "debug": True, "train_batch_size": 4}
