@@ -12,14 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from model.architecture import Architecture
+from model.fusion import MASKED_SCORE, attention_probabilities
 from model.layers import (
-    MASKED_SCORE,
     Dense,
     Layer,
     LayerNorm,
     SeedStream,
     activation,
-    attention_probabilities,
     dropout,
     glorot_uniform,
     shape_of,
@@ -129,7 +128,7 @@ class SelfAttention(Layer):
     def call(
         self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None, heads: Collection[int] = ()
     ) -> tuple[tf.Tensor, dict[int, AttentionMap]]:
-        """[B, L, H] -> [B, L, H], and the attention maps of some heads."""
+        """[B, L, H] -> [B, L, H] without the last bias, and the attention maps of some heads."""
         length, hidden = shape_of(x)[1:]
         qkv = tf.reshape(self.qkv(x), [-1, length, 3, self.num_heads, self.head_size])
         q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # each [B, A, L, D]
@@ -142,7 +141,7 @@ class SelfAttention(Layer):
         )
         context = tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
         maps = {head: self._map(scores, keys, head) for head in heads}
-        return self.output_dense(tf.reshape(context, [-1, length, hidden])), maps
+        return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
 
     def _map(self, scores: tf.Tensor, keys: Keys, head: int) -> AttentionMap:
         """Of one head, computed again from the products [B, A, L, L], which the fused softmax does not keep."""
@@ -170,23 +169,37 @@ class TransformerLayer(Layer):
         self.intermediate = Dense(f"{scope}/intermediate/dense", hidden, inner, initializer, seed)
         to_residual = truncated_normal(architecture.residual_initializer_range)
         self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed)
-        self.pre_norm = architecture.norm_style == "pre"
+        self._pre_norm = architecture.norm_style == "pre"
         self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden)
 
     def call(
-        self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None, heads: Collection[int] = ()
-    ) -> tuple[tf.Tensor, dict[int, AttentionMap]]:
-        """[B, L, H] -> [B, L, H], and the attention maps of some heads."""
-        if self.pre_norm:
-            branch, maps = self.attention(self.attention_norm(x), keys, seeds, heads)
-            x += dropout(branch, self.dropout_rate, seeds)
-            return x + dropout(self._feed_forward(self.output_norm(x)), self.dropout_rate, seeds), maps
-        branch, maps = self.attention(x, keys, seeds, heads)
-        x = self.attention_norm.of_sum(x, branch, self.dropout_rate, seeds)
-        return self.output_norm.of_sum(x, self._feed_forward(x), self.dropout_rate, seeds), maps
+        self,
+        x: tf.Tensor,
+        read: tf.Tensor,
+        next_norm: LayerNorm | None,
+        keys: Keys,
+        seeds: SeedStream | None,
+        heads: Collection[int] = (),
+    ) -> tuple[tf.Tensor, tf.Tensor, dict[int, AttentionMap]]:
+        """[B, L, H] -> [B, L, H], what the next layer reads of it, and the attention maps of some heads.
 
-    def _feed_forward(self, x: tf.Tensor) -> tf.Tensor:
-        return self.output_dense(self.activation(self.intermediate(x)))
+        Args:
+          read: what this layer reads of `x`: its norm where layers are pre-norm, `x` itself where they are post-norm.
+          next_norm: of what the next layer reads; None where layers are post-norm.
+        """
+        norms = (self.attention_norm, self.output_norm) if next_norm is None else (self.output_norm, next_norm)
+        branch, maps = self.attention(read, keys, seeds, heads)
+        x, read = self._add(x, branch, self.attention.output_dense.bias, norms[0], seeds)
+        inner = self.activation(self.intermediate.product(read), self.intermediate.bias)
+        return *self._add(x, self.output_dense.product(inner), self.output_dense.bias, norms[1], seeds), maps
+
+    def _add(
+        self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, norm: LayerNorm, seeds: SeedStream | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Ends a residual branch: x and what is read of it."""
+        if self._pre_norm:
+            return norm.sum_and_norm(x, branch, bias, self.dropout_rate, seeds)
+        return (norm.of_sum(x, branch, bias, self.dropout_rate, seeds),) * 2
 
 
 class Encoder(Layer):
@@ -256,14 +269,21 @@ class Encoder(Layer):
         embeddings = x
         keys = self._keys(input_mask)
         outputs, kept = [], {}
-        for number, layer in enumerate(self.transformer_layers):
+        read, next_norms = x, self._next_norms()
+        if next_norms[-1] is not None:
+            read = self.transformer_layers[0].attention_norm(x)
+        for number, (layer, next_norm) in enumerate(zip(self.transformer_layers, next_norms, strict=True)):
             heads = sorted(head for of_layer, head in attention if of_layer == number)
-            x, maps = layer(x, keys, seeds, heads)
+            x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
             outputs.append(x)
             kept.update({(number, head): found for head, found in maps.items()})
-        if self.final_norm is not None:
-            x = self.final_norm(x)
-        return EncoderOutput(sequence=x, embeddings=embeddings, layers=tuple(outputs), attention=kept)
+        return EncoderOutput(sequence=read, embeddings=embeddings, layers=tuple(outputs), attention=kept)
+
+    def _next_norms(self) -> list[LayerNorm | None]:
+        """Of pre-norm layers, each one's `next_norm`."""
+        if self.final_norm is None:
+            return [None] * len(self.transformer_layers)
+        return [*(layer.attention_norm for layer in self.transformer_layers[1:]), self.final_norm]
 
     def _keys(self, input_mask: tf.Tensor) -> Keys:
         allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]

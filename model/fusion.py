@@ -1,20 +1,29 @@
-"""Element-wise work in one pass over memory.
+"""What a transformer does between two matrix products, each block a few passes over memory, with its gradient.
 
-Between two matrix products a transformer does a dozen cheap operations on every number. TensorFlow runs them one by
-one and keeps what their gradients need, and reading and writing memory takes longer than the arithmetic. `fused`
-compiles such a block with XLA, so that it reads its inputs once and writes its output once, and its gradient recomputes
-the block instead of remembering what happened inside. Matrix products stay outside: TensorFlow's own are faster on
-CPUs. On GPUs and TPUs the whole step is compiled anyway, and the block becomes part of it.
+TensorFlow runs element-wise operations one by one and keeps what their gradients need, and reading and writing memory
+takes longer than the arithmetic. Here XLA compiles each block, and its gradient is written out beside its formula, so
+that it keeps little and computes nothing twice. Matrix products stay outside: TensorFlow's own are faster on CPUs. On
+GPUs and TPUs the whole step is one program (`one_program`) and the blocks are part of it.
+
+Blocks compute in float32, whatever the type of the activations (float64 for float64), and return the type of their
+first argument. A bias is added by the block behind the product, which costs nothing there.
 """
 
 import contextlib
+import contextvars
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-_plain = False
+LAYER_NORM_EPSILON = 1e-12
+# Added to the scores of forbidden keys; the original's finite value, so that a row without any key stays finite.
+MASKED_SCORE = -10000.0
+
+_compiled = contextvars.ContextVar("compiled", default=True)  # whether each block is compiled by itself
+_plain = contextvars.ContextVar("plain", default=False)  # whether gradients are TensorFlow's
 
 
 @contextlib.contextmanager
@@ -23,47 +32,88 @@ def unfused() -> Iterator[None]:
 
     For graphs whose shapes change from call to call (XLA compiles each anew) or that other programs load (SavedModel).
     """
-    global _plain
-    before, _plain = _plain, True
+    compiled, plain = _compiled.set(False), _plain.set(True)
     try:
         yield
     finally:
-        _plain = before
+        _compiled.reset(compiled)
+        _plain.reset(plain)
 
 
-def fused(block: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """Compiles a function of tensors to one tensor.
+def one_program(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a function as a whole, its blocks as parts of it."""
 
-    Args:
-      block: element-wise operations and reductions. Its positional arguments are tensors, differentiated if they are
-        floating-point; keyword arguments are Python values.
-    """
-    forward = tf.function(block, jit_compile=True, autograph=False)
+    def traced(*tensors: Any) -> Any:
+        compiled = _compiled.set(False)
+        try:
+            return function(*tensors)
+        finally:
+            _compiled.reset(compiled)
 
-    @functools.partial(tf.function, jit_compile=True, autograph=False)
-    def backward(upstream: tf.Tensor, *tensors: tf.Tensor, **static: Any) -> list[tf.Tensor]:
-        sources = [tensor for tensor in tensors if tensor.dtype.is_floating]
-        with tf.GradientTape() as tape:
-            tape.watch(sources)
-            output = block(*tensors, **static)
-        return tape.gradient(output, sources, upstream)
+    return tf.function(traced, jit_compile=True, autograph=False)
 
-    @functools.wraps(block)
-    def call(*tensors: Any, **static: Any) -> tf.Tensor:
-        if _plain:
-            return block(*(tf.convert_to_tensor(tensor) for tensor in tensors), **static)
 
-        @tf.custom_gradient
-        def apply(*tensors: tf.Tensor) -> Any:
-            def gradient(upstream: tf.Tensor) -> list[tf.Tensor | None]:
-                found = iter(backward(upstream, *tensors, **static))
-                return [next(found) if tensor.dtype.is_floating else None for tensor in tensors]
+def xla(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a function of tensors; keyword arguments are Python values."""
+    compiled = tf.function(function, jit_compile=True, autograph=False)
 
-            return forward(*tensors, **static), gradient
+    @functools.wraps(function)
+    def call(*tensors: Any, **static: Any) -> Any:
+        return (compiled if _compiled.get() else function)(*tensors, **static)
 
-        return apply(*(tf.convert_to_tensor(tensor) for tensor in tensors))
+    call.compiled = compiled  # type: ignore[attr-defined]
+    return call
+
+
+def differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` returns its value and its gradient (tf.custom_gradient); keyword arguments are Python values."""
+
+    @functools.wraps(function)
+    def call(*tensors: Any, **static: Any) -> Any:
+        tensors = tuple(tf.convert_to_tensor(tensor) for tensor in tensors)
+        if _plain.get():
+            return function(*tensors, **static)[0]
+        return tf.custom_gradient(lambda *tensors: function(*tensors, **static))(*tensors)
 
     return call
+
+
+def wide(x: tf.Tensor) -> tf.Tensor:
+    """In the type in which blocks compute."""
+    return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
+
+
+def row_sums(x: tf.Tensor) -> tf.Tensor:
+    """[..., n] -> [..., 1].
+
+    XLA sums a row on CPUs number by number, unless it is a product, which it makes part of the pass that computes `x`.
+    """
+    if not _compiled.get():
+        return tf.reduce_sum(x, -1, keepdims=True)
+    shape = tf.shape(x)
+    sums = tf.linalg.matvec(tf.reshape(x, [-1, shape[-1]]), tf.ones([shape[-1]], x.dtype))
+    return tf.reshape(sums, tf.concat([shape[:-1], [1]], 0))
+
+
+def column_sums(x: tf.Tensor) -> tf.Tensor:
+    """[..., n] -> [n].
+
+    Adding up halves of the rows is part of the pass that computes `x`, where XLA would store it first on CPUs.
+    """
+    x = tf.reshape(x, [-1, x.shape[-1]])
+    folds = 0
+    while _compiled.get() and x.shape[0] is not None and x.shape[0] % 2 == 0 and folds < 6:
+        half = x.shape[0] // 2
+        x, folds = x[:half] + x[half:], folds + 1
+    return tf.reduce_sum(x, 0)
+
+
+def bias_gradient(upstream: tf.Tensor) -> tf.Tensor:
+    """[..., n] -> [n], outside of blocks: of what is stored anyway, by TensorFlow's own kernel."""
+    return wide(tf.raw_ops.BiasAddGrad(out_backprop=tf.reshape(upstream, [-1, upstream.shape[-1]])))
+
+
+# Dropout.
 
 
 def _mixed(x: tf.Tensor) -> tf.Tensor:
@@ -89,8 +139,239 @@ def random_bits(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    """Inverted dropout, for use inside of blocks."""
+    """Inverted dropout, for use inside of blocks; it is its own gradient."""
     if rate == 0.0:
         return x
     keep = random_bits(tf.shape(x), seed) >= tf.constant(round(rate * 2**32), tf.uint32)
     return tf.where(keep, x * tf.cast(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))
+
+
+_dropped_out = xla(dropped_out)
+
+
+@differentiable
+def dropout(x: tf.Tensor, seed: tf.Tensor, rate: float) -> Any:
+    """x / (1 - rate) or 0, by a hash of int32 [2] `seed` and place."""
+    return _dropped_out(x, seed, rate=rate), lambda upstream: (_dropped_out(upstream, seed, rate=rate), None)
+
+
+# gelu(x + b), g(x) = x Phi(x), g'(x) = Phi(x) + x phi(x), of the normal distribution's Phi and phi.
+
+
+def _normal_cdf(x: tf.Tensor) -> tf.Tensor:
+    return 0.5 * (1.0 + tf.math.erf(x * 0.5**0.5))
+
+
+@xla
+def _gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    biased = wide(x) + wide(bias)
+    return tf.cast(biased * _normal_cdf(biased), x.dtype)
+
+
+@xla
+def _gelu_gradient(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    biased = wide(x) + wide(bias)
+    density = tf.exp(-0.5 * tf.square(biased)) / math.sqrt(2.0 * math.pi)
+    return tf.cast(wide(upstream) * (_normal_cdf(biased) + biased * density), x.dtype)
+
+
+@differentiable
+def gelu(x: tf.Tensor, bias: tf.Tensor) -> Any:
+    """The exact, erf form of gelu(x + bias); x [..., n], bias [n]."""
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        to_x = _gelu_gradient(upstream, x, bias)
+        return to_x, bias_gradient(to_x)
+
+    return _gelu(x, bias), gradient
+
+
+# Layer norm: y = n gamma + beta, n = (x - mean) / deviation. With d the gradient of n, x's is
+# (d - mean(d) - n mean(d n)) / deviation.
+
+
+def _mean(x: tf.Tensor) -> tf.Tensor:
+    return row_sums(x) / tf.cast(x.shape[-1], x.dtype)
+
+
+def _normalised(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The norm, the mean and 1 / deviation [..., 1]."""
+    mean = _mean(x)
+    inverse = tf.math.rsqrt(_mean(tf.square(x - mean)) + LAYER_NORM_EPSILON)
+    return (x - mean) * (inverse * wide(gamma)) + wide(beta), mean, inverse
+
+
+def _normalised_gradient(
+    upstream: tf.Tensor, x: tf.Tensor, mean: tf.Tensor, inverse: tf.Tensor, gamma: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Of x, gamma and beta."""
+    upstream, n = wide(upstream), (x - mean) * inverse
+    to_n = upstream * wide(gamma)
+    to_x = inverse * (to_n - _mean(to_n) - n * _mean(to_n * n))
+    return to_x, column_sums(upstream * n), column_sums(upstream)
+
+
+@xla
+def _layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    y, mean, inverse = _normalised(wide(x), gamma, beta)
+    return tf.cast(y, x.dtype), mean, inverse
+
+
+@xla
+def _layer_norm_gradient(
+    upstream: tf.Tensor, x: tf.Tensor, mean: tf.Tensor, inverse: tf.Tensor, gamma: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    to_x, to_gamma, to_beta = _normalised_gradient(upstream, wide(x), mean, inverse, gamma)
+    return tf.cast(to_x, x.dtype), to_gamma, to_beta
+
+
+@differentiable
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
+    """Over the last axis; x [..., n], gamma, beta [n]."""
+    y, mean, inverse = _layer_norm(x, gamma, beta)
+    return y, lambda upstream: _layer_norm_gradient(upstream, x, mean, inverse, gamma)
+
+
+# The end of a residual branch: s = x + dropout(branch + bias), and the layer norm of s.
+
+
+def _sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+    return wide(x) + dropped_out(wide(branch) + wide(bias), seed, rate)
+
+
+@xla
+def _norm_of_sum(
+    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    y, mean, inverse = _normalised(_sum(x, branch, bias, seed, rate), gamma, beta)
+    return tf.cast(y, x.dtype), mean, inverse
+
+
+@xla
+def _norm_of_sum_gradient(
+    upstream: tf.Tensor,
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    mean: tf.Tensor,
+    inverse: tf.Tensor,
+    gamma: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+) -> tuple[tf.Tensor, ...]:
+    """Of gamma, beta, x and, if there is dropout, of the branch; else it is x's."""
+    total = _sum(x, branch, bias, seed, rate)
+    to_sum, to_gamma, to_beta = _normalised_gradient(upstream, total, mean, inverse, gamma)
+    to_branch = [tf.cast(dropped_out(to_sum, seed, rate), x.dtype)] if rate else []
+    return to_gamma, to_beta, tf.cast(to_sum, x.dtype), *to_branch
+
+
+@differentiable
+def norm_of_sum(
+    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+) -> Any:
+    """layer_norm(s), all of [..., n] and [n]; int32 [2] seed."""
+    y, mean, inverse = _norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate)
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        to_gamma, to_beta, *to_terms = _norm_of_sum_gradient(
+            upstream, x, branch, bias, mean, inverse, gamma, seed, rate=rate
+        )
+        return to_terms[0], to_terms[-1], bias_gradient(to_terms[-1]), to_gamma, to_beta, None
+
+    return y, gradient
+
+
+@xla
+def _sum_and_norm(
+    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    total = tf.cast(_sum(x, branch, bias, seed, rate), x.dtype)
+    y, mean, inverse = _normalised(wide(total), gamma, beta)
+    return total, tf.cast(y, x.dtype), mean, inverse
+
+
+@xla
+def _sum_and_norm_gradient(
+    to_total: tf.Tensor,
+    upstream: tf.Tensor,
+    total: tf.Tensor,
+    mean: tf.Tensor,
+    inverse: tf.Tensor,
+    gamma: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+) -> tuple[tf.Tensor, ...]:
+    to_sum, to_gamma, to_beta = _normalised_gradient(upstream, wide(total), mean, inverse, gamma)
+    to_sum += wide(to_total)
+    to_branch = [tf.cast(dropped_out(to_sum, seed, rate), total.dtype)] if rate else []
+    return to_gamma, to_beta, tf.cast(to_sum, total.dtype), *to_branch
+
+
+@differentiable
+def sum_and_norm(
+    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+) -> Any:
+    """s, in the type of x, and layer_norm(s); all of [..., n] and [n]; int32 [2] seed."""
+    total, y, mean, inverse = _sum_and_norm(x, branch, bias, gamma, beta, seed, rate=rate)
+
+    def gradient(to_total: tf.Tensor, upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        to_gamma, to_beta, *to_terms = _sum_and_norm_gradient(
+            to_total, upstream, total, mean, inverse, gamma, seed, rate=rate
+        )
+        return to_terms[0], to_terms[-1], bias_gradient(to_terms[-1]), to_gamma, to_beta, None
+
+    return (total, y), gradient
+
+
+# Attention: p = softmax(scale s + position bias), then dropout. With d the gradient of p, that of the softmax's input
+# is p (d - sum(d p)).
+
+
+@xla
+def _attention(
+    scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, seed: tf.Tensor, scale: float, rate: float
+) -> tuple[tf.Tensor, ...]:
+    """The probabilities after dropout and, if there is any, before."""
+    biased = wide(scores) * scale + wide(position_bias)
+    biased += tf.where(allowed, tf.zeros([], biased.dtype), MASKED_SCORE)
+    exponentials = tf.exp(biased - tf.reduce_max(biased, -1, keepdims=True))
+    probs = exponentials * (1.0 / row_sums(exponentials))
+    dropped = [tf.cast(dropped_out(probs, seed, rate), scores.dtype)] if rate else []
+    return *dropped, tf.cast(probs, scores.dtype)
+
+
+@xla
+def _attention_gradient(upstream: tf.Tensor, probs: tf.Tensor, seed: tf.Tensor, scale: float, rate: float) -> tf.Tensor:
+    to_probs, p = dropped_out(wide(upstream), seed, rate), wide(probs)
+    return tf.cast(scale * p * (to_probs - row_sums(to_probs * p)), probs.dtype)
+
+
+@xla
+def _position_bias_gradient(to_scores: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
+    kept = [axis for axis in range(4) if position_bias.shape[axis] != 1]
+    summed = tf.reduce_sum(wide(to_scores), [axis for axis in range(4) if axis not in kept], keepdims=True)
+    return tf.cast(summed / scale, position_bias.dtype)
+
+
+@differentiable
+def attention_probabilities(
+    scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, seed: tf.Tensor, scale: float, rate: float
+) -> Any:
+    """Softmax over the keys, then dropout.
+
+    Args:
+      scores: [B, A, L, L] products of queries and keys, to be multiplied by `scale`.
+      allowed: bool, broadcastable to [B, A, L, L].
+      position_bias: float32 [1, 1 or A, 1 or L, 1 or L].
+      seed: int32 [2]; rate: of the dropout.
+    """
+    found = _attention(scores, allowed, position_bias, seed, scale=scale, rate=rate)
+    dropped, probs = found[0], found[-1]
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        to_scores = _attention_gradient(upstream, probs, seed, scale=scale, rate=rate)
+        # A constant's gradient is not asked for, and TensorFlow drops what nobody asks for.
+        return to_scores, None, _position_bias_gradient(to_scores, position_bias, scale=scale), None
+
+    return dropped, gradient

@@ -28,7 +28,7 @@ class LanguageModelHead(Layer):
 
     def hidden(self, states: tf.Tensor) -> tf.Tensor:
         """[B, N, H] -> [B, N, E]: what is multiplied with the word table."""
-        return self.layer_norm(self.activation(self.dense(states)))
+        return self.layer_norm(self.activation(self.dense.product(states), self.dense.bias))
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, N, H] -> float32 logits [B, N, V]."""
@@ -88,7 +88,7 @@ class ContrastHead(Layer):
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, H] -> [B, H]."""
-        return self.layer_norm(self.activation(self.dense(states)))
+        return self.layer_norm(self.activation(self.dense.product(states), self.dense.bias))
 
 
 class ReplacedTokenHead(Layer):
@@ -103,7 +103,7 @@ class ReplacedTokenHead(Layer):
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, L, H] -> float32 logits [B, L]."""
-        return _unit(self.logit, self.activation(self.dense(states)))
+        return _unit(self.logit, self.activation(self.dense.product(states), self.dense.bias))
 
 
 def _unit(dense: Dense, states: tf.Tensor) -> tf.Tensor:

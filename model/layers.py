@@ -11,11 +11,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from model.fusion import dropped_out, fused
+from model import fusion
 
-LAYER_NORM_EPSILON = 1e-12
-# Added to the scores of forbidden keys; the original's finite value, so that a row without any key stays finite.
-MASKED_SCORE = -10000.0
 _NO_SEED = (0, 0)
 
 
@@ -80,13 +77,18 @@ def ones(shape: list[int], seed: list[int]) -> tf.Tensor:
     return tf.ones(shape)
 
 
-def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The function behind `hidden_act`; "gelu" is the exact, erf form."""
-    functions = {
-        "gelu": _gelu,
-        "relu": tf.nn.relu,
-        "tanh": tf.tanh,
-        "linear": tf.identity,
+def activation(name: str) -> Callable[..., tf.Tensor]:
+    """The function behind `hidden_act`: of a tensor, or of a product and the bias [n] to be added to it; "gelu" is the
+    exact, erf form."""
+
+    def plain(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable[..., tf.Tensor]:
+        return lambda x, bias=None: function(x if bias is None else tf.nn.bias_add(x, tf.cast(bias, x.dtype)))
+
+    functions: dict[str, Callable[..., tf.Tensor]] = {
+        "gelu": lambda x, bias=None: fusion.gelu(x, tf.zeros(x.shape[-1:]) if bias is None else bias),
+        "relu": plain(tf.nn.relu),
+        "tanh": plain(tf.tanh),
+        "linear": plain(tf.identity),
     }
     if name not in functions:
         raise ValueError(f"hidden_act is {name!r}; choose one of {sorted(functions)}.")
@@ -111,9 +113,13 @@ class Dense(Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """[..., input_size] -> [..., output_size], in the type of `x`."""
-        flat = tf.reshape(x, [-1, x.shape[-1]])
-        y = tf.nn.bias_add(tf.matmul(flat, tf.cast(self.kernel, x.dtype)), tf.cast(self.bias, x.dtype))
-        return tf.reshape(y, [*shape_of(x)[:-1], self.output_size])
+        y = self.product(x)
+        return tf.nn.bias_add(y, tf.cast(self.bias, y.dtype))
+
+    def product(self, x: tf.Tensor) -> tf.Tensor:
+        """x W: where the block behind it adds the bias."""
+        flat = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), tf.cast(self.kernel, x.dtype))
+        return tf.reshape(flat, [*shape_of(x)[:-1], self.output_size])
 
 
 def shape_of(x: tf.Tensor) -> list[Any]:
@@ -148,63 +154,25 @@ class LayerNorm(Layer):
         self.gamma = self.weight("gamma", [size], ones, decay=False)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return _normalised(x, self.gamma, self.beta)
+        return fusion.layer_norm(x, self.gamma, self.beta)
 
-    def of_sum(self, x: tf.Tensor, y: tf.Tensor, rate: float, seeds: SeedStream | None) -> tf.Tensor:
-        """The norm of x + dropout(y), the end of a residual branch."""
+    def of_sum(
+        self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, rate: float, seeds: SeedStream | None
+    ) -> tf.Tensor:
+        """The norm of x + dropout(branch + bias), the end of a residual branch."""
         rate, seed = (0.0, _NO_SEED) if seeds is None else (rate, seeds.next())
-        return _normalised_sum(x, y, self.gamma, self.beta, seed, rate=rate)
+        return fusion.norm_of_sum(x, branch, bias, self.gamma, self.beta, seed, rate=rate)
 
-
-def _normalise(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-    centred = x - tf.reduce_mean(x, -1, keepdims=True)
-    inverse = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), -1, keepdims=True) + LAYER_NORM_EPSILON)
-    return centred * (inverse * gamma) + beta
-
-
-@fused
-def _normalised(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-    return tf.cast(_normalise(tf.cast(x, tf.float32), gamma, beta), x.dtype)
-
-
-@fused
-def _normalised_sum(
-    x: tf.Tensor, y: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
-) -> tf.Tensor:
-    total = tf.cast(x, tf.float32) + dropped_out(tf.cast(y, tf.float32), seed, rate)
-    return tf.cast(_normalise(total, gamma, beta), x.dtype)
-
-
-@fused
-def attention_probabilities(
-    scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, seed: tf.Tensor, scale: float, rate: float
-) -> tf.Tensor:
-    """Softmax over the keys, then dropout.
-
-    Args:
-      scores: [B, A, L, L] products of queries and keys, to be multiplied by `scale`.
-      allowed: bool, broadcastable to [B, A, L, L].
-      position_bias: float32, broadcastable to [B, A, L, L].
-      seed: int32 [2]; rate: of the dropout.
-    """
-    scores32 = tf.cast(scores, tf.float32) * scale + position_bias
-    scores32 += tf.where(allowed, 0.0, MASKED_SCORE)
-    return tf.cast(dropped_out(tf.nn.softmax(scores32), seed, rate), scores.dtype)
-
-
-@fused
-def _gelu(x: tf.Tensor) -> tf.Tensor:
-    x32 = tf.cast(x, tf.float32)
-    return tf.cast(0.5 * x32 * (1.0 + tf.math.erf(x32 * 0.5**0.5)), x.dtype)
-
-
-@fused
-def _dropout(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    return dropped_out(x, seed, rate)
+    def sum_and_norm(
+        self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, rate: float, seeds: SeedStream | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """x + dropout(branch + bias) and its norm, which the next residual branch reads."""
+        rate, seed = (0.0, _NO_SEED) if seeds is None else (rate, seeds.next())
+        return fusion.sum_and_norm(x, branch, bias, self.gamma, self.beta, seed, rate=rate)
 
 
 def dropout(x: tf.Tensor, rate: float, seeds: SeedStream | None) -> tf.Tensor:
     """Inverted dropout; `seeds` None or rate 0 returns `x` itself."""
     if seeds is None or rate == 0.0:
         return x
-    return _dropout(x, seeds.next(), rate=rate)
+    return fusion.dropout(x, seeds.next(), rate=rate)

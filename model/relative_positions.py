@@ -4,13 +4,13 @@
 every distance is a constant, computed once in numpy.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from model.architecture import Architecture
-from model.fusion import fused
+from model.fusion import differentiable, wide, xla
 from model.layers import Layer, constant, truncated_normal
 from model.positions import local_bias
 
@@ -73,12 +73,18 @@ def rotation(frequencies: list[float], length: int | tf.Tensor) -> Rotation:
     return Rotation(tf.cos(angles), tf.sin(angles))
 
 
-@fused
-def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
-    """[B, A, L, D] queries or keys, every pair (i, i + D/2) turned by its angle (RoFormer, section 3.2.2).
-
-    The paper pairs neighbouring columns; this is the same up to the order of the columns of a kernel.
-    """
-    first, second = tf.split(tf.cast(x, tf.float32), 2, -1)
+@xla
+def _rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
+    first, second = tf.split(wide(x), 2, -1)
     turned = tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
     return tf.cast(turned, x.dtype)
+
+
+@differentiable
+def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> Any:
+    """[B, A, L, D] queries or keys, every pair (i, i + D/2) turned by its angle (RoFormer, section 3.2.2).
+
+    The paper pairs neighbouring columns; this is the same up to the order of the columns of a kernel. The gradient
+    turns back.
+    """
+    return _rotated(x, cosine, sine), lambda upstream: (_rotated(upstream, cosine, -sine), None, None)

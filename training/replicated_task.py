@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from model.fusion import one_program
 from model.layers import shape_of
 from training.optimization import AdamW, LossScale
 
@@ -44,7 +45,7 @@ class ReplicatedTask:
         self._run_seed, self._micro_batches, self._dense = seed, micro_batches, dense_gradients
 
     def compiled(self, function: Any) -> Any:
-        return tf.function(function, jit_compile=True, autograph=False) if self.jit_compile else function
+        return one_program(function) if self.jit_compile else function
 
     def compiled_step(self, function: Any) -> Any:
         """A whole step: with several replicas its reductions and its update stay outside of XLA."""
