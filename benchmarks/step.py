@@ -2,20 +2,25 @@
 
   python benchmarks/step.py --contenders ours_float32,ours_bfloat16,tf_models_float32
   python benchmarks/step.py --what evaluation
+  python benchmarks/step.py --model-size mini --batch-size 64 --max-seq-length 64
   python benchmarks/step.py --what finetuning --max-seq-length 32
 
 Every contender is a process that keeps its model in memory (benchmarks/step_contenders.py); they take turns of a few
-steps, so that what else the machine does hits all of them alike. The median of the turns counts. A step of pre-training
-is masking (where the program does it in the step), both networks, dropout, the gradient and AdamW's update on random
-tokens; of evaluation, the forward passes without dropout; of fine-tuning, one network, dropout, the gradient and the
-update for a classifier of sequences without padding.
+steps, so that what else the machine does hits all of them alike. The median of the turns counts. Among them are the
+matrix products of our step and nothing else, by TensorFlow's own kernels: the limit, of which our share is printed. A
+step of pre-training is masking (where the program does it in the step), both networks, dropout, the gradient and
+AdamW's update on random tokens; of evaluation, the forward passes without dropout; of fine-tuning, one network,
+dropout, the gradient and the update for a classifier of sequences without padding.
 """
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
 from pathlib import Path
+
+from step_contenders import SIZES, make_job, product_flops
 
 _WORKER = Path(__file__).resolve().parent / "step_contenders.py"
 
@@ -46,12 +51,21 @@ class Contender:
         return self._answer("seconds") / steps
 
 
+def processor() -> str:
+    """Its name, the cores that may be used, and what multiplies matrices, where Linux says so."""
+    cores, path = len(os.sched_getaffinity(0)), Path("/proc/cpuinfo")
+    lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line) if path.exists() else {}
+    facts = {name.strip(): value.strip() for name, value in lines.items()}
+    units = [unit for unit in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if unit in facts.get("flags", "").split()]
+    return f"{facts.get('model name', 'unknown processor')}, {cores} cores, {', '.join(units)}"
+
+
 def main() -> None:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contenders", default="ours_float32,ours_bfloat16,tf_models_float32")
     parser.add_argument("--what", default="pretraining", choices=("pretraining", "evaluation", "finetuning"))
-    parser.add_argument("--model-size", default="small", choices=("small", "base", "large"))
+    parser.add_argument("--model-size", default="small", choices=tuple(SIZES))
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--max-seq-length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=7)
@@ -60,7 +74,9 @@ def main() -> None:
     options = parser.parse_args()
     arguments = [options.model_size, str(options.batch_size), str(options.max_seq_length), options.what]
     contenders = []
-    for name in options.contenders.split(","):
+    names = options.contenders.split(",")
+    limits = [f"products_{precision}" for precision in ("float32", "bfloat16") if any(precision in n for n in names)]
+    for name in dict.fromkeys(names + limits):
         python = options.torch_python if name.startswith("hugging_face") else sys.executable
         try:
             contenders.append(Contender(name, python, arguments))
@@ -73,14 +89,18 @@ def main() -> None:
         for contender in contenders:
             seconds[contender.name].append(contender.turn(options.steps))
     print(f"{options.what}, {options.model_size}, batch {options.batch_size}, length {options.max_seq_length}")
+    print(processor())
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     slowest = max(medians.values())
     for contender in contenders:
-        median = medians[contender.name]
-        rate, best = options.batch_size / median, options.batch_size / min(seconds[contender.name])
+        name, median = contender.name, medians[contender.name]
+        rate, best = options.batch_size / median, options.batch_size / min(seconds[name])
+        flops, limit = product_flops(make_job(name, *arguments)), medians.get(f"products_{name.rsplit('_', 1)[1]}")
         print(
-            f"{contender.name:30} {rate:8.2f} examples/s (best {best:.2f})  {slowest / median:5.2f}x"
-            f"  third step after {contender.startup:.0f} s"
+            f"{name:30} {rate:8.2f} examples/s (best {best:.2f})  {slowest / median:5.2f}x"
+            f"  {flops / median / 1e9:6.0f} GFLOP/s"
+            + (f", {limit / median:4.0%} of its products alone" if limit else "")
+            + f"  third step after {contender.startup:.0f} s"
         )
         contender.process.kill()
 

@@ -3,12 +3,14 @@
 Pre-training: ours; tf-models-official's ElectraPretrainer with its task's losses; Hugging Face's ElectraForMaskedLM and
 ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sampling and losses. Evaluation: their
 forward passes without dropout, with the metrics that each computes beside its losses. Fine-tuning: our task CoLA;
-tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification.
+tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification. `products` are the matrix products of our
+step and nothing else: its limit.
 """
 
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +24,29 @@ from synthetic_records import VOCABULARY, write_vocabulary
 from util.environment import before_tensorflow
 
 _MASK = 103
-# hidden, layers, heads, embedding; generator's share of the width (ELECTRA, Table 6; generator heads as the original)
-_SIZES = {"small": (256, 12, 4, 128, 4), "base": (768, 12, 12, 768, 3), "large": (1024, 24, 16, 1024, 4)}
+
+
+class Size(NamedTuple):
+    """Of a main network (ELECTRA, Table 6); its generator is `hidden / generator_share` wide."""
+
+    hidden: int
+    layers: int
+    heads: int
+    embedding: int
+    generator_share: int
+    vocabulary: int = VOCABULARY
+
+    def shared(self, share: int) -> "Size":
+        """1/share the width, with the generator's heads as the original has them."""
+        return self._replace(hidden=self.hidden // share, heads=max(1, self.heads // share))
+
+
+SIZES = {
+    "mini": Size(128, 4, 4, 128, 2, 8192),  # what a laptop trains
+    "small": Size(256, 12, 4, 128, 4),
+    "base": Size(768, 12, 12, 768, 3),
+    "large": Size(1024, 24, 16, 1024, 4),
+}
 
 Step = Callable[[], object]
 
@@ -32,16 +55,21 @@ class Job(NamedTuple):
     """What the contenders have in common."""
 
     what: str  # "pretraining", "evaluation" or "finetuning"
-    size: str
+    size: Size
     batch_size: int
     length: int
     precision: str
 
     @property
     def token_ids(self) -> np.ndarray:
-        ids = np.random.RandomState(0).randint(1000, 30000, [self.batch_size, self.length])
+        ids = np.random.RandomState(0).randint(1000, self.size.vocabulary, [self.batch_size, self.length])
         ids[:, 0], ids[:, -1] = 101, 102
         return ids
+
+    @property
+    def masked_tokens(self) -> int:
+        """Of a sequence."""
+        return int((0.15 + 0.005) * self.length)
 
     @property
     def labels(self) -> np.ndarray:
@@ -52,7 +80,7 @@ class Job(NamedTuple):
     def masked_batch(self) -> dict[str, np.ndarray]:
         """Inputs masked beforehand, as the peers' pipelines do it."""
         ids = self.token_ids
-        count = int((0.15 + 0.005) * self.length)
+        count = self.masked_tokens
         rows = range(self.batch_size)
         places = np.stack([1 + np.random.RandomState(i).permutation(self.length - 2)[:count] for i in rows])
         masked = ids.copy()
@@ -60,10 +88,76 @@ class Job(NamedTuple):
         return {"ids": ids, "masked": masked, "places": places, "labels": np.take_along_axis(ids, places, 1)}
 
 
-def vocabulary() -> str:
-    path = Path(tempfile.mkdtemp()) / "vocab.txt"
-    write_vocabulary(path)
-    return str(path)
+def product_shapes(job: Job) -> Counter[tuple[int, int, int, int]]:
+    """(batch, m, k, n) of each product [m, k] x [k, n] of a step's forward passes -> how often it is taken."""
+    shapes = Counter[tuple[int, int, int, int]]()
+    tokens, masked = job.batch_size * job.length, job.batch_size * job.masked_tokens
+
+    def encoder(size: Size) -> None:
+        width, embedding = size.hidden, size.embedding
+        if width != embedding:
+            shapes[1, tokens, embedding, width] += 1
+        for inputs, outputs in ((width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)):
+            shapes[1, tokens, inputs, outputs] += size.layers
+        rows, head = job.batch_size * size.heads, width // size.heads
+        shapes[rows, job.length, head, job.length] += size.layers
+        shapes[rows, job.length, job.length, head] += size.layers
+
+    encoder(job.size)
+    if job.what != "finetuning":
+        generator = job.size.shared(job.size.generator_share)
+        encoder(generator)
+        shapes[1, masked, generator.hidden, generator.embedding] += 1
+        shapes[1, masked, generator.embedding, generator.vocabulary] += 1
+        shapes[1, tokens, job.size.hidden, job.size.hidden] += 1
+    return shapes
+
+
+def product_flops(job: Job) -> float:
+    """Of a step, with its gradient unless it is an evaluation: 2 per multiply-add."""
+    forward = sum(2.0 * batch * m * k * n * times for (batch, m, k, n), times in product_shapes(job).items())
+    return forward * (1 if job.what == "evaluation" else 3)
+
+
+def products(job: Job) -> Step:
+    """The products alone, each as often as a step takes it, with both of its gradients."""
+    import tensorflow as tf
+
+    operands = []
+    for (batch, m, k, n), times in product_shapes(job).items():
+        x, w, y = (tf.cast(tf.random.normal([batch, *axes]), job.precision) for axes in ((m, k), (k, n), (m, n)))
+        operands.append([tensor[0] if batch == 1 else tensor for tensor in (x, w, y)] + [times])
+
+    def step() -> None:
+        for x, w, y, times in operands:
+            for _ in range(times):
+                tf.matmul(x, w)
+                if job.what != "evaluation":
+                    tf.matmul(y, w, transpose_b=True)
+                    tf.matmul(x, y, transpose_a=True)
+
+    return step
+
+
+def our_hparams(job: Job) -> dict[str, Any]:
+    """What pre-training and fine-tuning have in common."""
+    path, size = Path(tempfile.mkdtemp()) / "vocab.txt", job.size
+    write_vocabulary(path, size.vocabulary)
+    return {
+        "model_hparam_overrides": {
+            "hidden_size": size.hidden,
+            "num_hidden_layers": size.layers,
+            "num_attention_heads": size.heads,
+            "intermediate_size": 4 * size.hidden,
+        },
+        "embedding_size": size.embedding,
+        "vocab_size": size.vocabulary,
+        "train_batch_size": job.batch_size,
+        "max_seq_length": job.length,
+        "precision": job.precision,
+        "strategy": "one_device",
+        "vocab_file": str(path),
+    }
 
 
 def ours(job: Job, jit_compile: bool) -> Step:
@@ -73,17 +167,7 @@ def ours(job: Job, jit_compile: bool) -> Step:
     from pretrain.task import PretrainingTask
     from training.distribution import make_strategy
 
-    config = PretrainingConfig.from_dict(
-        {
-            "model_size": job.size,
-            "generator_hidden_size": 1 / _SIZES[job.size][4],
-            "train_batch_size": job.batch_size,
-            "max_seq_length": job.length,
-            "precision": job.precision,
-            "strategy": "one_device",
-            "vocab_file": vocabulary(),
-        }
-    )
+    config = PretrainingConfig.from_dict(our_hparams(job) | {"generator_hidden_size": 1 / job.size.generator_share})
     strategy = make_strategy(config)
     with strategy.scope():
         task = PretrainingTask(config, strategy, jit_compile)
@@ -110,17 +194,7 @@ def ours_classifier(job: Job, jit_compile: bool) -> Step:
     from finetune.training_task import FinetuningTask
     from training.distribution import make_strategy
 
-    config = FinetuningConfig.from_dict(
-        {
-            "model_size": job.size,
-            "task_names": ["cola"],
-            "train_batch_size": job.batch_size,
-            "max_seq_length": job.length,
-            "precision": job.precision,
-            "strategy": "one_device",
-            "vocab_file": vocabulary(),
-        }
-    )
+    config = FinetuningConfig.from_dict(our_hparams(job) | {"task_names": ["cola"]})
     task = make_tasks(config, WordpieceTokenizer(config.vocab_file, config.do_lower_case))[0]
     segments = np.zeros([job.length], np.int32)
     rows = [Features(ids, segments, {"label_ids": label}) for ids, label in zip(job.token_ids, job.labels, strict=True)]
@@ -140,18 +214,17 @@ def tf_models_precision(job: Job) -> None:
         tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
 
 
-def tf_models_encoder(job: Job, share: int) -> Any:
-    """The configuration of an encoder of 1/share the width."""
+def tf_models_encoder(size: Size) -> Any:
+    """An encoder's configuration."""
     from official.nlp.configs import encoders
 
-    hidden, layers, heads, embedding, _ = _SIZES[job.size]
     bert = encoders.BertEncoderConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=hidden // share,
-        num_layers=layers,
-        num_attention_heads=max(1, heads // share),
-        intermediate_size=4 * hidden // share,
-        embedding_size=embedding,
+        vocab_size=size.vocabulary,
+        hidden_size=size.hidden,
+        num_layers=size.layers,
+        num_attention_heads=size.heads,
+        intermediate_size=4 * size.hidden,
+        embedding_size=size.embedding,
     )
     return encoders.EncoderConfig(type="bert", bert=bert)
 
@@ -170,8 +243,7 @@ def tf_models_step(job: Job, model: Any, loss_of: Callable[[bool], Any]) -> Step
         with tf.GradientTape() as tape:
             loss = loss_of(True)
         variables = model.trainable_variables
-        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, variables), 1.0)
-        optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))  # which clips them
         return loss
 
     return lambda: float(step())
@@ -196,8 +268,8 @@ def tf_models(job: Job) -> Step:
     model_config = electra.ElectraPretrainerConfig(
         num_masked_tokens=count,
         sequence_length=job.length,
-        generator_encoder=tf_models_encoder(job, _SIZES[job.size][4]),
-        discriminator_encoder=tf_models_encoder(job, 1),
+        generator_encoder=tf_models_encoder(job.size.shared(job.size.generator_share)),
+        discriminator_encoder=tf_models_encoder(job.size),
     )
     task = electra_task.ElectraPretrainTask(electra_task.ElectraPretrainConfig(model=model_config))
     model = task.build_model()
@@ -219,7 +291,7 @@ def tf_models_classifier(job: Job) -> Step:
     from official.nlp.modeling import models
 
     tf_models_precision(job)
-    model = models.BertClassifier(encoders.build_encoder(tf_models_encoder(job, 1)), num_classes=2)
+    model = models.BertClassifier(encoders.build_encoder(tf_models_encoder(job.size)), num_classes=2)
     inputs, labels = tf_models_inputs(job, job.token_ids), tf.constant(job.labels)
 
     def loss_of(training: bool) -> tf.Tensor:
@@ -229,18 +301,17 @@ def tf_models_classifier(job: Job) -> Step:
     return tf_models_step(job, model, loss_of)
 
 
-def hugging_face_config(job: Job, share: int) -> Any:
-    """Of an encoder of 1/share the width."""
+def hugging_face_config(size: Size) -> Any:
+    """Of an encoder."""
     import transformers
 
-    hidden, layers, heads, embedding, _ = _SIZES[job.size]
     return transformers.ElectraConfig(
-        vocab_size=VOCABULARY,
-        embedding_size=embedding,
-        hidden_size=hidden // share,
-        num_hidden_layers=layers,
-        num_attention_heads=max(1, heads // share),
-        intermediate_size=4 * hidden // share,
+        vocab_size=size.vocabulary,
+        embedding_size=size.embedding,
+        hidden_size=size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        intermediate_size=4 * size.hidden,
     )
 
 
@@ -249,7 +320,7 @@ def hugging_face_step(job: Job, modules: list[Any], losses: Callable[[], Any], c
     import torch
 
     parameters = list({id(p): p for module in modules for p in module.parameters()}.values())
-    optimizer = torch.optim.AdamW(parameters, lr=5e-4, eps=1e-6, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(parameters, lr=5e-4, eps=1e-6, weight_decay=0.01, fused=True)
     function = torch.compile(losses) if compiled else losses
     for module in modules:
         module.train(job.what != "evaluation")
@@ -274,8 +345,8 @@ def hugging_face(job: Job, compiled: bool) -> Step:
     import transformers
 
     torch.manual_seed(0)
-    generator = transformers.ElectraForMaskedLM(hugging_face_config(job, _SIZES[job.size][4]))
-    discriminator = transformers.ElectraForPreTraining(hugging_face_config(job, 1))
+    generator = transformers.ElectraForMaskedLM(hugging_face_config(job.size.shared(job.size.generator_share)))
+    discriminator = transformers.ElectraForPreTraining(hugging_face_config(job.size))
     generator.electra.embeddings = discriminator.electra.embeddings
     generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
     data = {name: torch.tensor(value) for name, value in job.masked_batch.items()}
@@ -286,8 +357,9 @@ def hugging_face(job: Job, compiled: bool) -> Step:
         logits = generator.generator_lm_head(torch.gather(states, 1, places)).float()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), data["labels"].flatten())
         with torch.no_grad():
-            noise = -torch.log(-torch.log(torch.rand_like(logits).clamp(1e-9, 1 - 1e-7)))
-            sampled = (logits + noise).argmax(-1)
+            cumulative = torch.softmax(logits, -1).cumsum(-1)
+            draws = torch.rand(logits.shape[:-1]).unsqueeze(-1) * cumulative[..., -1:]
+            sampled = torch.searchsorted(cumulative, draws).squeeze(-1).clamp(max=job.size.vocabulary - 1)
             corrupted = data["ids"].scatter(1, data["places"], sampled)
             fake = (corrupted != data["ids"]).float()
         found = discriminator(corrupted).logits.float()
@@ -301,7 +373,7 @@ def hugging_face_classifier(job: Job, compiled: bool) -> Step:
     import transformers
 
     torch.manual_seed(0)
-    model = transformers.ElectraForSequenceClassification(hugging_face_config(job, 1))
+    model = transformers.ElectraForSequenceClassification(hugging_face_config(job.size))
     ids, labels = torch.tensor(job.token_ids), torch.tensor(job.labels)
 
     def losses() -> Any:
@@ -310,16 +382,22 @@ def hugging_face_classifier(job: Job, compiled: bool) -> Step:
     return hugging_face_step(job, [model], losses, compiled)
 
 
+def make_job(contender: str, size: str, batch_size: str, length: str, what: str) -> Job:
+    """Of a contender's command line."""
+    return Job(what, SIZES[size], int(batch_size), int(length), contender.rsplit("_", 1)[1])
+
+
 def main() -> None:
-    contender, size, batch_size, length, what = sys.argv[1:]
+    contender = sys.argv[1]
     before_tensorflow()
-    program, precision = contender.rsplit("_", 1)
-    job = Job(what, size, int(batch_size), int(length), precision)
+    program, job = contender.rsplit("_", 1)[0], make_job(*sys.argv[1:])
+    what, precision = job.what, job.precision
     finetuning = what == "finetuning"
     ours_of, tf_models_of = (ours_classifier, tf_models_classifier) if finetuning else (ours, tf_models)
     hugging_face_of = hugging_face_classifier if finetuning else hugging_face
     makers: dict[str, Callable[[], Step]] = {
         "ours": lambda: ours_of(job, jit_compile=False),
+        "products": lambda: products(job),
         "ours_xla": lambda: ours_of(job, jit_compile=True),
         "tf_models": lambda: tf_models_of(job),
         "hugging_face": lambda: hugging_face_of(job, compiled=False),
