@@ -24,8 +24,8 @@ T = TypeVar("T")
 class Progress:
     """Reports progress; a context manager, or `close` it.
 
-    The rate is that since the last report, without what was paused for (saving, evaluating). The time left follows from
-    everything but the first report, which holds tracing and compilation.
+    The rate is that since the last report with values, without what was paused for (saving, evaluating). The time left
+    follows from everything but the first report, which holds tracing and compilation; so does a rate without values.
 
     Args:
       title: what is counted: "step", "evaluation batch", "MB of text".
@@ -88,7 +88,8 @@ class Progress:
           Units per second since the last report.
         """
         now = time.monotonic()
-        last_done, last_time = self._last
+        # Without values, the rate of all but the first report, which waited for imports and the like.
+        last_done, last_time = self._last if self._values or values or not self._warm else self._warm
         rate = (done - last_done) * self._per / max(now - last_time - self._paused, 1e-9)
         since_done, since = self._warm or self._last
         left = ""

@@ -50,6 +50,15 @@ def test_a_log_gets_a_line_every_ten_seconds_and_with_all_values(clock, capsys):
     )
 
 
+def test_the_rate_of_what_has_no_values_leaves_the_first_report_out(clock, capsys):
+    progress = Progress("MB of text", 100, unit="MB")
+    clock[0] = 60  # imports
+    progress.update(10)
+    clock[0] = 75
+    assert progress.update(40) == pytest.approx(2)
+    assert capsys.readouterr().out.splitlines()[-1] == "MB of text 40/100  2 MB/s  30 s left"
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True
