@@ -27,6 +27,7 @@ from util.environment import import_tensorflow
 from util.errors import UserError
 from util.files import check_writable, write_atomically, write_json
 from util.hparams import checked, free_on_resume, layered, shapes_model
+from util.progress import say
 from util.reading import read_bytes, read_json
 
 
@@ -110,7 +111,7 @@ def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
         f"{config.train_batch_size}, max_seq_length {config.max_seq_length}",
     ]
     lines += [f"WARNING: the model is {problem}" for problem in problems_of_start(config.init_checkpoint)]
-    print("\n".join(lines), flush=True)
+    say("\n".join(lines), indent=15)
 
 
 def problems_of_start(folder: str | None) -> list[str]:

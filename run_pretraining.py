@@ -24,6 +24,7 @@ from util.environment import import_tensorflow
 from util.errors import UserError, shown
 from util.files import check_writable, write_atomically, write_json
 from util.hparams import free_on_resume
+from util.progress import duration, say
 
 
 def check_vocabulary(config: PretrainingConfig) -> None:
@@ -76,7 +77,7 @@ def print_summary(config: PretrainingConfig, task: Any, strategy: Any) -> None:
     terms = [f"{objective.loss_weight:g} x {objective.loss_name}" for objective in task.model.objectives]
     expected = sum(objective.loss_weight * objective.initial_loss for objective in task.model.objectives)
     lines.append(f"initial loss   about {expected:.2f} expected of {' + '.join(terms)}")
-    print("\n".join(lines), flush=True)
+    say("\n".join(lines), indent=15)
 
 
 def main() -> int:
@@ -107,7 +108,7 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
     """Trains and evaluates, or times some steps, in a folder that was checked. Returns the exit code."""
     changed = util_flags.changed_hparams(PretrainingConfig)
     described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
-    print(f"hparams        other than the recipe's or the defaults: {described or 'none'}", flush=True)
+    say(f"hparams        other than the recipe's or the defaults: {described or 'none'}", indent=15)
     import_tensorflow()
     from pretrain.pretrain_data import dataset_summary, find_records, has_records
     from pretrain.task import PretrainingTask
@@ -121,14 +122,14 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
     train_records = eval_records = None
     if config.do_train or dry_run:
         train_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
-        print(f"training on {dataset_summary(train_records)}")
+        say(f"training on {dataset_summary(train_records)}", indent=2)
     if config.do_eval or config.eval_every_steps:
         pattern, flag = config.eval_tfrecords, "eval_tfrecords"
         if not has_records(pattern):
             print(f"WARNING: no held-out records match {pattern}: evaluating on the training records.")
             pattern, flag = config.pretrain_tfrecords, "pretrain_tfrecords"
         eval_records = find_records(pattern, config, flag)
-        print(f"evaluating on {dataset_summary(eval_records)}")
+        say(f"evaluating on {dataset_summary(eval_records)}", indent=2)
 
     with strategy.scope():
         task = PretrainingTask(config, strategy, wants_xla(config), train_records, eval_records)
@@ -161,7 +162,7 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
             loss, kept = trainer.reporter.last.get("masked_lm_loss"), config.mask_rates[1]
             problem = diagnosis.warning_of_training(loss, task.unigram_entropy, kept)
             if problem is not None:
-                print(f"WARNING: {problem}.")
+                say(f"WARNING: {problem}.", indent=2)
     elif not step and not config.init_checkpoint:
         print("There is no checkpoint: evaluating the initial weights.")
     if config.do_eval:
@@ -175,7 +176,7 @@ def evaluate(trainer: Any, config: PretrainingConfig) -> None:
     trainer.reporter.evaluation(step, metrics, during_training=False)
     trainer.reporter.close()
     for problem in diagnosis.warnings(metrics):
-        print(f"WARNING: {problem}.")
+        say(f"WARNING: {problem}.", indent=2)
     if trainer.chief:
         write_json(config.results_json, {"step": step} | metrics)
         write_atomically(config.results_txt, "".join(f"{name} = {value}\n" for name, value in metrics.items()))
@@ -204,13 +205,13 @@ def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
 def time_some_steps(trainer: Any, config: PretrainingConfig) -> int:
     """Runs a few steps and says how long the whole run would take."""
     from training.distribution import peak_memory
-    from util.progress import duration
 
     loss, seconds = trainer.time_steps()
-    print(
+    say(
         f"dry run        loss {loss:.2f}; {1 / seconds:.2f} steps/s, "
         f"{config.train_batch_size / seconds:.1f} examples/s, {peak_memory()} of memory at most; "
-        f"{config.num_train_steps:,} steps would take {duration(config.num_train_steps * seconds)}"
+        f"{config.num_train_steps:,} steps would take {duration(config.num_train_steps * seconds)}",
+        indent=15,
     )
     return 0
 

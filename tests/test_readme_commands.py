@@ -28,7 +28,7 @@ _NETWORK = {
     "--embedding-size": "32",
     "--vocab-size": "VOCABULARY",
 }
-# Program -> flags that its commands get, in place of their own of that name.
+# Program, or program and a switch -> flags that its commands get, in place of their own of that name.
 SMALLER: dict[str, dict[str, str]] = {
     "build_vocab.py": {"--vocab-size": "400"},
     "build_pretraining_dataset.py": {"--max-seq-length": "32", "--dev-fraction": "0.2", "--num-processes": "1"},
@@ -50,6 +50,12 @@ SMALLER: dict[str, dict[str, str]] = {
     },
     "run_finetuning.py": {"--train-batch-size": "8", "--num-train-epochs": "1", "--max-seq-length": "64"},
     "run_finetuning.py --predict": {},
+    "run_finetuning.py --prompt": {
+        "--num-train-epochs": "1",
+        "--max-seq-length": "128",
+        "--prompt-draws": "1",
+        "--prompt-evaluation-draws": "1",
+    },
     "run_analysis.py": {},
     "convert_model.py": {},
 }
@@ -78,8 +84,8 @@ LEFT_BEHIND = """
 
 def small(words: list[str]) -> list[str]:
     """The words of `python script ...`, made small."""
-    script = words[1]
-    smaller = SMALLER[script if "--predict" not in words else f"{script} --predict"]
+    entry = next((entry for entry in SMALLER if " " in entry and {*entry.split()} <= {*words}), words[1])
+    smaller = SMALLER[entry]
     for flag, word in itertools.pairwise(words):
         if flag.startswith("--") and word.replace(".", "").replace("e-", "").isdigit():
             assert flag in smaller or flag in INSTEAD, (

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from util.errors import UserError
 from util.files import append_json_line, keep_steps, write_json
-from util.progress import Progress
+from util.progress import Progress, say
 
 
 class Reporter:
@@ -66,7 +66,7 @@ class Reporter:
 
     def evaluation(self, step: int, metrics: Mapping[str, float], during_training: bool = True) -> None:
         """Reports an evaluation; the file of one during training says that nothing of it is missing."""
-        print(f"evaluation at step {step:,}: {format_metrics(metrics)}", flush=True)
+        say(f"evaluation at step {step:,}: {format_metrics(metrics)}", indent=2)
         if self._chief:
             self._write_events(step, {f"eval/{name}": value for name, value in metrics.items()})
             if during_training:

@@ -35,3 +35,22 @@ def import_tensorflow() -> None:
     finally:
         for name in hidden:
             del sys.modules[name]
+
+
+def compile_unseen() -> None:
+    """Lets XLA say that it compiled, which it does at its first compilation in a process whatever the least severity
+    that is shown, while nobody listens. Not before the devices are configured: this initialises them."""
+    import tensorflow as tf
+
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") in ("0", "1"):
+        return
+    sys.stderr.flush()
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        with tf.device("CPU:0"):
+            tf.function(lambda x: x + x, jit_compile=True, autograph=False)(tf.constant(1.0))
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(nowhere)

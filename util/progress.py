@@ -10,7 +10,9 @@ in place, fitted to the width (rich); elsewhere a report is one plain line.
 """
 
 import contextlib
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO, TypeVar
@@ -75,6 +77,9 @@ class Progress:
         finally:
             self._paused += time.monotonic() - start
             if self._live is not None:
+                shown = self._live.renderable
+                self._live = _live(self._file)  # the old one would draw over what was printed meanwhile
+                self._live.update(shown)
                 self._live.start()
 
     def update(self, done: float, values: Mapping[str, float] | None = None) -> float:
@@ -146,6 +151,20 @@ def track(items: Iterable[T], title: str, total: float | None = None, unit: str 
         for number, item in enumerate(items, start=1):
             yield item
             progress.update(number)
+
+
+def say(text: str, indent: int = 0) -> None:
+    """Prints a line; on a terminal, one that is too long is broken between words.
+
+    Args:
+      indent: blanks before what follows the first break.
+    """
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        fill = textwrap.TextWrapper(width, subsequent_indent=" " * indent, break_long_words=False)
+        fill.break_on_hyphens = False
+        text = "\n".join(fill.fill(line) for line in text.splitlines())
+    print(text, flush=True)
 
 
 def _live(file: TextIO) -> Any:

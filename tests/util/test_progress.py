@@ -88,6 +88,29 @@ def test_a_bar_fits_the_terminal_and_leaves_its_last_values(clock, monkeypatch, 
     assert all(f"{name} 12.3" in text.split("evaluation at step")[1] for name in VALUES)
 
 
+def test_what_is_printed_in_a_pause_is_not_drawn_over(clock, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    file = Terminal()
+    with Progress("step", 20, file=file) as progress:
+        clock[0] = 1
+        progress.update(10, VALUES)
+        with progress.pause():
+            file.write("evaluation\n")
+        clock[0] = 2
+        progress.update(11, VALUES)
+        after = file.getvalue().rpartition("evaluation\n")[2]
+        assert "step 11/20" in after and "\x1b[1A" not in after  # drawn below, without moving up first
+
+
+def test_long_lines_break_between_words_on_a_terminal_only(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
+    module.say("model   one two three four")
+    assert capsys.readouterr().out == "model   one two three four\n"
+    monkeypatch.setattr(module.sys.stdout, "isatty", lambda: True)
+    module.say("model   one two three four\n        five", indent=8)
+    assert capsys.readouterr().out == "model   one two\n        three four\n        five\n"
+
+
 def test_a_terminal_that_cannot_rewrite_gets_lines(clock, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     file = Terminal()
