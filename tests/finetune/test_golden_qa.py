@@ -1,7 +1,5 @@
 """Windows, positions, decoding and scores of question answering equal the original's and the official scripts'."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -143,5 +141,8 @@ def test_the_answers_own_spelling(predicted, original, expected):
 
 def test_the_mrqa_files_answers_are_scored():
     task = make_task("newsqa", max_seq_length=48, doc_stride=20, max_query_length=12)
-    assert all(example.question.answers for example in task.load("dev").examples)
-    assert json.dumps(task.load("dev").features[0].labels)
+    answers = {example.question.id: example.question.answers for example in task.load("dev").examples}
+    right = {question: texts[-1] for question, texts in answers.items()}
+    assert right["mq2"] == "John Smith (1895-1943)" and right["mq7"] == "line 7 of the text."
+    assert answered_scores(answers, right)["f1"] == 100
+    assert answered_scores(answers, right | {"mq2": "nobody"})["f1"] == pytest.approx(100 - 100 / len(answers))
