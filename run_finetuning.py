@@ -86,9 +86,8 @@ def label(given: dict[str, Any], source: str) -> int:
     with contextlib.redirect_stdout(sys.stderr) if output == "-" else contextlib.nullcontext():
         import_tensorflow()
         from finetune.prediction import predict
-        from training.distribution import make_strategy
 
-        answers = predict(config, folder, names[0], source, make_strategy(config))
+        answers = predict(config, folder, names[0], source)
     if output == "-":
         print(answers, end="")
     else:

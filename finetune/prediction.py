@@ -9,41 +9,38 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
-from finetune.batching import FeatureTable, TaskFeatures
+from exchange.sources import read_model
 from finetune.classification.reading import table_lines
+from finetune.predictor import Predictor
 from finetune.results import json_lines
-from finetune.task import Task, make_tasks
-from finetune.weights import build_trained
+from finetune.task import Split, Task
 from util.errors import UserError, shown
-from util.progress import Progress
 from util.reading import parse_json, read_text
 
 
-def read_rows(source: str, task: Task) -> list[dict[str, Any]]:
-    """The rows of a file as `task.parse` wants them. Raises UserError that names file and line."""
+def read_rows(source: str, task: Task) -> list[tuple[int, dict[str, Any]]]:
+    """(1-based line, row as `task.parse` wants it) of a file. Raises UserError that names file and line."""
     if source == "-":
-        text, suffix, where = sys.stdin.read(), "", "standard input"
-        if text.lstrip().startswith("{"):
-            suffix = ".jsonl"
+        text, where = sys.stdin.read(), "standard input"
+        suffix = ".jsonl" if text.lstrip().startswith("{") else ""
     else:
         text, suffix, where = read_text(source, "--predict"), Path(source).suffix, source
-    if suffix == ".jsonl":
-        lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-        rows = [parse_json(line, f"{where}, line {number}") for number, line in lines]
-    elif suffix in (".csv", ".tsv"):
+    if suffix in (".csv", ".tsv"):
         rows = list(_table_rows(text, suffix == ".csv", where, task))
     else:
-        rows = [task.row_of_line(line.rstrip("\r")) for line in text.split("\n") if line.strip()]
+        lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        rows = [
+            (number, parse_json(line, f"{where}, line {number}") if suffix == ".jsonl" else task.row_of_line(line))
+            for number, line in lines
+        ]
     if not rows:
         raise UserError(f"--predict: {where} is empty")
     return rows
 
 
-def _table_rows(text: str, comma: bool, where: str, task: Task) -> Iterator[dict[str, Any]]:
+def _table_rows(text: str, comma: bool, where: str, task: Task) -> Iterator[tuple[int, dict[str, Any]]]:
     names: list[str] = []
     for number, cells in table_lines(text, comma, where):
         if not names:
@@ -54,12 +51,10 @@ def _table_rows(text: str, comma: bool, where: str, task: Task) -> Iterator[dict
             raise UserError(
                 f"{where}, line {number}: {len(cells)} columns, but {len(names)} are expected: {shown(cells)}"
             )
-        yield dict(zip(names, cells, strict=True))
+        yield number, dict(zip(names, cells, strict=True))
 
 
-def predict(
-    config: FinetuningConfig, folder: Path, task_name: str, source: str, strategy: tf.distribute.Strategy
-) -> str:
+def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str) -> str:
     """Labels a file with the model in a folder: JSON lines, every row with the task's answer.
 
     Args:
@@ -67,18 +62,26 @@ def predict(
       source: a file, or "-".
     """
     tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
-    tasks = make_tasks(config, tokenizer)
+    predictor = Predictor(read_model(str(folder))._replace(config=config), tokenizer)
     number = config.task_names.index(task_name)
-    task = tasks[number]
-    rows = read_rows(source, task)
-    model, step = build_trained(config, tasks, strategy, folder)
-    print(f"{folder}, step {step:,}", flush=True)
-    split = task.parse(rows, source)
-    features = TaskFeatures(task.name, split.features, task.labels)
-    table = FeatureTable([features], config.max_seq_length, config.fixed_padding)
-    with Progress("input", len(table), unit="inputs") as progress:
-        predictions, _ = model.predict(number, table, config.predict_batch_size, progress.update)
-    return json_lines(_joined(row, answer) for row, answer in zip(rows, task.answers(split, predictions), strict=True))
+    task = predictor.tasks[number]
+    numbered = read_rows(source, task)
+    split = _parse(task, numbered, source)
+    answers = task.answers(split, predictor.predictions(number, split))
+    return json_lines(_joined(row, answer) for (_, row), answer in zip(numbered, answers, strict=True))
+
+
+def _parse(task: Task, numbered: list[tuple[int, dict[str, Any]]], source: str) -> Split:
+    """The rows as the task reads them. Raises UserError with the line at which a bad row stands in the file."""
+    try:
+        return task.parse([row for _, row in numbered], source)
+    except UserError:
+        for number, row in numbered:
+            try:
+                task.parse([row], source)
+            except UserError as error:
+                raise UserError(str(error).replace(f"{source}, line 1:", f"{source}, line {number}:", 1)) from None
+        raise
 
 
 def _joined(row: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A fine-tuned model that answers in memory: what --predict does for files, without a trial's folder or a strategy."""
+"""A fine-tuned model that answers, in memory: --predict puts files before and after it, electra_tf2 Python objects."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +11,10 @@ from exchange.network import graph_of_any_shape
 from exchange.sources import Model
 from finetune.batching import FeatureTable, TaskFeatures
 from finetune.finetuning_model import FinetuningModel
-from finetune.task import Prediction, Task, make_tasks
+from finetune.task import Prediction, Split, Task, make_tasks
+from finetune.weights import adopt_states
 from util.errors import UserError
+from util.progress import track
 
 
 class Predictor:
@@ -30,8 +32,7 @@ class Predictor:
             raise UserError(f"{source.origin} is not fine-tuned: run_finetuning.py makes models that predict")
         self.config = FinetuningConfig.from_dict({**vars(source.config), "do_train": False})
         self.tasks = make_tasks(self.config, tokenizer)
-        for task in self.tasks:
-            task.check_state(source.task_states[task.name])
+        adopt_states(self.tasks, source.task_states, source.origin)
         self.model = FinetuningModel(self.config, self.tasks, self.config.seed)
         for variable in self.model.trainable_variables:
             name = variable.name.split(":")[0]
@@ -55,15 +56,20 @@ class Predictor:
         if not texts:
             return []
         split = task.parse([self._row(task, text) for text in texts], "texts")
+        return task.answers(split, self.predictions(number, split))
+
+    def predictions(self, number: int, split: Split) -> list[Prediction]:
+        """The predictions of the task of this number on all features of a split."""
+        task, size = self.tasks[number], self.config.predict_batch_size
         features = TaskFeatures(task.name, split.features, task.labels)
         table = FeatureTable([features], self.config.max_seq_length, self.config.fixed_padding)
         predictions: list[Prediction] = [{} for _ in range(len(table))]
-        for batch in table.evaluation_batches(self.config.predict_batch_size):
+        for batch in track(table.evaluation_batches(size), f"batch of {size}", -(-len(table) // size)):
             output = {key: value.numpy() for key, value in self._predict(batch, number).items()}
             for i, row in enumerate(batch["row"].numpy()):
                 if row >= 0:
                     predictions[row] = {key: value[i] for key, value in output.items()}
-        return task.answers(split, predictions)
+        return predictions
 
     def _predict_batch(self, batch: dict[str, tf.Tensor], number: int) -> dict[str, tf.Tensor]:
         return self.model.predict(batch, number).predictions

@@ -1,13 +1,13 @@
 """Weights of fine-tuning: those that a trial starts from, and those that it left."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
 from exchange.checkpoints import LoadReport, warm_start
-from exchange.tensor_file import FILE_NAME
 from finetune.finetuning_model import FinetuningModel, layer_of
 from finetune.task import Task
 from finetune.trained_folder import TASKS
@@ -61,15 +61,19 @@ def write_states(folder: Path, tasks: Sequence[Task]) -> None:
 
 
 def check_states(folder: Path, tasks: Sequence[Task]) -> None:
-    """The tasks adopt what a trained model's outputs mean, or refuse it. Raises UserError."""
-    states = read_json(folder / TASKS, "fine-tuned model")
+    """The tasks adopt what the outputs of a folder's model mean, or refuse it. Raises UserError."""
+    adopt_states(tasks, read_json(folder / TASKS, "fine-tuned model"), str(folder))
+
+
+def adopt_states(tasks: Sequence[Task], states: Mapping[str, Any], where: str) -> None:
+    """The same from what `Task.state` says by the task's name."""
     for task in tasks:
         if not isinstance(states.get(task.name), dict):
-            raise UserError(f"{folder / TASKS} says nothing of the task {task.name}")
+            raise UserError(f"{where}: {TASKS} says nothing of the task {task.name}")
         try:
             task.check_state(states[task.name])
         except (IndexError, KeyError, TypeError) as error:
-            raise UserError(f"{folder / TASKS} is damaged: {task.name}: {error!r}") from None
+            raise UserError(f"{where}: {TASKS} is damaged: {task.name}: {error!r}") from None
 
 
 def build_trained(
@@ -85,9 +89,7 @@ def build_trained(
     restored = checkpoints.restore()
     if restored is not None:
         return task, restored[0]
-    if not (folder / FILE_NAME).is_file():
-        raise UserError(f"{folder} holds no checkpoint: train first")
-    missing = warm_start(task.model, str(folder)).missing
+    missing = warm_start(task.model, str(folder)).missing  # of a folder that convert_model.py made
     if missing:
-        raise UserError(f"{folder / FILE_NAME} lacks {', '.join(missing[:5])}")
+        raise UserError(f"{folder} lacks {', '.join(missing[:5])}")
     return task, 0

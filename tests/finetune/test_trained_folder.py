@@ -85,7 +85,7 @@ def test_what_does_not_fit_the_model_is_one_line(trained, tmp_path, words, messa
     [
         ("rows.jsonl", '{"text": "a"}\n{"txt": 1}\n', "rows.jsonl, line 2: no field 'text'"),
         ("rows.csv", "id,text\n1\n", "rows.csv, line 2: 1 columns, but 2 are expected"),
-        ("rows.tsv", "id\ttxt\n1\ta\n", "no field 'text'; it has"),
+        ("rows.tsv", "id\ttxt\n1\ta\n", "rows.tsv, line 2: no field 'text'; it has"),
         ("rows.txt", "one\ttwo\n", "kind has 1 text(s) a line"),
         ("rows.txt", "\n", "rows.txt is empty"),
     ],
@@ -104,7 +104,7 @@ def test_rows_that_cannot_be_labelled_are_named(trained, tmp_path, name, content
         ("tasks.json", b'{"kind": {"labels": 5}}', "tasks.json is damaged"),
         ("config.json", b"\xff", "config.json is not UTF-8 text"),
         ("vocab.txt", b"[PAD]\n", "vocab.txt' lacks"),
-        (None, b"", "holds no checkpoint: train first"),
+        (None, b"", "no checkpoint at"),
     ],
 )
 def test_a_damaged_folder_is_one_line(trained, tmp_path, name, content, message):
