@@ -5,8 +5,9 @@ scope, embedding block (own or shared) and attention direction. Shapes: B batch,
 A heads, D head size.
 """
 
+import dataclasses
 from collections.abc import Collection
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -111,11 +112,26 @@ class Embeddings(Layer):
         return dropout(self.layer_norm(x), self.dropout_rate, seeds)
 
 
-class SelfAttention(Layer):
-    """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2)."""
+class SizedLayer(Layer):
+    """A layer that scope, sizes and seed describe, which is what Keras' get_config and from_config keep of it."""
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
         super().__init__(scope, seed)
+        self.architecture = architecture
+
+    def get_config(self) -> dict[str, Any]:
+        return {"scope": self.scope, "architecture": dataclasses.asdict(self.architecture), "seed": self.seed}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SizedLayer":
+        return cls(**config | {"architecture": Architecture(**config["architecture"])})
+
+
+class SelfAttention(SizedLayer):
+    """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2)."""
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, architecture, seed)
         hidden = architecture.hidden_size
         initializer = truncated_normal(architecture.initializer_range)
         self.num_heads = architecture.num_attention_heads
@@ -150,16 +166,22 @@ class SelfAttention(Layer):
         return AttentionMap(scaled, tf.nn.softmax(scaled + tf.where(keys.allowed[:, 0], 0.0, MASKED_SCORE)))
 
 
-class TransformerLayer(Layer):
+class TransformerLayer(SizedLayer):
     """Attention and feed-forward, each a residual branch.
 
     norm_style "post" normalises after each sum: x = norm(x + branch(x)) (BERT). "pre" normalises what a branch reads:
     x = x + branch(norm(x)), and the encoder normalises its last layer (Xiong et al. 2020, "On Layer Normalization in
     the Transformer Architecture").
+
+    >>> layer = TransformerLayer("layer", make_architecture("small", {"hidden_size": 64}, 600, None))
+    >>> keys = Keys(allowed=tf.ones([2, 1, 1, 7], tf.bool), position_bias=tf.zeros([1, 1, 1, 1]))
+    >>> states, maps = layer(tf.zeros([2, 7, 64]), keys, None)
+    >>> states.shape
+    TensorShape([2, 7, 64])
     """
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, seed)
+        super().__init__(scope, architecture, seed)
         hidden, inner = architecture.hidden_size, architecture.intermediate_size
         initializer = truncated_normal(architecture.initializer_range)
         self.dropout_rate = architecture.hidden_dropout_prob
@@ -202,8 +224,13 @@ class TransformerLayer(Layer):
         return (norm.of_sum(x, branch, bias, self.dropout_rate, seeds),) * 2
 
 
-class Encoder(Layer):
-    """A BERT-style encoder.
+class Encoder(SizedLayer):
+    """A BERT-style encoder: int32 [B, L] ids to float [B, L, H] states. exchange.keras_model has it with `training=`.
+
+    >>> encoder = Encoder("electra", make_architecture("small", {"num_hidden_layers": 2, "hidden_size": 64}, 600, 32))
+    >>> ids = tf.ones([2, 7], tf.int32)
+    >>> encoder(ids, input_mask=tf.ones_like(ids), segment_ids=tf.zeros_like(ids)).sequence.shape
+    TensorShape([2, 7, 64])
 
     Args:
       scope: "electra", "generator", "generator_ltr", ...
@@ -222,8 +249,7 @@ class Encoder(Layer):
         compute_dtype: str = "float32",
         seed: int = 0,
     ) -> None:
-        super().__init__(scope, seed)
-        self.architecture = architecture
+        super().__init__(scope, architecture, seed)
         self.direction = direction
         self.activation_dtype = tf.as_dtype(compute_dtype)
         self.embeddings = embeddings or Embeddings(f"{scope}/embeddings", architecture, seed)
@@ -284,6 +310,10 @@ class Encoder(Layer):
         if self.final_norm is None:
             return [None] * len(self.transformer_layers)
         return [*(layer.attention_norm for layer in self.transformer_layers[1:]), self.final_norm]
+
+    def get_config(self) -> dict[str, Any]:
+        """Embeddings that are shared are not part of it."""
+        return super().get_config() | {"direction": self.direction, "compute_dtype": self.activation_dtype.name}
 
     def _keys(self, input_mask: tf.Tensor) -> Keys:
         allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from model.architecture import Architecture
-from model.encoder import Embeddings
+from model.encoder import Embeddings, SizedLayer
 from model.layers import Dense, Layer, LayerNorm, activation, glorot_uniform, shape_of, truncated_normal, zeros
 
 
@@ -13,6 +13,11 @@ class LanguageModelHead(Layer):
     Args:
       input_size: width of the states it reads.
       embeddings: the block whose word table [V, E] is the output matrix.
+
+    >>> sizes = make_architecture("small", {"hidden_size": 64}, vocab_size=600, embedding_size=32)
+    >>> head = LanguageModelHead("predictions", 64, sizes, Embeddings("embeddings", sizes))
+    >>> head(tf.zeros([2, 3, 64])).shape
+    TensorShape([2, 3, 600])
     """
 
     def __init__(
@@ -39,6 +44,10 @@ class TiedHead(Layer):
     """A softmax tied to the word table and a bias, without a transform (COCO-LM's main network).
 
     The word table must be as wide as the states.
+
+    >>> sizes = make_architecture("small", {"hidden_size": 64}, vocab_size=600, embedding_size=64)
+    >>> TiedHead("predictions", sizes, Embeddings("embeddings", sizes))(tf.zeros([2, 3, 64])).shape
+    TensorShape([2, 3, 600])
     """
 
     def __init__(self, scope: str, architecture: Architecture, embeddings: Embeddings, seed: int = 0) -> None:
@@ -63,11 +72,15 @@ def tied_logits(hidden: tf.Tensor, embeddings: Embeddings, output_bias: tf.Tenso
     return tf.reshape(logits, [-1, shape_of(hidden)[1], logits.shape[-1]])
 
 
-class CopyHead(Layer):
-    """One linear unit per token; positive means that the token is the original (COCO-LM, p_copy)."""
+class CopyHead(SizedLayer):
+    """One linear unit per token; positive means that the token is the original (COCO-LM, p_copy).
+
+    >>> CopyHead("copy", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 7, 64])).shape
+    TensorShape([2, 7])
+    """
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, seed)
+        super().__init__(scope, architecture, seed)
         initializer = truncated_normal(architecture.initializer_range)
         self.dense = Dense(f"{scope}/dense", architecture.hidden_size, 1, initializer, seed)
 
@@ -76,11 +89,15 @@ class CopyHead(Layer):
         return _unit(self.dense, states)
 
 
-class ContrastHead(Layer):
-    """dense(H) + gelu + layer norm over [CLS] states (the authors' code of COCO-LM; the paper has no such head)."""
+class ContrastHead(SizedLayer):
+    """dense(H) + gelu + layer norm over [CLS] states (the authors' code of COCO-LM; the paper has no such head).
+
+    >>> ContrastHead("contrast", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
+    TensorShape([2, 64])
+    """
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, seed)
+        super().__init__(scope, architecture, seed)
         hidden = architecture.hidden_size
         self.dense = Dense(f"{scope}/dense", hidden, hidden, truncated_normal(architecture.initializer_range), seed)
         self.activation = activation("gelu")
@@ -91,11 +108,16 @@ class ContrastHead(Layer):
         return self.layer_norm(self.activation(self.dense.product(states), self.dense.bias))
 
 
-class ReplacedTokenHead(Layer):
-    """dense(H) + activation, then one logit per token; positive means replaced (ELECTRA, equation 2)."""
+class ReplacedTokenHead(SizedLayer):
+    """dense(H) + activation, then one logit per token; positive means replaced (ELECTRA, equation 2).
+
+    >>> head = ReplacedTokenHead("replaced", make_architecture("small", {"hidden_size": 64}, 600, None))
+    >>> head(tf.zeros([2, 7, 64])).shape
+    TensorShape([2, 7])
+    """
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, seed)
+        super().__init__(scope, architecture, seed)
         hidden = architecture.hidden_size
         self.dense = Dense(f"{scope}/dense", hidden, hidden, truncated_normal(architecture.initializer_range), seed)
         self.activation = activation(architecture.hidden_act)

@@ -1,10 +1,15 @@
 """What the networks promise beyond the golden numbers: tying, leaks, initial values, precision, checkpoints."""
 
+import doctest
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from exchange.checkpoints import CheckpointVariables, original_names, warm_start
+from model import encoder, heads
+from model.architecture import make_architecture
 from model.heads import CopyHead, ReplacedTokenHead
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
@@ -150,3 +155,20 @@ def test_a_missing_checkpoint_says_where_it_looked(tmp_path):
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(UserError, match=r"notes\.txt"):
         CheckpointVariables(str(tmp_path))
+
+
+@pytest.mark.parametrize("module", [encoder, heads])
+def test_examples_of_layers_are_true(module):
+    result = doctest.testmod(module, extraglobs={"make_architecture": make_architecture})
+    assert result.attempted > 3 and not result.failed
+
+
+def test_layers_come_back_from_what_keras_keeps_of_them():
+    sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, None)
+    ids = tf.constant([[2, 7, 9, 3]])
+    made = encoder.Encoder("electra", sizes, direction="left_to_right", seed=5)
+    again = encoder.Encoder.from_config(json.loads(json.dumps(made.get_config())))
+    states = [one(ids, tf.ones_like(ids), tf.zeros_like(ids)).sequence for one in (made, again)]
+    np.testing.assert_array_equal(*states)
+    head = ReplacedTokenHead("replaced", sizes, seed=5)
+    np.testing.assert_array_equal(head(states[0]), ReplacedTokenHead.from_config(head.get_config())(states[0]))
