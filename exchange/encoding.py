@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from corpus.tokenization import WordpieceTokenizer
+from corpus.vocabulary import SpecialIds
 
 Text = str | tuple[str, str]
 
@@ -33,20 +34,42 @@ def encode(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: int
     flat = [part.encode("utf-8", "ignore") for pair in pairs for part in pair]
     ids, lengths = tokenizer.tokenize(flat)
     pieces = iter(np.split(ids, np.cumsum(lengths)[:-1]))
-    special = tokenizer.special
-    rows = []
-    for pair in pairs:
-        parts = [list(next(pieces)) for _ in pair]
-        while sum(map(len, parts)) > max_length - 1 - len(parts):
-            max(reversed(parts), key=len).pop()
-        segments = [0] + [number for number, part in enumerate(parts) for _ in range(len(part) + 1)]
-        rows.append(([special.cls, *(i for part in parts for i in (*part, special.sep))], segments))
+    rows = [pack([next(pieces) for _ in pair], tokenizer.special, max_length) for pair in pairs]
     longest = max((len(row) for row, _ in rows), default=1)
     longest = min(max_length, -(-longest // multiple) * multiple)
     encoded = Encoded(*(np.zeros([len(rows), longest], np.int32) for _ in range(3)))
-    encoded.input_ids[:] = special.pad
+    encoded.input_ids[:] = tokenizer.special.pad
     for number, (row, segments) in enumerate(rows):
         encoded.input_ids[number, : len(row)] = row
         encoded.input_mask[number, : len(row)] = 1
         encoded.segment_ids[number, : len(row)] = segments
     return encoded
+
+
+def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """int32 input_ids and segment_ids of at most `length`; of a pair the longer text gives way.
+
+    Args:
+      texts: int32 [pieces] each.
+    """
+    input_ids, segment_ids = [np.array([special.cls], np.int32)], [np.zeros(1, np.int32)]
+    kept = truncated_lengths([len(text) for text in texts], length - 1 - len(texts))
+    for segment, (text, room) in enumerate(zip(texts, kept, strict=True)):
+        if segment and not len(text):  # an empty second text has no [SEP] of its own
+            continue
+        input_ids += [text[:room], np.array([special.sep], np.int32)]
+        segment_ids.append(np.full(room + 1, segment, np.int32))
+    return np.concatenate(input_ids), np.concatenate(segment_ids)
+
+
+def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
+    """How much of one or two texts is kept: tokens go one by one from the longer, the second if they are equal."""
+    if len(lengths) == 1:
+        return [min(lengths[0], room)]
+    first, second = lengths
+    while first + second > room:
+        if first > second:
+            first -= 1
+        else:
+            second -= 1
+    return [first, second]

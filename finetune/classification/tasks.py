@@ -12,10 +12,10 @@ import numpy as np
 
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
+from exchange.encoding import pack
 from finetune.classification.few_shot import FEW_SHOT_DEV, few_shot_split
 from finetune.classification.head import ClassificationHead
 from finetune.classification.metrics import METRICS, is_constant
-from finetune.classification.packing import pack
 from finetune.classification.reading import Row, alternatives, find_file, read_rows, row_from_json
 from finetune.classification.spec import TextTaskSpec
 from finetune.classification.targets import Classes, Scale, Target, label_text

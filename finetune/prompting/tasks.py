@@ -16,7 +16,7 @@ import numpy as np
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
 from exchange.checkpoints import CheckpointVariables
-from finetune.classification.packing import truncated_lengths
+from exchange.encoding import truncated_lengths
 from finetune.classification.spec import TextTaskSpec
 from finetune.classification.tasks import TextExample, TextTask
 from finetune.prompting.head import LabelWordHead

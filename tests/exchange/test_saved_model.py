@@ -58,7 +58,7 @@ def test_every_character_is_normalised_as_ours_by_itself() -> None:
 
 
 def test_pairs_are_cut_as_in_fine_tuning() -> None:
-    from finetune.classification.packing import truncated_lengths
+    from exchange.encoding import truncated_lengths
 
     graph = GraphTokenizer(TOKENS, Casing(), 12)
     lengths = [(a, b) for a in range(0, 14, 3) for b in range(14)]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exchange.encoding import truncated_lengths
 from finetune.built_in import BUILT_IN
 from finetune.classification.metrics import METRICS
-from finetune.classification.packing import truncated_lengths
 from finetune.classification.tasks import TextTask
 from finetune.task import make_tasks
 from tests import finetuning_support as support
