@@ -64,10 +64,10 @@ class Trials:
                 done = folder / "scores.json"
                 if done.exists() and not held.overwrite:
                     print(f"trial {trial}/{config.num_trials}: done before, see {done}")
-                    finished.append(read_json(done, "scores"))
-                    continue
-                print(f"trial {trial}/{config.num_trials}: {folder}", flush=True)
-                code, result = self._run_trial(trial, held)
+                    code, result = 0, read_json(done, "scores")
+                else:
+                    print(f"trial {trial}/{config.num_trials}: {folder}", flush=True)
+                    code, result = self._run_trial(trial, held)
             if code:
                 return code, finished
             finished += [] if result is None else [result]
