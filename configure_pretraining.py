@@ -341,6 +341,19 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
             if spec.role == "beside" and not main:
                 yield f"{spec.flag} stands beside another: set one, too"
             yield from spec.problems(self)
+        yield from self._unmet_needs()
+
+    def _unmet_needs(self) -> Iterator[str]:
+        """What objectives need of the forward pass and the run cannot give."""
+        layers, heads = self.architecture.num_hidden_layers, self.architecture.num_attention_heads
+        needs = [spec.needs(self) for spec in self.objectives]
+        wanted = sorted(set().union(*(need.attention for need in needs)))
+        lacking = [f"head {head} of layer {layer}" for layer, head in wanted if layer >= layers or head >= heads]
+        if lacking:
+            yield f"an objective reads {', '.join(lacking)} (from 0); there are {layers} layers of {heads} heads"
+        teachers = {need.teacher.checkpoint for need in needs if need.teacher is not None}
+        if len(teachers) > 1:
+            yield f"a run has one teacher, not {' and '.join(sorted(teachers))}"
 
     def _generator_problems(self) -> Iterator[str]:
         main, generator = self.architecture, self.generator_architecture

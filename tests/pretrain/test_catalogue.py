@@ -106,6 +106,8 @@ def test_an_objective_in_its_own_files_is_trained_counted_and_checked(toy):
         PretrainingConfig.from_dict(toy | {"precision": "bfloat16"})
     with pytest.raises(UserError, match="stands beside another"):
         PretrainingConfig.from_dict(toy | {"electra_objective": False})
+    with pytest.raises(UserError, match=r"reads head 1 of layer 0 \(from 0\); there are 1 layers of 1 heads"):
+        PretrainingConfig.from_dict(toy | {"model_hparam_overrides": {"num_hidden_layers": 1, "hidden_size": 64}})
 
 
 def test_a_teacher_is_neither_trained_nor_saved(toy, tmp_path):
