@@ -1,0 +1,366 @@
+"""Programs killed at random moments: nothing is lost, nothing different, nothing left over.
+
+  python -m tests.test_kills --kills 100 --seed 0 [--programs pretraining,builder,finetuning]
+
+A run of each program is killed again and again, by SIGKILL or SIGTERM, at a moment drawn from its start-up or its work,
+until it gets to its end; then all that it leaves must be what an undisturbed run leaves: metrics, evaluations, scores,
+weights bit for bit, the names of its files. Runs follow one another until there were as many kills as asked for.
+
+The programs run in processes forked from one that has imported TensorFlow, or most kills would hit that import.
+"""
+
+import argparse
+import collections
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import re
+import runpy
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from tests import golden_support as golden
+from tests import training_support
+from tests.corpus.test_build_pretraining_dataset import write_corpus
+from tests.finetuning_support import write_lines
+from util.environment import before_tensorflow
+
+MOST_KILLS = 6  # of one run
+_WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "names", "value", "type", "object"]
+_OF_THE_CLOCK = {"examples_per_second", "seconds", "peak_memory", "model_dir", "pretrained_model_dir", "output_dir"}
+
+
+class Program(NamedTuple):
+    """A program to kill.
+
+    words: its command line, given the folder of the run.
+    began: whether it has got to its work, by the folder and what it printed.
+    """
+
+    name: str
+    words: Callable[[Path], list[str]]
+    began: Callable[[Path, str], bool]
+
+
+def pretraining(data: Path) -> Program:
+    training_support.write_records(data / "pretrain_tfrecords")
+    hparams = training_support.hparams(
+        data,
+        num_train_steps=45,
+        iterations_per_loop=5,
+        save_checkpoints_steps=3,
+        keep_checkpoint_max=2,
+        eval_every_steps=4,
+        num_eval_steps=2,
+        do_eval=True,
+        eval_tfrecords=str(data / "pretrain_tfrecords" / "*"),
+    )
+
+    def words(folder: Path) -> list[str]:
+        results = {f"results_{kind}": str(folder / f"results.{kind}") for kind in ("txt", "json")}
+        return ["run_pretraining.py", "--hparams", json.dumps(hparams | {"model_dir": str(folder)} | results)]
+
+    return Program("pretraining", words, lambda folder, log: "tracing and compiling" in log)
+
+
+def builder(data: Path) -> Program:
+    corpus = write_corpus(data / "corpus", documents=2000)
+    settings = {"--corpus-dir": corpus, "--vocab-file": golden.CHECKPOINT / "vocab.txt", "--max-seq-length": 32}
+    settings |= {"--dev-fraction": 0.05, "--num-shards": 12, "--num-processes": 2}
+    words = [str(word) for item in settings.items() for word in item]
+    return Program(
+        "builder",
+        lambda folder: ["build_pretraining_dataset.py", *words, "--output-dir", str(folder)],
+        lambda folder, log: (folder / ".unfinished" / "plan.json").exists(),
+    )
+
+
+def finetuning(data: Path) -> Program:
+    rng = random.Random(0)
+    for split, size in (("train", 80), ("dev", 24)):
+        rows = [(rng.choices(_WORDS, k=rng.randint(3, 9)), rng.randrange(2)) for _ in range(size)]
+        lines = [{"text": " ".join(words + ["error"] * label), "label": ["no", "yes"][label]} for words, label in rows]
+        write_lines(data / "finetuning_data" / "mine" / f"{split}.jsonl", *map(json.dumps, lines))
+    sizes = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
+    hparams = {name: sizes[name] for name in ("model_hparam_overrides", "embedding_size", "vocab_size")} | {
+        "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
+        "init_checkpoint": str(golden.CHECKPOINT),
+        "data_dir": str(data),
+        "tasks": {"mine": {"type": "classification", "text_columns": ["text"]}},
+        "task_names": ["mine"],
+        "max_seq_length": 16,
+        "train_batch_size": 8,
+        "eval_batch_size": 8,
+        "num_train_epochs": 2.0,
+        "num_trials": 2,
+        "keep_all_models": False,
+        "iterations_per_loop": 5,
+        "save_checkpoints_steps": 3,
+        "eval_every_steps": 4,
+        "keep_best": True,
+        "learning_rate": 1e-3,
+    }
+
+    def words(folder: Path) -> list[str]:
+        return ["run_finetuning.py", "--hparams", json.dumps(hparams | {"pretrained_model_dir": str(folder)})]
+
+    return Program("finetuning", words, lambda folder, log: "tracing and compiling" in log)
+
+
+PROGRAMS = {make.__name__: make for make in (pretraining, builder, finetuning)}
+
+
+# ---- a program in a process of its own ----
+
+
+def _run(words: list[str], log: Path) -> None:
+    """In the process: the program, its output in a file. It leads a process group, as from a shell."""
+    os.setpgid(0, 0)
+    with open(log, "w") as file:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+    sys.argv = words
+    os.chdir(training_support.ROOT)
+    runpy.run_path(words[0], run_name="__main__")
+
+
+def start_server() -> None:
+    """Waits until the process that the others are forked from has imported everything."""
+    context = multiprocessing.get_context("forkserver")
+    before_tensorflow()
+    context.set_forkserver_preload([__name__, "tests.test_kills"])
+    process = context.Process(target=os.getpid)
+    process.start()
+    process.join()
+
+
+def start(words: list[str], log: Path) -> ForkServerProcess:
+    log.write_text("")
+    process = multiprocessing.get_context("forkserver").Process(target=_run, args=(words, log))
+    process.start()
+    return process
+
+
+def wait_until(condition: Callable[[], bool], process: ForkServerProcess) -> bool:
+    """Whether the condition came true before the process ended."""
+    while process.exitcode is None:
+        if condition():
+            return True
+        process.join(0.01)
+    return False
+
+
+def outlive(process: ForkServerProcess, seconds: float) -> bool:
+    process.join(seconds)
+    return process.exitcode is None
+
+
+def workers(process: ForkServerProcess) -> list[int]:
+    """The children of a process."""
+    try:
+        return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def group_is_gone(group: int) -> bool:
+    """Whether no process of a group is left, once those that are about to end had their time."""
+    for _ in range(600):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+# ---- what a run leaves ----
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _without_clock(value: Any, folder: Path) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_clock(one, folder) for name, one in value.items() if name not in _OF_THE_CLOCK}
+    if isinstance(value, list):
+        return [_without_clock(one, folder) for one in value]
+    return value.replace(str(folder), "<folder>") if isinstance(value, str) else value
+
+
+def _weights(index: Path) -> dict[str, str]:
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(index.with_suffix("")))
+    names = [name for name in reader.get_variable_to_shape_map() if not name.startswith("_CHECKPOINTABLE")]
+    return {name: hashlib.sha256(np.asarray(reader.get_tensor(name)).tobytes()).hexdigest() for name in names}
+
+
+def left_by(folder: Path) -> dict[str, Any]:
+    """Path in the folder of a run -> content, without times. TensorBoard's events are not looked at."""
+    left: dict[str, Any] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = str(path.relative_to(folder))
+        if "events" in path.parts or re.search(r"ckpt-\d+\.(json|data-)", name):
+            continue
+        if path.suffix == ".index":
+            left[name] = _weights(path)
+        elif path.suffix == ".json":
+            left[name] = _without_clock(json.loads(path.read_text()), folder)
+        elif path.suffix == ".jsonl":
+            left[name] = [_without_clock(json.loads(line), folder) for line in path.read_text().splitlines()]
+        else:
+            left[name] = _digest(path)
+    return left
+
+
+def differences(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    return [
+        f"{'lost' if name not in found else 'left over' if name not in expected else 'different'}: {name}"
+        for name in sorted(expected.keys() | found.keys())
+        if name not in expected or name not in found or expected[name] != found[name]
+    ]
+
+
+# ---- kills ----
+
+
+class Attack:
+    """Kills runs of one program and counts what comes of it."""
+
+    def __init__(self, program: Program, work: Path, rng: random.Random) -> None:
+        self.program, self.work, self.rng = program, work, rng
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.problems: list[str] = []
+        self.starting = self.working = 0.0  # seconds of an undisturbed run
+        self.expected = self._undisturbed()
+
+    def _start(self, folder: Path) -> tuple[ForkServerProcess, Path]:
+        log = self.work / f"{folder.name}.log"
+        return start(self.program.words(folder), log), log
+
+    def _began(self, folder: Path, log: Path) -> Callable[[], bool]:
+        return lambda: self.program.began(folder, log.read_text())
+
+    def _undisturbed(self) -> dict[str, Any]:
+        folder = self.work / "undisturbed"
+        start_server()
+        began = time.monotonic()
+        process, log = self._start(folder)
+        wait_until(self._began(folder, log), process)
+        self.starting = time.monotonic() - began
+        process.join()
+        self.working = time.monotonic() - began - self.starting
+        assert process.exitcode == 0, log.read_text()
+        return left_by(folder)
+
+    def run(self, kills: int) -> None:
+        """Runs, one after the other, until there were so many kills in all."""
+        while self.counts["kills"] < kills:
+            self.counts["runs"] += 1
+            folder = self.work / f"run-{self.counts['runs']}"
+            most = min(MOST_KILLS, kills - self.counts["kills"])
+            killed = 0
+            while killed < most and self._kill_once(folder):
+                killed += 1
+            self._finish(folder)
+            print(self, flush=True)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
+        return "\n".join([f"{self.program.name}: {counts}; {len(self.problems)} problems", *self.problems])
+
+    def _kill_once(self, folder: Path) -> bool:
+        """Starts the run, or goes on with it, and kills it; False if it came to its end before."""
+        process, log = self._start(folder)
+        if self.rng.random() < 0.15:
+            alive, phase = outlive(process, self.rng.uniform(0, self.starting)), "starting"
+        else:
+            moment = self.rng.uniform(0, self.working)
+            alive = wait_until(self._began(folder, log), process)
+            alive, phase = alive and outlive(process, moment), "working"
+        kind = signal.SIGTERM if self.rng.random() < 0.2 else signal.SIGKILL
+        assert process.pid is not None
+        target = process.pid
+        others = workers(process)
+        if others and self.rng.random() < 0.3:
+            target, phase, kind = self.rng.choice(others), "a worker", signal.SIGKILL
+        if alive:
+            try:
+                os.kill(target, kind)
+            except ProcessLookupError:
+                alive = False
+        process.join()
+        text = log.read_text()
+        if not alive:
+            self._check_end(folder, process, text)
+            return False
+        if not group_is_gone(process.pid):
+            self.problems.append(f"{folder.name}: processes are left after {kind.name}")
+        if "Traceback" in text:
+            self.problems.append(f"{folder.name}: {kind.name} while {phase}: {text[-2000:]}")
+        self.counts["kills"] += 1
+        self.counts[f"{kind.name} {phase}"] += 1
+        if "resuming at" in text or "resuming " in text or "going on with" in text:
+            self.counts["resumed"] += 1
+        return True
+
+    def _finish(self, folder: Path) -> None:
+        process, log = self._start(folder)
+        process.join()
+        self._check_end(folder, process, log.read_text())
+        found = differences(self.expected, left_by(folder))
+        self.problems += [f"{folder.name}: {one}" for one in found]
+        if not found:
+            shutil.rmtree(folder)
+
+    def _check_end(self, folder: Path, process: ForkServerProcess, text: str) -> None:
+        if process.exitcode != 0:
+            self.problems.append(f"{folder.name}: exit code {process.exitcode}: {text[-2000:]}")
+
+
+def attack(name: str, kills: int, seed: int, work: Path) -> Attack:
+    (work / name).mkdir(parents=True)
+    attack = Attack(PROGRAMS[name](work / name / "data"), work / name, random.Random(f"{name} {seed}"))
+    attack.run(kills)
+    return attack
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_that_is_killed_leaves_what_it_leaves_undisturbed(name: str, tmp_path: Path) -> None:
+    assert not attack(name, 10, 0, tmp_path).problems
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kills", type=int, default=100, help="kills in all, divided among the programs")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
+    parser.add_argument("--programs", default=",".join(PROGRAMS), help="programs to kill")
+    parser.add_argument("--work", help="folder of the runs, which stays; a temporary one if not given")
+    arguments = parser.parse_args()
+    names = arguments.programs.split(",")
+    problems = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        for number, name in enumerate(names):
+            kills = arguments.kills * (number + 1) // len(names) - arguments.kills * number // len(names)
+            result = attack(name, kills, arguments.seed, Path(arguments.work or temporary))
+            problems += len(result.problems)
+    return int(problems > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
