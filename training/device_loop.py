@@ -7,7 +7,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from training.task import Task, Tensors
-from util.environment import compile_unseen
 
 CALL_SECONDS = 2.0  # a signal waits for no more than that, and for a checkpoint to be saved
 
@@ -35,7 +34,6 @@ class DeviceLoop:
     """
 
     def __init__(self, task: Task, strategy: tf.distribute.Strategy, iterator: Iterator[Tensors]) -> None:
-        compile_unseen()
         counter = task.optimizer.step
 
         @functools.partial(tf.function, autograph=False)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from model.fusion import one_program
 from model.layers import shape_of
 from training.optimization import AdamW, LossScale
+from util.environment import compile_unseen
 
 Nest = Any  # a nested structure of tensors
 
@@ -39,6 +40,7 @@ class ReplicatedTask:
         micro_batches: int = 1,
         dense_gradients: bool = True,
     ) -> None:
+        compile_unseen()
         self.strategy, self.jit_compile = strategy, jit_compile
         self.replicas = strategy.num_replicas_in_sync
         self.loss_scale = LossScale() if precision == "float16" else None

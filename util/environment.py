@@ -1,5 +1,6 @@
 """What has to be done before TensorFlow is imported, and around that."""
 
+import functools
 import logging
 import os
 import sys
@@ -37,6 +38,7 @@ def import_tensorflow() -> None:
             del sys.modules[name]
 
 
+@functools.cache
 def compile_unseen() -> None:
     """Lets XLA say that it compiled, which it does at its first compilation in a process whatever the least severity
     that is shown, while nobody listens. Not before the devices are configured: this initialises them."""
