@@ -120,6 +120,12 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
         "head of classification: linear: dropout and a dense layer (ELECTRA); tanh, gelu: another one before (COCO-LM)",
         choices=("linear", "tanh", "gelu"),
     )
+    classifier_pooling: str = model_hparam(
+        "cls",
+        "what a classifier reads: cls: the state of [CLS] (the papers); mean: the mean of all tokens' states, better "
+        "for models whose pre-training taught [CLS] little",
+        choices=("cls", "mean"),
+    )
     classifier_dropout: float = hparam(0.1, "dropout before a classifier", at_least=0, below=1)
     max_query_length: int = hparam(64, "tokens of a question, at most", at_least=1)
     doc_stride: int = hparam(128, "tokens from a window of a document to the next", at_least=1)

@@ -205,6 +205,8 @@ def _task_head(model: Model, config: FinetuningConfig) -> _Head:
     if config.kind_of(task) == "tagging":
         problem.pop("problem_type")
         return _Head("ElectraForTokenClassification", _linear("classifier", kernel, bias), problem | dropout, [])
+    if config.classifier_pooling == "mean":
+        return _Head("ElectraModel", {}, {}, [f"{scope}: classes from the mean of all states, not from [CLS]"])
     if config.classifier == "linear":
         return _linear_classifier(kernel, bias, problem | dropout)
     inner = weights[f"{scope}/inner/kernel"], weights[f"{scope}/inner/bias"]

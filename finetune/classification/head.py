@@ -1,7 +1,8 @@
-"""Heads over the [CLS] state: classes, or a number."""
+"""Heads over the state of [CLS], or the mean of all states: classes, or a number."""
 
 import tensorflow as tf
 
+from configure_finetuning import FinetuningConfig
 from finetune.task import Head, HeadInput, HeadOutput
 from model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
 
@@ -12,23 +13,26 @@ class ClassificationHead(Head):
     Args:
       scope: "task_specific/<task>".
       num_classes: of a softmax; None for regression with squared error.
-      kind: "linear"; "tanh" or "gelu" puts dropout and a dense layer with that activation before (COCO-LM).
+      config: `classifier`: "tanh" or "gelu" puts dropout and a dense layer with that activation before (COCO-LM);
+        `classifier_pooling`: "mean" takes the mean of all tokens' states for [CLS]'s.
     """
 
     def __init__(
-        self, scope: str, hidden_size: int, num_classes: int | None, kind: str, dropout_rate: float, seed: int
+        self, scope: str, hidden_size: int, num_classes: int | None, config: FinetuningConfig, seed: int
     ) -> None:
         super().__init__(scope, seed)
-        self.num_classes, self.dropout_rate = num_classes, dropout_rate
+        self.num_classes, self.dropout_rate = num_classes, config.classifier_dropout
+        self.averages = config.classifier_pooling == "mean"
         self.inner = None
-        if kind != "linear":
+        if config.classifier != "linear":
             self.inner = Dense(f"{scope}/inner", hidden_size, hidden_size, glorot_uniform, seed)
-            self.activation = activation(kind)
+            self.activation = activation(config.classifier)
         self.dense = Dense(f"{scope}/dense", hidden_size, num_classes or 1, glorot_uniform, seed)
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
         """Labels: int32 [B] `label_ids`, or float32 [B] `targets`. Predictions: logits [B, C] and label [B], or [B]."""
-        state = dropout(inputs.sequence[:, 0], self.dropout_rate, seeds)
+        state = mean_state(inputs) if self.averages else inputs.sequence[:, 0]
+        state = dropout(state, self.dropout_rate, seeds)
         if self.inner is not None:
             state = dropout(self.activation(self.inner(state)), self.dropout_rate, seeds)
         logits = tf.cast(self.dense(state), tf.float32)
@@ -40,3 +44,10 @@ class ClassificationHead(Head):
         if training:
             return HeadOutput(losses, {})
         return HeadOutput(losses, {"logits": logits, "predictions": tf.argmax(logits, -1, tf.int32)})
+
+
+def mean_state(inputs: HeadInput) -> tf.Tensor:
+    """The mean of the states of all tokens that are no padding, [CLS] and [SEP] among them: [B, H]."""
+    mask = tf.cast(inputs.input_mask, tf.float32)[:, :, tf.newaxis]
+    total = tf.reduce_sum(tf.cast(inputs.sequence, tf.float32) * mask, 1)
+    return tf.cast(total / tf.maximum(tf.reduce_sum(mask, 1), 1.0), inputs.sequence.dtype)

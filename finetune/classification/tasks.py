@@ -225,11 +225,8 @@ class TextTask(Task):
     # Outputs.
 
     def make_head(self, encoder: Encoder, seed: int) -> ClassificationHead:
-        config = self.config
         scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
-        return ClassificationHead(
-            scope, hidden_size, self.target.num_classes, config.classifier, config.classifier_dropout, seed
-        )
+        return ClassificationHead(scope, hidden_size, self.target.num_classes, self.config, seed)
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
         labels = np.array([feature.labels[self.target.key] for feature in split.features])
