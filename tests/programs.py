@@ -44,6 +44,7 @@ def run_program(script: str | Path, *words: str) -> Finished:
     with contextlib.ExitStack() as stack:
         stack.enter_context(flags_of_its_own())
         stack.enter_context(mock.patch.object(sys, "argv", [str(script), *words]))
+        stack.enter_context(mock.patch.object(sys, "path", [str((ROOT / script).parent), *sys.path]))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
         code = 0
