@@ -31,7 +31,7 @@ def recipe(name: str) -> PretrainingConfig:
 
 def test_all_named_models_are_there() -> None:
     sizes = {"electra_small", "electra_small_pp", "electra_base", "electra_large", "electra_large_pp", "electra_tiny"}
-    sizes |= {"bert_mini", "bert_small", "bert_base", "bert_large", "electric_base"}
+    sizes |= {"bert_mini", "electra_mini", "bert_small", "bert_base", "bert_large", "electric_base"}
     sizes |= {"coco_lm_small", "coco_lm_base", "coco_lm_base_pp", "coco_lm_large_pp"}
     ablations = {f"electra_small_{name}" for name in _ELECTRA_ABLATIONS}
     ablations |= {f"coco_lm_base_{row}" for row in _COCO_LM_TABLE_3}
