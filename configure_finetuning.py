@@ -15,7 +15,7 @@ from finetune.registry import entry_of
 from model.architecture import MODEL_SIZES, Architecture, make_architecture
 from training.hparams import DeviceHparams, OptimizerHparams
 from util.errors import UserError
-from util.hparams import checked, free_hparam, hparam, layered, model_hparam
+from util.hparams import checked, free_hparam, hparam, layered_by_entry, model_hparam
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,10 +215,9 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
           UserError: names every problem.
         """
         given = checked(cls, hparams)
-        defaults = layered(cls, default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)})
-        # An override of one entry, of a dropout rate say, leaves the sizes of the pre-trained network.
-        overrides = defaults.get("model_hparam_overrides", {}) | given.get("model_hparam_overrides", {})
-        config = cls(**checked(cls, defaults | given | {"model_hparam_overrides": overrides}))
+        # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
+        layers = (default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)}, given)
+        config = cls(**checked(cls, layered_by_entry(cls, *layers)))
         config = dataclasses.replace(config, **config._derived())
         problems = config._problems()
         if problems:

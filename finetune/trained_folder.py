@@ -19,7 +19,7 @@ from exchange.folders import vocabulary_of
 from finetune.defaults import pretrained_dir
 from training.hparams import DeviceHparams
 from util.errors import UserError
-from util.hparams import checked, free_on_resume, layered, shapes_model
+from util.hparams import checked, free_on_resume, layered_by_entry, shapes_model
 from util.reading import read_json
 
 TASKS = "tasks.json"
@@ -62,7 +62,7 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     if elsewhere:
         dropped &= {field.name for field in dataclasses.fields(DeviceHparams)}
     base = checked(FinetuningConfig, {name: saved[name] for name in fields & saved.keys() - dropped})
-    merged = layered(FinetuningConfig, base, hparams)
+    merged = layered_by_entry(FinetuningConfig, base, hparams)
     changed = [
         f"{name} was {base[name]!r}, is {merged[name]!r}"
         for name in sorted(shapes_model(FinetuningConfig) & base.keys())

@@ -175,7 +175,8 @@ class TransformerLayer(SizedLayer):
 
     >>> layer = TransformerLayer("layer", make_architecture("small", {"hidden_size": 64}, 600, None))
     >>> keys = Keys(allowed=tf.ones([2, 1, 1, 7], tf.bool), position_bias=tf.zeros([1, 1, 1, 1]))
-    >>> states, maps = layer(tf.zeros([2, 7, 64]), keys, None)
+    >>> x = tf.zeros([2, 7, 64])
+    >>> states, read, maps = layer(x, x, None, keys, None)
     >>> states.shape
     TensorShape([2, 7, 64])
     """

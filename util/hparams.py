@@ -116,6 +116,18 @@ def layered(config_class: type, *layers: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def layered_by_entry(config_class: type, *layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Layers of hparams as one, later ones winning; of dicts of entries only the entries that a layer holds."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        given = layered(config_class, layer)
+        for name in (field.name for field in _dicts_of_entries(config_class)):
+            if isinstance(result.get(name), dict) and isinstance(given.get(name), dict):
+                given[name] = result[name] | given[name]
+        result |= given
+    return result
+
+
 def value_type(config_class: type, field: dataclasses.Field) -> tuple[type, bool]:
     """(type, may be None) of a field, from its annotation."""
     hint = _type_hints(config_class)[field.name]
