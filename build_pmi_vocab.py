@@ -7,8 +7,6 @@ that occur often enough, and writes <data-dir>/pmi_vocab.npz, which `mask_unit: 
 et al. 2021, section 3). Memory is bounded by what a process may hold and by the n-grams that occur often enough.
 """
 
-import glob
-import os
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from corpus.key_counts import Counting, count_records_of, parts_of
+from corpus.key_counts import Counting, count_records_of, parts_of, record_files
 from corpus.pmi_vocabulary import (
     SHARES,
     Frequencies,
@@ -30,30 +28,12 @@ from corpus.pmi_vocabulary import (
     pmi,
     write_vocabulary,
 )
-from corpus.record_metadata import read_metadata
 from corpus.records import RecordFormat, read_batches
-from corpus.vocabulary import load_vocab, vocab_sha256
+from corpus.vocabulary import load_vocab
 from util.errors import UserError
 from util.files import check_writable
 from util.flags import run
 from util.progress import track
-
-
-def record_files(pattern: str, vocab_file: str) -> tuple[list[str], RecordFormat]:
-    """Files of records and their format. Raises UserError if there are none, or of another vocabulary."""
-    files = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
-    if not files:
-        raise UserError(
-            f"--pretrain-tfrecords: no file matches {pattern!r}; build them with build_pretraining_dataset.py"
-        )
-    metadata = read_metadata(os.path.dirname(files[0]) or ".")
-    if metadata is None:
-        raise UserError(f"{os.path.dirname(files[0])} has no metadata.json, which says how long its records are")
-    if metadata.vocab_sha256 != vocab_sha256(vocab_file):
-        raise UserError(
-            f"--vocab-file {vocab_file} is not the vocabulary that the records of {pattern} were built with"
-        )
-    return files, metadata.record_format
 
 
 class Options(NamedTuple):

@@ -102,6 +102,25 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         "before (the authors' code)",
         choices=("body", "raw_cls"),
     )
+    mpa_objective: bool = hparam(False, "attention from mis-predictions to what misled them is penalised (MPA)")
+    mpa_gamma: float = hparam(0.1, "weight of MPA's penalty (gamma)", at_least=0)
+    mpa_warmup_steps: int | None = hparam(
+        None, "steps over which mpa_gamma grows from 0; null: num_warmup_steps", at_least=0
+    )
+    mpa_target: str = hparam(
+        "scaled_logits",
+        "what MPA penalises: scaled_logits: scores of attention (the poster); prob_mass: the attention itself (ours)",
+        choices=("scaled_logits", "prob_mass"),
+    )
+    mpa_stop_gradient: bool = hparam(True, "the smaller scores that mpa_target scaled_logits aims at are constants")
+    mpa_layers: list[int] = hparam([-1], "layers whose attention MPA penalises, from 0, or from -1, the last")
+    mpa_heads: list[int] = hparam([], "heads of these layers, from 0; none given: the first quarter")
+    mpa_table: str = hparam(
+        "sparse",
+        "how MPA looks up scores of co-occurrence: sparse: among a token's neighbours; dense: in a table of "
+        "vocab_size squared float16",
+        choices=("sparse", "dense"),
+    )
     mask_prob: float = hparam(0.15, "share of a sequence's tokens that is masked", above=0, below=1)
     mask_sampling: str = hparam(
         "with_replacement",
@@ -131,6 +150,12 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     initial_main_weight: float = hparam(1.0, "factor of the main network's losses at the start of a run", at_least=0)
     ramp_start: int = hparam(0, "step from which the initial_ values move to mask_prob, temperature and 1", at_least=0)
     ramp_steps: int = hparam(0, "steps that this takes, linearly from ramp_start on", at_least=0)
+    temperature_decay: float = hparam(
+        0.0,
+        "share of num_train_steps in which the distance from initial_temperature to temperature falls to 1/e "
+        "(Fast-ELECTRA: 0.1); 0: linearly, by ramp_steps",
+        at_least=0,
+    )
     electric_candidates_only: bool = hparam(
         False, "Electric's loss is computed on tokens that can be masked only, not on [CLS] and [SEP]"
     )
@@ -186,6 +211,12 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         True, "the generator has a network of its own; false: all its weights are the main network's"
     )
     untied_generator_embeddings: bool = hparam(False, "the generator has embeddings of its own")
+    embedding_sharing: str | None = hparam(
+        None,
+        "embeddings of main network and generator: es: the same; nes: untied_generator_embeddings; gdes: the main "
+        "network's are the generator's, without gradient, plus differences of its own (DeBERTaV3); null: es or nes",
+        choices=("es", "nes", "gdes"),
+    )
     generator_layers: float = hparam(1.0, "generator's layers as a share of the main network's", above=0, at_most=4)
     generator_hidden_size: float = hparam(
         0.25, "generator's width as a share of the main network's", above=0, at_most=4
@@ -313,6 +344,9 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
             "pretrain_tfrecords": self.pretrain_tfrecords or os.path.join(records, "pretrain_data.tfrecord*"),
             "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
+            "cooccurrence_file": self.cooccurrence_file or os.path.join(self.data_dir, "cooccurrence.npz"),
+            "embedding_sharing": self.embedding_sharing or ("nes" if self.untied_generator_embeddings else "es"),
+            "untied_generator_embeddings": self.untied_generator_embeddings or self.embedding_sharing == "nes",
             "pmi_vocab_file": self.pmi_vocab_file or os.path.join(self.data_dir, "pmi_vocab.npz"),
             "model_dir": model_dir,
             "results_dir": results_dir,
@@ -338,7 +372,7 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
             others = "; the others need electra_objective false" if "electra_objective" in main else ""
             yield f"{' and '.join(main)} are both true: choose one{others}"
         for spec in self.objectives:
-            if spec.role == "beside" and not main:
+            if spec.role == "beside" and not main and not spec.without_main:
                 yield f"{spec.flag} stands beside another: set one, too"
             yield from spec.problems(self)
         yield from self._unmet_needs()
@@ -370,13 +404,20 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
                     "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need "
                     "a masked language model of its own as generator"
                 )
-            if self.freeze_generator and not self.untied_generator_embeddings:
+            if self.freeze_generator and self.embedding_sharing == "es":
                 yield "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network"
             if self.init_encoder_from_generator and generator != main:
                 yield (
                     "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size "
                     f"1, generator_layers 1, embeddings of {main.embedding_size}"
                 )
+        if self.untied_generator_embeddings and self.embedding_sharing != "nes":
+            yield f"untied_generator_embeddings and embedding_sharing {self.embedding_sharing} contradict each other"
+        if self.embedding_sharing == "gdes":
+            if not self._has_own_generator or self.uniform_generator:
+                yield "embedding_sharing gdes needs a generator network of its own"
+            if self.init_encoder_from_generator:
+                yield "init_encoder_from_generator needs embeddings that can be copied: embedding_sharing es or nes"
         if generator.hidden_size % generator.num_attention_heads:
             yield (
                 f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which "
@@ -423,6 +464,10 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         ramped = [
             f"initial_{name}" for name, final in finals.items() if getattr(self, f"initial_{name}") not in (None, final)
         ]
+        if self.temperature_decay:
+            if "initial_temperature" not in ramped:
+                yield "temperature_decay without another initial_temperature has no effect"
+            ramped = [name for name in ramped if name != "initial_temperature"]
         if ramped and not self.ramp_start + self.ramp_steps:
             yield f"{', '.join(ramped)} without ramp_start or ramp_steps has no effect"
 

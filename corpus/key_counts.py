@@ -6,6 +6,7 @@ may hold and by the largest part. build_pmi_vocab.py and build_cooccurrence.py c
 """
 
 import concurrent.futures
+import glob
 import multiprocessing
 import os
 import signal
@@ -17,7 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from corpus.dataset_builder import quiet_tensorflow
+from corpus.record_metadata import read_metadata
 from corpus.records import RecordFormat, count_records, read_batches
+from corpus.vocabulary import vocab_sha256
 from util.errors import UserError
 from util.progress import Progress
 
@@ -46,6 +49,23 @@ class Counting(NamedTuple):
     group: int
     record_format: RecordFormat
     folder: Path
+
+
+def record_files(pattern: str, vocab_file: str) -> tuple[list[str], RecordFormat]:
+    """Files of records and their format. Raises UserError if there are none, or of another vocabulary."""
+    files = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
+    if not files:
+        raise UserError(
+            f"--pretrain-tfrecords: no file matches {pattern!r}; build them with build_pretraining_dataset.py"
+        )
+    metadata = read_metadata(os.path.dirname(files[0]) or ".")
+    if metadata is None:
+        raise UserError(f"{os.path.dirname(files[0])} has no metadata.json, which says how long its records are")
+    if metadata.vocab_sha256 != vocab_sha256(vocab_file):
+        raise UserError(
+            f"--vocab-file {vocab_file} is not the vocabulary that the records of {pattern} were built with"
+        )
+    return files, metadata.record_format
 
 
 def summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

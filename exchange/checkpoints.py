@@ -17,6 +17,7 @@ from exchange import tensor_file
 from exchange.folders import read_config
 from exchange.huggingface import HuggingFaceWeights
 from exchange.huggingface_config import is_huggingface
+from model.encoder import DIFFERENCE
 from training import checkpoint_files
 from util.errors import UserError
 
@@ -39,6 +40,11 @@ class LoadReport(NamedTuple):
         lines += [f"  missing from the checkpoint, left at initial values: {name}" for name in self.missing]
         lines += [f"  in the checkpoint, unused: {name}" for name in self.unused]
         return "\n".join(lines)
+
+
+def _base_name(name: str) -> str:
+    """Of the generator's table that a main network's differences are from."""
+    return name.replace("electra/", "generator/", 1)
 
 
 def original_names(variable_name: str) -> list[str]:
@@ -153,22 +159,29 @@ class CheckpointVariables:
         else:
             self._source = TensorFlowCheckpoint(self.prefix)
         self._names = set(self._source.names())
+        self._folded = {name.removesuffix(DIFFERENCE) for name in self._names if name.endswith(DIFFERENCE)}
 
     def names(self) -> list[str]:
-        return sorted(self._names)
+        return sorted(self._names | self._folded)
 
     def weights(self) -> dict[str, np.ndarray]:
         """Every array but those of the optimizer and of the training loop; parts of the original are fused."""
-        names = [name for name in self.names() if "/" in name and not name.endswith(_BOOKKEEPING)]
+        names = [name for name in self.names() if "/" in name and not name.endswith((*_BOOKKEEPING, DIFFERENCE))]
         fused = {name.replace(_PARTS[0], _FUSED) for name in names if _PARTS[0] in name}
         single = [name for name in names if not any(part in name for part in _PARTS)]
         values = {name: self.get(name) for name in sorted([*fused, *single])}
         return {name: value for name, value in values.items() if value is not None}
 
     def get(self, name: str) -> np.ndarray | None:
-        """The value of a variable of this name, fused from the original's parts if need be; None if absent."""
+        """The value of a variable of this name, fused from the original's parts or folded from a table and the
+        differences from it if need be; None if absent."""
+        if name in self._folded:
+            return self._source.get(_base_name(name)) + self._source.get(name + DIFFERENCE)
         if name in self._names:
             return self._source.get(name)
+        table = name.removesuffix(DIFFERENCE)
+        if table != name and {table, _base_name(table)} <= self._names:
+            return self._source.get(table) - self._source.get(_base_name(table))
         parts = original_names(name)
         if len(parts) > 1 and all(part in self._names for part in parts):
             return np.concatenate([self._source.get(part) for part in parts], axis=-1)

@@ -49,7 +49,8 @@ class Architecture:
     relative_positions: str = hparam(
         "none",
         "how attention knows distances: t5, coco: a learned bias per bucket of distances; alibi: a fixed bias that "
-        "grows with the distance; rotary: turned queries and keys; alibi and rotary replace the position embeddings",
+        "grows with the distance; rotary: turned queries and keys; xl: keys of distances beside those of tokens "
+        "(Transformer-XL); alibi, rotary and xl replace the position embeddings",
         choices=tuple(SCHEMES),
     )
     relative_position_buckets: int = hparam(32, "buckets of distances of t5 and coco", at_least=4)
@@ -109,6 +110,10 @@ class Architecture:
         if self.positions.frequencies is not None and self.head_size % 2:
             problems.append(
                 f"relative_positions {self.relative_positions} needs an even head size, got {self.head_size}"
+            )
+        if self.positions.distances is not None and self.hidden_size % 2:
+            problems.append(
+                f"relative_positions {self.relative_positions} needs an even hidden size, got {self.hidden_size}"
             )
         return problems
 

@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from model.architecture import Architecture
@@ -24,9 +23,20 @@ from model.layers import (
     glorot_uniform,
     shape_of,
     truncated_normal,
+    zeros,
 )
-from model.relative_positions import RelativePositionBias, Rotation, rotated, rotation, sloped_bias
+from model.relative_positions import (
+    RelativePositionBias,
+    RelativeTerms,
+    Rotation,
+    TransformerXLTerms,
+    rotated,
+    rotation,
+    shifted,
+    sloped_bias,
+)
 
+DIFFERENCE = "_difference"  # ends the names of tables that another block's are added to
 Direction = Literal["both", "left_to_right", "right_to_left"]
 
 
@@ -60,11 +70,13 @@ class Keys(NamedTuple):
     allowed: bool [B, 1, 1 or L, L], which keys a query may attend to.
     position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
     rotation: by which queries and keys are turned, or None.
+    terms: of which Transformer-XL's scores are made, or None.
     """
 
     allowed: tf.Tensor
     position_bias: tf.Tensor
     rotation: Rotation | None = None
+    terms: RelativeTerms | None = None
 
 
 class Embeddings(Layer):
@@ -72,18 +84,31 @@ class Embeddings(Layer):
 
     Args:
       words: a block whose word table is used instead of an own one.
+      base: a block of the same sizes whose word and position tables are added, without gradient, to own ones that start
+        at 0 (gradient-disentangled embedding sharing: DeBERTaV3, He et al. 2021, section 3.2).
     """
 
     def __init__(
-        self, scope: str, architecture: Architecture, seed: int = 0, words: "Embeddings | None" = None
+        self,
+        scope: str,
+        architecture: Architecture,
+        seed: int = 0,
+        words: "Embeddings | None" = None,
+        base: "Embeddings | None" = None,
     ) -> None:
         super().__init__(scope, seed)
+        ending, table_initializer = "", truncated_normal(architecture.initializer_range)
+        if base is not None:
+            ending, table_initializer = DIFFERENCE, zeros
+        self.base = base
         size = architecture.embedding_size
         initializer = truncated_normal(architecture.initializer_range)
         self.dropout_rate = architecture.hidden_dropout_prob
         self._words = words
         if words is None:
-            self._own_words = self.weight("word_embeddings", [architecture.vocab_size, size], initializer)
+            self._own_words = self.weight(
+                f"word_embeddings{ending}", [architecture.vocab_size, size], table_initializer
+            )
         self.token_type_embeddings = None
         if architecture.type_vocab_size:
             self.token_type_embeddings = self.weight(
@@ -92,23 +117,28 @@ class Embeddings(Layer):
         self.position_embeddings = None
         if architecture.positions.embedded:
             self.position_embeddings = self.weight(
-                "position_embeddings", [architecture.max_position_embeddings, size], initializer
+                f"position_embeddings{ending}", [architecture.max_position_embeddings, size], table_initializer
             )
         self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size)
 
     @property
-    def word_embeddings(self) -> tf.Variable:
+    def word_embeddings(self) -> tf.Tensor:
         """float32 [V, E]."""
-        return self._own_words if self._words is None else self._words.word_embeddings
+        own = self._own_words if self._words is None else self._words.word_embeddings
+        return own if self.base is None else own + tf.stop_gradient(self.base.word_embeddings)
 
     def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
         """int32 [B, L], int32 [B, L] -> float32 [B, L, E]."""
-        x = tf.gather(self.word_embeddings, input_ids)
+        x = tf.gather(self._own_words if self._words is None else self._words.word_embeddings, input_ids)
+        if self.base is not None:  # added to the rows that are needed, not to the whole table
+            x += tf.stop_gradient(tf.gather(self.base.word_embeddings, input_ids))
         if self.token_type_embeddings is not None:
             types = tf.one_hot(segment_ids, self.token_type_embeddings.shape[0])
             x += tf.tensordot(types, self.token_type_embeddings, 1)
         if self.position_embeddings is not None:
             x += self.position_embeddings[: shape_of(input_ids)[1]]
+            if self.base is not None and self.base.position_embeddings is not None:
+                x += tf.stop_gradient(self.base.position_embeddings[: shape_of(input_ids)[1]])
         return dropout(self.layer_norm(x), self.dropout_rate, seeds)
 
 
@@ -140,6 +170,9 @@ class SelfAttention(SizedLayer):
         self.qkv = Dense(f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed)
         to_residual = truncated_normal(architecture.residual_initializer_range)
         self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed)
+        self.relative_key = None
+        if architecture.positions.distances is not None:
+            self.relative_key = self.weight("self/relative_key/kernel", [hidden, hidden], initializer)
 
     def call(
         self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None, heads: Collection[int] = ()
@@ -151,13 +184,20 @@ class SelfAttention(SizedLayer):
         rate, seed = (0.0, (0, 0)) if seeds is None else (self.probs_dropout_rate, seeds.next())
         if keys.rotation is not None:
             q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)
-        scores = tf.matmul(q, k, transpose_b=True)
+        scores = tf.matmul(q, k, transpose_b=True) if keys.terms is None else self._relative_scores(q, k, keys.terms)
         probs = attention_probabilities(
             scores, keys.allowed, keys.position_bias, seed, scale=self.head_size**-0.5, rate=rate
         )
         context = tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
         maps = {head: self._map(scores, keys, head) for head in heads}
         return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
+
+    def _relative_scores(self, q: tf.Tensor, k: tf.Tensor, terms: RelativeTerms) -> tf.Tensor:
+        """[B, A, L, L]: (q_i + u) k_j + (q_i + v) W R_(i-j) (Transformer-XL, Dai et al. 2019, section 3.3)."""
+        r = tf.matmul(tf.cast(terms.distances, q.dtype), tf.cast(self.relative_key, q.dtype))
+        r = tf.transpose(tf.reshape(r, [-1, self.num_heads, self.head_size]), [1, 0, 2])[tf.newaxis]
+        u, v = (tf.cast(bias, q.dtype)[:, tf.newaxis] for bias in (terms.content_bias, terms.distance_bias))
+        return tf.matmul(q + u, k, transpose_b=True) + shifted(tf.matmul(q + v, r, transpose_b=True))
 
     def _map(self, scores: tf.Tensor, keys: Keys, head: int) -> AttentionMap:
         """Of one head, computed again from the products [B, A, L, L], which the fused softmax does not keep."""
@@ -266,6 +306,9 @@ class Encoder(SizedLayer):
         self.relative_positions = None
         if architecture.positions.bucket is not None:
             self.relative_positions = RelativePositionBias(f"{scope}/encoder", architecture, seed)
+        self.relative_terms = None
+        if architecture.positions.distances is not None:
+            self.relative_terms = TransformerXLTerms(f"{scope}/encoder", architecture, seed)
         self.transformer_layers = [
             TransformerLayer(f"{scope}/encoder/layer_{i}", architecture, seed)
             for i in range(architecture.num_hidden_layers)
@@ -319,8 +362,9 @@ class Encoder(SizedLayer):
     def _keys(self, input_mask: tf.Tensor) -> Keys:
         allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]
         if self.direction != "both":
-            triangle = np.tri(input_mask.shape[1], dtype=bool)
-            allowed &= triangle if self.direction == "left_to_right" else triangle.T
+            places = tf.range(shape_of(input_mask)[1])
+            queries = places[:, tf.newaxis]
+            allowed &= places <= queries if self.direction == "left_to_right" else places >= queries
         length, positions, a = shape_of(input_mask)[1], self.architecture.positions, self.architecture
         bias, turn = tf.zeros([1, 1, 1, 1]), None
         if self.relative_positions is not None:
@@ -329,4 +373,5 @@ class Encoder(SizedLayer):
             bias += sloped_bias(positions.slopes(a.num_attention_heads), length)
         if positions.frequencies is not None:
             turn = rotation(positions.frequencies(a.head_size), length)
-        return Keys(allowed, bias, turn)
+        terms = self.relative_terms(length) if self.relative_terms is not None else None
+        return Keys(allowed, bias, turn, terms)

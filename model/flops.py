@@ -42,6 +42,9 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
     projection = a.embedding_size * hidden if projects else 0
     attention = 2 * (2 * length * length * hidden)  # scores and weighted average
     attention += heads * a.positions.score_flops(a.head_size, length)
+    if a.positions.distances is not None:  # a kernel for keys of distances, whose product is one for the whole batch
+        layer_vectors += hidden * hidden
+    terms = 2 * hidden if a.positions.distances is not None else 0
     buckets = a.relative_position_buckets * heads if a.positions.bucket is not None else 0
     last_norm = 2 * hidden if a.norm_style == "pre" else 0
     return Part(
@@ -51,6 +54,7 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
         + (hidden if projects else 0)
         + a.num_hidden_layers * (layer_kernels + layer_vectors)
         + buckets
+        + terms
         + last_norm,
         forward_flops=2 * length * projection + a.num_hidden_layers * (2 * length * layer_kernels + attention),
         states=length * ((hidden if projects else 0) + a.num_hidden_layers * (6 * hidden + inner)),

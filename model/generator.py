@@ -5,6 +5,7 @@ at every position [B, L, V]. Which one a run uses, and what it shares with the m
 pretrain.pretraining_model.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 import tensorflow as tf
@@ -52,8 +53,11 @@ class MaskedLanguageModel(Layer):
             scope, encoder.architecture.hidden_size, encoder.architecture, encoder.embeddings, seed
         )
 
-    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
-        output = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds)
+    def call(
+        self, masked: MaskedInput, seeds: SeedStream | None = None, attention: Collection[tuple[int, int]] = ()
+    ) -> GeneratorOutput:
+        """`attention`: (layer, head) whose maps the encoder keeps."""
+        output = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds, attention)
         states = tf.gather(output.sequence, masked.positions, batch_dims=1)
         return GeneratorOutput(self.head(states), states=states, encoded=output)
 

@@ -1,8 +1,9 @@
 """How attention knows where tokens are: one entry per scheme, free of TensorFlow.
 
 Configuration, FLOPs and `model.encoder` read `SCHEMES`. A scheme may add to the scores of attention (a learned number
-for every bucket of distances, or a fixed slope of the distance) and may turn queries and keys by angles that grow with
-the position; it says whether positions are also embedded at the input, as in BERT.
+for every bucket of distances, or a fixed slope of the distance), may turn queries and keys by angles that grow with
+the position, and may make keys of the distances themselves; it says whether positions are also embedded at the input,
+as in BERT.
 """
 
 import math
@@ -19,6 +20,8 @@ class PositionScheme(NamedTuple):
     slopes: number of heads -> for each of them, what is subtracted from the scaled score per token of distance.
     frequencies: head size D -> D/2 angles in radians by which the pairs (i, i + D/2) of a query and of a key are turned
       per position.
+    distances: hidden size H -> H/2 frequencies of the sines and cosines by which distances are embedded; every layer
+      makes a key of each distance, and every query meets it as it meets the tokens' keys.
     score_flops: (head size, length) -> FLOPs of further matrix products in one head of one layer on one sequence.
     """
 
@@ -26,6 +29,7 @@ class PositionScheme(NamedTuple):
     bucket: Callable[[int, int, int], int] | None = None
     slopes: Callable[[int], list[float]] | None = None
     frequencies: Callable[[int], list[float]] | None = None
+    distances: Callable[[int], list[float]] | None = None
     score_flops: Callable[[int, int], int] = lambda head_size, length: 0
 
 
@@ -69,9 +73,9 @@ def local_bias(distance: int, head: int) -> float:
     return max(-6.0, (left, right, -0.25 * far, 0.0)[head % 4])
 
 
-def rotary_frequencies(head_size: int) -> list[float]:
-    """10000^(-2i/D) (RoFormer, Su et al. 2021, section 3.2.2)."""
-    return [10000.0 ** (-2 * i / head_size) for i in range(head_size // 2)]
+def sinusoid_frequencies(size: int) -> list[float]:
+    """10000^(-2i/D) (Vaswani et al. 2017, section 3.5; RoFormer, Su et al. 2021, section 3.2.2)."""
+    return [10000.0 ** (-2 * i / size) for i in range(size // 2)]
 
 
 SCHEMES: dict[str, PositionScheme] = {
@@ -79,5 +83,10 @@ SCHEMES: dict[str, PositionScheme] = {
     "t5": PositionScheme(bucket=t5_bucket),
     "coco": PositionScheme(bucket=coco_bucket),
     "alibi": PositionScheme(embedded=False, slopes=alibi_slopes),
-    "rotary": PositionScheme(embedded=False, frequencies=rotary_frequencies),
+    "rotary": PositionScheme(embedded=False, frequencies=sinusoid_frequencies),
+    "xl": PositionScheme(
+        embedded=False,
+        distances=sinusoid_frequencies,
+        score_flops=lambda head_size, length: 2 * head_size * length * (2 * length - 1),
+    ),
 }

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from model.architecture import Architecture
 from model.fusion import differentiable, wide, xla
-from model.layers import Layer, constant, truncated_normal
+from model.layers import Layer, constant, shape_of, truncated_normal
 from model.positions import local_bias
 
 
@@ -58,6 +58,48 @@ def sloped_bias(slopes: list[float], length: int | tf.Tensor) -> tf.Tensor:
     places = tf.range(tf.cast(length, tf.float32))
     distances = tf.abs(places[tf.newaxis, :] - places[:, tf.newaxis])
     return -tf.constant(slopes)[:, tf.newaxis, tf.newaxis] * distances[tf.newaxis, tf.newaxis]
+
+
+class RelativeTerms(NamedTuple):
+    """What every layer's scores are made of in Transformer-XL, besides its own queries and keys.
+
+    distances: float32 [2L - 1, H], sines and cosines of query position - key position, from L - 1 down to 1 - L.
+    content_bias, distance_bias: float32 [A, D], added to the queries of the two terms (u and v).
+    """
+
+    distances: tf.Tensor
+    content_bias: tf.Tensor
+    distance_bias: tf.Tensor
+
+
+class TransformerXLTerms(Layer):
+    """Sinusoids of distances, and two biases for each head that all layers share (Dai et al. 2019, section 3.3)."""
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        a = architecture
+        assert a.positions.distances is not None
+        self._frequencies = np.array(a.positions.distances(a.hidden_size), np.float32)
+        shape, initializer = [a.num_attention_heads, a.head_size], truncated_normal(a.initializer_range)
+        self.content_bias = self.weight("relative_content_bias", shape, initializer, decay=False)
+        self.distance_bias = self.weight("relative_distance_bias", shape, initializer, decay=False)
+
+    def call(self, length: int | tf.Tensor) -> RelativeTerms:
+        distances = tf.range(tf.cast(length - 1, tf.float32), tf.cast(-length, tf.float32), -1.0)
+        angles = distances[:, tf.newaxis] * self._frequencies
+        return RelativeTerms(tf.concat([tf.sin(angles), tf.cos(angles)], -1), self.content_bias, self.distance_bias)
+
+
+def shifted(scores: tf.Tensor) -> tf.Tensor:
+    """[B, A, L, 2L - 1] -> [B, A, L, L]: entry (i, j) is that of distance i - j, which stands at place j - i + L - 1.
+
+    Row i begins one place earlier than row i - 1. A column more than there are distances, and all rows one after the
+    other, and every row begins one place too early for the next one: cutting them into rows of 2L - 1 aligns them.
+    """
+    rows, heads, length, _ = shape_of(scores)
+    flat = tf.reshape(tf.pad(scores, [[0, 0], [0, 0], [0, 0], [0, 1]]), [rows, heads, 2 * length * length])
+    flat = flat[:, :, length - 1 : length - 1 + length * (2 * length - 1)]
+    return tf.reshape(flat, [rows, heads, length, 2 * length - 1])[..., :length]
 
 
 class Rotation(NamedTuple):

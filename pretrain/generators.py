@@ -1,10 +1,19 @@
-"""Which generator a run has, and what it shares with the main network (ELECTRA, section 3.2; Electric; COCO-LM)."""
+"""Which generator a run has, and what it shares with the main network (ELECTRA, section 3.2; Electric; COCO-LM;
+DeBERTaV3)."""
 
 from configure_pretraining import PretrainingConfig
 from model.encoder import Embeddings, Encoder
 from model.generator import MaskedLanguageModel, TwoTowerClozeModel, UniformGenerator
 
 Generator = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator
+
+
+def make_main_network(config: PretrainingConfig) -> Encoder:
+    embeddings = None
+    if config.embedding_sharing == "gdes":
+        base = Embeddings("generator/embeddings", config.generator_architecture, config.seed)
+        embeddings = Embeddings("electra/embeddings", config.architecture, config.seed, base=base)
+    return Encoder("electra", config.architecture, embeddings, "both", config.precision, config.seed)
 
 
 def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:
@@ -22,6 +31,8 @@ def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator
     shared: Embeddings | None = main.embeddings
     if config.untied_generator_embeddings:
         shared = None
+    elif config.embedding_sharing == "gdes":
+        shared = main.embeddings.base
     elif config.generator_sample_mode == "zero_dropout":
         shared = Embeddings("generator/embeddings", architecture, config.seed, words=main.embeddings)
     if config.two_tower_generator:

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import SpecialIds, load_vocab, special_ids
-from model.encoder import Encoder
+from model.generator import MaskedLanguageModel
 from model.layers import Layer, SeedStream
 from pretrain import corruption, cropping, masking, ramps
-from pretrain.generators import make_generator
+from pretrain.generators import make_generator, make_main_network
 from pretrain.masking import MaskedBatch
 from pretrain.metrics import state_cosines
 from pretrain.objectives.base import Built, Forward, Metrics, Objective
@@ -56,7 +56,7 @@ class PretrainingModel(Layer):
         masking.masking_unit(config)  # reads its files now, not when a step is traced
         self.encoder = None
         if config.trains_main_network or not config.uniform_generator:
-            self.encoder = Encoder("electra", config.architecture, None, "both", config.precision, config.seed)
+            self.encoder = make_main_network(config)
         self.generator = make_generator(config, self.encoder)
         self.objectives = self._build_objectives()
         need = needs_of(config).teacher
@@ -127,7 +127,7 @@ class PretrainingModel(Layer):
         """
         ramped = ramped or ramps.final(self.config)
         forward = self.forward(masked, seed if training else None, temperature=ramped.temperature)
-        return self.outputs(forward, training, main_weight=ramped.main_weight)
+        return self.outputs(forward, training, ramped=ramped)
 
     def forward(
         self,
@@ -145,9 +145,10 @@ class PretrainingModel(Layer):
         """
         config, needs = self.config, needs_of(self.config)
         seeds = None if seed is None else SeedStream(seed)
-        generated = self.generator(masked, seeds)
         if not config.trains_main_network:
-            return Forward(masked, generated)
+            assert isinstance(self.generator, MaskedLanguageModel)
+            return Forward(masked, self.generator(masked, seeds, needs.attention))
+        generated = self.generator(masked, seeds)
         if sampled_ids is None:
             sampled = generated
             if config.generator_sample_mode == "eval" and seeds is not None:
@@ -172,7 +173,7 @@ class PretrainingModel(Layer):
         forward: Forward,
         training: bool = False,
         normalizers: dict[str, tf.Tensor] | None = None,
-        main_weight: float | tf.Tensor = 1.0,
+        ramped: Ramped | None = None,
     ) -> Outputs:
         """Losses and metrics of a forward pass.
 
@@ -180,9 +181,10 @@ class PretrainingModel(Layer):
           forward: of `prepare`'s rows, or of a slice of them.
           training: leaves out metrics that cost a pass over the vocabulary.
           normalizers: from `prepare`, summed over the global batch; those of the rows at hand if not given.
-          main_weight: a factor of the main network's losses.
+          ramped: values of this step, of which the losses' factors follow; the final ones if not given.
         """
         normalizers = normalizers or self._normalizers(forward.masked)
+        ramped = ramped or ramps.final(self.config)
         loss = tf.zeros([])
         losses: dict[str, tf.Tensor] = {}
         metrics: Metrics = {}
@@ -191,7 +193,7 @@ class PretrainingModel(Layer):
             result = objective(forward, training)
             term = result.numerator / (normalizers[objective.loss_name] + 1e-6)
             losses[objective.loss_name] = term
-            loss += objective.loss_weight * (term if objective.of_generator else main_weight * term)
+            loss += objective.weight_at(ramped) * term
             metrics.update(result.metrics)
             histograms.update(result.histograms)
         encoded = forward.encoded or forward.generator.encoded

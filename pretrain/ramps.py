@@ -3,7 +3,8 @@
 A generator that knows token frequencies only makes a poor opponent: the main network's loss is noise until it knows
 more. So the main network's weight may start at 0 and rise (`initial_main_weight`), the samples may start hot
 (`initial_temperature`; Fast-ELECTRA, Dong et al. 2023) and the masking dense (`initial_mask_prob`). All three hold
-their first value until `ramp_start` and are linear for `ramp_steps`. Evaluation and the papers' recipes use the last.
+their first value until `ramp_start` and are linear for `ramp_steps`; with `temperature_decay` the temperature falls
+exponentially instead, as Fast-ELECTRA's does. Evaluation uses the last values.
 """
 
 from typing import NamedTuple
@@ -19,11 +20,17 @@ class Ramped(NamedTuple):
     mask_prob: share of a sequence's tokens that is masked.
     temperature: of the generator's softmax when sampling.
     main_weight: factor of all losses of the main network.
+    step: 0-based, of the update, float32; None: the end of the run, however long it is.
     """
 
     mask_prob: float | tf.Tensor
     temperature: float | tf.Tensor
     main_weight: float | tf.Tensor = 1.0
+    step: tf.Tensor | None = None
+
+    def since_start(self, steps: int) -> float | tf.Tensor:
+        """The share of the first `steps` that is done, at most 1: a factor of what is warmed up."""
+        return 1.0 if self.step is None or not steps else tf.minimum(self.step / steps, 1.0)
 
 
 def final(config: PretrainingConfig) -> Ramped:
@@ -40,5 +47,15 @@ def at(config: PretrainingConfig, step: tf.Tensor) -> Ramped:
     )
     done = tf.cast(step - config.ramp_start, tf.float32) / max(1, config.ramp_steps)
     share = tf.clip_by_value(done, 0.0, 1.0)
-    moved = [a if a == b else a + (b - a) * share for a, b in zip(first, final(config), strict=True)]
-    return Ramped(*moved)
+    moved = Ramped(*(a if a == b else a + (b - a) * share for a, b in zip(first[:3], final(config)[:3], strict=True)))
+    moved = moved._replace(step=tf.cast(step, tf.float32))
+    if config.temperature_decay:
+        moved = moved._replace(temperature=decayed_temperature(config, moved.step))
+    return moved
+
+
+def decayed_temperature(config: PretrainingConfig, step: tf.Tensor) -> tf.Tensor:
+    """T + (T0 - T) exp(-u / tau), u the share of the run that is done (Fast-ELECTRA, section 4)."""
+    assert config.initial_temperature is not None
+    fallen = tf.exp(-step / (config.temperature_decay * config.num_train_steps))
+    return config.temperature + (config.initial_temperature - config.temperature) * fallen

@@ -108,7 +108,7 @@ class PretrainingTask(ReplicatedTask):
             result = self.model.forward(rows, seed, temperature=ramped.temperature)
             if whole is not None:
                 result = result._replace(whole=whole._replace(start=places[0]))
-            outputs = self.model.outputs(result, True, normalizers, ramped.main_weight)
+            outputs = self.model.outputs(result, True, normalizers, ramped)
             return outputs.loss, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
 
         batch = (masked, tf.range(masked.input_ids.shape[0]))

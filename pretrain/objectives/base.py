@@ -16,6 +16,7 @@ from model.generator import GeneratorOutput
 from model.layers import Layer
 from pretrain.corruption import CorruptedBatch
 from pretrain.masking import MaskedBatch
+from pretrain.ramps import Ramped
 
 # name -> (numerator, denominator), float32 scalars to be summed over steps and replicas before dividing
 Metrics = dict[str, tuple[tf.Tensor, tf.Tensor]]
@@ -99,7 +100,7 @@ class Objective(Layer):
 
     Attributes:
       loss_name: key of the term in losses and logs.
-      loss_weight: its factor in the total loss.
+      loss_weight: its factor in the total loss, once all ramps are at their end.
       initial_loss: about the term's value before training.
       of_generator: whether it trains the generator, not the main network.
       shown: metrics of training that tell how it fares, beside the loss in the progress.
@@ -119,6 +120,10 @@ class Objective(Layer):
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         """float32 weights of the losses, by token [B, L], draw [B, N] or row [B]; they depend on the masking alone."""
         raise NotImplementedError
+
+    def weight_at(self, ramped: Ramped) -> float | tf.Tensor:
+        """The factor of the term at a step."""
+        return self.loss_weight if self.of_generator else self.loss_weight * ramped.main_weight
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         """The term on the rows at hand; metrics that cost a pass over the vocabulary only if not `training`."""

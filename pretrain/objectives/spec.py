@@ -40,7 +40,7 @@ class Needs(NamedTuple):
     """What an objective needs of the forward pass besides the main network's states.
 
     crops: the main network's pass over crops of the original sequences.
-    attention: (layer, head) of the main network, both from 0, whose attention maps are kept.
+    attention: (layer, head) of the main network, or of BERT's only one, both from 0, whose attention maps are kept.
     teacher: a teacher's pass.
     whole_batch: rows are related to all others of their replica; with several micro-batches that takes a further
       forward pass (`Objective.shared`).
@@ -63,6 +63,7 @@ class ObjectiveSpec:
     chosen: whether a run has it; default: if `flag` is true.
     problems: why a run that has it cannot be, one sentence each.
     parts: its heads and further passes, priced.
+    without_main: of role "beside": whether it may come with the generator alone, as in BERT.
     """
 
     flag: str
@@ -72,6 +73,7 @@ class ObjectiveSpec:
     problems: Callable[[PretrainingConfig], Iterator[str]] = lambda config: iter(())
     parts: Callable[[PretrainingConfig], list[Part]] = lambda config: []
     needs: Callable[[PretrainingConfig], Needs] = lambda config: Needs()
+    without_main: bool = False
 
     def is_chosen(self, config: PretrainingConfig) -> bool:
         return self.chosen(config) if self.chosen is not None else bool(getattr(config, self.flag))

@@ -125,7 +125,7 @@ def counts(ids):
 def test_counts_scores_and_choice_are_those_of_plain_python(ids, counts, score, tmp_path, monkeypatch):
     monkeypatch.setattr(key_counts, "HELD_KEYS", 5000)  # several writes to each part
     pattern = write_corpus(tmp_path / "records", ids)
-    files, record_format = build_pmi_vocab.record_files(pattern, VOCAB)
+    files, record_format = key_counts.record_files(pattern, VOCAB)
     options = build_pmi_vocab.Options(size=200, min_count=4, score=score, num_processes=1, work_dir=str(tmp_path))
     found = build_pmi_vocab.build(files, record_format, VOCAB, options)
     assert not list(tmp_path.glob("pmi_counts*"))
@@ -172,13 +172,13 @@ def test_processes_count_together_what_one_counts_alone(ids, tmp_path):
 
 def test_what_cannot_be_counted_is_said(ids, tmp_path):
     with pytest.raises(UserError, match="no file matches"):
-        build_pmi_vocab.record_files(str(tmp_path / "none*"), VOCAB)
+        key_counts.record_files(str(tmp_path / "none*"), VOCAB)
     pattern = write_corpus(tmp_path / "records", ids)
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join([*TOKENS[:-1], "another"]))
     with pytest.raises(UserError, match="is not the vocabulary that the records"):
-        build_pmi_vocab.record_files(pattern, str(other))
-    files, record_format = build_pmi_vocab.record_files(pattern, VOCAB)
+        key_counts.record_files(pattern, str(other))
+    files, record_format = key_counts.record_files(pattern, VOCAB)
     options = build_pmi_vocab.Options(min_count=1 << 40, num_processes=1)
     with pytest.raises(UserError, match="--min-count 1099511627776: no word of the records occurs so often"):
         build_pmi_vocab.build(files, record_format, VOCAB, options)

@@ -37,7 +37,8 @@ def encode(
         layer = f"encoder/layer_{number}"
 
         def attend(y: np.ndarray, layer: str = layer) -> np.ndarray:
-            context, probabilities = attention(a, weights, dense(y, f"{layer}/attention/self/qkv"), mask)
+            own = weights | {"layer": weights.get(f"{layer}/attention/self/relative_key/kernel", np.zeros(0))}
+            context, probabilities = attention(a, own, dense(y, f"{layer}/attention/self/qkv"), mask)
             attention_maps.append(probabilities)
             return dense(context, f"{layer}/attention/output/dense")
 
@@ -90,6 +91,13 @@ def score(
     if scheme == "alibi":
         assert a.num_attention_heads == 2  # whose slopes are 1/16 and 1/256
         return product - abs(i - j) / (16, 256)[head]
+    if scheme == "xl":
+        size = a.hidden_size
+        angles = [(i - j) / 10000.0 ** (2.0 * pair / size) for pair in range(size // 2)]
+        sinusoid = np.array([math.sin(x) for x in angles] + [math.cos(x) for x in angles])
+        key = (sinusoid @ weights["layer"])[head * width : (head + 1) * width]
+        u, v = (weights[f"encoder/relative_{name}_bias"][head] for name in ("content", "distance"))
+        return float((q + u) @ k + (q + v) @ key) / math.sqrt(width)
     if scheme in ("t5", "coco"):
         return product + weights["encoder/relative_attention"][bucket(scheme, j - i), head]
     return product

@@ -12,7 +12,7 @@ from configure_pretraining import PretrainingConfig
 from model.architecture import Architecture
 from model.encoder import Encoder
 from model.positions import SCHEMES, alibi_slopes, coco_bucket, t5_bucket
-from model.relative_positions import RelativePositionBias
+from model.relative_positions import RelativePositionBias, shifted
 from tests.model import encoder_reference
 from util.errors import UserError
 
@@ -115,7 +115,24 @@ def test_an_encoder_equals_its_definition(positions, norm_style):
     assert any("position_embeddings" in name for name in values) == has_table
 
 
-@pytest.mark.parametrize("positions", ["alibi", "rotary"])
+def test_rows_of_distances_are_shifted_as_by_plain_loops():
+    scores = np.random.RandomState(0).rand(2, 3, 7, 13).astype(np.float32)
+    expected = [[[[row[i, j - i + 6] for j in range(7)] for i in range(7)] for row in heads] for heads in scores]
+    np.testing.assert_array_equal(shifted(tf.constant(scores)), expected)
+    assert shifted(tf.ones([1, 1, 1, 1])).shape == [1, 1, 1, 1]
+
+
+def test_distances_are_told_in_both_directions():
+    """Of sequences of one token only, whose attention then depends on the distances alone."""
+    network = encoder("xl")
+    ids = tf.fill([1, 9], 7)
+    found = network(ids, tf.ones_like(ids), tf.zeros_like(ids), attention=[(0, 0)]).attention[0, 0].scores.numpy()[0]
+    by_distance = [np.diagonal(found, offset) for offset in range(-8, 9)]
+    assert max(np.ptp(one) for one in by_distance) < 1e-5
+    assert len({round(float(one[0]), 5) for one in by_distance}) > 12
+
+
+@pytest.mark.parametrize("positions", ["alibi", "rotary", "xl"])
 def test_without_position_embeddings_no_length_is_too_long(positions):
     overrides = {"relative_positions": positions, "max_position_embeddings": 16}
     assert PretrainingConfig.from_dict({"max_seq_length": 64, "model_hparam_overrides": overrides})
@@ -126,6 +143,8 @@ def test_without_position_embeddings_no_length_is_too_long(positions):
 def test_what_a_scheme_cannot_work_with_is_refused():
     with pytest.raises(UserError, match="relative_positions rotary needs an even head size, got 5"):
         PretrainingConfig.from_dict({"hidden_size": 15, "num_attention_heads": 3, "relative_positions": "rotary"})
+    with pytest.raises(UserError, match="relative_positions xl needs an even hidden size, got 15"):
+        PretrainingConfig.from_dict({"hidden_size": 15, "num_attention_heads": 3, "relative_positions": "xl"})
     with pytest.raises(UserError, match="relative_position_max_distance 9 must exceed a quarter of the 32 buckets"):
         PretrainingConfig.from_dict({"relative_positions": "t5", "relative_position_max_distance": 9})
 

@@ -1,5 +1,6 @@
 """Hyperparameters that move while a run is young: their values, and that the step and the losses use them."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from configure_pretraining import PretrainingConfig
 from pretrain import ramps
 from pretrain.pretraining_model import PretrainingModel
 from tests import training_support as support
+from util.errors import UserError
 
 MOVING = {"initial_mask_prob": 0.5, "initial_temperature": 2.0, "initial_main_weight": 0.0}
 
@@ -24,10 +26,22 @@ def config():
 
 
 def test_values_hold_then_move_linearly_then_stay(config):
-    values = {step: [float(value) for value in ramps.at(config, tf.constant(step))] for step in (0, 10, 20, 30, 99)}
+    moving = {step: ramps.at(config, tf.constant(step)) for step in (0, 10, 20, 30, 99)}
+    values = {step: [float(at.mask_prob), float(at.temperature), float(at.main_weight)] for step, at in moving.items()}
     assert values[0] == values[10] == pytest.approx([0.5, 2.0, 0.0])
     assert values[20] == pytest.approx([0.375, 1.5, 0.5])
-    assert values[30] == values[99] == pytest.approx(ramps.final(config))
+    assert values[30] == values[99] == pytest.approx(ramps.final(config)[:3])
+
+
+def test_fast_electras_temperature_falls_exponentially_to_that_of_the_end():
+    """T(u) = 1 + (T0 - 1) exp(-u / 0.1), u the share of the run (docs/papers.md); other ramps are not touched."""
+    config = configured(initial_temperature=2.0, temperature_decay=0.1, num_train_steps=1000)
+    values = [float(ramps.at(config, tf.constant(step)).temperature) for step in range(0, 1001, 50)]
+    assert values[0] == 2.0 and all(np.diff(values) < 0)
+    assert values[2] == pytest.approx(1 + math.exp(-1)) and values[20] == pytest.approx(1 + math.exp(-10))
+    assert ramps.at(config, tf.constant(5)).main_weight == 1.0 and ramps.final(config).temperature == 1.0
+    with pytest.raises(UserError, match="temperature_decay without another initial_temperature has no effect"):
+        configured(temperature_decay=0.1)
 
 
 def test_a_delay_without_a_ramp_is_a_switch():

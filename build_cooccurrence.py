@@ -1,0 +1,83 @@
+"""Makes the table of MPA: which tokens of the records occur near one another, more than by chance.
+
+  python build_cooccurrence.py --data-dir data
+
+reads <data-dir>/pretrain_tfrecords once and writes <data-dir>/cooccurrence.npz, which the recipe electra_small_mpa
+reads (docs/papers.md). Memory is bounded by what a process may hold and by the largest 64th of the pairs.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from absl import flags
+
+from corpus.cooccurrence import (
+    NOBODY,
+    SCORES,
+    CooccurrenceTable,
+    Selection,
+    count_pairs,
+    table_of,
+    write_cooccurrence,
+)
+from corpus.key_counts import PARTS, Counting, count_records_of, parts_of, record_files
+from corpus.vocabulary import load_vocab
+from util.errors import UserError
+from util.files import check_writable
+from util.flags import run
+from util.progress import track
+
+
+def examples(table: CooccurrenceTable, tokens: Sequence[str], number: int = 5) -> str:
+    """The tokens with the highest scores, and theirs, as text."""
+    lines = []
+    for token in np.argsort(-table.scores[:, 0].astype(np.float32), kind="stable")[:number]:
+        near = zip(table.neighbours[token, :number], table.scores[token], strict=False)
+        shown = [f"{tokens[other]} {score:.2f}" for other, score in near if other != NOBODY]
+        lines.append(f"  {tokens[token]}: {', '.join(shown)}")
+    return "\n".join(lines)
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("data_dir", "data", "Folder of vocabulary, records and models.")
+    flags.DEFINE_string("pretrain_tfrecords", None, "Pattern of the records (default: those in --data-dir).")
+    flags.DEFINE_string("vocab_file", None, "Their vocabulary (default: <data-dir>/vocab.txt).")
+    flags.DEFINE_string("output_file", None, "What to write (default: <data-dir>/cooccurrence.npz).")
+    flags.DEFINE_integer("window", 10, "How many tokens apart two tokens may be.", lower_bound=1)
+    flags.DEFINE_integer("min_count", 5, "Leave out pairs that occur less often.", lower_bound=1)
+    flags.DEFINE_enum("score", "npmi", list(SCORES), "Normalised PMI, or counts over the row's highest or its sum.")
+    flags.DEFINE_integer("top_k", 64, "Neighbours to keep of each token.", lower_bound=1)
+    flags.DEFINE_integer("drop_frequent", 0, "Leave out so many of the most frequent tokens.", lower_bound=0)
+    flags.DEFINE_integer("num_processes", 0, "Processes that count (0: one for each core).", lower_bound=0)
+    flags.DEFINE_string("work_dir", None, "Folder for counts while they are made (default: the system's).")
+    flags.DEFINE_boolean("overwrite", False, "Replace the file if it exists.")
+
+
+def main() -> None:
+    values = flags.FLAGS
+    folder = Path(values.data_dir)
+    vocab_file = values.vocab_file or str(folder / "vocab.txt")
+    output = Path(values.output_file or folder / "cooccurrence.npz")
+    if output.exists() and not values.overwrite:
+        raise UserError(f"--output-file {str(output)!r} exists; pass --overwrite to replace it or name another file")
+    check_writable(output)
+    tokens = load_vocab(vocab_file)
+    pattern = values.pretrain_tfrecords or str(folder / "pretrain_tfrecords" / "pretrain_data.tfrecord*")
+    files, record_format = record_files(pattern, vocab_file)
+    with tempfile.TemporaryDirectory(dir=values.work_dir, prefix="pair_counts.") as counts:
+        count_in = partial(count_pairs, vocab_file=vocab_file, window=values.window)
+        counting = Counting(count_in, len(tokens), record_format, Path(counts))
+        totals = count_records_of(files, counting, values.num_processes)
+        parts = track(parts_of(counting, values.min_count), "scoring part", PARTS)
+        table = table_of(parts, totals, Selection(values.score, values.top_k, values.drop_frequent))
+    write_cooccurrence(str(output), table, vocab_file)
+    pairs = int((table.neighbours != NOBODY).sum())
+    print(f"wrote {output}: {pairs:,} pairs of {len(tokens):,} tokens\n{examples(table, tokens)}")
+
+
+if __name__ == "__main__":
+    _define_flags()
+    run(main, __doc__)

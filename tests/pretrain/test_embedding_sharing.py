@@ -1,0 +1,119 @@
+"""Gradient-disentangled embedding sharing: who trains which table, and that files hold one table as others do."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from exchange.checkpoints import CheckpointVariables, warm_start
+from model.encoder import Encoder
+from model.fusion import unfused
+from pretrain.flops import parameter_count
+from pretrain.pretraining_model import PretrainingModel
+from tests import training_support as support
+from util.errors import UserError
+
+TABLES = ("word_embeddings", "position_embeddings")
+
+
+def config_of(**overrides):
+    return PretrainingConfig.from_dict(
+        support.hparams(Path(), **{"embedding_sharing": "gdes", "mask_prob": 0.3} | overrides)
+    )
+
+
+def batch_of():
+    ids = tf.constant(np.random.RandomState(0).randint(20, 600, [8, support.LENGTH]), tf.int32)
+    return {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return PretrainingModel(config_of())
+
+
+def gradients_of(model, **weights):
+    """By variable name, of the loss with these weights of its terms; None where there is none."""
+    masked, _ = model.prepare(batch_of(), tf.constant([1, 2]))
+    with unfused(), tf.GradientTape() as tape:
+        outputs = model.outputs(model.forward(masked), True)
+        loss = sum(weight * outputs.losses[name] for name, weight in weights.items())
+    variables = model.trainable_variables
+    found = tape.gradient(loss, variables)
+    return {
+        variable.name.split(":")[0]: None if gradient is None else tf.convert_to_tensor(gradient).numpy()
+        for variable, gradient in zip(variables, found, strict=True)
+    }
+
+
+def test_each_loss_trains_its_own_tables(model):
+    detection, language = gradients_of(model, disc_loss=1.0), gradients_of(model, masked_lm_loss=1.0)
+    for name in TABLES:
+        table, difference = f"generator/embeddings/{name}", f"electra/embeddings/{name}_difference"
+        assert detection[table] is None and np.abs(detection[difference]).max() > 0
+        assert language[difference] is None and np.abs(language[table]).max() > 0
+
+
+def test_it_starts_as_the_generators_tables_and_counts_both(model):
+    main, generator = model.encoder.embeddings, model.generator.encoder.embeddings
+    assert main.base is generator
+    np.testing.assert_array_equal(main.word_embeddings, generator.word_embeddings)
+    assert (main.position_embeddings.numpy() == 0).all()
+    built = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
+    assert parameter_count(model.config) == built
+    shared = PretrainingConfig.from_dict(support.hparams(Path()))
+    assert built - parameter_count(shared) == (600 + 512 + 2 + 2) * 16
+
+
+def test_a_checkpoint_is_read_with_the_tables_added_up(model, tmp_path):
+    """So warm starts, fine-tuning and conversions see one table; a run of the same kind finds its differences again."""
+    for variable in model.trainable_variables:
+        variable.assign_add(tf.random.stateless_normal(variable.shape, [1, 2]))
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "run" / "model.ckpt"))
+    weights = CheckpointVariables(path).weights()
+    assert not any("difference" in name for name in weights)
+    main = model.encoder.embeddings
+    np.testing.assert_allclose(weights["electra/embeddings/word_embeddings"], main.word_embeddings, atol=1e-6)
+    encoder = Encoder("electra", model.config.architecture)
+    report = warm_start(encoder, path)
+    assert not report.missing
+    with unfused():
+        np.testing.assert_allclose(encoder(**batch_of()).sequence, model.encoder(**batch_of()).sequence, atol=1e-5)
+    again = PretrainingModel(config_of(seed=5))
+    assert not warm_start(again, path).missing
+    assert again.encoder is not None
+    np.testing.assert_array_equal(again.encoder.embeddings.word_embeddings, main.word_embeddings)
+
+
+def test_a_frozen_generator_may_be_built_on(model):
+    frozen = PretrainingModel(config_of(freeze_generator=True))
+    trained = {variable.name for variable in frozen.trained_variables}
+    assert "electra/embeddings/word_embeddings_difference:0" in trained
+    assert not any(name.startswith("generator") for name in trained)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"uniform_generator": True}, "gdes needs a generator network of its own"),
+        ({"untied_generator": False}, "gdes needs a generator network of its own"),
+        ({"electra_objective": False}, "gdes needs a generator network of its own"),
+        ({"untied_generator_embeddings": True}, "embedding_sharing gdes contradict each other"),
+        ({"embedding_sharing": "es", "untied_generator_embeddings": True}, "embedding_sharing es contradict"),
+        (
+            {"init_encoder_from_generator": True, "generator_hidden_size": 1.0},
+            "init_encoder_from_generator needs embeddings that can be copied",
+        ),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(wrong, message):
+    with pytest.raises(UserError, match=message):
+        config_of(**wrong)
+
+
+def test_the_originals_switch_is_one_of_the_three():
+    assert config_of(embedding_sharing=None).embedding_sharing == "es"
+    assert config_of(embedding_sharing=None, untied_generator_embeddings=True).embedding_sharing == "nes"
+    assert config_of(embedding_sharing="nes").untied_generator_embeddings
