@@ -179,7 +179,9 @@ class Model:
         Raises:
           UserError: the model is none of these.
         """
-        scorer = Scorer(self.network, self.tokenizer.special, getattr(self.config, "mask_prob", 0.15), batch_size)
+        mask_prob = getattr(self.config, "mask_prob", 0.15)
+        electric = getattr(self.config, "electric_objective", True)
+        scorer = Scorer(self.network, self.tokenizer.special, mask_prob, batch_size, electric)
         return scorer.scores(self._rows(texts))
 
     def predict(self, texts: Sequence[Any], task: str | None = None) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ All are sums over a text's tokens, special ones left out, of log p(token | the o
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,18 +15,52 @@ from exchange.network import Network, graph_of_any_shape
 from util.errors import UserError
 
 
+class _Towers(NamedTuple):
+    """What a two-tower generator reads: int32 [B, L] each."""
+
+    input_ids: tf.Tensor
+    input_mask: tf.Tensor
+    segment_ids: tf.Tensor
+
+    @property
+    def masked_input_ids(self) -> tf.Tensor:
+        return self.input_ids
+
+    @property
+    def positions(self) -> tf.Tensor:
+        return tf.zeros_like(self.input_ids[:, :1])
+
+
+def log_data_probabilities(log_generator: np.ndarray, logits: np.ndarray, mask_prob: float) -> np.ndarray:
+    """log p(token | others) = log D g / (c (1 - D) + g), c = (1 - a) / a (ELECTRA, appendix G).
+
+    It inverts the discriminator that cannot be better, D = p ((1 - a) + a g) / ((1 - a) p + a g).
+
+    Args:
+      log_generator: log g, of the generator's probability of the token. logits: positive where a token looks replaced;
+        D is the probability that it is not. mask_prob: a.
+    """
+    logits = logits.astype(np.float64)
+    log_real, log_replaced = -np.logaddexp(0, logits), -np.logaddexp(0, -logits)
+    return log_real + log_generator - np.logaddexp(math.log((1 - mask_prob) / mask_prob) + log_replaced, log_generator)
+
+
 class Scorer:
     """Scores rows of ids with the parts that a network has.
 
     Args:
       mask_prob: the share of masked tokens in pre-training (a in ELECTRA's formula).
       batch_size: rows of a pass, where one is needed for every token.
+      electric: whether a model with two towers is Electric; else it is ELECTRA with such a generator (ELECTRA-TT).
     """
 
-    def __init__(self, network: Network, special: SpecialIds, mask_prob: float, batch_size: int) -> None:
+    def __init__(
+        self, network: Network, special: SpecialIds, mask_prob: float, batch_size: int, electric: bool = True
+    ) -> None:
         self.network, self.special, self.batch_size = network, special, batch_size
-        self.noise_odds = (1 - mask_prob) / mask_prob
-        self.kind = _kind(network)
+        self.mask_prob = mask_prob
+        self.kind = _kind(network, electric)
+        self._cloze = graph_of_any_shape(self._cloze_log_probs)
         self._detect = graph_of_any_shape(network.replaced_logits)
         self._fill = graph_of_any_shape(self._log_probs_at)
 
@@ -45,15 +80,15 @@ class Scorer:
 
     def token_scores(self, row: list[int]) -> np.ndarray:
         """float32 [tokens]: log p of each token but the special ones, of BERT and ELECTRA."""
-        log_generator = self._masked_one_by_one(row)
+        ids = tf.constant([row], tf.int32)
+        if self.network.towers is not None:  # which know every token's probability after one pass
+            log_generator = self._cloze(ids).numpy()[0, 1:-1]
+        else:
+            log_generator = self._masked_one_by_one(row)
         if self.kind == "bert":
             return log_generator
-        ids = tf.constant([row], tf.int32)
-        logits = self._detect(ids, tf.ones_like(ids), tf.zeros_like(ids)).numpy()[0, 1:-1].astype(np.float64)
-        log_real, log_replaced = -np.logaddexp(0, logits), -np.logaddexp(0, -logits)
-        # p = D g / (c (1 - D) + g), D the probability of being real, g the generator's, c = (1 - a) / a.
-        odds = np.logaddexp(math.log(self.noise_odds) + log_replaced, log_generator)
-        return (log_real + log_generator - odds).astype(np.float32)
+        logits = self._detect(ids, tf.ones_like(ids), tf.zeros_like(ids)).numpy()[0, 1:-1]
+        return log_data_probabilities(log_generator, logits, self.mask_prob).astype(np.float32)
 
     def _masked_one_by_one(self, row: list[int]) -> np.ndarray:
         """float32 [tokens]: log-probability of each token where it alone is masked."""
@@ -70,6 +105,11 @@ class Scorer:
         ]
         return np.concatenate([*results, np.zeros([0], np.float32)])
 
+    def _cloze_log_probs(self, ids: tf.Tensor) -> tf.Tensor:
+        """int32 [B, L] -> float32 [B, L], of a two-tower generator."""
+        assert self.network.towers is not None
+        return self.network.towers(_Towers(ids, tf.ones_like(ids), tf.zeros_like(ids))).cloze_log_probs
+
     def _log_probs_at(self, ids: tf.Tensor, places: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
         """int32 [B, L], [B], [B] -> float32 [B]; only the masked positions meet the vocabulary."""
         network = self.network
@@ -80,9 +120,9 @@ class Scorer:
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(tokens, logits)
 
 
-def _kind(network: Network) -> str:
+def _kind(network: Network, electric: bool) -> str:
     if network.towers is not None and network.detector is not None:
-        return "electric"
+        return "electric" if electric else "electra"
     if network.language_model is None:
         raise UserError(
             "this model gives no probabilities: neither energies (Electric) nor a masked language model (BERT, or "

@@ -1,0 +1,136 @@
+"""Acceptance of the seams: whatever combination of objective, generator, unit, positions, norm and precision is legal
+trains with finite losses, and what is not is refused with a reason before anything is built."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from corpus.cooccurrence import write_cooccurrence
+from corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
+from model.fusion import unfused
+from model.positions import SCHEMES
+from pretrain.task import PretrainingTask
+from tests import training_support as support
+from tests.pretrain.test_harm_alert import VOCAB, batch_of, random_table
+from util.catalogue import declared, module_names
+from util.errors import UserError
+
+OFF = {"electra_objective": False}
+MAIN: list[dict[str, Any]] = [
+    {},
+    OFF,
+    {"disc_tokens": "masked"},
+    OFF | {"electric_objective": True},
+    OFF | {"corrective_lm_objective": True},
+    OFF | {"corrective_lm_objective": True, "clm_loss": "weighted_ce"},
+    OFF | {"replace_mlm_objective": True},
+    OFF | {"all_tokens_mlm_objective": True},
+    {"adversarial_generator": True},
+]
+BESIDE: list[dict[str, Any]] = [
+    {},
+    {"sequence_contrast_objective": True},
+    {"mpa_objective": True},
+    {"mpa_objective": True, "mpa_target": "prob_mass", "mpa_layers": [0, -1], "mpa_stop_gradient": False},
+]
+GENERATOR: list[dict[str, Any]] = [
+    {},
+    {"uniform_generator": True},
+    {"two_tower_generator": True},
+    {"untied_generator": False},
+    {"embedding_sharing": "nes"},
+    {"embedding_sharing": "gdes"},
+    {"generator_sample_mode": "eval"},
+    {"generator_sample_mode": "zero_dropout"},
+    {"embedding_sharing": "nes", "freeze_generator": True, "initial_temperature": 2.0, "temperature_decay": 0.1},
+]
+WITHOUT = {"mask_sampling": "without_replacement"}
+UNITS: list[dict[str, Any]] = [{}, WITHOUT]
+UNITS += [WITHOUT | {"mask_unit": unit} for unit in module_names("pretrain.masking_units") if unit != "token"]
+UNITS += [{"mask_unit": "span"}]  # with replacement: refused
+POSITIONS: list[dict[str, Any]] = [{"relative_positions": scheme} for scheme in SCHEMES]
+NORMS: list[dict[str, Any]] = [{"norm_style": "post"}, {"norm_style": "pre"}]
+PRECISIONS: list[dict[str, Any]] = [{"precision": name} for name in ("float32", "bfloat16", "float16")]
+AXES = (MAIN, BESIDE, GENERATOR, UNITS, POSITIONS, NORMS, PRECISIONS)
+WANTED, WANTED_ALWAYS = 200, 20
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    write_cooccurrence(str(folder / "cooccurrence.npz"), random_table(), VOCAB)
+    ngrams = NgramVocabulary(
+        ids=np.array([21, 22, 23, 24, 25], np.int32),
+        ends=np.array([2, 5]),
+        words=np.array([2, 3], np.int32),
+        scores=np.zeros(2, np.float32),
+        counts=np.ones(2, np.int64),
+    )
+    write_vocabulary(str(folder / "pmi_vocab.npz"), ngrams, VOCAB)
+    return folder
+
+
+def drawn(folder, number):
+    """So many legal combinations, different ones, and the reasons why others are none."""
+    draw = random.Random(0)
+    legal: dict[str, dict[str, Any]] = {}
+    refused: dict[str, str] = {}
+    while len(legal) < number:
+        chosen = [draw.choice(axis) for axis in AXES]
+        given: dict[str, Any] = {name: value for one in chosen for name, value in one.items()}
+        sizes = {name: given.pop(name) for name in ("relative_positions", "norm_style")}
+        sizes |= {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+        settings = support.hparams(folder, sizes=sizes, mask_prob=0.3, num_train_steps=10, num_warmup_steps=0, **given)
+        label = ", ".join(f"{name}={value}" for one in chosen for name, value in one.items())
+        try:
+            PretrainingConfig.from_dict(settings)
+            legal[label] = settings
+        except UserError as error:
+            refused[label] = str(error)
+    return legal, refused
+
+
+def train(settings, graph):
+    config = PretrainingConfig.from_dict(settings)
+    with unfused():
+        task = PretrainingTask(config, tf.distribute.OneDeviceStrategy("CPU:0"))
+        before = [variable.numpy() for variable in task.model.trained_variables]
+        step = tf.function(task.train_step, autograph=False) if graph else task.train_step
+        results = [step(batch_of(seed=number), tf.constant(number, tf.int64)) for number in range(2)]
+    assert all(np.isfinite(float(loss)) for result in results for loss in result["losses"].values())
+    assert all(np.isfinite(variable.numpy()).all() for variable in task.model.trainable_variables)
+    after = [variable.numpy() for variable in task.model.trained_variables]
+    assert any((now != then).any() for now, then in zip(after, before, strict=True))
+
+
+def check(folder, numbers, graph=False):
+    legal, _ = drawn(folder, WANTED)
+    for label, settings in [list(legal.items())[number] for number in numbers]:
+        try:
+            train(settings, graph)
+        except Exception as error:
+            raise AssertionError(f"{label}: {error}") from error
+
+
+def test_some_combinations_train(files):
+    check(files, range(0, WANTED, WANTED // WANTED_ALWAYS))
+
+
+@pytest.mark.slow
+def test_all_combinations_train(files):
+    check(files, range(WANTED), graph=True)
+
+
+def test_what_is_refused_has_its_reason_and_all_there_is_is_drawn(files):
+    legal, refused = drawn(files, WANTED)
+    assert len(refused) > WANTED / 4
+    assert all(reason.startswith("hparams: ") for reason in refused.values())
+    labels = " ".join(legal)
+    for one in (one for axis in AXES for one in axis):
+        assert ", ".join(f"{name}={value}" for name, value in one.items()) in labels
+    flags = {spec.flag for spec in declared("pretrain.objectives", "_spec", "SPECS")}
+    assert [flag for flag in flags - {"", "electra_objective"} if f"{flag}=True" not in labels] == []
