@@ -255,6 +255,9 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*"
     )
     vocab_file: str = free_hparam("", "file of the vocabulary; default <data_dir>/vocab.txt")
+    cooccurrence_file: str = free_hparam(
+        "", "table of mpa_objective, of build_cooccurrence.py; default <data_dir>/cooccurrence.npz"
+    )
     pmi_vocab_file: str = free_hparam("", "n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz")
     model_dir: str = free_hparam("", "folder of checkpoints and logs; default <data_dir>/models/<model_name>")
     results_dir: str = free_hparam("", "folder of the results; default <model_dir>/results")

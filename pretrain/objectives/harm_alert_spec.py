@@ -10,7 +10,8 @@ def attention_of(c: PretrainingConfig) -> frozenset[tuple[int, int]]:
     """(layer, head) that are regularised, from 0; by default a quarter of the last layer's heads."""
     a = c.architecture
     heads = c.mpa_heads or list(range(-(-a.num_attention_heads // 4)))
-    return frozenset((layer % a.num_hidden_layers, head) for layer in c.mpa_layers for head in heads)
+    layers = [layer % a.num_hidden_layers for layer in c.mpa_layers if type(layer) is int]
+    return frozenset((layer, head) for layer in layers for head in heads if type(head) is int)
 
 
 def _problems(c: PretrainingConfig) -> Iterator[str]:
