@@ -195,9 +195,10 @@ class SelfAttention(SizedLayer):
     def _relative_scores(self, q: tf.Tensor, k: tf.Tensor, terms: RelativeTerms) -> tf.Tensor:
         """[B, A, L, L]: (q_i + u) k_j + (q_i + v) W R_(i-j) (Transformer-XL, Dai et al. 2019, section 3.3)."""
         r = tf.matmul(tf.cast(terms.distances, q.dtype), tf.cast(self.relative_key, q.dtype))
-        r = tf.transpose(tf.reshape(r, [-1, self.num_heads, self.head_size]), [1, 0, 2])[tf.newaxis]
+        r = tf.reshape(r, [-1, self.num_heads, self.head_size])
         u, v = (tf.cast(bias, q.dtype)[:, tf.newaxis] for bias in (terms.content_bias, terms.distance_bias))
-        return tf.matmul(q + u, k, transpose_b=True) + shifted(tf.matmul(q + v, r, transpose_b=True))
+        # The distances are the same in all rows, so the batch is part of the product's rows, not broadcast.
+        return tf.matmul(q + u, k, transpose_b=True) + shifted(tf.einsum("baid,rad->bair", q + v, r))
 
     def _map(self, scores: tf.Tensor, keys: Keys, head: int) -> AttentionMap:
         """Of one head, computed again from the products [B, A, L, L], which the fused softmax does not keep."""
