@@ -84,7 +84,14 @@ def test_parameters_are_those_of_the_model_that_is_built(name: str) -> None:
         "num_hidden_layers": 3,
         "max_position_embeddings": 32,
     }
-    small = {"mask_unit": "token", "vocab_size": 50, "max_seq_length": 16, "train_batch_size": 4, "model_size": "small"}
+    small = {
+        "mask_unit": "token",
+        "mpa_objective": False,
+        "vocab_size": 50,
+        "max_seq_length": 16,
+        "train_batch_size": 4,
+        "model_size": "small",
+    }
     if read_recipe(name).get("embedding_size"):
         small["embedding_size"] = 256
     config = recipe(name, model_hparam_overrides=sizes, **small)
