@@ -184,7 +184,7 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
     write_test_outputs: bool = free_hparam(
         False, "predict the test files too, and write submissions", heading="Outputs"
     )
-    n_writes_test: int = free_hparam(5, "trials that do so", at_least=1)
+    n_writes_test: int = free_hparam(5, "number of trials whose models write_test_outputs predicts with", at_least=1)
     write_distill_outputs: bool = free_hparam(False, "write the outputs on the training data")
 
     # Files
