@@ -23,10 +23,8 @@ from corpus.cooccurrence import (
     table_of,
     write_cooccurrence,
 )
-from corpus.key_counts import PARTS, Counting, count_records_of, parts_of, record_files
-from corpus.vocabulary import load_vocab
-from util.errors import UserError
-from util.files import check_writable
+from corpus.key_counts import PARTS, Counting, count_records_of, parts_of
+from corpus.table_inputs import table_inputs
 from util.flags import run
 from util.progress import track
 
@@ -58,24 +56,19 @@ def _define_flags() -> None:
 
 def main() -> None:
     values = flags.FLAGS
-    folder = Path(values.data_dir)
-    vocab_file = values.vocab_file or str(folder / "vocab.txt")
-    output = Path(values.output_file or folder / "cooccurrence.npz")
-    if output.exists() and not values.overwrite:
-        raise UserError(f"--output-file {str(output)!r} exists; pass --overwrite to replace it or name another file")
-    check_writable(output)
-    tokens = load_vocab(vocab_file)
-    pattern = values.pretrain_tfrecords or str(folder / "pretrain_tfrecords" / "pretrain_data.tfrecord*")
-    files, record_format = record_files(pattern, vocab_file)
+    output = values.output_file or str(Path(values.data_dir, "cooccurrence.npz"))
+    found = table_inputs(
+        values.data_dir, values.pretrain_tfrecords, values.vocab_file, output, overwrite=values.overwrite
+    )
     with tempfile.TemporaryDirectory(dir=values.work_dir, prefix="pair_counts.") as counts:
-        count_in = partial(count_pairs, vocab_file=vocab_file, window=values.window)
-        counting = Counting(count_in, len(tokens), record_format, Path(counts))
-        totals = count_records_of(files, counting, values.num_processes)
+        count_in = partial(count_pairs, vocab_file=found.vocab_file, window=values.window)
+        counting = Counting(count_in, len(found.tokens), found.record_format, Path(counts))
+        totals = count_records_of(found.files, counting, values.num_processes)
         parts = track(parts_of(counting, values.min_count), "scoring part", PARTS)
         table = table_of(parts, totals, Selection(values.score, values.top_k, values.drop_frequent))
-    write_cooccurrence(str(output), table, vocab_file)
+    write_cooccurrence(found.output, table, found.vocab_file)
     pairs = int((table.neighbours != NOBODY).sum())
-    print(f"wrote {output}: {pairs:,} pairs of {len(tokens):,} tokens\n{examples(table, tokens)}")
+    print(f"wrote {found.output}: {pairs:,} pairs of {len(found.tokens):,} tokens\n{examples(table, found.tokens)}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from corpus.key_counts import Counting, count_records_of, parts_of, record_files
+from corpus.key_counts import Counting, count_records_of, parts_of
 from corpus.pmi_vocabulary import (
     SHARES,
     Frequencies,
@@ -29,9 +29,8 @@ from corpus.pmi_vocabulary import (
     write_vocabulary,
 )
 from corpus.records import RecordFormat, read_batches
-from corpus.vocabulary import load_vocab
+from corpus.table_inputs import table_inputs
 from util.errors import UserError
-from util.files import check_writable
 from util.flags import run
 from util.progress import track
 
@@ -134,18 +133,14 @@ def _define_flags() -> None:
 
 def main() -> None:
     values = flags.FLAGS
-    folder = Path(values.data_dir)
-    vocab_file = values.vocab_file or str(folder / "vocab.txt")
-    output = Path(values.output_file or folder / "pmi_vocab.npz")
-    if output.exists() and not values.overwrite:
-        raise UserError(f"--output-file {str(output)!r} exists; pass --overwrite to replace it or name another file")
-    check_writable(output)
-    tokens = load_vocab(vocab_file)
-    pattern = values.pretrain_tfrecords or str(folder / "pretrain_tfrecords" / "pretrain_data.tfrecord*")
+    output = values.output_file or str(Path(values.data_dir, "pmi_vocab.npz"))
+    found = table_inputs(
+        values.data_dir, values.pretrain_tfrecords, values.vocab_file, output, overwrite=values.overwrite
+    )
     options = Options(**{name: values[name].value for name in Options._fields if values[name].value is not None})
-    vocabulary = build(*record_files(pattern, vocab_file), vocab_file, options)
-    write_vocabulary(str(output), vocabulary, vocab_file)
-    print(f"wrote {output}: {len(vocabulary.words):,} n-grams\n{examples(vocabulary, tokens)}")
+    vocabulary = build(found.files, found.record_format, found.vocab_file, options)
+    write_vocabulary(found.output, vocabulary, found.vocab_file)
+    print(f"wrote {found.output}: {len(vocabulary.words):,} n-grams\n{examples(vocabulary, found.tokens)}")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ from typing import Any
 from absl import flags
 
 from corpus.build_plan import BuildSettings, make_plan
-from corpus.dataset_builder import build, quiet_tensorflow, run_local
+from corpus.dataset_builder import build, run_local
 from corpus.vocabulary import load_vocab
+from corpus.worker_pool import quiet_tensorflow
 from util import flags as util_flags
 from util.errors import UserError
 

@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from corpus.build_plan import BuildPlan, BuildSettings, Unit, make_plan
 from corpus.build_unit import build_unit
-from corpus.dataset_builder import quiet_tensorflow
 from corpus.staging import Staging, UnitReport
 from corpus.vocabulary import load_vocab
+from corpus.worker_pool import quiet_tensorflow
 
 
 class Rate(NamedTuple):

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from corpus.build_plan import Unit
 from corpus.build_unit import build_unit
-from corpus.dataset_builder import RunUnits, quiet_tensorflow
+from corpus.dataset_builder import RunUnits
 from corpus.staging import Staging
+from corpus.worker_pool import quiet_tensorflow
 from util.errors import UserError
 
 

@@ -5,22 +5,19 @@ file for each part of the keys. Afterwards the parts are merged one at a time, s
 may hold and by the largest part. build_pmi_vocab.py and build_cooccurrence.py count with it.
 """
 
-import concurrent.futures
 import glob
-import multiprocessing
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from corpus.dataset_builder import quiet_tensorflow
 from corpus.record_metadata import read_metadata
 from corpus.records import RecordFormat, count_records, read_batches
 from corpus.vocabulary import vocab_sha256
+from corpus.worker_pool import run_on_processes
 from util.errors import UserError
 from util.progress import Progress
 
@@ -99,28 +96,31 @@ def count_records_of(files: Sequence[str], counting: Counting, processes: int = 
         raise UserError(f"the {len(files)} files of records are empty; build the records again")
     processes = min(processes or len(os.sched_getaffinity(0)), len(files))
     with Progress("counting record", records) as progress:
-        if processes == 1:
-            done, totals = 0, []
-            for number, file in enumerate(files):
-                for rows, total in _count_file(counting, file, number):
-                    done += rows
-                    totals.append(total)
-                    progress.update(done)
-            return np.sum(totals, axis=0)
-        return np.sum(_in_pool(files, counting, processes, progress), axis=0)
+        totals = run_on_processes(
+            partial(_count_file, counting),
+            list(enumerate(files)),
+            processes,
+            progress,
+            "run again with a smaller --num-processes",
+        )
+    return np.sum([total for total in totals if total is not None], axis=0)
 
 
-def _count_file(counting: Counting, file: str, number: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Counts a file's keys; yields after every batch its number of records and its totals."""
+def _count_file(counting: Counting, numbered: tuple[int, str]) -> Generator[float, None, np.ndarray | None]:
+    """Counts a file's keys; yields the number of records of each batch. Returns the totals, None without records."""
+    number, file = numbered
     held: list[Counted] = []
+    totals: list[np.ndarray] = []
     for batch in read_batches(file, counting.record_format):
         counted = counting.count_in(batch["input_ids"])
         held.append(counted)
+        totals.append(counted.totals)
         if sum(len(one.keys) for one in held) >= HELD_KEYS:
             _write(held, counting, number)
             held.clear()
-        yield len(batch["input_ids"]), counted.totals
+        yield len(batch["input_ids"])
     _write(held, counting, number)
+    return np.sum(totals, axis=0) if totals else None
 
 
 def _write(held: Sequence[Counted], counting: Counting, number: int) -> None:
@@ -137,62 +137,3 @@ def _write(held: Sequence[Counted], counting: Counting, number: int) -> None:
                 written.tofile(stream)
         except OSError as error:
             raise UserError(f"cannot write the counts in {counting.folder}: {error}") from None
-
-
-# ---- processes ----
-
-_worker: tuple[Counting, Any] | None = None  # in a worker: what its files have in common
-
-
-def _start_worker(counting: Counting, done: Any) -> None:
-    global _worker
-    _worker = (counting, done)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends the workers
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    quiet_tensorflow()
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _work(file: str, number: int) -> np.ndarray | None:
-    """The file's totals; None if it holds no record."""
-    assert _worker is not None
-    counting, done = _worker
-    totals = []
-    for rows, total in _count_file(counting, file, number):
-        totals.append(total)
-        with done.get_lock():
-            done.value += rows
-    return np.sum(totals, axis=0) if totals else None
-
-
-def _in_pool(files: Sequence[str], counting: Counting, processes: int, progress: Progress) -> list[np.ndarray]:
-    context = multiprocessing.get_context("spawn")  # TensorFlow cannot be forked
-    done = context.Value("q")
-    pool = concurrent.futures.ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_start_worker, initargs=(counting, done)
-    )
-    try:
-        jobs = [pool.submit(_work, file, number) for number, file in enumerate(files)]
-        waiting = set(jobs)
-        while waiting:
-            ended, waiting = concurrent.futures.wait(waiting, timeout=1, return_when="FIRST_COMPLETED")
-            for job in ended:
-                job.result()
-            progress.update(done.value)
-        return [found for job in jobs if (found := job.result()) is not None]
-    except concurrent.futures.process.BrokenProcessPool:
-        raise UserError(
-            "a worker process was killed (out of memory?); run again with a smaller --num-processes"
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,118 @@
+"""Work on files or units, here or on several processes, with one progress for all.
+
+The builder's units (corpus/dataset_builder.py) and the counts of build_pmi_vocab.py and build_cooccurrence.py
+(corpus/key_counts.py) run on it. Work is a generator: what it yields adds up to the progress, what it returns is the
+result.
+"""
+
+import concurrent.futures
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+from util.environment import before_tensorflow
+from util.errors import UserError
+from util.progress import Progress
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Work = Callable[[Item], Generator[float, None, Result]]
+
+
+def run_on_processes(
+    work: Work[Item, Result], items: Sequence[Item], processes: int, progress: Progress, when_killed: str
+) -> list[Result]:
+    """The results of all items, in their order.
+
+    Args:
+      work: can be pickled, and its results too, if there is more than one process.
+      processes: 1: this one.
+      when_killed: what to do if the system kills one of them.
+
+    Raises:
+      UserError: of the work; a process was killed.
+    """
+    if processes > 1:
+        return _in_pool(work, items, processes, progress, when_killed)
+    done = 0.0
+
+    def advance(step: float) -> None:
+        nonlocal done
+        done += step
+        progress.update(done)
+
+    return [_result(work(item), advance) for item in items]
+
+
+def quiet_tensorflow() -> None:
+    """Before TensorFlow is imported: keeps it off the GPU and its start-up messages off the screen."""
+    before_tensorflow()
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+
+def _result(steps: Generator[float, None, Result], advance: Callable[[float], None]) -> Result:
+    while True:
+        try:
+            advance(next(steps))
+        except StopIteration as end:
+            return end.value
+
+
+_worker: tuple[Work, Any] | None = None  # in a worker: the work, and the progress of all
+
+
+def _start_worker(work: Work, done: Any) -> None:
+    global _worker
+    _worker = (work, done)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends the workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    quiet_tensorflow()
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # there are as many processes as wanted
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def _end_with_parent() -> None:
+    """A killed parent cannot end its workers, and they must not write into a build that has been taken up again."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(item: Any) -> Any:
+    assert _worker is not None
+    work, done = _worker
+
+    def advance(step: float) -> None:
+        with done.get_lock():
+            done.value += step
+
+    return _result(work(item), advance)
+
+
+def _in_pool(
+    work: Work[Item, Result], items: Sequence[Item], processes: int, progress: Progress, when_killed: str
+) -> list[Result]:
+    context = multiprocessing.get_context("spawn")  # TensorFlow cannot be forked
+    done = context.Value("d")
+    pool = concurrent.futures.ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_start_worker, initargs=(work, done)
+    )
+    try:
+        jobs = [pool.submit(_work, item) for item in items]
+        waiting = set(jobs)
+        while waiting:
+            ended, waiting = concurrent.futures.wait(waiting, timeout=1, return_when="FIRST_COMPLETED")
+            for job in ended:
+                job.result()
+            progress.update(done.value)
+        return [job.result() for job in jobs]
+    except concurrent.futures.process.BrokenProcessPool:
+        raise UserError(f"a worker process was killed (out of memory?); {when_killed}") from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
