@@ -10,9 +10,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from finetune.defaults import default_hparams, pretrained_dir
-from finetune.registry import entry_of
 from model.architecture import MODEL_SIZES, Architecture, make_architecture
+from tasks.defaults import default_hparams, pretrained_dir
+from tasks.registry import entry_of
 from training.hparams import DeviceHparams, OptimizerHparams
 from util.errors import UserError
 from util.hparams import checked, free_hparam, hparam, layered_by_entry, model_hparam
@@ -209,7 +209,7 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":
-        """Checks the hparams and fills in what follows from the tasks and the pre-trained model (finetune.defaults).
+        """Checks the hparams and fills in what follows from the tasks and the pre-trained model (tasks.defaults).
 
         Raises:
           UserError: names every problem.

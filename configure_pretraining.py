@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from exchange.folders import generator_hparams, network_hparams, read_config
+from formats.folders import generator_hparams, network_hparams, read_config
 from model.architecture import HEAD_SIZE, MODEL_SIZES, Architecture, make_architecture
 from training.hparams import DeviceHparams, OptimizerHparams
 from util.catalogue import declared, module_names
@@ -291,7 +291,7 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
 
     @classmethod
     def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Sizes, vocabulary and casing of the folders that the network and the generator start from (exchange.folders);
+        """Sizes, vocabulary and casing of the folders that the network and the generator start from (formats.folders);
         debug's small model. All win over a recipe, and yield to what is given.
 
         Raises:

@@ -19,9 +19,9 @@ from absl import flags
 
 from configure_finetuning import FinetuningConfig
 from corpus.vocabulary import load_vocab
-from finetune.defaults import recipe_of
 from finetune.trained_folder import find_trained, trained_config
 from pretrain import diagnosis
+from tasks.defaults import recipe_of
 from util import flags as util_flags
 from util.environment import import_tensorflow
 from util.errors import UserError

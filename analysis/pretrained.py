@@ -11,8 +11,8 @@ from configure_pretraining import PretrainingConfig
 from corpus.tokenization import WordpieceTokenizer
 from exchange.checkpoints import find_checkpoint, warm_start
 from exchange.encoding import encode
-from exchange.folders import read_config, vocabulary_of
 from exchange.network import graph_of_any_shape
+from formats.folders import read_config, vocabulary_of
 from pretrain import cropping
 from pretrain.pretrain_data import evaluation_batches, find_problem, find_records
 from pretrain.pretraining_model import PretrainingModel

@@ -4,7 +4,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from exchange.folders import released
+from formats.folders import released
 from util.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def pretrained(request: Request, name: str) -> "PretrainedModel":
 @functools.cache
 def similar_sentences(request: Request) -> tuple[list[str], list[str]]:
     """The two sides of STS-B's pairs with the full score, at most `num_pairs`."""
-    from finetune.built_in import BUILT_IN
     from finetune.classification.reading import find_file, read_rows
+    from tasks.built_in import BUILT_IN
 
     data, spec = request.data_dir / "finetuning_data", BUILT_IN["sts"].options["spec"]
     folders = [data / name for name in ("sts", *spec.folders)]

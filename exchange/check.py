@@ -15,13 +15,13 @@ from corpus.tokenization import WordpieceTokenizer
 from exchange import reference, tf_models
 from exchange.checkpoints import find_checkpoint
 from exchange.encoding import Encoded, Text, encode
-from exchange.folders import read_config
 from exchange.huggingface import Tensors, prefix_of
-from exchange.huggingface_config import config_of, is_huggingface
 from exchange.huggingface_export import Exported
 from exchange.huggingface_names import TASK_HEADS
 from exchange.network import Network
 from exchange.sources import Model
+from formats.folders import read_config
+from formats.huggingface_config import config_of, is_huggingface
 from model.fusion import unfused
 from util.errors import UserError
 

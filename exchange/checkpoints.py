@@ -14,9 +14,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from exchange import tensor_file
-from exchange.folders import read_config
 from exchange.huggingface import HuggingFaceWeights
-from exchange.huggingface_config import is_huggingface
+from formats.folders import read_config
+from formats.huggingface_config import is_huggingface
 from model.encoder import DIFFERENCE
 from training import checkpoint_files
 from util.errors import UserError

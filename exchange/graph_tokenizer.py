@@ -19,7 +19,7 @@ import tensorflow_text
 
 from corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer
 from corpus.vocabulary import special_ids
-from exchange.huggingface_config import Casing
+from formats.huggingface_config import Casing
 
 _KEEP, _DROP, _SPACED, _LISTED = range(4)  # what happens to a character
 _SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"

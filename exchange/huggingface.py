@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from exchange import huggingface_names as names
-from exchange.folders import read_config
-from exchange.huggingface_config import network_of
 from exchange.tensor_file import FILE_NAME, TensorFile
+from formats.folders import read_config
+from formats.huggingface_config import network_of
 from model.architecture import make_architecture
 from util.errors import UserError
 from util.reading import read_json

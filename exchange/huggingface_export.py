@@ -18,10 +18,10 @@ from configure_finetuning import FinetuningConfig
 from corpus.normalization import MAX_CHARS_PER_WORD
 from corpus.vocabulary import CLS, MASK, PAD, SEP, UNK
 from exchange import huggingface_names as names
-from exchange.huggingface_config import Casing, config_of
 from exchange.model_card import model_card
 from exchange.sources import Model
 from exchange.tensor_file import FILE_NAME, write_tensors
+from formats.huggingface_config import Casing, config_of
 from model.architecture import Architecture
 from util.errors import UserError
 from util.files import write_atomically

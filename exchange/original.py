@@ -1,6 +1,6 @@
 """Writing a TF1 checkpoint that the original program loads: its variables are ours, with query, key and value apart.
 
-exchange.original_config tells what network such a checkpoint holds.
+formats.original_config tells what network such a checkpoint holds.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from exchange.checkpoints import original_names
-from exchange.huggingface_config import export_problems
+from formats.huggingface_config import export_problems
 from model.architecture import Architecture
 from util.errors import UserError
 from util.files import write_atomically

@@ -1,11 +1,11 @@
-"""Writing a self-contained folder in our own format (exchange.folders describes it)."""
+"""Writing a self-contained folder in our own format (formats.folders describes it)."""
 
 import json
 from pathlib import Path
 
-from exchange.folders import PLACES, VOCABULARY
 from exchange.sources import Model
 from exchange.tensor_file import FILE_NAME, write_tensors
+from formats.folders import PLACES, VOCABULARY
 from util.files import write_atomically, write_json
 
 

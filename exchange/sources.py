@@ -16,10 +16,10 @@ from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import load_vocab
 from exchange import tf_models
 from exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, find_checkpoint
-from exchange.folders import PLACES, is_uncased, read_config, vocabulary_of
 from exchange.huggingface import HuggingFaceWeights
-from exchange.huggingface_config import Casing, casing_of, is_huggingface, network_of, tokens_in
-from exchange.original_config import hparams_of
+from formats.folders import PLACES, is_uncased, read_config, vocabulary_of
+from formats.huggingface_config import Casing, casing_of, is_huggingface, network_of, tokens_in
+from formats.original_config import hparams_of
 from model.architecture import Architecture
 from util.errors import UserError
 from util.reading import read_json

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from exchange.checkpoints import TensorFlowCheckpoint
-from exchange.huggingface_config import export_problems
+from formats.huggingface_config import export_problems
 from model.architecture import Architecture
 from util.errors import UserError
 

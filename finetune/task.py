@@ -1,7 +1,7 @@
 """What a fine-tuning task is: files to examples to features, a head, and scores.
 
 Subclass `Task` (or one of the subclasses in classification/, qa/, tagging/) in one file and register it
-(finetune.registry); batching, the encoder, training, several tasks and trials, and result files come from elsewhere.
+(tasks.registry); batching, the encoder, training, several tasks and trials, and result files come from elsewhere.
 
     files --load--> Split --(batching, encoder, head)--> one prediction per feature --scores, answers--> results
 
@@ -19,9 +19,9 @@ import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
-from finetune.registry import factory_of
 from model.encoder import Encoder
 from model.layers import Layer, SeedStream
+from tasks.registry import factory_of
 from util.errors import UserError, shown
 
 # One feature's predictions: name -> the row of the head's output, without the batch axis.

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from configure_finetuning import FinetuningConfig
-from exchange.folders import vocabulary_of
-from finetune.defaults import pretrained_dir
+from formats.folders import vocabulary_of
+from tasks.defaults import pretrained_dir
 from training.hparams import DeviceHparams
 from util.errors import UserError
 from util.hparams import checked, free_on_resume, layered_by_entry, shapes_model

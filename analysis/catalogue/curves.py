@@ -84,7 +84,7 @@ def _scale(over: str, folder: Path) -> float:
     if over == "examples":
         return int(hparams.get("train_batch_size", 0)) or 1
     from configure_pretraining import PretrainingConfig
-    from flops_computation import training_flops_per_example
+    from pretrain.flops import training_flops_per_example
 
     config = PretrainingConfig.from_dict(hparams)
     return config.train_batch_size * training_flops_per_example(config)

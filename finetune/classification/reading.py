@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from finetune.classification.spec import Columns
+from tasks.spec import Columns
 from util.errors import UserError, shown
 from util.hparams import closest
 from util.reading import parse_json, read_text

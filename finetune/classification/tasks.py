@@ -15,12 +15,12 @@ from corpus.tokenization import WordpieceTokenizer
 from exchange.encoding import pack
 from finetune.classification.few_shot import FEW_SHOT_DEV, few_shot_split
 from finetune.classification.head import ClassificationHead
-from finetune.classification.metrics import METRICS, is_constant
 from finetune.classification.reading import Row, alternatives, find_file, read_rows, row_from_json
-from finetune.classification.spec import TextTaskSpec
 from finetune.classification.targets import Classes, Scale, Target, label_text
 from finetune.task import Features, Label, Prediction, Split, Task
 from model.encoder import Encoder
+from tasks.metrics import METRICS, is_constant
+from tasks.spec import TextTaskSpec
 from util.errors import UserError, shown
 from util.files import write_atomically
 from util.progress import Progress

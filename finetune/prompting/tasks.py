@@ -17,12 +17,12 @@ from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
 from exchange.checkpoints import CheckpointVariables
 from exchange.encoding import truncated_lengths
-from finetune.classification.spec import TextTaskSpec
 from finetune.classification.tasks import TextExample, TextTask
 from finetune.prompting.head import LabelWordHead
-from finetune.prompting.templates import Field, Literal, Mask, parse_template, prompt_of
 from finetune.task import Features, Label, Prediction, Split
 from model.encoder import Encoder
+from tasks.spec import TextTaskSpec
+from tasks.templates import Field, Literal, Mask, parse_template, prompt_of
 from util.errors import UserError
 
 _TRAINING_INPUTS = 8000  # LM-BFF trains 1,000 steps of 8

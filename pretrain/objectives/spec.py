@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from configure_pretraining import PretrainingConfig
-from exchange.folders import network_hparams
+from formats.folders import network_hparams
 from model.architecture import Architecture, make_architecture
 from model.flops import Part
 from util.errors import UserError

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from configure_finetuning import FinetuningConfig
-from exchange.huggingface_config import Casing
 from exchange.sources import Model, read_model
 from exchange.tensor_file import write_tensors
+from formats.huggingface_config import Casing
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 from tests.exchange import huggingface_oracle as oracle

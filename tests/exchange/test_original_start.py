@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from exchange import checkpoint_index
-from exchange.folders import generator_hparams, network_hparams
+from formats.folders import generator_hparams, network_hparams
 from tests import golden_support as golden
 from util.errors import UserError
 from util.hparams import layered

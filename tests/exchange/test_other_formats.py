@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from exchange import check, original, tf_models
-from exchange.original_config import hparams_of
 from exchange.sources import Told, read_model
+from formats.original_config import hparams_of
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
 from util.errors import UserError

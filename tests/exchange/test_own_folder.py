@@ -10,10 +10,10 @@ import tensorflow as tf
 from configure_finetuning import FinetuningConfig
 from corpus.vocabulary import load_vocab
 from exchange.checkpoints import CheckpointVariables, warm_start
-from exchange.folders import network_hparams
 from exchange.own import write_folder
 from exchange.sources import read_model
 from exchange.tensor_file import TensorFile, write_tensors
+from formats.folders import network_hparams
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 from training.optimization import AdamW

@@ -7,8 +7,8 @@ import pytest
 
 from configure_finetuning import FinetuningConfig
 from corpus.vocabulary import load_vocab
-from exchange.folders import RELEASED
 from exchange.tensor_file import TensorFile
+from formats.folders import RELEASED
 from util.flags import recipe_names
 
 NAMES = sorted(folder.name for folder in RELEASED.iterdir() if folder.is_dir())

@@ -16,10 +16,10 @@ from corpus.normalization import TextNormalizer
 from corpus.tokenization import WordpieceTokenizer
 from exchange import saved_model
 from exchange.graph_tokenizer import GraphTokenizer
-from exchange.huggingface_config import Casing
 from exchange.network import Network
 from finetune.predictor import Predictor
 from finetune.serving import difference_from_strings, task_signatures
+from formats.huggingface_config import Casing
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from configure_finetuning import FinetuningConfig
 from exchange.encoding import truncated_lengths
-from finetune.built_in import BUILT_IN
 from finetune.classification.head import ClassificationHead
-from finetune.classification.metrics import METRICS
 from finetune.classification.tasks import TextTask
 from finetune.task import HeadInput, make_tasks
+from tasks.built_in import BUILT_IN
+from tasks.metrics import METRICS
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
 from util.errors import UserError

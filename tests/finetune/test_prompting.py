@@ -12,14 +12,14 @@ from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from corpus.tokenization import WordpieceTokenizer
 from corpus.vocabulary import SpecialIds
-from finetune.built_in import BUILT_IN
 from finetune.classification.few_shot import few_shot_split
 from finetune.prompting.head import LabelWordHead
 from finetune.prompting.tasks import PromptTask, language_model_head
-from finetune.prompting.templates import parse_template
 from finetune.task import HeadInput, make_tasks
 from pretrain.objectives.corrective_lm import mixture_log_prob
 from pretrain.pretraining_model import PretrainingModel
+from tasks.built_in import BUILT_IN
+from tasks.templates import parse_template
 from tests import golden_support as golden
 from tests.finetune.test_run_finetuning import run
 from tests.finetuning_support import write_lines

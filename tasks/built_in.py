@@ -1,21 +1,21 @@
 """The tasks that are known by name, one entry each: GLUE, tagging, question answering. Free of TensorFlow.
 
 An entry says where a task's files hold what, how it is scored, and in which hparams a run of it alone differs; the
-classes that do the work are found by its kind (finetune.registry).
+classes that do the work are found by its kind (tasks.registry).
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from finetune.classification.spec import Columns, TextTaskSpec
-from finetune.prompting.templates import EQUAL, PAIR, Prompt
+from tasks.spec import Columns, TextTaskSpec
+from tasks.templates import EQUAL, PAIR, Prompt
 
 
 class Entry(NamedTuple):
     """A task by name.
 
-    kind: classification, regression, tagging or qa (finetune.registry).
+    kind: classification, regression, tagging or qa (tasks.registry).
     options: keyword arguments of the kind's class.
     hparams: defaults of a run that learns this task alone.
     """

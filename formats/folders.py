@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from corpus.vocabulary import load_vocab
-from exchange.checkpoint_index import Shape, find_prefix, shapes_in
-from exchange.huggingface_config import casing_of, is_huggingface, network_of
-from exchange.original_config import GENERATOR_HPARAMS, WORDS, hparams_of
+from formats.checkpoint_index import Shape, find_prefix, shapes_in
+from formats.huggingface_config import casing_of, is_huggingface, network_of
+from formats.original_config import GENERATOR_HPARAMS, WORDS, hparams_of
 from util.errors import UserError
 from util.reading import is_file, read_json
 

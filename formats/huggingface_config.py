@@ -1,7 +1,7 @@
 """What a Hugging Face directory says of an ELECTRA or BERT network, in our hparams, and the other way round.
 
 Both sides must mean the same function: what the other cannot express is refused with the reason, never approximated.
-Imports neither TensorFlow nor numpy (exchange.folders calls this for configurations).
+Imports neither TensorFlow nor numpy (formats.folders calls this for configurations).
 """
 
 from collections.abc import Mapping

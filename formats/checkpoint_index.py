@@ -1,6 +1,6 @@
 """Names and shapes of the variables in a TensorFlow checkpoint, read from its .index without TensorFlow.
 
-exchange.folders tells configurations the sizes of the original's checkpoints from here, so that a wrong hparam still
+formats.folders tells configurations the sizes of the original's checkpoints from here, so that a wrong hparam still
 fails in a fraction of a second. The file is a sorted table of LevelDB's format (blocks of keys with shared prefixes, an
 index block of block positions, a footer of 48 bytes) whose values are TensorFlow's BundleEntryProto messages.
 """

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from finetune.built_in import BUILT_IN, Entry
-from finetune.own_tasks import own_entry
+from tasks.built_in import BUILT_IN, Entry
+from tasks.own import own_entry
 from util.catalogue import load
 from util.errors import UserError, shown
 from util.hparams import closest

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from exchange.folders import network_hparams, read_config, released
-from finetune.registry import check_names, entry_of
+from formats.folders import network_hparams, read_config, released
+from tasks.registry import check_names, entry_of
 from util.errors import UserError, shown
 from util.flags import has_section, is_recipe, read_recipe
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from finetune.built_in import Entry
-from finetune.classification.spec import Columns, TextTaskSpec
+from tasks.built_in import Entry
+from tasks.spec import Columns, TextTaskSpec
 from util.errors import UserError
 from util.hparams import closest
 
@@ -55,7 +55,7 @@ def _check_type(what: str, value: Any, *types: type) -> None:
 
 
 def _text_spec(where: str, regression: bool, options: Mapping[str, Any]) -> TextTaskSpec:
-    from finetune.classification.metrics import METRICS, REGRESSION_METRICS
+    from tasks.metrics import METRICS, REGRESSION_METRICS
 
     texts, labels = options.get("text_columns", ["text"]), options.get("labels")
     if len(texts) not in (1, 2):

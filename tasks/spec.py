@@ -1,13 +1,13 @@
 """What a task over one or two texts needs to know: where they stand in its files, and what is to be learned of them.
 
-Free of TensorFlow, so that a run's configuration can name and check its tasks (finetune.built_in, finetune.own_tasks).
+Free of TensorFlow, so that a run's configuration can name and check its tasks (tasks.built_in, tasks.own).
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from finetune.prompting.templates import Prompt
+from tasks.templates import Prompt
 
 
 class Columns(NamedTuple):
@@ -32,7 +32,7 @@ class TextTaskSpec:
 
     columns: of tsv and csv files; those of a split in `columns_of` win.
     json_columns: of JSON lines.
-    metrics: of finetune.classification.metrics, the first is the primary one.
+    metrics: of tasks.metrics, the first is the primary one.
     labels: names in the order of their ids; None: those of the training data, sorted; unused in regression.
     value_range: least and greatest value of a regression task; None for classification.
     double_unordered: the order of the two texts means nothing, so training may see both.

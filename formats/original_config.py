@@ -1,14 +1,14 @@
 """What network a TF1 checkpoint of the original holds.
 
 Such a checkpoint says nothing of itself, so sizes are read off the shapes of its variables; the number of heads cannot
-be and follows the papers' rule (width / 64) unless told. Imports neither TensorFlow nor numpy (exchange.folders calls
+be and follows the papers' rule (width / 64) unless told. Imports neither TensorFlow nor numpy (formats.folders calls
 this for configurations).
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from exchange.checkpoint_index import Shape
+from formats.checkpoint_index import Shape
 from model.architecture import HEAD_SIZE
 from util.errors import UserError
 
