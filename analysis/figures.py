@@ -4,7 +4,6 @@ Colours are those of Okabe and Ito (2008), which colour-blind readers tell apart
 """
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 from scipy.stats import gaussian_kde
+
+from util.files import replacing
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -115,12 +116,9 @@ def _legend_of_all(figure: Any, axes: Sequence[Axes]) -> None:
 
 
 def _save(figure: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     for suffix in ("png", "pdf"):
-        target = path.with_name(f"{path.name}.{suffix}")
-        temporary = path.with_name(f".{target.name}.tmp")
-        figure.savefig(temporary, format=suffix, dpi=200)
-        os.replace(temporary, target)
+        with replacing(path.with_name(f"{path.name}.{suffix}")) as temporary:
+            figure.savefig(temporary, format=suffix, dpi=200)
 
 
 def densities(axis: Axes, values: Mapping[str, np.ndarray]) -> None:

@@ -7,32 +7,23 @@ be silently wrong in every entry, so reading compares the checksums.
 import os
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from corpus.vocabulary import vocab_sha256
 from util.errors import UserError, reason
-from util.files import writing
+from util.files import replacing
 
 _VOCABULARY, _KIND = "vocab_sha256", "kind"
 
 
 def write_table(path: str | os.PathLike[str], kind: str, vocab_file: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes under a temporary name, then renames. Raises UserError if the file cannot be written."""
-    path = Path(path)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "wb") as file:
-                own = {_KIND: np.array(kind), _VOCABULARY: np.array(vocab_sha256(vocab_file))}
-                save: Any = np.savez_compressed
-                save(file, **own, **arrays)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    """Writes a table whole or not at all. Raises UserError as `util.files.writing`."""
+    own = {_KIND: np.array(kind), _VOCABULARY: np.array(vocab_sha256(vocab_file))}
+    save: Any = np.savez_compressed
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        save(file, **own, **arrays)
 
 
 def read_table(path: str, hparam: str, kind: str, vocab_file: str) -> dict[str, np.ndarray]:

@@ -6,7 +6,6 @@ PyTorch; bfloat16 arrays are those of `ml_dtypes`.
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -15,33 +14,27 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from util.errors import UserError
-from util.files import writing
+from util.files import replacing
 
 FILE_NAME = "model.safetensors"
 DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray], dtype: str = "float32") -> None:
-    """Writes arrays under a temporary name, then renames it.
+    """Writes arrays, whole or not at all.
 
     Args:
       dtype: one of `DTYPES`, that of every tensor in the file; the nearest value is stored.
     """
-    path = Path(path)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     stored: dict[str, np.ndarray] = {
         name: np.ascontiguousarray(value, DTYPES[dtype]) for name, value in tensors.items()
     }
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+    try:
+        with replacing(path) as temporary:
             # Hugging Face's loaders refuse files that do not say which framework laid the tensors out.
             save_file(stored, temporary, metadata={"format": "pt"})
-            os.replace(temporary, path)
-        except SafetensorError as error:
-            raise UserError(f"cannot write {path}: {error}") from None
-        finally:
-            temporary.unlink(missing_ok=True)
+    except SafetensorError as error:
+        raise UserError(f"cannot write {path}: {error}") from None
 
 
 class TensorFile:

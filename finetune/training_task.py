@@ -45,6 +45,7 @@ class FinetuningTask(ReplicatedTask):
         original = config.compat == "original" and one and parts == 1 and config.precision != "float16"
         super().__init__(strategy, jit_compile, seed, config.precision, parts, dense_gradients=not original)
         self.config, self.tasks, self.table, self.seed = config, list(tasks), table, seed
+        self.summed_examples = config.train_batch_size if config.loss_reduction == "sum" else 1
         self.model = FinetuningModel(config, tasks, seed)
         self.num_train_steps = number_of_steps(config, len(table)) if table is not None else 0
         schedule = Schedule(

@@ -30,7 +30,10 @@ def warnings(metrics: Mapping[str, float]) -> list[str]:
             f"on the plateau: at hidden tokens the masked-LM loss is {metrics['hidden_masked_lm_loss']:.2f}, where a "
             f"model of token frequencies has {metrics['unigram_entropy']:.2f}; {_ADVICE}"
         )
-    for name, what in (("cls_cosine", "[CLS] states of different sentences"), ("token_cosine", "states of tokens")):
+    judged = {"token_cosine": "states of tokens"}
+    if "scl_loss" in metrics:  # no other objective asks [CLS] to differ between sentences (docs/small_budgets.md)
+        judged["cls_cosine"] = "[CLS] states of different sentences"
+    for name, what in judged.items():
         if metrics.get(name, 0.0) > COLLAPSE:
             found.append(f"collapsed: the {what} have a mean cosine of {metrics[name]:.2f}; {_ADVICE}")
     return found

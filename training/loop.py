@@ -149,7 +149,7 @@ class Trainer:
                 if pace.is_first:  # until now nothing was trained, and compilation can take minutes
                     after_compilation.enter_context(self._listening())
                 if step == 0:
-                    progress.line(f"initial loss   {float(totals.first['loss']):.2f}")
+                    progress.line(f"initial loss   {float(totals.first['loss']) / self.task.summed_examples:.2f}")
                 step, done = step + steps, done + steps
                 stop = self._agree(pace, (time.monotonic() - began) / steps)
                 if steps == until_report:
@@ -183,9 +183,9 @@ class Trainer:
         return min([*ahead, schedule.num_train_steps - step])
 
     def _report(self, progress: Progress, step: int, totals: Totals, steps: int) -> None:
-        losses = totals.sums["losses"] | totals.sums["watched"]
         rate = float(self.task.optimizer.schedule(tf.constant(step - 1)))
-        means = {name: float(total) / steps for name, total in losses.items()}
+        means = {name: float(total) / steps / self.task.summed_examples for name, total in totals.sums["losses"].items()}
+        means |= {name: float(total) / steps for name, total in totals.sums["watched"].items()}
         self.reporter.steps(progress, step, means, ratios(totals.sums["metrics"]), rate)
 
     def _save(self, memory: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ class ReplicatedTask:
 
     optimizer: AdamW
     shown: Sequence[str] = ()  # names of what belongs beside the progress; the losses if empty
+    summed_examples = 1  # that a loss is the sum over; what is shown is the mean
 
     def __init__(
         self,

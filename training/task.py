@@ -38,6 +38,11 @@ class Task(Protocol):
         """Names of the losses and metrics that belong beside the progress; the losses alone if there are none."""
         ...
 
+    @property
+    def summed_examples(self) -> int:
+        """Examples that a step's losses are sums over, so that their means can be shown; 1 for losses that are means."""
+        ...
+
     def train_step(self, batch: Tensors, step: tf.Tensor) -> dict[str, Tensors]:
         """One update in replica context.
 

@@ -84,18 +84,35 @@ def _is_open_file(path: Path, descriptor: int) -> bool:
     return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))
 
 
-def write_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a text file under a temporary name, then renames it. Raises UserError as `writing`."""
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary file beside a path, which takes its name when what is written to it in here is whole.
+
+    It may be read by whom a new file may be read (umask), whatever mode a library gives to what it writes there.
+
+    Raises:
+      UserError: as `writing`; nothing half-written stays.
+    """
     path = Path(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.touch()
+            mode = temporary.stat().st_mode
+            yield temporary
+            if temporary.stat().st_mode != mode:
+                temporary.chmod(mode)
             os.replace(temporary, path)
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: str | os.PathLike[str], text: str) -> None:
+    """Writes a text file whole or not at all. Raises UserError as `writing`."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:

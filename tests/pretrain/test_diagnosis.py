@@ -27,7 +27,14 @@ def test_cosines_are_those_of_all_pairs_of_real_tokens():
 def test_collapsed_states_have_a_cosine_of_one():
     found = state_cosines(tf.ones([3, 4, 5]), tf.ones([3, 4], tf.int32))
     assert [float(numerator / denominator) for numerator, denominator in found.values()] == pytest.approx([1, 1])
-    assert any("collapsed" in line for line in diagnosis.warnings({"cls_cosine": 1.0, "token_cosine": 0.1}))
+    assert "states of tokens have a mean cosine of 1.00" in diagnosis.warnings({"cls_cosine": 0.1, "token_cosine": 1.0})[0]
+
+
+def test_cls_states_are_judged_where_an_objective_trains_them_to_differ():
+    alike = {"cls_cosine": 0.97, "token_cosine": 0.4}
+    assert not diagnosis.warnings(alike | {"masked_lm_loss": 3.0, "disc_loss": 0.2})  # nothing to learn at [CLS]
+    (line,) = diagnosis.warnings(alike | {"scl_loss": 3.0})
+    assert line.startswith("collapsed: the [CLS] states of different sentences have a mean cosine of 0.97")
 
 
 def test_a_model_of_frequencies_is_on_the_plateau_and_a_better_one_is_not():
