@@ -25,7 +25,7 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
     # Run
     model_name: str = free_hparam("electra_small", "name of the pre-trained model", heading="Run")
     recipe: str = free_hparam("", "recipe whose section finetuning applies; default: that of the pre-trained model")
-    data_dir: str = free_hparam("data", "folder of vocabulary, models and finetuning_data")
+    data_dir: str = free_hparam("data", "folder of vocabulary, models and finetuning_data", place="other")
     task_names: list[str] = model_hparam(["chunk"], "tasks to learn, together: JSON list or names separated by commas")
     tasks: dict[str, Any] = model_hparam(
         {}, "tasks of one's own: name -> {type, text_columns, label_column, metric, ...} (README, Your own task)"
@@ -79,7 +79,7 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
         0, "steps between two evaluations on the development data; 0: only at the end", at_least=0
     )
     init_checkpoint: str | None = free_hparam(
-        None, "model to start from, in any format; default: the folder of the pre-trained model"
+        None, "model to start from, in any format; default: the folder of the pre-trained model", place="other"
     )
     reinit_layers: int = hparam(
         0, "number of uppermost layers that start from random weights, for models that were trained briefly", at_least=0
@@ -189,18 +189,24 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
 
     # Files
     pretrained_model_dir: str = free_hparam(
-        "", "the pre-trained model; default <data_dir>/models/<model_name>", heading="Files"
+        "", "the pre-trained model; default <data_dir>/models/<model_name>", heading="Files", place="other"
     )
-    raw_data_dir: str = free_hparam("", "folder of the tasks' folders; default <data_dir>/finetuning_data")
-    vocab_file: str = free_hparam("", "vocabulary; default: what the model was pre-trained with, <data_dir>/vocab.txt")
+    raw_data_dir: str = free_hparam(
+        "", "folder of the tasks' folders; default <data_dir>/finetuning_data", place="other"
+    )
+    vocab_file: str = free_hparam(
+        "", "vocabulary; default: what the model was pre-trained with, <data_dir>/vocab.txt", place="read"
+    )
     model_dir: str = free_hparam(
-        "", "fine-tuned models; default <pretrained_model_dir>/finetuning_models/<tasks>_model"
+        "", "fine-tuned models; default <pretrained_model_dir>/finetuning_models/<tasks>_model", place="other"
     )
-    results_dir: str = free_hparam("", "results; default <pretrained_model_dir>/results")
-    results_txt: str = free_hparam("", "table of scores; default <results_dir>/<tasks>_results.txt")
-    results_json: str = free_hparam("", "scores of all trials; default <results_dir>/<tasks>_results.json")
+    results_dir: str = free_hparam("", "results; default <pretrained_model_dir>/results", place="other")
+    results_txt: str = free_hparam("", "table of scores; default <results_dir>/<tasks>_results.txt", place="other")
+    results_json: str = free_hparam(
+        "", "scores of all trials; default <results_dir>/<tasks>_results.json", place="other"
+    )
     test_predictions: str = free_hparam(
-        "", "folder of test predictions and submissions; default <pretrained_model_dir>/test_predictions"
+        "", "folder of test predictions and submissions; default <pretrained_model_dir>/test_predictions", place="other"
     )
 
     compat: str = hparam(

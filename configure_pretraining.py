@@ -48,7 +48,7 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         "electra_small", "name of the run; also of the recipe used, where there is one", heading="Run"
     )
     recipe: str = free_hparam("", "recipe of the run; default: the one named like the model")
-    data_dir: str = free_hparam("data", "folder of vocabulary, records and models")
+    data_dir: str = free_hparam("data", "folder of vocabulary, records and models", place="other")
     debug: bool = free_hparam(False, "a 3-layer, 144-wide model and 20 steps, to try out the machinery")
     do_train: bool = free_hparam(True, "train the model")
     do_eval: bool = free_hparam(False, "evaluate it on held-out records; after training if both are set")
@@ -185,7 +185,9 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     num_eval_steps: int = free_hparam(100, "batches of an evaluation, at most", at_least=1)
     seed: int = hparam(0, "seed of initial values, masking, sampling, dropout and shuffling", at_least=0)
     init_checkpoint: str | None = free_hparam(
-        None, "model to start from, its weights only: of ours, Hugging Face's, or the original's TF1 checkpoint"
+        None,
+        "model to start from, its weights only: of ours, Hugging Face's, or the original's TF1 checkpoint",
+        place="other",
     )
     overwrite: bool = free_hparam(False, "delete what a previous run left in model_dir")
 
@@ -231,7 +233,9 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     )
     freeze_generator: bool = hparam(False, "the generator is not trained")
     init_generator_checkpoint: str | None = hparam(
-        None, "model whose weights the generator starts from: a masked language model or another generator"
+        None,
+        "model whose weights the generator starts from: a masked language model or another generator",
+        place="other",
     )
     init_encoder_from_generator: bool = hparam(
         False, "the main network starts as a copy of the generator (two-stage training)"
@@ -250,19 +254,26 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         "",
         "pattern of the training records; default <data_dir>/pretrain_tfrecords/pretrain_data.tfrecord*",
         heading="Files",
+        place="read",
     )
     eval_tfrecords: str = free_hparam(
-        "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*"
+        "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*", place="read"
     )
-    vocab_file: str = free_hparam("", "file of the vocabulary; default <data_dir>/vocab.txt")
+    vocab_file: str = free_hparam("", "file of the vocabulary; default <data_dir>/vocab.txt", place="read")
     cooccurrence_file: str = free_hparam(
-        "", "table of mpa_objective, of build_cooccurrence.py; default <data_dir>/cooccurrence.npz"
+        "", "table of mpa_objective, of build_cooccurrence.py; default <data_dir>/cooccurrence.npz", place="read"
     )
-    pmi_vocab_file: str = free_hparam("", "n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz")
-    model_dir: str = free_hparam("", "folder of checkpoints and logs; default <data_dir>/models/<model_name>")
-    results_dir: str = free_hparam("", "folder of the results; default <model_dir>/results")
-    results_txt: str = free_hparam("", "file of metrics as a table; default <results_dir>/unsup_results.txt")
-    results_json: str = free_hparam("", "file of metrics as JSON; default <results_dir>/unsup_results.json")
+    pmi_vocab_file: str = free_hparam("", "n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz", place="read")
+    model_dir: str = free_hparam(
+        "", "folder of checkpoints and logs; default <data_dir>/models/<model_name>", place="other"
+    )
+    results_dir: str = free_hparam("", "folder of the results; default <model_dir>/results", place="other")
+    results_txt: str = free_hparam(
+        "", "file of metrics as a table; default <results_dir>/unsup_results.txt", place="other"
+    )
+    results_json: str = free_hparam(
+        "", "file of metrics as JSON; default <results_dir>/unsup_results.json", place="other"
+    )
 
     compat: str = hparam(
         "none",

@@ -23,7 +23,7 @@ from util import flags as util_flags
 from util.environment import import_tensorflow
 from util.errors import UserError, shown
 from util.files import check_writable, write_atomically, write_json
-from util.hparams import free_on_resume
+from util.hparams import free_on_resume, places
 from util.progress import duration, say
 
 
@@ -43,7 +43,7 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
     outputs += [Path(config.results_txt), Path(config.results_json)] if config.do_eval else []
     for path in outputs:
         check_writable(path)
-    for name in ("vocab_file", "pretrain_tfrecords", "eval_tfrecords"):
+    for name in sorted(places(PretrainingConfig, "read")):
         path = Path(getattr(config, name)).resolve()
         if training and config.overwrite and path.is_relative_to(folder.resolve()):
             raise UserError(f"--overwrite would delete {name} {path} with the run in {folder}: move it elsewhere first")

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from exchange.sources import Model
 from exchange.tensor_file import FILE_NAME, write_tensors
-from formats.folders import PLACES, VOCABULARY
+from formats.folders import VOCABULARY
 from util.files import write_atomically, write_json
+from util.hparams import places
 
 
 def write_folder(folder: str | Path, model: Model, dtype: str = "float32") -> None:
@@ -23,5 +24,6 @@ def write_folder(folder: str | Path, model: Model, dtype: str = "float32") -> No
     write_atomically(folder / VOCABULARY, "".join(f"{token}\n" for token in model.tokens))
     if model.task_states is not None:
         write_json(folder / "tasks.json", model.task_states)
-    config = {name: value for name, value in json.loads(model.config.to_json()).items() if name not in PLACES}
+    elsewhere = places(type(model.config))
+    config = {name: value for name, value in json.loads(model.config.to_json()).items() if name not in elsewhere}
     write_atomically(folder / "config.json", json.dumps(config | {"vocab_file": VOCABULARY}, indent=2) + "\n")

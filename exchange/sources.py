@@ -17,11 +17,12 @@ from corpus.vocabulary import load_vocab
 from exchange import tf_models
 from exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, find_checkpoint
 from exchange.huggingface import HuggingFaceWeights
-from formats.folders import PLACES, is_uncased, read_config, vocabulary_of
+from formats.folders import is_uncased, read_config, vocabulary_of
 from formats.huggingface_config import Casing, casing_of, is_huggingface, network_of, tokens_in
 from formats.original_config import hparams_of
 from model.architecture import Architecture
 from util.errors import UserError
+from util.hparams import places
 from util.reading import read_json
 
 
@@ -108,25 +109,25 @@ def with_generator(model: Model, generator: Model) -> Model:
 
 def _from_ours(path: str, saved: dict[str, Any], told: Told) -> Model:
     folder = Path(path)
-    saved = {name: value for name, value in saved.items() if name not in PLACES}
-    saved["vocab_file"] = told.vocab_file or vocabulary_of(folder, saved)
+    vocab_file = told.vocab_file or vocabulary_of(folder, saved)
+    config_class: type[PretrainingConfig] | type[FinetuningConfig]
+    config_class = FinetuningConfig if "task_names" in saved else PretrainingConfig
+    kept = {name: value for name, value in saved.items() if name not in places(config_class)}
+    config = config_class.from_dict(kept | {"vocab_file": vocab_file})
     states = None
     weights = str(folder)
-    config: PretrainingConfig | FinetuningConfig
-    if "task_names" in saved:
-        config = FinetuningConfig.from_dict(saved)
+    if isinstance(config, FinetuningConfig):
         states = read_json(folder / "tasks.json", "tasks") if (folder / "tasks.json").is_file() else None
         best = folder / "best" / "best.json"
         if best.is_file():
             weights = str(folder / "best" / read_json(best, "best checkpoint")["path"])
         casing = Casing(config.do_lower_case, config.do_strip_accents)
     else:
-        config = PretrainingConfig.from_dict(saved)
         casing = Casing(config.do_lower_case)
-    tokens = load_vocab(saved["vocab_file"])
+    tokens = load_vocab(vocab_file)
     if len(tokens) != config.vocab_size:
         raise UserError(
-            f"{path} was trained with {config.vocab_size} tokens, but {saved['vocab_file']} has {len(tokens)}: "
+            f"{path} was trained with {config.vocab_size} tokens, but {vocab_file} has {len(tokens)}: "
             "name its vocabulary with --vocab-file"
         )
     arrays = CheckpointVariables(weights).weights()

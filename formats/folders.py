@@ -32,13 +32,6 @@ NETWORK_HPARAMS = (
     "do_lower_case",
     "vocab_file",
 )
-# Where a run found its data and put its files: of no use elsewhere.
-PLACES = (
-    "data_dir", "model_dir", "results_dir", "results_txt", "results_json", "pretrain_tfrecords", "eval_tfrecords",
-    "pmi_vocab_file", "cooccurrence_file",
-    "pretrained_model_dir", "raw_data_dir", "test_predictions", "init_checkpoint", "init_generator_checkpoint",
-    "tpu_name", "tpu_zone", "gcp_project", "tpu_job_name",
-)  # fmt: skip
 
 
 def read_config(folder: str | Path) -> dict[str, Any] | None:

@@ -64,10 +64,10 @@ class DeviceHparams:
     )
     num_gpus: int | None = free_hparam(None, "number of GPUs to use; null: all that are visible", at_least=0)
     use_tpu: bool = free_hparam(False, "train on a TPU")
-    tpu_name: str | None = free_hparam(None, "name or address of the TPU")
-    tpu_zone: str | None = free_hparam(None, "zone of the TPU in Google's cloud")
-    gcp_project: str | None = free_hparam(None, "project of the TPU in Google's cloud")
-    tpu_job_name: str | None = free_hparam(None, "job name of the TPU workers")
+    tpu_name: str | None = free_hparam(None, "name or address of the TPU", place="other")
+    tpu_zone: str | None = free_hparam(None, "zone of the TPU in Google's cloud", place="other")
+    gcp_project: str | None = free_hparam(None, "project of the TPU in Google's cloud", place="other")
+    tpu_job_name: str | None = free_hparam(None, "job name of the TPU workers", place="other")
     num_tpu_cores: int = free_hparam(
         1, "number of TPU cores that are expected; checked against what is found", at_least=1
     )

@@ -184,7 +184,9 @@ class Trainer:
 
     def _report(self, progress: Progress, step: int, totals: Totals, steps: int) -> None:
         rate = float(self.task.optimizer.schedule(tf.constant(step - 1)))
-        means = {name: float(total) / steps / self.task.summed_examples for name, total in totals.sums["losses"].items()}
+        means = {
+            name: float(total) / steps / self.task.summed_examples for name, total in totals.sums["losses"].items()
+        }
         means |= {name: float(total) / steps for name, total in totals.sums["watched"].items()}
         self.reporter.steps(progress, step, means, ratios(totals.sums["metrics"]), rate)
 

@@ -40,7 +40,7 @@ class Task(Protocol):
 
     @property
     def summed_examples(self) -> int:
-        """Examples that a step's losses are sums over, so that their means can be shown; 1 for losses that are means."""
+        """Examples that a step's losses are sums over: what is shown are their means. 1 for losses that are means."""
         ...
 
     def train_step(self, batch: Tensors, step: tf.Tensor) -> dict[str, Tensors]:

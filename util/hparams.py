@@ -13,12 +13,13 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from util.errors import UserError, shown
 from util.reading import HALF_PAIR
 
 _GREATEST = 2**63 - 1
+Place = Literal["read", "other"]
 
 
 def hparam(
@@ -34,6 +35,7 @@ def hparam(
     free_on_resume: bool = False,
     shapes_model: bool = False,
     entries: type | None = None,
+    place: Place | None = None,
 ) -> Any:
     """A field with a default, a one-line description and its range.
 
@@ -43,6 +45,8 @@ def hparam(
       shapes_model: a trained model depends on it, so it is repeated wherever the model is used.
       entries: of a dict: the dataclass whose fields are its entries. Each is an hparam and a flag of its own as well,
         which changes that entry alone.
+      place: where something outside of the model is, of no use once the model is moved: "read" of a file that is read
+        whenever a run goes on, else "other".
     """
     metadata = {
         "help": help,
@@ -55,6 +59,7 @@ def hparam(
         "free_on_resume": free_on_resume,
         "shapes_model": shapes_model,
         "entries": entries,
+        "place": place,
     }
     if isinstance(default, (dict, list)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -79,6 +84,12 @@ def free_on_resume(config_class: type) -> frozenset[str]:
 def shapes_model(config_class: type) -> frozenset[str]:
     """Names of the hparams that a trained model depends on."""
     return _marked(config_class, "shapes_model")
+
+
+def places(config_class: type, kind: Place | None = None) -> frozenset[str]:
+    """Names of the hparams that say where things are; of one kind, if one is given."""
+    fields = dataclasses.fields(config_class)
+    return frozenset(f.name for f in fields if f.metadata["place"] and kind in (None, f.metadata["place"]))
 
 
 def _marked(config_class: type, mark: str) -> frozenset[str]:

@@ -27,7 +27,8 @@ def test_cosines_are_those_of_all_pairs_of_real_tokens():
 def test_collapsed_states_have_a_cosine_of_one():
     found = state_cosines(tf.ones([3, 4, 5]), tf.ones([3, 4], tf.int32))
     assert [float(numerator / denominator) for numerator, denominator in found.values()] == pytest.approx([1, 1])
-    assert "states of tokens have a mean cosine of 1.00" in diagnosis.warnings({"cls_cosine": 0.1, "token_cosine": 1.0})[0]
+    (line,) = diagnosis.warnings({"cls_cosine": 0.1, "token_cosine": 1.0})
+    assert "states of tokens have a mean cosine of 1.00" in line
 
 
 def test_cls_states_are_judged_where_an_objective_trains_them_to_differ():

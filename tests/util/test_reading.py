@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from util.errors import UserError, shown
-from util.files import append_json_line, keep_steps, write_atomically, write_json
+from util.files import append_json_line, keep_steps, replacing, write_atomically, write_json
 from util.reading import parse_json, read_json, read_json_lines, read_text
 
 
@@ -113,3 +113,13 @@ def test_a_full_disk_is_called_one(tmp_path: Path) -> None:
     (tmp_path / "metrics").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"cannot write .*metrics: the disk is full"):
         append_json_line(tmp_path / "metrics", {"step": 1})
+
+
+def test_a_new_file_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    """Some libraries give what they write to its owner alone."""
+    with replacing(tmp_path / "weights") as temporary:
+        temporary.unlink()
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600))
+    (tmp_path / "plain").write_text("")
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(list(tmp_path.iterdir())) == 2 and len(modes) == 1
