@@ -52,7 +52,7 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     if config.gradient_accumulation_steps > 1 and needs.whole_batch:
         again, states = sum(part.forward_flops for part in parts), sum(part.states for part in parts)
         parts.append(Part("first pass, for the whole batch", 0, again, states, backward=False))
-    if needs.teacher is not None:
+    if needs.teacher is not None and needs.teacher.checkpoint:  # recipes leave that to the user
         teacher = encoder("teacher", needs.teacher.architecture, length)
         parts.append(teacher._replace(parameters=0, backward=False))
     parts += [part for spec in config.objectives for part in spec.parts(config)]

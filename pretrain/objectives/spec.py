@@ -21,17 +21,19 @@ class TeacherNeed(NamedTuple):
 
     checkpoint: folder of its model (`--init-checkpoint` takes the same).
     reads: the original sequences, the masked ones or the main network's corrupted ones.
+    hparam: that names the folder, for messages.
     """
 
     checkpoint: str
     reads: Literal["original", "masked", "corrupted"] = "original"
+    hparam: str = "teacher"
 
     @property
     def architecture(self) -> Architecture:
         """Its sizes, as its configuration says."""
         hparams = network_hparams(self.checkpoint)
         if not hparams:
-            raise UserError(f"{self.checkpoint} holds no configuration of a model, which a teacher needs")
+            raise UserError(f"{self.hparam}: {self.checkpoint!r} holds no configuration of a model, which a teacher needs")
         names = ("model_size", "model_hparam_overrides", "vocab_size", "embedding_size")
         return make_architecture(*(hparams[name] for name in names))
 
