@@ -35,13 +35,13 @@ NETWORK_HPARAMS = (
 
 
 def read_config(folder: str | Path) -> dict[str, Any] | None:
-    """The content of a folder's config.json; None without one.
+    """The content of a folder's config.json; None without one, or for "", which is no folder.
 
     Raises:
       UserError: it is no JSON object.
     """
     path = Path(folder) / "config.json"
-    return read_json(path, "configuration") if is_file(path) else None
+    return read_json(path, "configuration") if folder != "" and is_file(path) else None
 
 
 def released(name: str) -> str:

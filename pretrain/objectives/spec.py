@@ -33,7 +33,9 @@ class TeacherNeed(NamedTuple):
         """Its sizes, as its configuration says."""
         hparams = network_hparams(self.checkpoint)
         if not hparams:
-            raise UserError(f"{self.hparam}: {self.checkpoint!r} holds no configuration of a model, which a teacher needs")
+            raise UserError(
+                f"{self.hparam}: {self.checkpoint!r} holds no configuration of a model, which a teacher needs"
+            )
         names = ("model_size", "model_hparam_overrides", "vocab_size", "embedding_size")
         return make_architecture(*(hparams[name] for name in names))
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
-from exchange import checkpoint_index
-from formats.folders import generator_hparams, network_hparams
+from formats import checkpoint_index
+from formats.folders import generator_hparams, network_hparams, read_config
 from tests import golden_support as golden
 from util.errors import UserError
 from util.hparams import layered
@@ -83,3 +83,10 @@ def test_other_checkpoints_say_nothing(tmp_path: Path) -> None:
     tf.train.Checkpoint(x=tf.Variable(1.0)).write(str(tmp_path / "x.ckpt"))
     for path in (tmp_path / "x.ckpt", tmp_path / "nothing", ""):
         assert network_hparams(path) == {} == generator_hparams(path)
+
+
+def test_a_configuration_where_one_happens_to_be_is_nobodys_start(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text('{"model_type": "electra", "hidden_size": 48}')
+    monkeypatch.chdir(tmp_path)
+    assert read_config("") is None and network_hparams("") == {}
+    assert PretrainingConfig.implied({"model_name": "electra_small"}) == {}
