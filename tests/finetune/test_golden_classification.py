@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from exchange.checkpoints import assign_original, original_values, warm_start
-from finetune.classification import metrics
 from finetune.finetuning_model import layer_multiplier
 from finetune.task import make_tasks
 from finetune.training_task import FinetuningTask, number_of_steps
+from tasks import metrics
 from tests import finetuning_support as support
 from tests import golden_support as golden
 from training.optimization import AdamW, Schedule
