@@ -273,6 +273,10 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
             problems.append("prompt_template and prompt_words need prompt to be true")
         if self.reinit_layers > architecture.num_hidden_layers:
             problems.append(f"reinit_layers {self.reinit_layers} exceeds the {architecture.num_hidden_layers} layers")
+        if self.reinit_layers and architecture.share_layers != "none":
+            problems.append(
+                f"reinit_layers with share_layers {architecture.share_layers} would start the lower layers anew, too"
+            )
         if self.random_init and self.init_checkpoint:
             problems.append("random_init and init_checkpoint are both set: choose one")
         return problems

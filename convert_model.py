@@ -38,6 +38,7 @@ def main() -> int:
         raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
 
     from exchange import check
+    from exchange.shared_layers import with_own_layers
     from exchange.sources import Told, read_model
 
     told = Told(values.vocab_file, values.num_attention_heads, values.do_lower_case)
@@ -49,6 +50,9 @@ def main() -> int:
     difference = check.source_difference(model, values["from"].value)
     if difference is not None:
         print(check.report(difference, "float32", "our network and the one that was read"))
+    if values.format in ("huggingface", "tf1", "tf_models") and model.architecture.share_layers != "none":
+        print(f"share_layers {model.architecture.share_layers}: the weights that layers share are written for each")
+        model = with_own_layers(model)
     write = {"electra": to_folder, "huggingface": to_huggingface, "tf1": to_tf1, "tf_models": to_tf_models,
              "saved_model": to_saved_model}  # fmt: skip
     write[values.format](model, target)

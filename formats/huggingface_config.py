@@ -175,6 +175,8 @@ def export_problems(architecture: Architecture) -> list[str]:
         problems.append("relative position bias (relative_positions)")
     if architecture.norm_style != "post":
         problems.append("layer norm before each branch (norm_style pre)")
+    if architecture.share_layers != "none":  # convert_model.py writes them out (exchange.shared_layers)
+        problems.append(f"weights that layers share (share_layers {architecture.share_layers})")
     return problems
 
 

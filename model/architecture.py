@@ -15,6 +15,7 @@ from util.hparams import hparam
 HEAD_SIZE = 64  # the papers' head size in every model (ELECTRA, Table 6)
 MODEL_SIZES = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}  # layers, hidden (ELECTRA, Table 6)
 _REQUIRED = dataclasses.MISSING
+_GROUPS = "groups:"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,9 +73,27 @@ class Architecture:
         False, "initial kernels that end a residual branch are smaller by the root of the number of branches (GPT-2)"
     )
 
+    share_layers: str = hparam(
+        "none",
+        "weights that layers have in common (ALBERT): none; all; attention; ffn: feed-forward networks; groups:K: K "
+        "groups of layers in a row, one set of weights each",
+    )
+
     @property
     def head_size(self) -> int:
         return self.hidden_size // self.num_attention_heads
+
+    def owners(self, part: str) -> list[int]:
+        """Of every layer, the number of that by which the weights of its part, "attention" or "ffn", are named: the
+        uppermost that uses them, so that what goes by a layer's height, as fine-tuning's rates do, finds it."""
+        layers = self.num_hidden_layers
+        groups = layers
+        if self.share_layers in ("all", part):
+            groups = 1
+        elif self.share_layers.startswith(_GROUPS):
+            groups = int(self.share_layers.removeprefix(_GROUPS))
+        numbers = [layer * groups // layers for layer in range(layers)]
+        return [-(-(number + 1) * layers // groups) - 1 for number in numbers]
 
     @property
     def positions(self) -> PositionScheme:
@@ -89,6 +108,14 @@ class Architecture:
     def problems(self) -> list[str]:
         """What is wrong with the combination of sizes; empty if nothing is."""
         problems = []
+        groups = self.share_layers.removeprefix(_GROUPS)
+        if self.share_layers not in ("none", "all", "attention", "ffn") and not (
+            groups != self.share_layers and groups.isdecimal() and 1 <= int(groups) <= self.num_hidden_layers
+        ):
+            problems.append(
+                f"share_layers is {self.share_layers!r}: choose none, all, attention, ffn or groups:K with K from 1 to "
+                f"the {self.num_hidden_layers} layers"
+            )
         if self.hidden_size % self.num_attention_heads:
             problems.append(
                 f"hidden size {self.hidden_size} is not divisible by its {self.num_attention_heads} heads: "

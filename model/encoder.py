@@ -220,21 +220,41 @@ class TransformerLayer(SizedLayer):
     >>> states, read, maps = layer(x, x, None, keys, None)
     >>> states.shape
     TensorShape([2, 7, 64])
+
+    Args:
+      attention_of, ffn_of: layers whose attention or feed-forward network, with its norm, is used instead of an own
+        one (ALBERT, Lan et al. 2020, section 3.1).
     """
 
-    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+    def __init__(
+        self,
+        scope: str,
+        architecture: Architecture,
+        seed: int = 0,
+        attention_of: "TransformerLayer | None" = None,
+        ffn_of: "TransformerLayer | None" = None,
+    ) -> None:
         super().__init__(scope, architecture, seed)
         hidden, inner = architecture.hidden_size, architecture.intermediate_size
         initializer = truncated_normal(architecture.initializer_range)
         self.dropout_rate = architecture.hidden_dropout_prob
         self.activation = activation(architecture.hidden_act)
-        self.attention = SelfAttention(f"{scope}/attention", architecture, seed)
-        self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden)
-        self.intermediate = Dense(f"{scope}/intermediate/dense", hidden, inner, initializer, seed)
-        to_residual = truncated_normal(architecture.residual_initializer_range)
-        self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed)
         self._pre_norm = architecture.norm_style == "pre"
-        self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden)
+        if attention_of is not None:
+            self.attention: SelfAttention = attention_of.attention
+            self.attention_norm: LayerNorm = attention_of.attention_norm
+        else:
+            self.attention = SelfAttention(f"{scope}/attention", architecture, seed)
+            self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden)
+        if ffn_of is not None:
+            self.intermediate: Dense = ffn_of.intermediate
+            self.output_dense: Dense = ffn_of.output_dense
+            self.output_norm: LayerNorm = ffn_of.output_norm
+        else:
+            self.intermediate = Dense(f"{scope}/intermediate/dense", hidden, inner, initializer, seed)
+            to_residual = truncated_normal(architecture.residual_initializer_range)
+            self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed)
+            self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden)
 
     def call(
         self,
@@ -310,13 +330,20 @@ class Encoder(SizedLayer):
         self.relative_terms = None
         if architecture.positions.distances is not None:
             self.relative_terms = TransformerXLTerms(f"{scope}/encoder", architecture, seed)
-        self.transformer_layers = [
-            TransformerLayer(f"{scope}/encoder/layer_{i}", architecture, seed)
-            for i in range(architecture.num_hidden_layers)
-        ]
+        self.transformer_layers = self._make_layers()
         self.final_norm = None
         if architecture.norm_style == "pre":
             self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", architecture.hidden_size)
+
+    def _make_layers(self) -> list[TransformerLayer]:
+        """From the uppermost down, as shared weights are those of the uppermost layer that uses them."""
+        a = self.architecture
+        made: dict[int, TransformerLayer] = {}
+        owners = zip(a.owners("attention"), a.owners("ffn"), strict=True)
+        for number, (attention, ffn) in reversed(list(enumerate(owners))):
+            scope = f"{self.scope}/encoder/layer_{number}"
+            made[number] = TransformerLayer(scope, a, self.seed, made.get(attention), made.get(ffn))
+        return [made[number] for number in range(a.num_hidden_layers)]
 
     def call(
         self,

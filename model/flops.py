@@ -37,13 +37,15 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
     """Projection of the embeddings, and the layers, over sequences of `length` tokens."""
     hidden, inner, heads = a.hidden_size, a.intermediate_size, a.num_attention_heads
     layer_kernels = 4 * hidden * hidden + 2 * hidden * inner
-    layer_vectors = 4 * hidden + (inner + hidden) + 4 * hidden  # biases of attention and feed-forward, two layer norms
+    # Biases of attention and feed-forward, a layer norm each; shared parts are counted once.
+    attention_parameters = 4 * hidden * hidden + 4 * hidden + 2 * hidden
+    ffn_parameters = 2 * hidden * inner + (inner + hidden) + 2 * hidden
     projects = a.embedding_size != hidden
     projection = a.embedding_size * hidden if projects else 0
     attention = 2 * (2 * length * length * hidden)  # scores and weighted average
     attention += heads * a.positions.score_flops(a.head_size, length)
     if a.positions.distances is not None:  # a kernel for keys of distances, whose product is one for the whole batch
-        layer_vectors += hidden * hidden
+        attention_parameters += hidden * hidden
     terms = 2 * hidden if a.positions.distances is not None else 0
     buckets = a.relative_position_buckets * heads if a.positions.bucket is not None else 0
     last_norm = 2 * hidden if a.norm_style == "pre" else 0
@@ -52,7 +54,8 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
         parameters=embedding_parameters
         + projection
         + (hidden if projects else 0)
-        + a.num_hidden_layers * (layer_kernels + layer_vectors)
+        + len(set(a.owners("attention"))) * attention_parameters
+        + len(set(a.owners("ffn"))) * ffn_parameters
         + buckets
         + terms
         + last_norm,

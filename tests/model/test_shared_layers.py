@@ -1,0 +1,159 @@
+"""Layers that share weights: the network with own layers that hold the same numbers is the reference."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from exchange import check
+from exchange.huggingface_config import export_problems
+from exchange.network import Network
+from exchange.shared_layers import with_own_layers, written_out
+from exchange.sources import read_model
+from model.architecture import Architecture, make_architecture
+from model.encoder import Encoder
+from model.flops import embedding_parameters
+from model.flops import encoder as priced
+from model.fusion import unfused
+from model.layers import SeedStream
+from pretrain.flops import parameter_count
+from pretrain.pretraining_model import PretrainingModel
+from tests import golden_support as golden
+from tests import training_support as support
+from util.errors import UserError
+
+# share_layers -> of every one of 5 layers, the layer whose attention and whose feed-forward network it uses
+OWNERS = {
+    "none": ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4]),
+    "all": ([4] * 5, [4] * 5),
+    "attention": ([4] * 5, [0, 1, 2, 3, 4]),
+    "ffn": ([0, 1, 2, 3, 4], [4] * 5),
+    "groups:2": ([2, 2, 2, 4, 4], [2, 2, 2, 4, 4]),
+}
+SHARED = [name for name in OWNERS if name != "none"]
+
+
+def sizes(share_layers: str, **changes) -> Architecture:
+    given = {"num_hidden_layers": 5, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48}
+    return make_architecture("small", given | {"share_layers": share_layers} | changes, 100, 16)
+
+
+def inputs():
+    ids = np.random.RandomState(0).randint(5, 100, [3, 9])
+    mask = np.ones_like(ids)
+    mask[1, 6:] = 0
+    return [tf.constant(value, tf.int32) for value in (ids, mask, ids % 2)]
+
+
+def values_of(layer):
+    return {variable.name.split(":")[0]: variable.numpy() for variable in layer.trainable_variables}
+
+
+@pytest.fixture(autouse=True)
+def plain():
+    with unfused():
+        yield
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_which_layer_uses_whose_weights(name):
+    a = sizes(name)
+    assert (a.owners("attention"), a.owners("ffn")) == OWNERS[name]
+    layers = Encoder("electra", a).transformer_layers
+    for layer, attention, ffn in zip(layers, *OWNERS[name], strict=True):
+        assert layer.attention.qkv is layers[attention].attention.qkv
+        assert layer.attention_norm is layers[attention].attention_norm
+        assert layer.intermediate is layers[ffn].intermediate and layer.output_norm is layers[ffn].output_norm
+
+
+@pytest.mark.parametrize("norm_style", ["post", "pre"])
+@pytest.mark.parametrize("name", SHARED)
+def test_the_gradient_is_the_sum_over_uses(name, norm_style):
+    shared = Encoder("electra", sizes(name, norm_style=norm_style), seed=3)
+    own = Encoder("electra", sizes("none", norm_style=norm_style))
+    repeated = written_out(values_of(shared), shared.architecture, "electra")
+    assert repeated.keys() == values_of(own).keys()
+    for variable in own.trainable_variables:
+        variable.assign(repeated[variable.name.split(":")[0]])
+    weights = tf.constant(np.random.RandomState(1).standard_normal([3, 9, 32]), tf.float32)
+    gradients = {}
+    for encoder in (shared, own):
+        with tf.GradientTape() as tape:
+            states = encoder(*inputs(), SeedStream(tf.constant([1, 2]))).sequence
+            loss = tf.reduce_sum(states * weights)
+        found = tape.gradient(loss, encoder.trainable_variables)
+        named = zip(encoder.trainable_variables, found, strict=True)
+        gradients[encoder] = {v.name.split(":")[0]: tf.convert_to_tensor(g).numpy() for v, g in named}
+        gradients[encoder]["loss"] = loss.numpy()
+    assert gradients[shared]["loss"] == gradients[own]["loss"]
+    expected = {key: np.zeros_like(value) for key, value in gradients[shared].items()}
+    for key, value in gradients[own].items():
+        expected[owner_of(key, name)] += value
+    for key, value in gradients[shared].items():
+        np.testing.assert_allclose(value, expected[key], rtol=1e-4, atol=1e-4, err_msg=key)
+
+
+def owner_of(variable: str, share_layers: str) -> str:
+    """The name of the variable whose part a layer's variable is where layers share."""
+    before, _, after = variable.partition("/layer_")
+    if not after:
+        return variable
+    number, _, rest = after.partition("/")
+    owners = OWNERS[share_layers][0 if rest.startswith("attention/") else 1]
+    return f"{before}/layer_{owners[int(number)]}/{rest}"
+
+
+@pytest.mark.parametrize("positions", ["none", "xl"])
+@pytest.mark.parametrize("name", OWNERS)
+def test_parameters_are_counted_once(name, positions):
+    a = sizes(name, relative_positions=positions)
+    built = sum(value.size for value in values_of(Encoder("electra", a)).values())
+    assert priced("", a, 9, embedding_parameters(a)).parameters == built
+
+
+def test_parameters_do_not_grow_with_the_depth_in_either_network():
+    def config(depth):
+        return PretrainingConfig.from_dict(
+            support.hparams(Path("."), sizes={"share_layers": "all", "num_hidden_layers": depth})
+        )
+
+    assert parameter_count(config(1)) == parameter_count(config(6))
+    model = PretrainingModel(config(6))
+    assert sum(variable.shape.num_elements() for variable in model.trainable_variables) == parameter_count(config(1))
+    for network in (model.encoder, model.generator.encoder):
+        assert network is not None and len(network.transformer_layers) == 6
+
+
+def test_a_checkpoint_holds_shared_weights_once_and_is_written_out_for_others(tmp_path):
+    config = PretrainingConfig.from_dict(
+        support.hparams(tmp_path, sizes={"share_layers": "all", "num_hidden_layers": 3})
+    )
+    saved = PretrainingModel(config)
+    for variable in saved.trainable_variables:  # biases and norms would all be alike
+        variable.assign_add(tf.random.stateless_normal(variable.shape, [1, len(variable.name)], stddev=0.1))
+    tf.train.Checkpoint(model=saved).save(str(tmp_path / "run" / "model.ckpt"))
+    (tmp_path / "run" / "config.json").write_text(config.to_json())
+    again = PretrainingModel(dataclasses.replace(config, seed=5))
+    tf.train.Checkpoint(model=again).restore(tf.train.latest_checkpoint(tmp_path / "run")).assert_consumed()
+    for name, value in values_of(saved).items():
+        np.testing.assert_array_equal(values_of(again)[name], value)
+
+    model = read_model(str(tmp_path / "run"))
+    assert [name for name in model.weights if "/layer_" in name and "/layer_2/" not in name] == []
+    assert export_problems(model.architecture) == ["weights that layers share (share_layers all)"]
+    own = with_own_layers(model)
+    assert own.architecture.share_layers == own.generator_architecture.share_layers == "none"
+    for part in ("main", "generator"):
+        np.testing.assert_array_equal(check.our_outputs(own, part)["states"], check.our_outputs(model, part)["states"])
+    assert with_own_layers(own) is own
+    Network(own.architecture, own.generator_architecture, own.weights)  # as a file of these weights is read
+
+
+@pytest.mark.parametrize("wrong", ["some", "groups:", "groups:0", "groups:4", "groups:x"])
+def test_what_cannot_be_shared_is_refused(wrong):
+    message = r"share_layers is '.*': choose none, all, attention, ffn or groups:K with K from 1 to the 3 layers"
+    with pytest.raises(UserError, match=message):
+        golden.config(model_hparam_overrides={"share_layers": wrong, "num_hidden_layers": 3})
