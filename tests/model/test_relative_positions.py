@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from configure_pretraining import PretrainingConfig
 from model.architecture import Architecture
 from model.encoder import Encoder
+from model.fusion import one_program, unfused
 from model.positions import SCHEMES, alibi_slopes, coco_bucket, t5_bucket
 from model.relative_positions import RelativePositionBias, shifted
 from tests.model import encoder_reference
@@ -113,6 +114,40 @@ def test_an_encoder_equals_its_definition(positions, norm_style):
         np.testing.assert_allclose(tf.nn.softmax(masked), found.probabilities, atol=1e-6)
     has_table = positions in ("none", "t5", "coco")
     assert any("position_embeddings" in name for name in values) == has_table
+
+
+@pytest.mark.parametrize(
+    ("positions", "norm_style"),
+    [  # compiling takes seconds: each scheme once, with the other order of norms among the slow tests
+        pytest.param(name, norm, marks=[pytest.mark.slow] if (number + place) % 2 else [])
+        for number, name in enumerate(sorted(SCHEMES))
+        for place, norm in enumerate(("post", "pre"))
+    ],
+)
+def test_every_scheme_is_compiled_in_bfloat16(positions, norm_style):
+    """Forward and backward pass as one program of XLA in bfloat16, against ordinary operations in float32."""
+    architecture = Architecture(
+        50, 8, 16, 1, 2, 32, max_position_embeddings=24, relative_positions=positions, norm_style=norm_style,
+        initializer_range=0.3,
+    )  # fmt: skip
+    random = np.random.RandomState(0)
+    ids = random.randint(0, 50, [2, 20])
+    mask = (np.arange(20) < [[20], [13]]).astype(int)
+    inputs = [tf.constant(field, tf.int32) for field in (ids, mask, ids % 2)]
+    weights = tf.constant(random.standard_normal([2, 20, 16]) * mask[..., np.newaxis], tf.float32)
+
+    def passes(network):
+        with tf.GradientTape() as tape:
+            states = tf.cast(network(*inputs).sequence, tf.float32)
+            loss = tf.reduce_sum(states * weights)
+        gradients = tape.gradient(loss, network.trainable_variables)
+        return states * mask[..., np.newaxis], tf.concat([tf.reshape(one, [-1]) for one in gradients], 0)
+
+    with unfused():
+        expected = passes(Encoder("electra", architecture))
+    half = Encoder("electra", architecture, compute_dtype="bfloat16")
+    for found, exact in zip(one_program(lambda: passes(half))(), expected, strict=True):
+        assert 0 < float(tf.norm(found - exact)) < 0.05 * float(tf.norm(exact))
 
 
 def test_rows_of_distances_are_shifted_as_by_plain_loops():
