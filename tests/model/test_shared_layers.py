@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from exchange import check
-from exchange.huggingface_config import export_problems
 from exchange.network import Network
 from exchange.shared_layers import with_own_layers, written_out
 from exchange.sources import read_model
+from formats.huggingface_config import export_problems
 from model.architecture import Architecture, make_architecture
 from model.encoder import Encoder
 from model.flops import embedding_parameters
