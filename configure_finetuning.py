@@ -5,21 +5,19 @@ recipes, --hparams and flags all arrive there (util.flags).
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from model.architecture import MODEL_SIZES, Architecture, make_architecture
 from tasks.defaults import default_hparams, pretrained_dir
 from tasks.registry import entry_of
-from training.hparams import DeviceHparams, OptimizerHparams
+from training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from util.errors import UserError
 from util.hparams import checked, free_hparam, hparam, layered_by_entry, model_hparam
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuningConfig(OptimizerHparams, DeviceHparams):
+class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     """Everything that fine-tuning depends on."""
 
     # Run
@@ -86,26 +84,11 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
     )
     random_init: bool = hparam(False, "start from random weights, not from the pre-trained model, for comparison")
 
-    # Model
-    model_size: str = model_hparam(
-        "small", "size of the network by name (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"
-    )
-    model_hparam_overrides: dict[str, Any] = model_hparam(
-        {}, "sizes that differ from model_size's; each is also a flag of its own", entries=Architecture
-    )
-    embedding_size: int | None = model_hparam(
-        None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
-    )
-    vocab_size: int = model_hparam(30522, "tokens in the vocabulary", at_least=6)
-    do_lower_case: bool = model_hparam(True, "whether the vocabulary is uncased")
+    # Inputs
     do_strip_accents: bool | None = model_hparam(
-        None, "whether accents are stripped from the text; null: if it is lower-cased"
+        None, "whether accents are stripped from the text; null: if it is lower-cased", heading="Inputs"
     )
-
-    # Batches
-    max_seq_length: int = hparam(
-        128, "tokens of an input, at most [chunk: 256, qa: 512]", at_least=8, heading="Batches"
-    )
+    max_seq_length: int = hparam(128, "tokens of an input, at most [chunk: 256, qa: 512]", at_least=8)
     train_batch_size: int = hparam(32, "examples of a training step, over all devices", at_least=1)
     eval_batch_size: int = free_hparam(32, "examples of a batch that is evaluated", at_least=1)
     predict_batch_size: int = free_hparam(32, "examples of a batch of --predict", at_least=1)
@@ -240,9 +223,8 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
         """Values of the fields that were left to follow from others."""
         pretrained, tasks = self.pretrained_model_dir, ",".join(self.task_names)
         results_dir = self.results_dir or os.path.join(pretrained, "results")
-        hidden = self.model_hparam_overrides.get("hidden_size", MODEL_SIZES[self.model_size][1])
         return {
-            "embedding_size": self.embedding_size or (128 if self.model_size == "small" else hidden),
+            "embedding_size": self.width_of_embeddings,
             "raw_data_dir": self.raw_data_dir or os.path.join(self.data_dir, "finetuning_data"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
             "init_checkpoint": None if self.random_init else self.init_checkpoint or pretrained,
@@ -285,11 +267,6 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
         """What is legal but deserves a look."""
         return []
 
-    @property
-    def architecture(self) -> Architecture:
-        """Sizes of the encoder."""
-        return make_architecture(self.model_size, self.model_hparam_overrides, self.vocab_size, self.embedding_size)
-
     def task_data_dir(self, task: str) -> str:
         """Folder of a task's files."""
         return os.path.join(self.raw_data_dir, task)
@@ -298,7 +275,3 @@ class FinetuningConfig(OptimizerHparams, DeviceHparams):
         """ "classification", "regression", "tagging" or "qa"; "" of a task made in Python."""
         entry = entry_of(task, self.tasks)
         return entry.kind if entry else ""
-
-    def to_json(self) -> str:
-        """The resolved configuration; `from_dict(json.loads(...))` gives it back."""
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"

@@ -5,15 +5,14 @@ in; recipes, --hparams and flags all arrive there (util.flags).
 """
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from formats.folders import generator_hparams, network_hparams, read_config
-from model.architecture import HEAD_SIZE, MODEL_SIZES, Architecture, make_architecture
-from training.hparams import DeviceHparams, OptimizerHparams
+from model.architecture import HEAD_SIZE, Architecture, make_architecture
+from training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from util.catalogue import declared, module_names
 from util.errors import UserError
 from util.hparams import checked, free_hparam, hparam, layered
@@ -40,7 +39,7 @@ def _catalogue() -> tuple[Any, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainingConfig(OptimizerHparams, DeviceHparams):
+class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     """Everything that a pre-training run depends on."""
 
     # Run
@@ -191,19 +190,6 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     )
     overwrite: bool = free_hparam(False, "delete what a previous run left in model_dir")
 
-    # Model
-    model_size: str = hparam(
-        "small", "size of the network by name (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"
-    )
-    model_hparam_overrides: dict[str, Any] = hparam(
-        {}, "sizes that differ from model_size's; each is also a flag of its own", entries=Architecture
-    )
-    embedding_size: int | None = hparam(
-        None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
-    )
-    vocab_size: int = hparam(30522, "tokens in the vocabulary", at_least=6)
-    do_lower_case: bool = hparam(True, "whether the vocabulary is uncased")
-
     # Generator
     uniform_generator: bool = hparam(
         False, "replacements are drawn uniformly from the vocabulary; no generator is trained", heading="Generator"
@@ -344,11 +330,9 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         records = os.path.join(self.data_dir, "pretrain_tfrecords")
         model_dir = self.model_dir or os.path.join(self.data_dir, "models", self.model_name)
         results_dir = self.results_dir or os.path.join(model_dir, "results")
-        hidden = self.model_hparam_overrides.get("hidden_size", MODEL_SIZES[self.model_size][1])
-        small = self.model_size == "small" and not self.debug
         densest = max(self.mask_prob, self.initial_mask_prob or 0)
         return {
-            "embedding_size": self.embedding_size or (128 if small else hidden),
+            "embedding_size": self.architecture.embedding_size if self.debug else self.width_of_embeddings,
             "max_predictions_per_seq": self.max_predictions_per_seq
             or (
                 int((densest + 0.005) * self.max_seq_length)
@@ -498,17 +482,13 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         if self.freeze_generator and not self.init_generator_checkpoint:
             notes.append("freeze_generator without init_generator_checkpoint: replacements come from random weights")
         small_batch = self.train_batch_size <= 256  # COCO-LM's batches of 2048 bear more
-        if self.electra_objective and small_batch and self._above_papers_learning_rate:
+        too_high = self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE
+        if self.electra_objective and small_batch and too_high:
             notes.append(
                 f"learning_rate {self.learning_rate:g} is above the {_PAPER_LEARNING_RATE:g} of the paper's "
                 f"{self.model_size} model: training may diverge"
             )
         return notes
-
-    @property
-    def architecture(self) -> Architecture:
-        """Sizes of the main network; heads and feed-forward follow the width unless overridden."""
-        return make_architecture(self.model_size, self.model_hparam_overrides, self.vocab_size, self.embedding_size)
 
     @property
     def generator_architecture(self) -> Architecture:
@@ -543,10 +523,6 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
         return self.untied_generator and self.trains_main_network
 
     @property
-    def _above_papers_learning_rate(self) -> bool:
-        return self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE
-
-    @property
     def decay_steps(self) -> int:
         """Steps of a trapezoid's final decay; 0 for the other schedules."""
         if self.lr_schedule != "trapezoid":
@@ -576,7 +552,3 @@ class PretrainingConfig(OptimizerHparams, DeviceHparams):
     def trains_main_network(self) -> bool:
         """Whether there is a main network beside the generator; without one the run is BERT's."""
         return any(spec.role == "main" for spec in self.objectives)
-
-    def to_json(self) -> str:
-        """The resolved configuration; `from_dict(json.loads(...))` gives it back."""
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"

@@ -55,22 +55,6 @@ def original_names(variable_name: str) -> list[str]:
     return [name]
 
 
-def original_values(variables: list[tf.Variable]) -> dict[str, np.ndarray]:
-    """The variables as the original stores them: name -> float32 array."""
-    values: dict[str, np.ndarray] = {}
-    for variable in variables:
-        names = original_names(variable.name)
-        values.update(zip(names, np.split(variable.numpy(), len(names), axis=-1), strict=True))
-    return values
-
-
-def assign_original(variables: list[tf.Variable], values: dict[str, np.ndarray]) -> None:
-    """Assigns arrays under the original's names; every variable must be there, with its shape."""
-    for variable in variables:
-        parts = [values[name] for name in original_names(variable.name)]
-        variable.assign(np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0])
-
-
 def find_checkpoint(path: str) -> str:
     """The file of weights behind `path`: a TensorFlow checkpoint's prefix, or a safetensors file.
 

@@ -14,7 +14,6 @@ import tensorflow as tf
 from finetune.task import Features, Label
 
 _POOL = 50  # batches that are sorted by length together
-_PADDED = ("input_ids", "segment_ids")
 Batch = dict[str, tf.Tensor]
 
 

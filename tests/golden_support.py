@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from exchange.checkpoints import assign_original, original_names
+from exchange.checkpoints import original_names
 from pretrain import masking
 from pretrain.pretraining_model import PretrainingModel
 
@@ -97,3 +97,19 @@ def original_gradients(model: PretrainingModel, gradients: list[Any]) -> dict[st
         dense = tf.convert_to_tensor(gradient).numpy()
         result.update(zip(names, np.split(dense, len(names), axis=-1), strict=True))
     return result
+
+
+def original_values(variables: list[tf.Variable]) -> dict[str, np.ndarray]:
+    """The variables as the original stores them: name -> float32 array."""
+    values: dict[str, np.ndarray] = {}
+    for variable in variables:
+        names = original_names(variable.name)
+        values.update(zip(names, np.split(variable.numpy(), len(names), axis=-1), strict=True))
+    return values
+
+
+def assign_original(variables: list[tf.Variable], values: dict[str, np.ndarray]) -> None:
+    """Assigns arrays under the original's names; every variable must be there, with its shape."""
+    for variable in variables:
+        parts = [values[name] for name in original_names(variable.name)]
+        variable.assign(np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0])

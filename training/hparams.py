@@ -1,12 +1,45 @@
-"""Hyperparameters that pre-training and fine-tuning share, declared once: the optimizer's and the devices'.
+"""Hyperparameters that pre-training and fine-tuning share, declared once: of network, optimizer and devices.
 
 Both configurations inherit them; `training.optimization` and `training.distribution` read them. No TensorFlow here.
 """
 
 import dataclasses
+import json
 from typing import Any
 
-from util.hparams import free_hparam, hparam
+from model.architecture import MODEL_SIZES, Architecture, make_architecture
+from util.hparams import free_hparam, hparam, model_hparam
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkHparams:
+    """The main network, and the vocabulary that it reads."""
+
+    model_size: str = model_hparam(
+        "small", "size of the network by name (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"
+    )
+    model_hparam_overrides: dict[str, Any] = model_hparam(
+        {}, "sizes that differ from model_size's; each is also a flag of its own", entries=Architecture
+    )
+    embedding_size: int | None = model_hparam(
+        None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
+    )
+    vocab_size: int = model_hparam(30522, "tokens in the vocabulary", at_least=6)
+    do_lower_case: bool = model_hparam(True, "whether the vocabulary is uncased")
+
+    @property
+    def architecture(self) -> Architecture:
+        """Sizes of the main network; heads and feed-forward follow the width unless overridden."""
+        return make_architecture(self.model_size, self.model_hparam_overrides, self.vocab_size, self.embedding_size)
+
+    @property
+    def width_of_embeddings(self) -> int:
+        """What `embedding_size` means where it is left open."""
+        return self.embedding_size or (128 if self.model_size == "small" else self.architecture.hidden_size)
+
+    def to_json(self) -> str:
+        """The resolved configuration; `from_dict(json.loads(...))` gives it back."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -153,8 +153,9 @@ def test_tasks_described_wrongly_are_refused(tmp_path, described, message):
 
 
 def test_every_glue_task_has_a_submission():
-    specs = [entry.options["spec"] for entry in BUILT_IN.values() if "spec" in entry.options]
-    assert len(specs) == 9 and all(set(spec.submission) == set(spec.test_splits) for spec in specs)
+    for name in ("cola", "sst", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "sts"):
+        spec = BUILT_IN[name].options["spec"]
+        assert set(spec.submission) == set(spec.test_splits), name
 
 
 @pytest.mark.parametrize("classifier", ["linear", "tanh"])

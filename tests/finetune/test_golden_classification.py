@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from exchange.checkpoints import assign_original, original_values, warm_start
+from exchange.checkpoints import warm_start
 from finetune.finetuning_model import layer_multiplier
 from finetune.task import make_tasks
 from finetune.training_task import FinetuningTask, number_of_steps
 from tasks import metrics
 from tests import finetuning_support as support
 from tests import golden_support as golden
+from tests.golden_support import assign_original, original_values
 from training.optimization import AdamW, Schedule
 
 FEATURES = golden.load_json("classification_features")

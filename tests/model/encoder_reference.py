@@ -1,4 +1,7 @@
-"""An encoder written out plainly in float64 numpy, one head and one query at a time: what ours is compared with."""
+"""An encoder written out plainly in float64 numpy, one head and one query at a time: what ours is compared with.
+
+The numbers of published schemes of positions are written out here; those of others are what the scheme says.
+"""
 
 import math
 from collections.abc import Mapping
@@ -6,6 +9,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from model.architecture import Architecture
+
+EMBEDDED = {"none": True, "t5": True, "coco": True, "alibi": False, "rotary": False, "xl": False}
+SLOPES = {"alibi": [1 / 16, 1 / 256]}  # of two heads
+
+
+def is_embedded(a: Architecture) -> bool:
+    return EMBEDDED.get(a.relative_positions, a.positions.embedded)
 
 
 def encode(
@@ -27,7 +37,7 @@ def encode(
         return scaled * weights[f"{name}/LayerNorm/gamma"] + weights[f"{name}/LayerNorm/beta"]
 
     x = weights["embeddings/word_embeddings"][ids] + weights["embeddings/token_type_embeddings"][segments]
-    if a.relative_positions in ("none", "t5", "coco"):
+    if is_embedded(a):
         x = x + weights["embeddings/position_embeddings"][: ids.shape[1]]
     x = norm(x, "embeddings")
     if a.embedding_size != a.hidden_size:
@@ -79,36 +89,38 @@ def score(
     a: Architecture, weights: Mapping[str, np.ndarray], head: int, q: np.ndarray, k: np.ndarray, i: int, j: int
 ) -> float:
     """Of the query at position i and the key at position j."""
-    scheme, width = a.relative_positions, len(q)
-    if scheme == "rotary":  # the product depends on the difference of the angles alone
+    scheme, width, total = a.positions, len(q), float(q @ k)
+    if scheme.frequencies is not None:  # the product depends on the difference of the angles alone
         half, total = width // 2, 0.0
         for pair in range(half):
             query, key = complex(q[pair], q[pair + half]), complex(k[pair], k[pair + half])
             angle = (j - i) * 10000.0 ** (-2.0 * pair / width)
             total += (query.conjugate() * key * complex(math.cos(angle), math.sin(angle))).real
-        return total / math.sqrt(width)
-    product = float(q @ k) / math.sqrt(width)
-    if scheme == "alibi":
-        assert a.num_attention_heads == 2  # whose slopes are 1/16 and 1/256
-        return product - abs(i - j) / (16, 256)[head]
-    if scheme == "xl":
+    if scheme.distances is not None:
         size = a.hidden_size
         angles = [(i - j) / 10000.0 ** (2.0 * pair / size) for pair in range(size // 2)]
         sinusoid = np.array([math.sin(x) for x in angles] + [math.cos(x) for x in angles])
-        key = (sinusoid @ weights["layer"])[head * width : (head + 1) * width]
+        distance = (sinusoid @ weights["layer"])[head * width : (head + 1) * width]
         u, v = (weights[f"encoder/relative_{name}_bias"][head] for name in ("content", "distance"))
-        return float((q + u) @ k + (q + v) @ key) / math.sqrt(width)
-    if scheme in ("t5", "coco"):
-        return product + weights["encoder/relative_attention"][bucket(scheme, j - i), head]
-    return product
+        total = float((q + u) @ k + (q + v) @ distance)
+    result = total / math.sqrt(width)
+    if scheme.slopes is not None:
+        assert a.num_attention_heads == 2
+        result -= abs(i - j) * SLOPES.get(a.relative_positions, scheme.slopes(2))[head]
+    if scheme.bucket is not None:
+        result += weights["encoder/relative_attention"][bucket(a, j - i), head]
+    return result
 
 
-def bucket(scheme: str, distance: int) -> int:
+def bucket(a: Architecture, distance: int) -> int:
     """Of 8 buckets for distances below 16, looked up."""
     n = abs(distance)
-    if scheme == "t5":
+    if a.relative_positions == "t5":
         return (n if n < 2 else 2 if n < 6 else 3) + (4 if distance > 0 else 0)
-    return 3 + (min(n, 2) if n <= 2 else 3) * (1 if distance > 0 else -1)
+    if a.relative_positions == "coco":
+        return 3 + (min(n, 2) if n <= 2 else 3) * (1 if distance > 0 else -1)
+    assert a.positions.bucket is not None
+    return a.positions.bucket(distance, 8, 16)
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
