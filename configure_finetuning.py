@@ -244,7 +244,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             problems.append("keep_best needs eval_every_steps, to have several checkpoints to choose from")
         if self.prompt or self.few_shot:
             entries = {name: entry_of(name, self.tasks) for name in self.task_names}
-            unfit = [name for name, entry in entries.items() if entry and entry.kind in ("tagging", "qa")]
+            unfit = [
+                name for name, entry in entries.items() if entry and entry.kind not in ("classification", "regression")
+            ]
             if unfit:
                 problems.append(
                     f"prompt and few_shot are for classification and regression of texts, not for {', '.join(unfit)}"
@@ -272,6 +274,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return os.path.join(self.raw_data_dir, task)
 
     def kind_of(self, task: str) -> str:
-        """ "classification", "regression", "tagging" or "qa"; "" of a task made in Python."""
+        """ "classification", "regression", "tagging", "qa", "choice" or "spans"; "" of a task made in Python."""
         entry = entry_of(task, self.tasks)
         return entry.kind if entry else ""

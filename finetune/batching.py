@@ -38,12 +38,16 @@ class FeatureTable:
       tasks: in the order of `task_names`; a row's task is its index here.
       max_length: no feature is longer.
       fixed_padding: pad every batch to `max_length`, and do not sort by length.
+      choices: rows that make one example of a batch, as the candidates of a question do (`Task.choices`).
     """
 
-    def __init__(self, tasks: Sequence[TaskFeatures], max_length: int, fixed_padding: bool = False) -> None:
-        self.max_length, self.fixed_padding = max_length, fixed_padding
+    def __init__(
+        self, tasks: Sequence[TaskFeatures], max_length: int, fixed_padding: bool = False, choices: int = 1
+    ) -> None:
+        self.max_length, self.fixed_padding, self.choices = max_length, fixed_padding, choices
         features = [feature for task in tasks for feature in task.features]
         self.lengths = np.array([len(feature.input_ids) for feature in features], np.int32)
+        self._example_lengths = self.lengths.reshape(-1, choices).max(1, initial=0)
         task_ids = np.concatenate([np.full(len(task.features), i) for i, task in enumerate(tasks)])
         with tf.device("CPU:0"):
             self._ragged = {
@@ -64,7 +68,13 @@ class FeatureTable:
                         self._scalars[key] = tf.constant(np.array(values, label.dtype))
 
     def __len__(self) -> int:
+        """Rows."""
         return len(self.lengths)
+
+    @property
+    def examples(self) -> int:
+        """What a batch is counted in."""
+        return len(self._example_lengths)
 
     def training_batches(
         self, batch_size: int, seed: int, position: int = 0, rows: slice | None = None
@@ -72,36 +82,36 @@ class FeatureTable:
         """Endless batches from the `position`-th example on (a multiple of the batch size).
 
         Args:
-          rows: of each global batch, for this host; None for all of them.
+          rows: the examples of each global batch for this host; None for all of them.
         """
         start = position // batch_size
 
         def chosen() -> Iterator[tuple[np.ndarray, int]]:
-            for number in self._training_rows(batch_size, seed, start):
-                yield number, self._padded_length(number)
+            for examples in self._training_examples(batch_size, seed, start):
+                yield examples, self._padded_length(examples)
 
         return self._dataset(chosen, batch_size, rows)
 
     def evaluation_batches(self, batch_size: int) -> tf.data.Dataset:
         """Every row once; the last batch is filled up with rows of `row` -1."""
-        order = np.argsort(-self.lengths, kind="stable")
+        order = np.argsort(-self._example_lengths, kind="stable")
 
         def chosen() -> Iterator[tuple[np.ndarray, int]]:
             for i in range(0, len(order), batch_size):
-                rows = order[i : i + batch_size]
-                length = self._padded_length(rows)
-                yield np.pad(rows, (0, batch_size - len(rows)), constant_values=-1), length
+                examples = order[i : i + batch_size]
+                length = self._padded_length(examples)
+                yield np.pad(examples, (0, batch_size - len(examples)), constant_values=-1), length
 
         return self._dataset(chosen, batch_size, None)
 
-    def _padded_length(self, rows: np.ndarray) -> int:
+    def _padded_length(self, examples: np.ndarray) -> int:
         if self.fixed_padding:
             return self.max_length
-        return bucket_length(int(self.lengths[rows].max()), self.max_length)
+        return bucket_length(int(self._example_lengths[examples].max()), self.max_length)
 
-    def _training_rows(self, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:
-        """The rows of the batches from number `start` on."""
-        size = len(self)
+    def _training_examples(self, batch_size: int, seed: int, start: int) -> Iterator[np.ndarray]:
+        """The examples of the batches from number `start` on."""
+        size = self.examples
         pool_rows = batch_size * (1 if self.fixed_padding else _POOL)
         pool, skipped = divmod(start * batch_size, pool_rows)
         permutation, epoch_of = np.zeros(0, np.int64), -1
@@ -117,7 +127,7 @@ class FeatureTable:
                 filled += len(part)
             if not self.fixed_padding:
                 random = np.random.default_rng([seed, 1, pool])
-                rows = rows[np.lexsort((random.random(pool_rows), self.lengths[rows]))]
+                rows = rows[np.lexsort((random.random(pool_rows), self._example_lengths[rows]))]
                 rows = random.permutation(rows.reshape(-1, batch_size)).reshape(-1)
             for first in range(skipped, pool_rows, batch_size):
                 yield rows[first : first + batch_size]
@@ -128,8 +138,13 @@ class FeatureTable:
             chosen, output_signature=(tf.TensorSpec([batch_size], tf.int64), tf.TensorSpec([], tf.int32))
         )
         return dataset.map(
-            lambda number, length: self._batch(number if rows is None else number[rows], length)
+            lambda examples, length: self._batch(self._rows(examples if rows is None else examples[rows]), length)
         ).prefetch(4)
+
+    def _rows(self, examples: tf.Tensor) -> tf.Tensor:
+        """int64 [B * choices]: the rows of examples, -1 for those of number -1."""
+        rows = examples[:, tf.newaxis] * self.choices + tf.range(self.choices, dtype=tf.int64)
+        return tf.reshape(tf.where(examples[:, tf.newaxis] < 0, tf.cast(-1, tf.int64), rows), [-1])
 
     def _batch(self, rows: tf.Tensor, length: tf.Tensor) -> Batch:
         """int32 [B, L] input_ids, input_mask, segment_ids and per-token labels; [B] the others and `row`.

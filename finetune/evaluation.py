@@ -59,7 +59,7 @@ class Evaluation:
             for task in self.tasks:
                 for feature in self.load(task, "train").features[:3]:
                     print(f"{task.name}: {task.tokenizer.readable(feature.input_ids)}  {feature.labels}")
-        self._train = FeatureTable(parts, config.max_seq_length, config.fixed_padding)
+        self._train = FeatureTable(parts, config.max_seq_length, config.fixed_padding, self.tasks[0].choices)
         return self._train
 
     def _test_splits(self, task: Task) -> Iterator[str]:
@@ -99,7 +99,8 @@ class Evaluation:
         split, key = self.load(task, name), (task.name, name)
         if key not in self._tables:
             features = TaskFeatures(task.name, split.features, task.labels)
-            self._tables[key] = FeatureTable([features], self.config.max_seq_length, self.config.fixed_padding)
+            shape = self.config.max_seq_length, self.config.fixed_padding, task.choices
+            self._tables[key] = FeatureTable([features], *shape)
         table = self._tables[key]
         with Progress(f"evaluating {task.name} {name}: input", len(table), unit="inputs") as progress:
             return Predicted(split, *model.predict(number, table, self.config.eval_batch_size, progress.update))
@@ -168,7 +169,7 @@ def _scores(task: Task, name: str, predicted: Predicted) -> dict[str, float]:
     complaint = task.complaint(predicted.split, predicted.predictions)
     if complaint is not None:
         print(f"WARNING: {task.name} {name}: {complaint}", flush=True)
-    return task.scores(predicted.split, predicted.predictions) | {"loss": float(predicted.losses.mean())}
+    return task.scores(predicted.split, predicted.predictions) | {"loss": float(predicted.losses.mean()) * task.choices}
 
 
 def _answers(task: Task, predicted: Predicted) -> Iterator[dict[str, Any]]:

@@ -62,9 +62,9 @@ class Predictor:
         """The predictions of the task of this number on all features of a split."""
         task, size = self.tasks[number], self.config.predict_batch_size
         features = TaskFeatures(task.name, split.features, task.labels)
-        table = FeatureTable([features], self.config.max_seq_length, self.config.fixed_padding)
+        table = FeatureTable([features], self.config.max_seq_length, self.config.fixed_padding, task.choices)
         predictions: list[Prediction] = [{} for _ in range(len(table))]
-        for batch in track(table.evaluation_batches(size), f"batch of {size}", -(-len(table) // size)):
+        for batch in track(table.evaluation_batches(size), f"batch of {size}", -(-table.examples // size)):
             output = {key: value.numpy() for key, value in self._predict(batch, number).items()}
             for i, row in enumerate(batch["row"].numpy()):
                 if row >= 0:

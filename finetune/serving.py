@@ -19,6 +19,7 @@ from finetune.finetuning_model import FinetuningModel
 from finetune.predictor import Predictor
 from finetune.prompting.tasks import PromptTask
 from finetune.qa.tasks import QATask
+from finetune.spans.tasks import SpanTask
 from finetune.tagging.tasks import TaggingTask
 from util.errors import UserError
 
@@ -37,6 +38,8 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
         run = _Run(predictor.model, number, task, tokenizer)
         if isinstance(task, PromptTask):
             raise UserError(f"{task.name}: a prompted model reads demonstrations, which a SavedModel does not hold")
+        if isinstance(task, SpanTask):
+            raise UserError(f"{task.name}: a SavedModel reads texts, not the places of parts in them")
         if isinstance(task, TextTask):
             two = len(task.spec.json_columns.texts) == 2
             signatures[task.name] = (("text", "text_pair") if two else ("text",), run.text)
@@ -45,7 +48,7 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
         elif isinstance(task, QATask):
             signatures[task.name] = (("question", "context"), run.span)
         else:
-            raise UserError(f"{task.name}: a task made in Python has no signature of its own")
+            raise UserError(f"{task.name}: there is no signature for a task of this kind")
     return signatures
 
 

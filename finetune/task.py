@@ -84,7 +84,11 @@ class HeadInput(NamedTuple):
 
 
 class HeadOutput(NamedTuple):
-    """losses: float32 [B], one per row. predictions: name -> [B, ...]; empty when training."""
+    """What a head makes of a batch.
+
+    losses: float32 [B], one per row; the rows of one example have equal parts of its loss.
+    predictions: name -> [B, ...]; empty when training.
+    """
 
     losses: tf.Tensor
     predictions: dict[str, tf.Tensor]
@@ -109,6 +113,7 @@ class Task(abc.ABC):
     evaluation_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
     outputs = "outputs"  # of a run's files in results_dir: the ending of their folder's name
+    choices = 1  # features that make one example of a batch, each with a share of its loss: candidates that compete
     selection_splits: tuple[str, ...] = ()  # of evaluation_splits, those that choose the best checkpoint; (): all
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> None:
@@ -207,5 +212,9 @@ class Task(abc.ABC):
 
 
 def make_tasks(config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> list[Task]:
-    """The tasks of a run, nothing loaded yet."""
-    return [factory_of(name, config.tasks, config.prompt)(name, config, tokenizer) for name in config.task_names]
+    """The tasks of a run, nothing loaded yet. Raises UserError for tasks that cannot be learned together."""
+    tasks = [factory_of(name, config.tasks, config.prompt)(name, config, tokenizer) for name in config.task_names]
+    if len({task.choices for task in tasks}) > 1:
+        listed = ", ".join(f"{task.name} has {task.choices}" for task in tasks)
+        raise UserError(f"task_names: tasks that are learned together need as many candidates for an example: {listed}")
+    return tasks

@@ -47,7 +47,7 @@ class FinetuningTask(ReplicatedTask):
         self.config, self.tasks, self.table, self.seed = config, list(tasks), table, seed
         self.summed_examples = config.train_batch_size if config.loss_reduction == "sum" else 1
         self.model = FinetuningModel(config, tasks, seed)
-        self.num_train_steps = number_of_steps(config, len(table)) if table is not None else 0
+        self.num_train_steps = number_of_steps(config, table.examples) if table is not None else 0
         schedule = Schedule(
             peak=config.learning_rate,
             num_train_steps=self.num_train_steps,
@@ -91,7 +91,7 @@ class FinetuningTask(ReplicatedTask):
                 total, count = tf.reduce_sum(output.losses * belongs), tf.reduce_sum(belongs)
                 losses += total
                 if len(self.tasks) > 1:
-                    metrics[f"{task.name}_loss"] = (total, count)
+                    metrics[f"{task.name}_loss"] = (total, count / task.choices)
             if self.config.loss_reduction == "mean":
                 losses /= self.config.train_batch_size
             return losses, {"losses": {"loss": losses}, "metrics": metrics}

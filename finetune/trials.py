@@ -114,8 +114,10 @@ class Trials:
         return 0, self._scored(task, trial, folder, training) if config.do_eval else None
 
     def _number_of_steps(self, train: FeatureTable) -> int:
-        config, steps = self.config, number_of_steps(self.config, len(train))
-        what = f"{config.num_train_epochs:g} epochs of {len(train):,} inputs in batches of {config.train_batch_size}"
+        config, steps = self.config, number_of_steps(self.config, train.examples)
+        what = (
+            f"{config.num_train_epochs:g} epochs of {train.examples:,} inputs in batches of {config.train_batch_size}"
+        )
         if steps < 1:
             raise UserError(f"{what} are less than one step: raise num_train_epochs")
         print(f"{steps:,} steps: {what}")

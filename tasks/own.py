@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.built_in import Entry
+from tasks.entry import Entry
 from tasks.spec import Columns, TextTaskSpec
 from util.errors import UserError
 from util.hparams import closest

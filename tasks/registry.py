@@ -7,7 +7,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tasks.built_in import BUILT_IN, Entry
+from tasks.built_in import BUILT_IN
+from tasks.entry import Entry
 from tasks.own import own_entry
 from util.catalogue import load
 from util.errors import UserError, shown
@@ -20,6 +21,7 @@ _CLASSES = {
     "regression": "finetune.classification.tasks:TextTask",
     "tagging": "finetune.tagging.tasks:TaggingTask",
     "qa": "finetune.qa.tasks:QATask",
+    "spans": "finetune.spans.tasks:SpanTask",
     "prompt": "finetune.prompting.tasks:PromptTask",
 }
 _factories: dict[str, TaskFactory] = {}
@@ -67,4 +69,5 @@ def factory_of(name: str, own: Mapping[str, Any], prompt: bool) -> TaskFactory:
     entry = entry_of(name, own)
     if entry is None:
         return _factories[name]
-    return functools.partial(load(_CLASSES["prompt" if prompt else entry.kind]), **entry.options)
+    maker = _CLASSES["prompt"] if prompt else entry.maker or _CLASSES[entry.kind]
+    return functools.partial(load(maker), **entry.options)

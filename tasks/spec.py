@@ -16,11 +16,13 @@ class Columns(NamedTuple):
     texts: one or two columns, each a 0-based number or header name, or alternatives of names for JSON lines.
     label: likewise; None for files without labels.
     header: whether the first line of a tsv or csv file is one.
+    id: field of JSON lines that names an example in a submission; "" without one.
     """
 
     texts: tuple[Any, ...]
     label: Any
     header: bool = True
+    id: str = ""
 
 
 _TEXT_AND_LABEL = Columns(("text",), "label")
@@ -37,9 +39,13 @@ class TextTaskSpec:
     value_range: least and greatest value of a regression task; None for classification.
     double_unordered: the order of the two texts means nothing, so training may see both.
     evaluation_splits, optional_splits: scored, the latter where their files are.
+    test_splits, optional_test_splits: predicted if that is asked for, the latter where their files are.
     folders: other names of the task's folder.
+    file_names: split -> other names of its file, without the ending.
     files: split -> path of a file elsewhere.
-    submission: split -> file name of GLUE's server, which has the labels of these splits.
+    submission: split -> file name of the benchmark's server, which has the labels of these splits: a table as GLUE's
+      wants it, or JSON lines as SuperGLUE's.
+    submitted_labels: label -> how the server spells it, where that differs.
     prompt: template and words by default.
     """
 
@@ -53,7 +59,10 @@ class TextTaskSpec:
     evaluation_splits: tuple[str, ...] = ("dev",)
     optional_splits: tuple[str, ...] = ()
     test_splits: tuple[str, ...] = ("test",)
+    optional_test_splits: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    file_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    submitted_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     prompt: Prompt | None = None

@@ -21,17 +21,36 @@ _LONGEST_CELL = 2**31 - 1
 EXTENSIONS = ("tsv", "jsonl", "csv")
 
 
+class Span(NamedTuple):
+    """The characters [start, end) of the text of a number."""
+
+    text: int
+    start: int
+    end: int
+
+
 class Row(NamedTuple):
-    """A usable line: its 1-based number, its texts, its label as it stands there (None without one)."""
+    """A usable line: its 1-based number, its texts, its label as it stands there (None without one).
+
+    id: of the example in a submission. spans: parts of the texts that the task is about.
+    """
 
     line: int
     texts: tuple[str, ...]
     label: Any
+    id: Any = None
+    spans: tuple[Span, ...] = ()
 
 
-def find_file(folders: Sequence[Path], split: str, extensions: Sequence[str] = EXTENSIONS) -> Path:
-    """The file of a split; the first that exists. Raises UserError that says where it was looked for."""
-    tried = [folder / f"{split}.{extension}" for folder in folders for extension in extensions]
+def find_file(folders: Sequence[Path], split: str, names: Sequence[str] = ()) -> Path:
+    """The file of a split, by its own name or one of the others; the first that exists.
+
+    Raises:
+      UserError: there is none; says where it was looked for.
+    """
+    tried = [
+        folder / f"{name}.{extension}" for folder in folders for name in (split, *names) for extension in EXTENSIONS
+    ]
     for path in tried:
         if path.is_file():
             return path
@@ -170,9 +189,10 @@ def row_from_json(row: dict[str, Any], columns: Columns, where: str, number: int
         if not isinstance(text, str):
             raise UserError(f"{where}: {'/'.join(alternatives(names))} must be text, got {shown(text)}")
         texts.append(text)
+    found = Row(number, tuple(texts), None, row.get(columns.id))
     if columns.label is None or (label_optional and not any(name in row for name in alternatives(columns.label))):
-        return Row(number, tuple(texts), None)
-    return Row(number, tuple(texts), _value(row, columns.label, where))
+        return found
+    return found._replace(label=_value(row, columns.label, where))
 
 
 def alternatives(names: Any) -> tuple[str, ...]:

@@ -15,9 +15,10 @@ from corpus.tokenization import WordpieceTokenizer
 from exchange.encoding import pack
 from finetune.classification.few_shot import FEW_SHOT_DEV, few_shot_split
 from finetune.classification.head import ClassificationHead
-from finetune.classification.reading import Row, alternatives, find_file, read_rows, row_from_json
+from finetune.classification.reading import Row, Span, alternatives, find_file, read_rows, row_from_json
 from finetune.classification.targets import Classes, Scale, Target, label_text
-from finetune.task import Features, Label, Prediction, Split, Task
+from finetune.results import write_json_lines
+from finetune.task import Features, Head, Label, Prediction, Split, Task
 from model.encoder import Encoder
 from tasks.metrics import METRICS, is_constant
 from tasks.spec import TextTaskSpec
@@ -30,10 +31,12 @@ _NO_LABEL = (None, "", -1, "-1")  # what stands in test files whose labels are k
 
 
 class TextExample(NamedTuple):
-    """One or two texts, and a label: a name, a number, or None."""
+    """One or two texts, and a label: a name, a number, or None; id and spans as a `Row` has them."""
 
     texts: tuple[str, ...]
     label: str | float | None
+    id: Any = None
+    spans: tuple[Span, ...] = ()
 
 
 class TextTask(Task):
@@ -43,9 +46,9 @@ class TextTask(Task):
         super().__init__(name, config, tokenizer)
         self.spec = spec
         self.primary_metric = spec.metrics[0]
-        self.test_splits = spec.test_splits
         self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in spec.folders)]
         self.evaluation_splits = spec.evaluation_splits + tuple(filter(self._exists, spec.optional_splits))
+        self.test_splits = spec.test_splits + tuple(filter(self._exists, spec.optional_test_splits))
         if config.few_shot:
             self.selection_splits = (FEW_SHOT_DEV,)
             self.evaluation_splits = self.selection_splits + self.evaluation_splits
@@ -95,7 +98,7 @@ class TextTask(Task):
             if not path.is_file():
                 raise UserError(f"tasks: {self.name}: files: there is no file {path}")
             return path
-        return find_file(self.folders, split)
+        return find_file(self.folders, split, self.spec.file_names.get(split, ()))
 
     def _rows(self, split: str) -> list[Row]:
         """The rows of a split's file, read once: labels, few-shot splits and demonstrations want the training data."""
@@ -133,7 +136,7 @@ class TextTask(Task):
         few = self.config.few_shot and split in ("train", FEW_SHOT_DEV)
         source = "train" if few else split
         rows, labels = self._rows(source), self._labels_of(source)
-        examples = [TextExample(row.texts, label) for row, label in zip(rows, labels, strict=True)]
+        examples = [TextExample(row.texts, label, row.id, row.spans) for row, label in zip(rows, labels, strict=True)]
         if few:
             train, dev = few_shot_split(self.groups(examples), self.config.few_shot, self.config.few_shot_seed)
             examples = [examples[i] for i in (train if split == "train" else dev)]
@@ -159,7 +162,7 @@ class TextTask(Task):
     def load(self, split: str) -> Split:
         examples = self.examples(split)
         if split == "train" and self.spec.double_unordered and self.config.double_unordered:
-            examples += [TextExample(example.texts[::-1], example.label) for example in examples]
+            examples += [example._replace(texts=example.texts[::-1]) for example in examples]
         return self.split_of(examples, split)
 
     def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
@@ -168,14 +171,17 @@ class TextTask(Task):
         return Split(examples, self.features(examples), labelled=all(example.label is not None for example in examples))
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
-        columns = self.spec.json_columns._replace(label=None)
         examples = []
         for number, row in enumerate(rows, start=1):
-            texts = row_from_json(row, columns, f"{where}, line {number}", number).texts
-            if not all(text.strip() for text in texts):
+            found = self.unlabelled(row, f"{where}, line {number}", number)
+            if not all(text.strip() for text in found.texts):
                 raise UserError(f"{where}, line {number}: an empty sentence")
-            examples.append(TextExample(texts, None))
+            examples.append(TextExample(found.texts, None, found.id, found.spans))
         return self.split_of(examples, "new")
+
+    def unlabelled(self, row: dict[str, Any], where: str, number: int) -> Row:
+        """A JSON object of --predict."""
+        return row_from_json(row, self.spec.json_columns._replace(label=None), where, number)
 
     def features(self, examples: Sequence[TextExample]) -> list[Features]:
         """One per example: [CLS] a [SEP], or [CLS] a [SEP] b [SEP]."""
@@ -224,7 +230,7 @@ class TextTask(Task):
 
     # Outputs.
 
-    def make_head(self, encoder: Encoder, seed: int) -> ClassificationHead:
+    def make_head(self, encoder: Encoder, seed: int) -> Head:
         scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
         return ClassificationHead(scope, hidden_size, self.target.num_classes, self.config, seed)
 
@@ -265,12 +271,18 @@ class TextTask(Task):
         return [self.target.answer(prediction) for prediction in predictions]
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
-        """The file that GLUE's server wants, for test splits."""
+        """The file that GLUE's or SuperGLUE's server wants, for test splits."""
         if name not in self.spec.submission:
             return []
-        cells = [self.target.submitted(answer) for answer in self.answers(split, predictions)]
+        labels = [self.target.submitted(answer) for answer in self.answers(split, predictions)]
+        labels = [self.spec.submitted_labels.get(label, label) for label in labels]
         path = folder / self.spec.submission[name]
-        write_atomically(path, "index\tprediction\n" + "".join(f"{i}\t{cell}\n" for i, cell in enumerate(cells)))
+        if path.suffix == ".jsonl":
+            ids = [number if example.id is None else example.id for number, example in enumerate(split.examples)]
+            write_json_lines(path, ({"idx": i, "label": label} for i, label in zip(ids, labels, strict=True)))
+        else:
+            rows = "".join(f"{number}\t{label}\n" for number, label in enumerate(labels))
+            write_atomically(path, f"index\tprediction\n{rows}")
         return [path]
 
     def state(self) -> dict[str, Any]:

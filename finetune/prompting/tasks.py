@@ -193,7 +193,7 @@ class PromptTask(TextTask):
         groups = self.groups(examples)
         order = np.random.default_rng(self.config.few_shot_seed).permutation(len(examples))
         chosen = [i for group in np.unique(groups) for i in [i for i in order if groups[i] == group][:_KEPT]]
-        return [tuple(examples[i]) for i in sorted(chosen)]
+        return [(examples[i].texts, examples[i].label) for i in sorted(chosen)]
 
     def check_state(self, saved: dict[str, Any]) -> None:
         super().check_state(saved)

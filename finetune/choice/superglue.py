@@ -1,0 +1,138 @@
+"""COPA, MultiRC and ReCoRD as SuperGLUE distributes and scores them (Wang et al. 2019, table 1)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from finetune.choice.tasks import ChoiceTask, Item, Judged, Passage, chosen_rightly, field
+from finetune.qa.scoring import exact, overlap_f1
+from tasks.metrics import f1
+from util.errors import UserError, shown
+
+_PLACEHOLDER = "@placeholder"
+_COPA_QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
+
+
+class Copa(ChoiceTask):
+    """Which of two sentences is the cause or the effect of a premise; accuracy.
+
+    Input: premise and question, then a candidate. The wording of the question is ours.
+    """
+
+    primary_metric = "accuracy"
+    choices = 2
+
+    def passage(self, row: dict[str, Any], number: int, labelled: bool) -> Passage:
+        question = field(row, "question", str)
+        if question not in _COPA_QUESTIONS:
+            raise UserError(f"the question must be cause or effect, got {shown(question)}")
+        first = f"{field(row, 'premise', str)} {_COPA_QUESTIONS[question]}"
+        candidates = tuple((first, field(row, f"choice{choice}", str)) for choice in (1, 2))
+        right = None
+        if labelled or "label" in row:
+            label = field(row, "label", int)
+            if label not in (0, 1):
+                raise UserError(f"the label must be 0 or 1, got {label}")
+            right = (label,)
+        identity = row.get("idx", number)
+        return Passage(identity, (Item(identity, candidates, (0, 1), right),))
+
+    def measured(self, judged: Sequence[Judged], passages: Sequence[Passage]) -> dict[str, float]:
+        return {"accuracy": chosen_rightly(judged)}
+
+
+class MultiRc(ChoiceTask):
+    """Which of the answers to a question about a paragraph are right, any number of them.
+
+    Scores: f1a, the F1 of right answers over all answers of all questions; exact_match, the share of questions all of
+    whose answers are judged rightly. Input: the paragraph, then question and answer.
+    """
+
+    primary_metric = "f1a"
+
+    def passage(self, row: dict[str, Any], number: int, labelled: bool) -> Passage:
+        content = field(row, "passage", dict)
+        text = field(content, "text", str)
+        items = []
+        for place, asked in enumerate(field(content, "questions", list)):
+            question, answers = field(asked, "question", str), field(asked, "answers", list)
+            candidates = tuple((text, f"{question} {field(answer, 'text', str)}") for answer in answers)
+            right = None
+            if labelled or all("label" in answer for answer in answers):
+                labels = [field(answer, "label", int) for answer in answers]
+                if not set(labels) <= {0, 1}:
+                    raise UserError(f"labels of answers must be 0 or 1, got {shown(labels)}")
+                right = tuple(int(i) for i in np.flatnonzero(labels))
+            names = tuple(answer.get("idx", i) for i, answer in enumerate(answers))
+            items.append(Item(asked.get("idx", place), candidates, names, right))
+        return Passage(row.get("idx", number), tuple(items))
+
+    def measured(self, judged: Sequence[Judged], passages: Sequence[Passage]) -> dict[str, float]:
+        gold, chosen = [], []
+        for one in judged:
+            gold.append(np.isin(np.arange(len(one.item.candidates)), one.item.right or ()))
+            chosen.append(one.probabilities > 0.5)
+        exactly = [float((g == c).all()) for g, c in zip(gold, chosen, strict=True)]
+        return {"f1a": f1(np.concatenate(gold), np.concatenate(chosen)), "exact_match": 100.0 * float(np.mean(exactly))}
+
+    def answer(self, judged: Judged) -> dict[str, Any]:
+        answers = zip(judged.item.names, judged.probabilities, strict=True)
+        return {
+            "idx": judged.item.id,
+            "answers": [{"idx": name, "label": int(p > 0.5), "probability": float(p)} for name, p in answers],
+        }
+
+    def submitted(self, passage: Passage, judged: Sequence[Judged]) -> Iterator[dict[str, Any]]:
+        questions = []
+        for one in judged:
+            answers = zip(one.item.names, one.probabilities, strict=True)
+            labels = [{"idx": name, "label": int(p > 0.5)} for name, p in answers]
+            questions.append({"idx": one.item.id, "answers": labels})
+        yield {"idx": passage.id, "passage": {"questions": questions}}
+
+
+class Record(ChoiceTask):
+    """Which entity of a news text stands in the place of "@placeholder"; F1 and exact match with the nearest answer.
+
+    Candidates are the different strings that the file marks as entities, each right or wrong by itself; the most likely
+    one is the answer. Input: the text, then the sentence with the candidate in it.
+    """
+
+    primary_metric = "f1"
+
+    def passage(self, row: dict[str, Any], number: int, labelled: bool) -> Passage:
+        content = field(row, "passage", dict)
+        text = field(content, "text", str)
+        names = []
+        for entity in field(content, "entities", list):
+            start, end = field(entity, "start", int), field(entity, "end", int)
+            if not 0 <= start <= end < len(text):
+                raise UserError(f"an entity from {start} to {end} is not within the text of {len(text)} characters")
+            names.append(text[start : end + 1])
+        names = list(dict.fromkeys(names))
+        items = []
+        plain = text.replace("@highlight", "")
+        for place, asked in enumerate(field(row, "qas", list)):
+            query = field(asked, "query", str)
+            if _PLACEHOLDER not in query:
+                raise UserError(f"a query without {_PLACEHOLDER}: {shown(query)}")
+            right, gold = None, tuple[str, ...]()
+            if labelled or "answers" in asked:
+                gold = tuple(field(answer, "text", str) for answer in field(asked, "answers", list))
+                right = tuple(i for i, name in enumerate(names) if name in gold)
+                if not gold:
+                    raise UserError("a query without answers")
+            candidates = tuple((plain, query.replace(_PLACEHOLDER, name)) for name in names)
+            items.append(Item(asked.get("idx", place), candidates, tuple(names), right, gold))
+        return Passage(row.get("idx", number), tuple(items))
+
+    def measured(self, judged: Sequence[Judged], passages: Sequence[Passage]) -> dict[str, float]:
+        chosen = [(str(one.item.names[one.best]), one.item.gold) for one in judged]
+        return {
+            "f1": 100.0 * float(np.mean([max(overlap_f1(gold, name) for gold in golds) for name, golds in chosen])),
+            "exact_match": 100.0 * float(np.mean([max(exact(gold, name) for gold in golds) for name, golds in chosen])),
+        }
+
+    def answer(self, judged: Judged) -> dict[str, Any]:
+        return {"idx": judged.item.id} | super().answer(judged)

@@ -1,0 +1,51 @@
+"""Where the spans of SuperGLUE's tasks are in their JSON objects: the words of WiC, the mentions of WSC."""
+
+import re
+from typing import Any
+
+from finetune.classification.reading import Span
+from util.errors import UserError, shown
+
+
+def wic_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
+    """`start1`, `end1`, `start2`, `end2`: characters of the word in either sentence."""
+    spans = []
+    for number in (1, 2):
+        start, end = (_place(row, f"{end}{number}", where) for end in ("start", "end"))
+        if start >= end:
+            raise UserError(f"{where}: start{number} {start} must be before end{number} {end}")
+        spans.append(Span(number - 1, start, end))
+    return tuple(spans)
+
+
+def wsc_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
+    """`target`: the number of the first word (between blanks) and the text of either mention.
+
+    Some numbers of the distributed files are off by a word or two, so it is the mention's occurrence that is nearest to
+    the word that counts.
+    """
+    target, text = row.get("target"), row.get("text")
+    if not isinstance(target, dict) or not isinstance(text, str):
+        raise UserError(f"{where}: `text` and an object `target` are needed; it has {shown(', '.join(row))}")
+    starts = [match.start() for match in re.finditer(r"\S+", text)]
+    spans = []
+    for number in (1, 2):
+        index, mention = _place(target, f"span{number}_index", where), target.get(f"span{number}_text")
+        if index >= len(starts):
+            raise UserError(f"{where}: span{number}_index {index} is beyond the {len(starts)} words of the text")
+        if not isinstance(mention, str) or not mention.strip():
+            raise UserError(f"{where}: span{number}_text must be a mention, got {shown(mention)}")
+        # At the border of a word, so that "he" is not found in "the".
+        found = [m.span() for m in re.finditer(rf"(?<!\w){re.escape(mention.strip())}(?!\w)", text, re.IGNORECASE)]
+        if not found:
+            raise UserError(f"{where}: span{number}_text {shown(mention)} does not occur in the text")
+        distances = [abs(start - starts[index]) for start, _ in found]
+        spans.append(Span(0, *found[distances.index(min(distances))]))
+    return tuple(spans)
+
+
+def _place(row: dict[str, Any], name: str, where: str) -> int:
+    value = row.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UserError(f"{where}: {name} must be a number from 0 on, got {shown(value)}")
+    return value

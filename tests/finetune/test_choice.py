@@ -1,0 +1,171 @@
+"""Multiple choice: batches keep candidates together, the softmax runs over them, RACE's files; and SICK's tables."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exchange.sources import Model
+from finetune.batching import FeatureTable, TaskFeatures
+from finetune.choice.head import ChoiceHead
+from finetune.predictor import Predictor
+from finetune.task import Features, HeadInput, Label, make_tasks
+from finetune.training_task import FinetuningTask
+from formats.huggingface_config import Casing
+from tests import finetuning_support as support
+from tests.finetuning_support import write_lines
+from util.errors import UserError
+
+
+def make(tmp_path, name, **overrides):
+    return make_tasks(support.config(name, raw_data_dir=str(tmp_path), **overrides), support.tokenizer())[0]
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(2, 4), st.integers(1, 6), st.integers(1, 3), st.booleans(), st.data())
+def test_candidates_stay_together(choices, examples, batch_size, fixed, data):
+    lengths = data.draw(st.lists(st.integers(1, 30), min_size=choices * examples, max_size=choices * examples))
+    features = [Features(np.ones(n, np.int32), np.zeros(n, np.int32), {"right": 0}) for n in lengths]
+    table = FeatureTable([TaskFeatures("t", features, {"right": Label("int32")})], 32, fixed, choices)
+    assert table.examples == examples and len(table) == choices * examples
+    training = list(itertools.islice(table.training_batches(batch_size, 0), 3))
+    resumed = next(iter(table.training_batches(batch_size, 0, 2 * batch_size)))
+    np.testing.assert_array_equal(resumed["row"], training[2]["row"])
+    half = next(iter(table.training_batches(2 * batch_size, 0, 0, slice(batch_size, 2 * batch_size))))
+    assert len(half["row"]) == batch_size * choices
+    evaluated = list(table.evaluation_batches(batch_size))
+    for batch in [*training, *evaluated]:
+        rows = batch["row"].numpy().reshape(-1, choices)
+        assert rows.shape == (batch_size, choices)
+        for row in rows[rows[:, 0] >= 0]:
+            assert row[0] % choices == 0 and (np.diff(row) == 1).all()
+        assert (rows[rows[:, 0] < 0] == -1).all()
+    seen = np.concatenate([batch["row"].numpy() for batch in evaluated])
+    assert sorted(seen[seen >= 0]) == list(range(len(table)))
+
+
+def test_the_loss_is_that_of_a_softmax_over_the_candidates():
+    config = support.config("copa")
+    head = ChoiceHead("task_specific/copa", 4, 2, config, 0)
+    states = np.random.default_rng(0).normal(size=(6, 3, 4)).astype(np.float32)
+    right = np.array([1, 1, 0, 0, 1, 1], np.int32)
+    ones = tf.ones([6, 3], tf.int32)
+    output = head(HeadInput(tf.constant(states), ones, ones, {"right": tf.constant(right)}), None, training=False)
+    logits = (states[:, 0] @ head.dense.kernel.numpy())[:, 0].reshape(3, 2)
+    log_probs = logits - np.logaddexp(logits[:, :1], logits[:, 1:])
+    np.testing.assert_allclose(output.predictions["log_probs"], log_probs.reshape(-1), atol=1e-5)
+    losses = output.losses.numpy().reshape(3, 2)
+    np.testing.assert_allclose(losses.sum(1), -log_probs[np.arange(3), right[::2]], atol=1e-5)
+    np.testing.assert_allclose(losses[:, 0], losses[:, 1])
+
+
+def race(level="high", number=1, answers=("B", "D")):
+    return {
+        "article": "the file is open",
+        "questions": ["the file is _ .", "what is it"],
+        "options": [["open", "read", "first", "all"], ["a file", "a list", "an error", "none"]],
+        "answers": list(answers),
+        "id": f"{level}{number}.txt",
+    }
+
+
+def test_races_files(tmp_path):
+    for level, number, answers in (("middle", 1, "BD"), ("high", 2, "AA")):
+        write_lines(tmp_path / "RACE" / "dev" / level / f"{number}.txt", json.dumps(race(level, number, answers)))
+    task = make(tmp_path, "race")
+    split = task.load("dev")
+    assert split.counts == [8, 8] and [passage.kind for passage in split.examples] == ["middle", "high"]
+    shown = [task.tokenizer.readable(feature.input_ids).replace(" ", "") for feature in split.features[:5]]
+    assert "thefileisread." in shown[1] and shown[4].endswith("whatisitafile[SEP]")
+    assert [feature.labels["right"] for feature in split.features[::4]] == [1, 3, 0, 0]
+    predictions = [{"log_probs": np.array(math.log(0.7 if i % 4 == 1 else 0.1))} for i in range(16)]  # always B
+    assert task.scores(split, predictions) == {"accuracy": 25, "accuracy_middle": 50, "accuracy_high": 0}
+    assert [one["label"] for one in task.answers(split, predictions)[0]["answers"]] == ["B", "B"]
+    one = {"article": "a", "question": "the _", "options": list("abcd"), "answer": "C", "example_id": "x"}
+    write_lines(tmp_path / "race" / "train.jsonl", json.dumps(one))
+    assert task.load("train").features[0].labels == {"right": 2}
+    assert task.has_labels("test")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answers": ["E", "A"]}, "the answer must be one of A, B, C, D, got 'E'"),
+        ({"answers": ["A"]}, "not as many answers"),
+        ({"options": [["a", "b", "c"], ["a", "b", "c", "d"]]}, "3 candidates, but 4 are needed"),
+        ({"options": [["a", "b", "c", 5], ["a", "b", "c", "d"]]}, "options must be texts"),
+        ({"article": None}, "the field 'article' is missing or of the wrong type"),
+    ],
+)
+def test_what_is_wrong_with_an_article_is_named(tmp_path, change, message):
+    write_lines(tmp_path / "race" / "train" / "high" / "7.txt", json.dumps(race() | change))
+    with pytest.raises(UserError, match=rf"7\.txt: .*{message}"):
+        make(tmp_path, "race").load("train")
+
+
+def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
+    """The right candidate holds the word "error"."""
+    rows = []
+    for number in range(32):
+        choices = ["the error error", "the list of names"]
+        row = {"premise": "the file", "question": "cause", "idx": number, "label": number % 2}
+        rows.append(row | {"choice1": choices[number % 2], "choice2": choices[1 - number % 2]})
+    write_lines(tmp_path / "copa" / "train.jsonl", *map(json.dumps, rows))
+    config = support.config(
+        "copa", raw_data_dir=str(tmp_path), num_train_epochs=10.0, learning_rate=1e-3, train_batch_size=8
+    )
+    task = make_tasks(config, support.tokenizer())[0]
+    split = task.load("train")
+    table = FeatureTable([TaskFeatures("copa", split.features, task.labels)], config.max_seq_length, False, 2)
+    training = FinetuningTask(config, [task], tf.distribute.get_strategy(), False, table, 0)
+    assert training.num_train_steps == 10 * 4
+    data = iter(training.training_data(0))
+    losses = [float(training.train_step(next(data), tf.constant(step))["losses"]["loss"]) for step in range(40)]
+    assert losses[0] == pytest.approx(8 * math.log(2), rel=0.2)
+    predictions, row_losses = training.predict(0, table, 5)
+    assert task.scores(split, predictions)["accuracy"] > 90
+    assert row_losses.mean() * task.choices < 0.4
+    weights = {variable.name.split(":")[0]: variable.numpy() for variable in training.model.trainable_variables}
+    source = Model(config, weights, [], Casing(True, None), {"copa": task.state()}, "here", [], {}, True)
+    new = [{name: value for name, value in row.items() if name != "label"} for row in rows]
+    assert [answer["label"] for answer in Predictor(source, support.tokenizer())(new)] == [
+        answer["label"] for answer in task.answers(split, predictions)
+    ]
+
+
+SICK = {
+    "train": ("1", "a file", "the file", "NEUTRAL", "3.5"),
+    "dev": ("2", "a list", "the list", "ENTAILMENT", "5"),
+    "test": ("3", "a line", "no line", "CONTRADICTION", "1"),
+}
+HEADER = ("pair_ID", "sentence_A", "sentence_B", "entailment_label", "relatedness_score")
+
+
+@pytest.mark.parametrize("one_file", [True, False])
+def test_sicks_tables(tmp_path, one_file):
+    sets, names = ("TRAIN", "TRIAL", "TEST"), ("train", "trial", "test_annotated")
+    if one_file:
+        rows = ["\t".join((*cells, which)) for cells, which in zip(SICK.values(), sets, strict=True)]
+        write_lines(tmp_path / "SICK" / "SICK.txt", "\t".join((*HEADER, "SemEval_set")), *rows)
+    else:
+        for name, cells in zip(names, SICK.values(), strict=True):
+            header = "\t".join(HEADER).replace("entailment_label", "entailment_judgment")
+            write_lines(tmp_path / "sick" / f"SICK_{name}.txt", header, "\t".join(cells))
+    relation, relatedness = make(tmp_path, "sick_entailment"), make(tmp_path, "sick_relatedness")
+    for split, cells in SICK.items():
+        (pair,) = relation.load(split).examples
+        assert pair.texts == cells[1:3] and pair.label == cells[3]
+        assert relatedness.load(split).examples[0].label == float(cells[4])
+    assert relation.has_labels("test") and len(relatedness.load("train").features) == 2  # in both orders
+    assert relatedness.load("dev").features[0].labels["targets"] == 1.0
+
+
+def test_a_table_without_sicks_columns_is_refused(tmp_path):
+    write_lines(tmp_path / "sick" / "SICK.txt", "a\tb", "c\td")
+    with pytest.raises(UserError, match=r"SICK\.txt has no column sentence_A or sentence1: its first line is a, b"):
+        make(tmp_path, "sick_entailment").load("train")

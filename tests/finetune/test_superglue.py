@@ -1,0 +1,213 @@
+"""SuperGLUE's tasks: files as distributed, inputs, official scores, submissions in the server's format."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from finetune.classification.tasks import TextExample
+from finetune.task import make_tasks
+from tests import finetuning_support as support
+from tests.finetuning_support import write_lines
+from util.errors import UserError
+
+PASSAGE = "The file was read by Ann in May. @highlight\nAnn opened the list"
+WIC = {"word": "read", "sentence1": "I read the file.", "sentence2": "The value was read once", "idx": 3}
+WIC |= {"start1": 2, "end1": 6, "start2": 14, "end2": 18, "version": 1.1}
+WSC_TARGET = {"span1_index": 0, "span1_text": "The file", "span2_index": 5, "span2_text": "it"}
+WSC = {"text": "The file was open because it is read", "idx": 9, "target": WSC_TARGET}
+MULTIRC = {
+    "idx": 4,
+    "version": 1.1,
+    "passage": {
+        "text": "the file is open",
+        "questions": [
+            {
+                "question": "what is open",
+                "idx": 7,
+                "answers": [
+                    {"text": "the file", "idx": 20, "label": 1},
+                    {"text": "the list", "idx": 21, "label": 0},
+                    {"text": "a file", "idx": 22, "label": 1},
+                ],
+            },
+            {"question": "is it", "idx": 8, "answers": [{"text": "no", "idx": 23, "label": 0}]},
+        ],
+    },
+}
+ENTAILED = {"premise": "a", "hypothesis": "b", "label": "entailment"}
+RECORD = {
+    "idx": 0,
+    "source": "s",
+    "passage": {
+        "text": PASSAGE,
+        "entities": [{"start": 21, "end": 23}, {"start": 28, "end": 30}, {"start": 44, "end": 46}],
+    },
+    "qas": [{"query": "@placeholder read it", "idx": 11, "answers": [{"start": 21, "end": 23, "text": "Ann"}]}],
+}
+
+
+def make(tmp_path, name, **overrides):
+    return make_tasks(support.config(name, raw_data_dir=str(tmp_path), **overrides), support.tokenizer())[0]
+
+
+def lines_of(*rows):
+    return [json.dumps(row) for row in rows]
+
+
+def unlabelled(value):
+    """A row as the test file has it."""
+    if isinstance(value, list):
+        return [unlabelled(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    secret = {"label", "answers"} if "query" in value else {"label"}
+    return {name: unlabelled(one) for name, one in value.items() if name not in secret}
+
+
+def text_of(task, feature):
+    return task.tokenizer.readable(feature.input_ids)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "row", "texts", "label"),
+    [
+        ("boolq", "BoolQ", {"question": "is it", "passage": "it is", "label": True}, ("is it", "it is"), "true"),
+        ("cb", "CB", {"premise": "a", "hypothesis": "b", "label": "neutral"}, ("a", "b"), "neutral"),
+        ("superglue_rte", "SuperGLUE/RTE", ENTAILED, ("a", "b"), "entailment"),
+        ("wic", "WiC", WIC | {"label": False}, (WIC["sentence1"], WIC["sentence2"]), "false"),
+        ("wsc", "WSC", WSC | {"label": True}, (WSC["text"],), "true"),
+    ],
+)
+def test_tasks_of_texts(tmp_path, name, folder, row, texts, label):
+    row = {"idx": 5} | row
+    write_lines(tmp_path / folder / "val.jsonl", *lines_of(row))
+    write_lines(tmp_path / folder / "test.jsonl", *lines_of(unlabelled(row), unlabelled(row | {"idx": 6})))
+    task = make(tmp_path, name)
+    split = task.load("dev")
+    assert split.examples[0].texts == texts and split.examples[0].label == label and split.labelled
+    test = task.load("test")
+    assert not test.labelled and not task.has_labels("test")
+    number = task.label_names.index(label)
+    predictions = [{"predictions": np.array(number), "logits": np.eye(3)[number][: len(task.label_names)]}] * 2
+    (path,) = task.write_submission("test", test, predictions, tmp_path)
+    assert path.name == f"{folder.rpartition('/')[2]}.jsonl"
+    spelled = {"wsc": "True"}.get(name, label)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"idx": row["idx"], "label": spelled},
+        {"idx": 6, "label": spelled},
+    ]
+
+
+def test_the_diagnostics_are_predicted_where_they_are(tmp_path):
+    assert make(tmp_path, "superglue_rte").test_splits == ("test",)
+    row = {"sentence1": "a", "sentence2": "b", "idx": 0, "label": "entailment", "logic": "x"}
+    write_lines(tmp_path / "AX-b" / "AX-b.jsonl", *lines_of(row))
+    task = make(tmp_path, "superglue_rte")
+    assert task.test_splits == ("test", "AX-b") and not task.load("AX-b").labelled
+    assert make(tmp_path, "rte").folders != task.folders, "GLUE's RTE is another task"
+
+
+def marked(task, feature):
+    """The pieces of each span."""
+    names = np.array(task.tokenizer.convert_ids_to_tokens(feature.input_ids))
+    return ["".join(names[feature.labels[f"span_{n}"] > 0]).replace("##", "") for n in (1, 2)]
+
+
+def test_spans_are_marked_in_the_input(tmp_path):
+    write_lines(tmp_path / "wic" / "train.jsonl", *lines_of(WIC | {"label": True}))
+    near = {"span1_index": 0, "span1_text": "it", "span2_index": 6, "span2_text": "It"}
+    rows = [WSC | {"label": True}, {"text": "it and the unit say it was", "target": near, "idx": 1, "label": False}]
+    write_lines(tmp_path / "wsc" / "train.jsonl", *lines_of(*rows))
+    wic, wsc = make(tmp_path, "wic"), make(tmp_path, "wsc")
+    assert marked(wic, wic.load("train").features[0]) == ["read", "read"]
+    features = wsc.load("train").features
+    assert [marked(wsc, feature) for feature in features] == [["thefile", "it"], ["it", "it"]]
+    assert features[1].labels["span_1"].argmax() == 1 and features[1].labels["span_2"].argmax() > 4
+    whole = make(tmp_path, "cola").features([TextExample((str(WSC["text"]),), None)])[0]
+    np.testing.assert_array_equal(whole.input_ids, features[0].input_ids)  # cutting at spans changes no piece
+    short = make(tmp_path, "wic", max_seq_length=8).load("train").features[0]
+    assert all(len(short.labels[f"span_{n}"]) == len(short.input_ids) == 8 for n in (1, 2))
+
+
+def test_copa(tmp_path):
+    row = {"premise": "the file is open", "choice1": "the list", "choice2": "all", "question": "effect", "idx": 2}
+    write_lines(tmp_path / "COPA" / "val.jsonl", *lines_of(row | {"label": 1}, row | {"label": 0, "idx": 3}))
+    write_lines(tmp_path / "COPA" / "test.jsonl", *lines_of(row))
+    task = make(tmp_path, "copa")
+    split = task.load("dev")
+    assert task.choices == 2 and split.counts == [2, 2] and [f.labels["right"] for f in split.features] == [1, 1, 0, 0]
+    assert re.search("as a result.*the list", text_of(task, split.features[0]))
+    log_probs = [{"log_probs": np.log(p)} for p in (0.1, 0.9, 0.3, 0.7)]
+    assert task.scores(split, log_probs) == {"accuracy": 50.0}
+    assert task.answers(split, log_probs)[0]["label"] == 1 and task.inputs(split)[0]["gold"] == [[1]]
+    assert task.complaint(split, log_probs) and "1 50.0 %" in task.balance(split)
+    (path,) = task.write_submission("test", task.load("test"), log_probs[2:], tmp_path)
+    assert path.name == "COPA.jsonl" and path.read_text() == '{"idx": 2, "label": 1}\n'
+
+
+def binary(*probabilities):
+    return [{"logits": np.array([0.0, np.log(p / (1 - p))])} for p in probabilities]
+
+
+def test_multirc(tmp_path):
+    write_lines(tmp_path / "MultiRC" / "val.jsonl", *lines_of(MULTIRC))
+    write_lines(tmp_path / "MultiRC" / "test.jsonl", *lines_of(unlabelled(MULTIRC)))
+    task = make(tmp_path, "multirc")
+    split = task.load("dev")
+    assert task.choices == 1 and split.counts == [4] and [f.labels["label_ids"] for f in split.features] == [1, 0, 1, 0]
+    predictions = binary(0.9, 0.2, 0.4, 0.1)
+    # One of two right answers found and none besides: precision 1, recall 1/2; the second question is judged rightly.
+    assert task.scores(split, predictions) == pytest.approx({"f1a": 200 / 3, "exact_match": 50})
+    (path,) = task.write_submission("test", task.load("test"), predictions, tmp_path)
+    labels = [{"idx": i, "label": label} for i, label in ((20, 1), (21, 0), (22, 0))]
+    questions = [{"idx": 7, "answers": labels}, {"idx": 8, "answers": [{"idx": 23, "label": 0}]}]
+    assert json.loads(path.read_text()) == {"idx": 4, "passage": {"questions": questions}}
+
+
+def test_record(tmp_path):
+    write_lines(tmp_path / "ReCoRD" / "val.jsonl", *lines_of(RECORD))
+    write_lines(tmp_path / "ReCoRD" / "test.jsonl", *lines_of(unlabelled(RECORD)))
+    task = make(tmp_path, "record", max_seq_length=64)
+    split = task.load("dev")
+    assert split.examples[0].items[0].names == ("Ann", "May") and split.counts == [2]
+    assert [f.labels["label_ids"] for f in split.features] == [1, 0]
+    assert "highlight" not in text_of(task, split.features[0]).replace(" ", "")
+    assert "ann read it" in text_of(task, split.features[0]).lower()
+    assert task.scores(split, binary(0.3, 0.2)) == {"f1": 100, "exact_match": 100}
+    assert task.scores(split, binary(0.3, 0.4)) == {"f1": 0, "exact_match": 0}
+    (path,) = task.write_submission("test", task.load("test"), binary(0.3, 0.4), tmp_path)
+    assert path.read_text() == '{"idx": 11, "label": "May"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "message"),
+    [
+        ("boolq", {"question": "q", "passage": "p", "label": "maybe"}, "unknown label 'maybe'"),
+        ("wic", WIC | {"label": True, "start2": 90, "end2": 95}, "characters 90 to 95 are beyond the text"),
+        ("wic", WIC | {"label": True, "end1": "x"}, "end1 must be a number from 0 on, got 'x'"),
+        ("wsc", WSC | {"label": True, "target": WSC_TARGET | {"span1_text": "me"}}, "span1_text 'me' does not occur"),
+        (
+            "wsc",
+            WSC | {"label": True, "target": WSC_TARGET | {"span2_index": 99}},
+            "span2_index 99 is beyond the 8 words",
+        ),
+        ("copa", {"premise": "a", "choice1": "b", "choice2": "c", "question": "why", "label": 0}, "cause or effect"),
+        ("copa", {"premise": "a", "choice1": "b", "question": "cause", "label": 0}, "the field 'choice2' is missing"),
+        ("copa", {"premise": "a", "choice1": "b", "choice2": "c", "question": "cause", "label": 2}, "0 or 1, got 2"),
+        ("multirc", {"passage": {"text": "t", "questions": []}}, "no question"),
+        ("multirc", {"passage": {"text": "t", "questions": [{"question": "q", "answers": [3]}]}}, "'text' is missing"),
+        ("record", RECORD | {"qas": [{"query": "q", "answers": []}]}, "a query without @placeholder"),
+        ("record", RECORD | {"passage": {"text": "t", "entities": [{"start": 0, "end": 9}]}}, "not within the text"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, name, row, message):
+    write_lines(tmp_path / name / "train.jsonl", *lines_of(row))
+    with pytest.raises(UserError, match=rf"train\.jsonl, line 1: .*{message}"):
+        make(tmp_path, name).load("train")
+
+
+def test_tasks_of_other_numbers_of_candidates_are_not_learned_together(tmp_path):
+    with pytest.raises(UserError, match="copa has 2, boolq has 1"):
+        make_tasks(support.config("copa", "boolq", raw_data_dir=str(tmp_path)), support.tokenizer())
