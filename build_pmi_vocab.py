@@ -121,12 +121,14 @@ def examples(vocabulary: NgramVocabulary, tokens: Sequence[str], number: int = 3
 def _define_flags() -> None:
     flags.DEFINE_string("data_dir", "data", "Folder of vocabulary, records and models.")
     flags.DEFINE_string("pretrain_tfrecords", None, "Pattern of the records (default: those in --data-dir).")
-    flags.DEFINE_string("vocab_file", None, "Their vocabulary (default: <data-dir>/vocab.txt).")
-    flags.DEFINE_string("output_file", None, "What to write (default: <data-dir>/pmi_vocab.npz).")
-    flags.DEFINE_integer("size", 800_000, "N-grams to keep: half of 2 words, a quarter of 3, an eighth of 4, of 5.", 8)
-    flags.DEFINE_integer("min_count", 11, "Leave out n-grams that occur less often.", lower_bound=1)
-    flags.DEFINE_enum("score", "pmi", ["pmi", "pmi_freq"], "The paper's, or the one that prefers frequent n-grams.")
-    flags.DEFINE_integer("num_processes", 0, "Processes that count (0: one for each core).", lower_bound=0)
+    flags.DEFINE_string("vocab_file", None, "Vocabulary of the records (default: <data-dir>/vocab.txt).")
+    flags.DEFINE_string("output_file", None, "File of n-grams to write (default: <data-dir>/pmi_vocab.npz).")
+    flags.DEFINE_integer(
+        "size", 800_000, "Number of n-grams: half of 2 words, a quarter of 3, an eighth of 4 and 5.", 8
+    )
+    flags.DEFINE_integer("min_count", 11, "Least number of times that an n-gram occurs.", lower_bound=1)
+    flags.DEFINE_enum("score", "pmi", ["pmi", "pmi_freq"], "Score: the paper's, or one that prefers frequent n-grams.")
+    flags.DEFINE_integer("num_processes", 0, "Number of processes that count (0: one for each core).", lower_bound=0)
     flags.DEFINE_string("work_dir", None, "Folder for counts while they are made (default: the system's).")
     flags.DEFINE_boolean("overwrite", False, "Replace the file if it exists.")
 

@@ -43,9 +43,9 @@ def define_common_flags() -> None:
         "compat", "none", ["none", "original"], "original: throw the ends of overlong lines away, as the original does."
     )
     flags.DEFINE_bool("overwrite", False, "Replace the records that are there.")
-    flags.DEFINE_integer("inspect", 0, "Print so many examples as text; needs no flag but --output-dir.", lower_bound=0)
-    flags.DEFINE_bool("verify", False, "Read all records again and check them; needs no flag but --output-dir.")
-    flags.DEFINE_enum("runner", "local", ["local", "beam"], "Where to run: this machine, or Apache Beam.")
+    flags.DEFINE_integer("inspect", 0, "Number of examples to print as text; needs --output-dir alone.", lower_bound=0)
+    flags.DEFINE_bool("verify", False, "Read all records again and check them; needs --output-dir alone.")
+    flags.DEFINE_enum("runner", "local", ["local", "beam"], "Where to build: on this machine, or by Apache Beam.")
     flags.DEFINE_string("beam_options", "", "Beam's own flags in one string, such as '--runner=FlinkRunner'.")
 
 

@@ -24,7 +24,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     model_name: str = free_hparam("electra_small", "name of the pre-trained model", heading="Run")
     recipe: str = free_hparam("", "recipe whose section finetuning applies; default: that of the pre-trained model")
     data_dir: str = free_hparam("data", "folder of vocabulary, models and finetuning_data", place="other")
-    task_names: list[str] = model_hparam(["chunk"], "tasks to learn, together: JSON list or names separated by commas")
+    task_names: list[str] = model_hparam(
+        ["chunk"], "tasks to learn together: names separated by commas, or a JSON list"
+    )
     tasks: dict[str, Any] = model_hparam(
         {}, "tasks of one's own: name -> {type, text_columns, label_column, metric, ...} (README, Your own task)"
     )
@@ -33,7 +35,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     do_eval: bool = free_hparam(True, "evaluate the model, after training if both are set")
     keep_all_models: bool = free_hparam(True, "false: only the last trial's model is kept")
     keep_best: bool = hparam(
-        False, "score the checkpoint that did best on the development data, looking every eval_every_steps"
+        False, "score the checkpoint that did best on the development data, evaluated every eval_every_steps"
     )
     log_examples: bool = free_hparam(False, "print some training examples as the model sees them")
     debug: bool = free_hparam(False, "a few examples and steps, to try out the machinery")
@@ -54,13 +56,14 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "a pooler (the original); head: one factor less",
         choices=("pooler", "head"),
     )
-    num_train_epochs: float = hparam(3.0, "passes over the training data [rte, sts: 10, qa: 2]", at_least=0)
+    num_train_epochs: float = hparam(3.0, "number of passes over the training data [rte, sts: 10, qa: 2]", at_least=0)
     warmup_proportion: float = hparam(
         0.1, "share of the steps in which the learning rate rises to its peak", at_least=0, at_most=1
     )
     lr_schedule: str = hparam(
         "multiply",
-        "multiply: warm-up factor x decay from step 0 (the original); separate: decay starts after warm-up",
+        "how warm-up and decay go together: multiply: warm-up factor x decay from step 0 (the original); separate: "
+        "decay starts after warm-up",
         choices=("multiply", "separate"),
     )
     loss_reduction: str = hparam(
@@ -92,7 +95,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     train_batch_size: int = hparam(32, "examples of a training step, over all devices", at_least=1)
     eval_batch_size: int = free_hparam(32, "examples of a batch that is evaluated", at_least=1)
     predict_batch_size: int = free_hparam(32, "examples of a batch of --predict", at_least=1)
-    fixed_padding: bool = hparam(False, "pad every batch to max_seq_length, as the original does")
+    fixed_padding: bool = hparam(False, "every batch is padded to max_seq_length, as the original does")
 
     # Heads
     double_unordered: bool = hparam(
@@ -123,7 +126,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         True, "answerable_classifier reads the state of the predicted start beside that of [CLS]"
     )
     answerable_weight: float = hparam(0.5, "weight of the loss of answerable_classifier", at_least=0)
-    qa_na_threshold: float = free_hparam(-2.75, "score above which a question is predicted to have no answer")
+    qa_na_threshold: float = free_hparam(-2.75, "score of there being no answer above which none is given")
     qa_out_of_span: str = hparam(
         "cls",
         "what windows without the answer are trained on: cls: answerable, with both ends at [CLS] (the original); "
@@ -168,32 +171,38 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         False, "predict the test files too, and write submissions", heading="Outputs"
     )
     n_writes_test: int = free_hparam(5, "number of trials whose models write_test_outputs predicts with", at_least=1)
-    write_distill_outputs: bool = free_hparam(False, "write the outputs on the training data")
+    write_distill_outputs: bool = free_hparam(False, "write the model's outputs on the training data, for distillation")
 
     # Files
     pretrained_model_dir: str = free_hparam(
-        "", "the pre-trained model; default <data_dir>/models/<model_name>", heading="Files", place="other"
+        "", "folder of the pre-trained model; default <data_dir>/models/<model_name>", heading="Files", place="other"
     )
     raw_data_dir: str = free_hparam(
         "", "folder of the tasks' folders; default <data_dir>/finetuning_data", place="other"
     )
     vocab_file: str = free_hparam(
-        "", "vocabulary; default: what the model was pre-trained with, <data_dir>/vocab.txt", place="read"
+        "", "file of the vocabulary; default: what the model was pre-trained with, <data_dir>/vocab.txt", place="read"
     )
     model_dir: str = free_hparam(
-        "", "fine-tuned models; default <pretrained_model_dir>/finetuning_models/<tasks>_model", place="other"
+        "",
+        "folder of the fine-tuned models; default <pretrained_model_dir>/finetuning_models/<tasks>_model",
+        place="other",
     )
-    results_dir: str = free_hparam("", "results; default <pretrained_model_dir>/results", place="other")
-    results_txt: str = free_hparam("", "table of scores; default <results_dir>/<tasks>_results.txt", place="other")
+    results_dir: str = free_hparam("", "folder of the results; default <pretrained_model_dir>/results", place="other")
+    results_txt: str = free_hparam(
+        "", "file of the table of scores; default <results_dir>/<tasks>_results.txt", place="other"
+    )
     results_json: str = free_hparam(
-        "", "scores of all trials; default <results_dir>/<tasks>_results.json", place="other"
+        "", "file of the scores of all trials, JSON; default <results_dir>/<tasks>_results.json", place="other"
     )
     test_predictions: str = free_hparam(
         "", "folder of test predictions and submissions; default <pretrained_model_dir>/test_predictions", place="other"
     )
 
     compat: str = hparam(
-        "none", "original: the original program's fixed bugs return (docs/differences.md)", choices=("none", "original")
+        "none",
+        "which bugs of the original program that are fixed here return: none, or original: all (docs/differences.md)",
+        choices=("none", "original"),
     )
 
     @classmethod

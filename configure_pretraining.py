@@ -50,7 +50,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     data_dir: str = free_hparam("data", "folder of vocabulary, records and models", place="other")
     debug: bool = free_hparam(False, "a 3-layer, 144-wide model and 20 steps, to try out the machinery")
     do_train: bool = free_hparam(True, "train the model")
-    do_eval: bool = free_hparam(False, "evaluate it on held-out records; after training if both are set")
+    do_eval: bool = free_hparam(False, "evaluate the model on held-out records; after training if both are set")
 
     # Objectives
     electra_objective: bool = hparam(
@@ -113,7 +113,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     mpa_stop_gradient: bool = hparam(True, "the smaller scores that mpa_target scaled_logits aims at are constants")
     mpa_layers: list[int] = hparam([-1], "layers whose attention MPA penalises, from 0, or from -1, the last")
-    mpa_heads: list[int] = hparam([], "heads of these layers, from 0; none given: the first quarter")
+    mpa_heads: list[int] = hparam([], "heads of mpa_layers, from 0; none given: the first quarter")
     mpa_table: str = hparam(
         "sparse",
         "how MPA looks up scores of co-occurrence: sparse: among a token's neighbours; dense: in a table of "
@@ -128,7 +128,8 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     mask_count: str = hparam(
         "round",
-        "masked tokens of a sequence: mask_prob x length, rounded, or up or down at random to that mean (COCO-LM)",
+        "number of masked tokens of a sequence: mask_prob x length, rounded, or up or down at random to that mean "
+        "(COCO-LM)",
         choices=("round", "probabilistic"),
     )
     mask_unit: str = hparam(
@@ -143,12 +144,12 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "shares of the drawn tokens that become [MASK], stay, become random ones (the paper's BERT: 0.8, 0.1, 0.1)",
     )
     initial_mask_prob: float | None = hparam(
-        None, "mask_prob at the start of a run (see ramp_start); null: the same", above=0, below=1
+        None, "mask_prob at the start of a run (see ramp_start); null: mask_prob", above=0, below=1
     )
-    initial_temperature: float | None = hparam(None, "temperature at the start of a run; null: the same", above=0)
+    initial_temperature: float | None = hparam(None, "temperature at the start of a run; null: temperature", above=0)
     initial_main_weight: float = hparam(1.0, "factor of the main network's losses at the start of a run", at_least=0)
     ramp_start: int = hparam(0, "step from which the initial_ values move to mask_prob, temperature and 1", at_least=0)
-    ramp_steps: int = hparam(0, "steps that this takes, linearly from ramp_start on", at_least=0)
+    ramp_steps: int = hparam(0, "number of steps in which the initial_ values move, linearly", at_least=0)
     temperature_decay: float = hparam(
         0.0,
         "share of num_train_steps in which the distance from initial_temperature to temperature falls to 1/e "
@@ -156,7 +157,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         at_least=0,
     )
     electric_candidates_only: bool = hparam(
-        False, "Electric's loss is computed on tokens that can be masked only, not on [CLS] and [SEP]"
+        False, "Electric's loss is computed only on tokens that can be masked, not on [CLS] and [SEP]"
     )
 
     # Optimisation
@@ -164,8 +165,9 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     lr_decay_power: float = hparam(1.0, "power of the polynomial decay to 0 (1: linear)", above=0)
     lr_schedule: str = hparam(
         "multiply",
-        "multiply: warm-up factor x decay from step 0 (the original); separate: decay starts after warm-up; trapezoid: "
-        "the peak is kept until lr_decay_steps are left, so that a run can be prolonged from before them",
+        "how warm-up and decay go together: multiply: warm-up factor x decay from step 0 (the original); separate: "
+        "decay starts after warm-up; trapezoid: the peak is kept until lr_decay_steps are left, so that a run can be "
+        "prolonged from before them",
         choices=("multiply", "separate", "trapezoid"),
     )
     lr_decay_steps: int = free_hparam(
@@ -174,14 +176,14 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     num_warmup_steps: int = hparam(10000, "steps in which the learning rate rises to its peak, linearly", at_least=0)
 
     # Training
-    num_train_steps: int = free_hparam(1000000, "training steps", at_least=0, heading="Training")
+    num_train_steps: int = free_hparam(1000000, "number of training steps", at_least=0, heading="Training")
     iterations_per_loop: int = free_hparam(200, "steps between two reports of the losses", at_least=1)
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
-    keep_checkpoint_max: int = free_hparam(5, "checkpoints that are kept", at_least=1)
+    keep_checkpoint_max: int = free_hparam(5, "number of checkpoints that are kept, the newest", at_least=1)
     eval_every_steps: int = free_hparam(
         0, "steps between two evaluations on held-out records; 0: none during training", at_least=0
     )
-    num_eval_steps: int = free_hparam(100, "batches of an evaluation, at most", at_least=1)
+    num_eval_steps: int = free_hparam(100, "number of batches of an evaluation, at most", at_least=1)
     seed: int = hparam(0, "seed of initial values, masking, sampling, dropout and shuffling", at_least=0)
     init_checkpoint: str | None = free_hparam(
         None,
@@ -201,7 +203,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     untied_generator_embeddings: bool = hparam(False, "the generator has embeddings of its own")
     embedding_sharing: str | None = hparam(
         None,
-        "embeddings of main network and generator: es: the same; nes: untied_generator_embeddings; gdes: the main "
+        "embeddings of main network and generator: es: the same; nes: each its own; gdes: the main "
         "network's are the generator's, without gradient, plus differences of its own (DeBERTaV3); null: es or nes",
         choices=("es", "nes", "gdes"),
     )
@@ -247,9 +249,11 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     vocab_file: str = free_hparam("", "file of the vocabulary; default <data_dir>/vocab.txt", place="read")
     cooccurrence_file: str = free_hparam(
-        "", "table of mpa_objective, of build_cooccurrence.py; default <data_dir>/cooccurrence.npz", place="read"
+        "", "file of mpa_objective's table, of build_cooccurrence.py; default <data_dir>/cooccurrence.npz", place="read"
     )
-    pmi_vocab_file: str = free_hparam("", "n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz", place="read")
+    pmi_vocab_file: str = free_hparam(
+        "", "file of the n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz", place="read"
+    )
     model_dir: str = free_hparam(
         "", "folder of checkpoints and logs; default <data_dir>/models/<model_name>", place="other"
     )
@@ -263,7 +267,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     compat: str = hparam(
         "none",
-        "original: bugs of the original program that are fixed here return (docs/differences.md)",
+        "which bugs of the original program that are fixed here return: none, or original: all (docs/differences.md)",
         choices=("none", "original"),
     )
 

@@ -153,10 +153,10 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("nbest", None, "JSON lines of hypotheses to re-rank")
 flags.DEFINE_string("nbest_dev", None, "JSON lines of hypotheses with references, on which lambda is chosen")
-flags.DEFINE_float("weight", None, "lambda, the weight of these scores beside the recogniser's, instead of choosing it")
-flags.DEFINE_string("text", None, "file of lines to score")
-flags.DEFINE_string("output", None, "file to write")
-flags.DEFINE_integer("batch_size", 64, "sentences, or masked copies of one, in a pass", lower_bound=1)
+flags.DEFINE_float("weight", None, "lambda, weight of the model's scores in --nbest; default: chosen on --nbest-dev")
+flags.DEFINE_string("text", None, "file of sentences to score, one a line")
+flags.DEFINE_string("output", None, "file of scores to write")
+flags.DEFINE_integer("batch_size", 64, "number of sentences, or of masked copies of one, in a pass", lower_bound=1)
 flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16", "float16"], "type of the arithmetic")
 
 if __name__ == "__main__":

@@ -88,11 +88,11 @@ class DeviceHparams:
         heading="Numerics and devices",
     )
     jit_compile: str = free_hparam(
-        "auto", "compile the whole step with XLA: auto is on for GPUs and TPUs", choices=("auto", "true", "false")
+        "auto", "whether the whole step is compiled with XLA; auto: on GPUs and TPUs", choices=("auto", "true", "false")
     )
     strategy: str = free_hparam(
         "auto",
-        "tf.distribute strategy; auto: TPU with use_tpu, mirrored with several GPUs",
+        "tf.distribute strategy; auto: tpu with use_tpu, mirrored with several GPUs, else one_device",
         choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
     )
     num_gpus: int | None = free_hparam(None, "number of GPUs to use; null: all that are visible", at_least=0)

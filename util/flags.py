@@ -54,9 +54,11 @@ def define_hparam_flags(config_class: type) -> None:
         text = field.metadata["help"]
         if field.name == "recipe":
             text += f"; NAME of recipes/NAME.json ({', '.join(recipe_names())}) or a path"
+        choices = field.metadata["choices"] or ()
+        if not all(re.search(rf"\b{choice}\b", text) for choice in choices):
+            text = f"<{'|'.join(choices)}>: {text}"
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        if default not in (None, "", dataclasses.MISSING):
-            text += f" [{default}]"
+        text += "" if default is dataclasses.MISSING else _shown_default(default)
         if field.metadata["heading"]:
             _headings[field.name] = field.metadata["heading"]
         if kind is bool:
@@ -68,7 +70,19 @@ def define_hparam_flags(config_class: type) -> None:
         elif kind is str:
             flags.DEFINE_string(field.name, None, text)
         else:
-            flags.DEFINE_string(field.name, None, f"JSON: {text}")
+            flags.DEFINE_string(field.name, None, text if _holds_words(declaring_class, field) else f"JSON: {text}")
+
+
+def _holds_words(config_class: type, field: dataclasses.Field) -> bool:
+    """Whether an hparam is a list of words, which need not be spelled as JSON."""
+    return typing.get_type_hints(config_class)[field.name] == list[str]
+
+
+def _shown_default(default: Any) -> str:
+    """ " [value]", or nothing for none."""
+    if isinstance(default, list):
+        default = ", ".join(map(str, default))
+    return f" [{default}]" if default not in (None, "", {}) else ""
 
 
 def recipe_names() -> list[str]:
@@ -172,8 +186,7 @@ def given_hparams(config_class: type) -> dict[str, Any]:
             kind, _ = value_type(declaring_class, field)
             given[field.name] = value
             if kind in (dict, list):
-                words = typing.get_type_hints(declaring_class)[field.name] == list[str]
-                given[field.name] = _parse_json(field.name, value, words)
+                given[field.name] = _parse_json(field.name, value, _holds_words(declaring_class, field))
     return _hparams_of(values.hparams) | given
 
 
@@ -271,8 +284,8 @@ def print_help(doc: str) -> None:
             if flag.name in _headings:
                 print(f"\n{_headings[flag.name]}")
             name = flag.name.replace("_", "-")
-            default = f" [{flag.default}]" if flag.default is not None else ""
-            _print_flag(f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}", f"{flag.help}{default}")
+            text = re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), flag.help) + _shown_default(flag.default)
+            _print_flag(f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}", text)
     print("\nMessages")
     _print_flag("--verbosity", "least severe message of TensorFlow that is shown: 1 debug, 0 info, -1 warnings [none]")
     _print_flag("--flagfile", "file of flags, one a line")
