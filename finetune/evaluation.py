@@ -1,7 +1,9 @@
 """The data of a run, read once before anything slow, and what a model makes of it: scores, predictions, submissions."""
 
+import os
 import sys
 import time
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ from finetune.results import Scores, write_json_lines
 from finetune.task import Prediction, Split, Task
 from finetune.training_task import FinetuningTask
 from util.errors import UserError
+from util.files import writing
 from util.progress import Progress
 
 
@@ -152,7 +155,9 @@ class Evaluation:
     def _submit(self, task: Task, name: str, predicted: Predicted, trial: int) -> None:
         path = Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
         write_json_lines(path, _answers(task, predicted))
-        task.write_submission(name, predicted.split, predicted.predictions, path.parent / f"submission_{trial}")
+        folder = path.parent / f"submission_{trial}"
+        if task.write_submission(name, predicted.split, predicted.predictions, folder):
+            zip_submissions(folder)
         print(f"wrote {path}")
 
     def majority(self) -> Scores:
@@ -163,6 +168,21 @@ class Evaluation:
             if name != "train" and split.labelled and (scores := task.majority(split)):
                 found.setdefault(task_name, {})[name] = scores
         return found
+
+
+def zip_submissions(folder: Path) -> None:
+    """FOLDER.zip, which servers take: the tables of all tasks that were predicted so far, those of other runs too."""
+    path = folder.with_suffix(".zip")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with writing(path):
+        try:
+            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+                for file in sorted(folder.iterdir()):
+                    if not file.name.endswith(".tmp"):
+                        archive.write(file, file.name)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _scores(task: Task, name: str, predicted: Predicted) -> dict[str, float]:

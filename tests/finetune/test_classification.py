@@ -1,6 +1,7 @@
 """Classification and regression: files as they come, truncation, submissions, label sets, collapsed runs."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from configure_finetuning import FinetuningConfig
 from exchange.encoding import truncated_lengths
 from finetune.classification.head import ClassificationHead
 from finetune.classification.tasks import TextTask
+from finetune.evaluation import zip_submissions
 from finetune.task import HeadInput, make_tasks
 from tasks.built_in import BUILT_IN
 from tasks.metrics import METRICS
@@ -108,6 +110,17 @@ def test_glues_server_gets_its_names(tmp_path, name, split, file, row):
     path = task.write_submission(split, task.parse([], ""), classes(task, 0, 1), tmp_path)[0]
     lines = path.read_text().splitlines()
     assert path.name == file and lines[:2] == ["index\tprediction", f"0\t{row}"] and len(lines) == 3
+
+
+def test_what_was_predicted_so_far_is_one_archive_for_the_server(tmp_path):
+    folder = tmp_path / "submission_1"
+    for name, file in (("cola", "CoLA.tsv"), ("qnli", "QNLI.tsv")):
+        task = make(tmp_path, name)
+        task.write_submission("test", task.parse([], ""), classes(task, 0, 1), folder)
+        zip_submissions(folder)
+        with zipfile.ZipFile(tmp_path / "submission_1.zip") as archive:
+            assert file in archive.namelist() and archive.read(file) == (folder / file).read_bytes()
+    assert archive.namelist() == ["CoLA.tsv", "QNLI.tsv"]
 
 
 def test_submitted_similarities_stay_on_their_scale(tmp_path):
