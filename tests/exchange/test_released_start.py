@@ -82,10 +82,10 @@ def test_one_encoder_is_the_start_of_both_networks(pair: Path, parse: Any, capsy
 def test_flags_win_over_the_directory_and_the_directory_over_the_recipe(pair: Path, parse: Any) -> None:
     config = parse(
         "--recipe", "electra_tiny", "--init-checkpoint", str(pair / "discriminator"),
-        "--num-hidden-layers", "1", "--hidden-dropout-prob", "0",
+        "--num-hidden-layers", "2", "--hidden-dropout-prob", "0.2",
     )  # fmt: skip
-    assert config.architecture.num_hidden_layers == 1 and config.architecture.hidden_size == 128
-    assert config.architecture.hidden_dropout_prob == 0 and config.architecture.intermediate_size == 512
+    assert config.architecture.num_hidden_layers == 2 and config.architecture.hidden_size == 128
+    assert config.architecture.hidden_dropout_prob == 0.2 and config.architecture.intermediate_size == 512
 
 
 def test_two_vocabularies_do_not_go_together(pair: Path, parse: Any, tmp_path: Path) -> None:
