@@ -23,6 +23,7 @@ from corpus.vocabulary import load_vocab
 from corpus.worker_pool import quiet_tensorflow
 from util import flags as util_flags
 from util.errors import UserError
+from util.progress import say
 
 
 def define_common_flags() -> None:
@@ -86,7 +87,7 @@ def run_build(**more: Any) -> None:
         run_units = run_local(values.num_processes)
     metadata = build(plan, run_units, values.overwrite)
     held_out = f" and {metadata['dev_examples']:,} held-out ones" if settings.dev_fraction else ""
-    print(
+    say(
         f"{metadata['train_examples']:,} training examples{held_out}, {metadata['tokens']:,} tokens "
         f"from {metadata['text_bytes'] / 1e6:.1f} MB of text, in {len(metadata['shards'])} files of "
         f"{settings.output_dir}"

@@ -92,7 +92,7 @@ def label(given: dict[str, Any], source: str) -> int:
         print(answers, end="")
     else:
         write_atomically(output, answers)
-        print(f"labelled {source}: {output}")
+        say(f"labelled {source}: {output}")
     return 0
 
 
@@ -134,7 +134,7 @@ def report(config: FinetuningConfig, finished: list[dict[str, Any]]) -> None:
     write_atomically(config.results_txt, text)
     summary = {"summary": summarise_trials(scores), "majority": majority}
     write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)
-    print(f"wrote {config.results_json}")
+    say(f"wrote {config.results_json}")
 
 
 flags.DEFINE_string(

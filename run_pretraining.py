@@ -126,7 +126,7 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
     if config.do_eval or config.eval_every_steps:
         pattern, flag = config.eval_tfrecords, "eval_tfrecords"
         if not has_records(pattern):
-            print(f"WARNING: no held-out records match {pattern}: evaluating on the training records.")
+            say(f"WARNING: no held-out records match {pattern}: evaluating on the training records.")
             pattern, flag = config.pretrain_tfrecords, "pretrain_tfrecords"
         eval_records = find_records(pattern, config, flag)
         say(f"evaluating on {dataset_summary(eval_records)}", indent=2)
@@ -148,7 +148,7 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
         return time_some_steps(trainer, config)
     step = 0 if folder.overwrite else trainer.restore()
     if step:
-        print(f"resuming {config.model_dir} at step {step:,}")
+        say(f"resuming {config.model_dir} at step {step:,}")
     else:
         load_initial_weights(task.model, config)
 
@@ -164,7 +164,7 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
             if problem is not None:
                 say(f"WARNING: {problem}.", indent=2)
     elif not step and not config.init_checkpoint:
-        print("There is no checkpoint: evaluating the initial weights.")
+        say("There is no checkpoint: evaluating the initial weights.")
     if config.do_eval:
         evaluate(trainer, config)
     return 0
@@ -187,19 +187,19 @@ def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
     from exchange.checkpoints import copy_encoder, generator_names, warm_start
 
     if config.init_checkpoint:
-        print(warm_start(model, config.init_checkpoint))
+        say(str(warm_start(model, config.init_checkpoint)))
     if config.init_generator_checkpoint:
         report = warm_start(model.generator, config.init_generator_checkpoint, generator_names)
-        print(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
+        say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
         heads = [name for name in report.missing if "_predictions/" in name]
         if len(heads) < len(report.missing):
             lacking = [name for name in report.missing if name not in heads]
             raise UserError(f"init_generator_checkpoint lacks {', '.join(lacking[:5])}")
         if heads:
-            print(f"  an encoder alone: random values for {', '.join(heads)}")
+            say(f"  an encoder alone: random values for {', '.join(heads)}")
     if config.init_encoder_from_generator:
         copy_encoder(model.generator.encoder, model.encoder)
-        print("the main network starts as a copy of the generator")
+        say("the main network starts as a copy of the generator")
 
 
 def time_some_steps(trainer: Any, config: PretrainingConfig) -> int:

@@ -13,7 +13,7 @@ from corpus.build_plan import BuildPlan, Unit
 from corpus.build_unit import build_unit
 from corpus.staging import Staging
 from corpus.worker_pool import run_on_processes
-from util.progress import Progress
+from util.progress import Progress, say
 
 _WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this
 
@@ -33,11 +33,11 @@ def build(plan: BuildPlan, run_units: RunUnits, overwrite: bool = False) -> dict
     with staging.locked():
         finished = staging.begin(overwrite)
         if finished is not None:
-            print(f"{staging.output} already holds these records; nothing to do")
+            say(f"{staging.output} already holds these records; nothing to do")
             return finished
         units = staging.todo()
         if len(units) < len(plan.units):
-            print(f"going on with an unfinished build: {len(plan.units) - len(units)} of {len(plan.units)} units done")
+            say(f"going on with an unfinished build: {len(plan.units) - len(units)} of {len(plan.units)} units done")
         run_units(staging, units)
         staging.complete()
         return staging.publish()

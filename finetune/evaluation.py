@@ -17,7 +17,7 @@ from finetune.task import Prediction, Split, Task
 from finetune.training_task import FinetuningTask
 from util.errors import UserError
 from util.files import writing
-from util.progress import Progress
+from util.progress import Progress, say
 
 
 class Predicted(NamedTuple):
@@ -89,10 +89,9 @@ class Evaluation:
             self._splits[key] = split
             length = np.mean([len(feature.input_ids) for feature in split.features])
             balance = task.balance(split) if split.labelled else None
-            print(
+            say(
                 f"{task.name} {name}: {len(split.examples):,} examples, {len(split.features):,} inputs of {length:.1f} "
-                f"tokens, {time.monotonic() - start:.1f} s" + (f"; {balance}" if balance else ""),
-                flush=True,
+                f"tokens, {time.monotonic() - start:.1f} s" + (f"; {balance}" if balance else "")
             )
         return self._splits[key]
 
@@ -158,7 +157,7 @@ class Evaluation:
         folder = path.parent / f"submission_{trial}"
         if task.write_submission(name, predicted.split, predicted.predictions, folder):
             zip_submissions(folder)
-        print(f"wrote {path}")
+        say(f"wrote {path}")
 
     def majority(self) -> Scores:
         """Scores of always predicting the commonest label of a split."""
@@ -188,7 +187,7 @@ def zip_submissions(folder: Path) -> None:
 def _scores(task: Task, name: str, predicted: Predicted) -> dict[str, float]:
     complaint = task.complaint(predicted.split, predicted.predictions)
     if complaint is not None:
-        print(f"WARNING: {task.name} {name}: {complaint}", flush=True)
+        say(f"WARNING: {task.name} {name}: {complaint}")
     return task.scores(predicted.split, predicted.predictions) | {"loss": float(predicted.losses.mean()) * task.choices}
 
 

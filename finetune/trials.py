@@ -29,6 +29,7 @@ from training.run_folder import RunFolder
 from util.errors import UserError
 from util.files import check_writable, write_json
 from util.hparams import free_on_resume
+from util.progress import say
 from util.reading import read_json, read_json_lines
 
 _ADVICE = "Repeat the flags that it was trained with, or give another --model-dir, or --overwrite to delete it."
@@ -63,10 +64,10 @@ class Trials:
                 held.check(config.to_json(), free_on_resume(FinetuningConfig))
                 done = folder / "scores.json"
                 if done.exists() and not held.overwrite:
-                    print(f"trial {trial}/{config.num_trials}: done before, see {done}")
+                    say(f"trial {trial}/{config.num_trials}: done before, see {done}")
                     code, result = 0, read_json(done, "scores")
                 else:
-                    print(f"trial {trial}/{config.num_trials}: {folder}", flush=True)
+                    say(f"trial {trial}/{config.num_trials}: {folder}")
                     code, result = self._run_trial(trial, held)
             if code:
                 return code, finished
@@ -99,7 +100,7 @@ class Trials:
         evaluate = lambda: self.evaluation.selecting(task)  # noqa: E731
         trainer = Trainer(task, self.strategy, schedule, str(folder), evaluate, best_metric)
         step = 0 if held.overwrite else trainer.restore()
-        print(f"resuming at step {step:,} of {steps:,}" if step else weights.start(task.model, config), flush=True)
+        say(f"resuming at step {step:,} of {steps:,}" if step else weights.start(task.model, config))
         held.begin(config.to_json(), config.vocab_file)
         if self.chief:
             weights.write_states(folder, self.tasks)
@@ -120,7 +121,7 @@ class Trials:
         )
         if steps < 1:
             raise UserError(f"{what} are less than one step: raise num_train_epochs")
-        print(f"{steps:,} steps: {what}")
+        say(f"{steps:,} steps: {what}")
         return steps
 
     def _evaluate_trained(self, trial: int) -> dict[str, Any]:
@@ -128,7 +129,7 @@ class Trials:
         folder = find_trained({"model_dir": config.model_dir}, trial)
         self.evaluation.prepare()
         task, step = weights.build_trained(config, self.tasks, self.strategy, folder)
-        print(f"trial {trial}/{config.num_trials}: {folder}, step {step:,}", flush=True)
+        say(f"trial {trial}/{config.num_trials}: {folder}, step {step:,}")
         return self._scored(task, trial, folder, {})
 
     def _scored(self, task: FinetuningTask, trial: int, folder: Path, training: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from training import checkpoint_files as files
 from util.errors import UserError, reason
 from util.files import write_json
+from util.progress import say
 from util.reading import read_json
 
 _BEST = "best.json"
@@ -95,9 +96,9 @@ class Checkpoints:
             problem = files.problem(self.folder, step) or self._unreadable(self.folder, step)
             if problem is None:
                 if problems:
-                    print(f"WARNING: {'; '.join(problems)}. Going on from step {step:,}.", flush=True)
+                    say(f"WARNING: {'; '.join(problems)}. Going on from step {step:,}.")
                 if suspect in found and step != suspect:
-                    print(f"passing over the checkpoint of step {suspect:,}: the next step was not finite", flush=True)
+                    say(f"passing over the checkpoint of step {suspect:,}: the next step was not finite")
                 else:
                     self._warn_of_state(step)
                 self._read(self._all, self.folder, step)
@@ -155,7 +156,7 @@ class Checkpoints:
             text = state.read_bytes().decode(errors="replace")
             if re.search(rf'^model_checkpoint_path: ".*{re.escape(name)}"', text):
                 return
-        print(f"WARNING: {state} does not name {name}, the newest good checkpoint. Going on from that.", flush=True)
+        say(f"WARNING: {state} does not name {name}, the newest good checkpoint. Going on from that.")
 
     @contextlib.contextmanager
     def _writing(self, folder: Path, step: int) -> Iterator[None]:

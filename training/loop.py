@@ -21,7 +21,7 @@ from training.reporting import Reporter
 from training.run_folder import after_checkpoint, mark_not_finite, suspect_checkpoint
 from training.task import SummedTask, Task, Tensors
 from util.errors import UserError
-from util.progress import Progress, track
+from util.progress import Progress, say, track
 
 
 class Schedule(NamedTuple):
@@ -113,13 +113,13 @@ class Trainer:
         try:
             with self._explaining():
                 if start and self._evaluation_is_due(start) and not self.reporter.evaluation_file(start).exists():
-                    print(f"making up for the evaluation at step {start:,}, which was interrupted", flush=True)
+                    say(f"making up for the evaluation at step {start:,}, which was interrupted")
                     self._evaluate_in_training(start)
                 if start >= schedule.num_train_steps:
-                    print(f"Nothing to train: {self.model_dir} is at step {start:,} of {schedule.num_train_steps:,}.")
+                    say(f"Nothing to train: {self.model_dir} is at step {start:,} of {schedule.num_train_steps:,}.")
                     return 0
                 iterator = iter(distribute(self.strategy, self.task.training_data(start * schedule.examples_per_step)))
-                print("tracing and compiling a step", flush=True)
+                say("tracing and compiling a step")
                 with Progress(
                     "step", schedule.num_train_steps, done=start, unit="examples", per=schedule.examples_per_step
                 ) as progress:
@@ -132,9 +132,7 @@ class Trainer:
             return 0
         self._save({})
         name = signal.Signals(self._signal).name
-        print(
-            f"{name}: saved {self.model_dir} at step {self.current_step:,}. Run the same command to go on.", flush=True
-        )
+        say(f"{name}: saved {self.model_dir} at step {self.current_step:,}. Run the same command to go on.")
         return 128 + self._signal
 
     def _train(self, loop: DeviceLoop, progress: Progress) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 from training import checkpoint_files
 from util.errors import UserError
 from util.files import lock, write_atomically, write_json, writing
+from util.progress import say
 from util.reading import read_json, read_text
 
 _CONFIG, _VOCABULARY = "config.json", "vocab.txt"
@@ -101,7 +102,7 @@ class RunFolder:
                 f"{self.path} holds a run with other hparams: {_changes(changed - mended, before, now)}. {self._advice}"
             )
         if mended:
-            print(f"going on after a loss that was not finite: {_changes(mended, before, now)}", flush=True)
+            say(f"going on after a loss that was not finite: {_changes(mended, before, now)}")
 
     def _check_vocabulary(self, vocab_file: str) -> None:
         own = self.path / _VOCABULARY
@@ -173,7 +174,7 @@ def _restore_overwritten(folder: Path) -> bool:
     with writing(folder):
         os.rename(aside, folder)
     _delete(folder / _LOCK)
-    print(f"the run that --overwrite was to replace is in {folder} again, as it was", flush=True)
+    say(f"the run that --overwrite was to replace is in {folder} again, as it was")
     return True
 
 
