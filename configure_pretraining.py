@@ -15,7 +15,7 @@ from model.architecture import HEAD_SIZE, Architecture, make_architecture
 from training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from util.catalogue import declared, module_names
 from util.errors import UserError
-from util.hparams import checked, free_hparam, hparam, layered
+from util.hparams import checked, closest, free_hparam, hparam, layered
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
@@ -119,6 +119,35 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "how MPA looks up scores of co-occurrence: sparse: among a token's neighbours; dense: in a table of "
         "vocab_size squared float16",
         choices=("sparse", "dense"),
+    )
+    teacher: str | None = free_hparam(
+        None,
+        "folder of a model to learn from, beside ELECTRA's or BERT's objective (DistilBERT); any that "
+        "init_checkpoint takes",
+        place="read",
+    )
+    distill_temperature: float = hparam(2.0, "temperature of teacher and student when they are compared", above=0)
+    distill_token_weight: float = hparam(
+        5.0, "weight of the teacher's distribution at BERT's masked tokens", at_least=0
+    )
+    distill_detection_weight: float = hparam(
+        50.0, "weight of the teacher's opinion of which of ELECTRA's tokens were replaced (ours)", at_least=0
+    )
+    distill_hidden_weight: float = hparam(1.0, "weight of the cosine of last states and the teacher's", at_least=0)
+    init_from_teacher: bool = hparam(
+        False, "start from the teacher's weights, with layers 0, 2, 4, ... of one of twice the depth"
+    )
+    aux_tasks: list[str] = hparam(
+        [],
+        "auxiliary tasks beside the objective (On Losses): so: order of segments; tgs: of trigrams; tcp, scp: tokens, "
+        "sequences tampered with; tf, tf_idf: frequency of tokens in the record",
+    )
+    aux_weight: float = hparam(1.0, "weight of each auxiliary task's loss", at_least=0)
+    aux_combination: str = hparam(
+        "sum",
+        "what is trained at a step: sum: everything; inc: one task more at each stage; alt: objective and tasks in "
+        "turn; cmtl: one of them, in stages; alt+, cmtl+: the objective always, and one task beside it",
+        choices=("sum", "inc", "alt", "alt+", "cmtl", "cmtl+"),
     )
     mask_prob: float = hparam(0.15, "share of a sequence's tokens that is masked", above=0, below=1)
     mask_sampling: str = hparam(
@@ -254,6 +283,11 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     pmi_vocab_file: str = free_hparam(
         "", "file of the n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz", place="read"
     )
+    document_frequency_file: str = free_hparam(
+        "",
+        "file of tf_idf's table, of build_document_frequency.py; default <data_dir>/document_frequency.npz",
+        place="read",
+    )
     model_dir: str = free_hparam(
         "", "folder of checkpoints and logs; default <data_dir>/models/<model_name>", place="other"
     )
@@ -347,6 +381,8 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
             "cooccurrence_file": self.cooccurrence_file or os.path.join(self.data_dir, "cooccurrence.npz"),
+            "document_frequency_file": self.document_frequency_file
+            or os.path.join(self.data_dir, "document_frequency.npz"),
             "embedding_sharing": self.embedding_sharing or ("nes" if self.untied_generator_embeddings else "es"),
             "untied_generator_embeddings": self.untied_generator_embeddings or self.embedding_sharing == "nes",
             "pmi_vocab_file": self.pmi_vocab_file or os.path.join(self.data_dir, "pmi_vocab.npz"),
@@ -377,7 +413,20 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             if spec.role == "beside" and not main and not spec.without_main:
                 yield f"{spec.flag} stands beside another: set one, too"
             yield from spec.problems(self)
+        yield from self._task_problems()
         yield from self._unmet_needs()
+
+    def _task_problems(self) -> Iterator[str]:
+        known = [spec.task for spec in _catalogue() if spec.task]
+        for task in self.aux_tasks:
+            if task not in known:
+                yield f"aux_tasks has {task!r}{closest(task, known)} (some of {', '.join(known)})"
+        if len(set(self.aux_tasks)) < len(self.aux_tasks):
+            yield f"aux_tasks names a task twice: {', '.join(map(str, self.aux_tasks))}"
+        if self.aux_combination != "sum" and not self.aux_tasks:
+            yield f"aux_combination {self.aux_combination} needs aux_tasks"
+        elif self.aux_combination == "cmtl+" and len(self.aux_tasks) < 2:
+            yield "aux_combination cmtl+ needs two aux_tasks or more: with one, it is sum"
 
     def _unmet_needs(self) -> Iterator[str]:
         """What objectives need of the forward pass and the run cannot give."""
@@ -555,4 +604,4 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     @property
     def trains_main_network(self) -> bool:
         """Whether there is a main network beside the generator; without one the run is BERT's."""
-        return any(spec.role == "main" for spec in self.objectives)
+        return any(spec.is_chosen(self) for spec in _catalogue() if spec.role == "main")

@@ -93,6 +93,8 @@ def main() -> int:
             "init_encoder_from_generator needs --init-generator-checkpoint: the model of the first stage, a run with "
             "--no-electra-objective"
         )
+    if config.init_from_teacher and not config.teacher:
+        raise UserError("init_from_teacher needs --teacher: the folder of the model to learn from")
     check_vocabulary(config)
     chief = not this_host(config.strategy).number
     if chief and not dry_run:
@@ -186,6 +188,10 @@ def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
     """What a new run starts from: a whole checkpoint, or one for the generator and, in two-stage training, for both."""
     from exchange.checkpoints import copy_encoder, generator_names, warm_start
 
+    if config.teacher and config.init_from_teacher:
+        from pretrain.teacher import start_from_teacher
+
+        print(f"teacher: {start_from_teacher(model, config.teacher)}")
     if config.init_checkpoint:
         say(str(warm_start(model, config.init_checkpoint)))
     if config.init_generator_checkpoint:

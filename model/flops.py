@@ -77,6 +77,20 @@ def token_unit(name: str, a: Architecture, length: int) -> Part:
     return Part(name, a.hidden_size + 1, 2 * length * a.hidden_size, length)
 
 
+def pooled_classes(name: str, a: Architecture, classes: int) -> Part:
+    """dense and linear layer on the [CLS] state."""
+    hidden = a.hidden_size
+    kernels = hidden * hidden + hidden * classes
+    return Part(name, kernels + hidden + classes, 2 * kernels, hidden + classes)
+
+
+def state_classes(name: str, a: Architecture, positions: int, classes: int, input_size: int | None = None) -> Part:
+    """dense, layer norm and linear layer on each of some states."""
+    hidden = a.hidden_size
+    kernels = (input_size or hidden) * hidden + hidden * classes
+    return Part(name, kernels + 3 * hidden + classes, 2 * positions * kernels, positions * (hidden + classes))
+
+
 def main_network_parameters(a: Architecture) -> int:
     """Parameters of the network that is kept after pre-training, without heads (the papers' model sizes)."""
     return encoder("", a, 1, embedding_parameters(a)).parameters

@@ -20,7 +20,7 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     if config.embedding_sharing == "gdes":  # differences beside the generator's tables
         embeddings = embeddings._replace(parameters=embeddings.parameters + embedding_parameters(generator))
     if not config.trains_main_network:
-        return [embeddings, encoder("main network", main, length), _masked_lm_head(main, masked)]
+        return [embeddings, encoder("main network", main, length), _masked_lm_head(main, masked), *_beside(config)]
 
     own_tables = 0
     if config.untied_generator_embeddings:
@@ -52,11 +52,17 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     if config.gradient_accumulation_steps > 1 and needs.whole_batch:
         again, states = sum(part.forward_flops for part in parts), sum(part.states for part in parts)
         parts.append(Part("first pass, for the whole batch", 0, again, states, backward=False))
-    if needs.teacher is not None and needs.teacher.checkpoint:  # recipes leave that to the user
-        teacher = encoder("teacher", needs.teacher.architecture, length)
-        parts.append(teacher._replace(parameters=0, backward=False))
-    parts += [part for spec in config.objectives for part in spec.parts(config)]
-    return [embeddings, *parts]
+    return [embeddings, *parts, *_beside(config)]
+
+
+def _beside(config: PretrainingConfig) -> list[Part]:
+    """A teacher and what objectives have of their own."""
+    parts = [part for spec in config.objectives for part in spec.parts(config)]
+    teacher = needs_of(config).teacher
+    if teacher is not None and teacher.checkpoint:  # recipes leave that to the user
+        priced = encoder("teacher", teacher.architecture, config.max_seq_length)
+        parts.append(priced._replace(parameters=0, backward=False))
+    return parts
 
 
 def _masked_lm_head(a: Architecture, positions: int) -> Part:

@@ -16,7 +16,7 @@ from util.catalogue import load
 
 
 class MaskedBatch(NamedTuple):
-    """A batch with its masked positions; every field has leading dimension B.
+    """A batch with its masked positions; everything has leading dimension B.
 
     input_ids, input_mask, segment_ids: int32 [B, L], as read.
     masked_input_ids: int32 [B, L], what a masked language model sees.
@@ -27,6 +27,7 @@ class MaskedBatch(NamedTuple):
     candidates: float32 [B, L], 1 where a token may be masked: real and not special.
     sampling_noise: float32 [B, N, 2], uniform draws with which the generator's samples will be taken.
     crop_noise: float32 [B], a uniform draw for the place of a crop.
+    labels: by name, what objectives that changed the sequences before they were masked did to them.
     """
 
     input_ids: tf.Tensor
@@ -39,6 +40,7 @@ class MaskedBatch(NamedTuple):
     candidates: tf.Tensor
     sampling_noise: tf.Tensor
     crop_noise: tf.Tensor
+    labels: dict[str, tf.Tensor]
 
     @property
     def holds_sequence(self) -> tf.Tensor:
@@ -60,6 +62,25 @@ class MaskingNoise(NamedTuple):
     units: tf.Tensor
 
 
+# (number, shape) -> uniform draws [B, *shape] in [0, 1), others for each number.
+Draw = Callable[[int, list[int]], tf.Tensor]
+# A batch, and labels by name.
+Arranged = tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]
+
+
+def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int) -> Draw:
+    """Draws of rows [row_offset, row_offset + rows) of a global batch, as a function of (seed int32 [2], row)."""
+
+    def draw(index: int, shape: list[int]) -> tf.Tensor:
+        key = tf.random.experimental.stateless_fold_in(seed, index)
+        noise = tf.random.stateless_uniform([global_batch_size, *shape], key)
+        if rows == global_batch_size:
+            return noise
+        return tf.slice(noise, [row_offset, *[0] * len(shape)], [rows, *shape])
+
+    return draw
+
+
 def draw_noise(
     config: PretrainingConfig, seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int
 ) -> MaskingNoise:
@@ -70,14 +91,7 @@ def draw_noise(
     """
     count = config.max_predictions_per_seq
     where_width = config.max_seq_length if config.mask_sampling == "without_replacement" else count
-
-    def draw(index: int, shape: list[int]) -> tf.Tensor:
-        key = tf.random.experimental.stateless_fold_in(seed, index)
-        noise = tf.random.stateless_uniform([global_batch_size, *shape], key)
-        if rows == global_batch_size:
-            return noise
-        return tf.slice(noise, [row_offset, *[0] * len(shape)], [rows, *shape])
-
+    draw = row_draws(seed, rows, row_offset, global_batch_size)
     return MaskingNoise(
         where=draw(1, [where_width]),
         how=draw(2, [count, 2]),
@@ -266,6 +280,7 @@ def masked_at(
         candidates=candidates_mask(input_ids, batch["input_mask"], special, config.mask_separators),
         sampling_noise=noise.sampling,
         crop_noise=noise.crop,
+        labels={},
     )
 
 

@@ -7,6 +7,7 @@ micro-batch. So gradient accumulation and any number of replicas compute the los
 sees the whole global batch.
 """
 
+import zlib
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -16,13 +17,14 @@ from corpus.vocabulary import SpecialIds, load_vocab, special_ids
 from model.generator import MaskedLanguageModel
 from model.layers import Layer, SeedStream
 from pretrain import corruption, cropping, masking, ramps
+from pretrain.corruption import CorruptedBatch
 from pretrain.generators import make_generator, make_main_network
 from pretrain.masking import MaskedBatch
 from pretrain.metrics import state_cosines
 from pretrain.objectives.base import Built, Forward, Metrics, Objective
 from pretrain.objectives.spec import needs_of
 from pretrain.ramps import Ramped
-from pretrain.teacher import Teacher
+from pretrain.teacher import Teacher, TeacherOutput
 from util.catalogue import load
 
 
@@ -102,10 +104,27 @@ class PretrainingModel(Layer):
           weight of these rows: summed over replicas, it divides the term.
         """
         rows = batch["input_ids"].shape[0]
-        noise = masking.draw_noise(self.config, seed, rows, row_offset, global_batch_size or rows)
-        mask_prob = (ramped or ramps.final(self.config)).mask_prob
-        masked = masking.mask(self.config, batch, noise, self.special, mask_prob)
+        of_rows = (rows, row_offset, global_batch_size or rows)
+        noise = masking.draw_noise(self.config, seed, *of_rows)
+        ramped = ramped or ramps.final(self.config)
+        batch, labels = self._arranged(batch, ramped, seed, of_rows)
+        masked = masking.mask(self.config, batch, noise, self.special, ramped.mask_prob)
+        masked = masked._replace(labels=labels) if labels else masked
         return masked, self._normalizers(masked)
+
+    def _arranged(
+        self, batch: dict[str, tf.Tensor], ramped: Ramped, seed: tf.Tensor, of_rows: tuple[int, tf.Tensor | int, int]
+    ) -> masking.Arranged:
+        """The batch as the objectives want it, and their labels."""
+        labels: dict[str, tf.Tensor] = {}
+        for objective in self.objectives:
+            key = tf.random.experimental.stateless_fold_in(seed, zlib.crc32(objective.loss_name.encode()) >> 1)
+            draw = masking.row_draws(key, *of_rows)
+            candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], self.special)
+            active = tf.constant(True) if ramped.active is None else ramped.active[objective.task] > 0
+            batch, found = objective.arrange(batch, candidates, draw, active)
+            labels |= found
+        return batch, labels
 
     def _normalizers(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
         return {objective.loss_name: objective.normalizer(masked) for objective in self.objectives}
@@ -147,7 +166,7 @@ class PretrainingModel(Layer):
         seeds = None if seed is None else SeedStream(seed)
         if not config.trains_main_network:
             assert isinstance(self.generator, MaskedLanguageModel)
-            return Forward(masked, self.generator(masked, seeds, needs.attention))
+            return Forward(masked, self.generator(masked, seeds, needs.attention), teacher=self._taught(masked, None))
         generated = self.generator(masked, seeds)
         if sampled_ids is None:
             sampled = generated
@@ -160,8 +179,10 @@ class PretrainingModel(Layer):
             corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds, attention=needs.attention
         )
         crops = self.encoder(*cropping.crop(config, masked), seeds) if needs.crops else None
-        teacher = self._teacher(masked, corrupted) if self._teacher is not None else None
-        return Forward(masked, generated, corrupted, encoded, crops, teacher)
+        return Forward(masked, generated, corrupted, encoded, crops, self._taught(masked, corrupted))
+
+    def _taught(self, masked: MaskedBatch, corrupted: CorruptedBatch | None) -> TeacherOutput | None:
+        return None if self._teacher is None else self._teacher(masked, corrupted)
 
     def shared(self, forward: Forward) -> dict[str, tf.Tensor]:
         """Loss term -> float32 [B, ...]: what its objective wants to know of all rows of the batch, if anything."""

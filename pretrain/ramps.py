@@ -12,6 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
+from pretrain import auxiliary_schedule
 
 
 class Ramped(NamedTuple):
@@ -21,12 +22,14 @@ class Ramped(NamedTuple):
     temperature: of the generator's softmax when sampling.
     main_weight: factor of all losses of the main network.
     step: 0-based, of the update, float32; None: the end of the run, however long it is.
+    active: what is trained at this step, by task (pretrain.auxiliary_schedule); None: everything.
     """
 
     mask_prob: float | tf.Tensor
     temperature: float | tf.Tensor
     main_weight: float | tf.Tensor = 1.0
     step: tf.Tensor | None = None
+    active: dict[str, tf.Tensor] | None = None
 
     def since_start(self, steps: int) -> float | tf.Tensor:
         """The share of the first `steps` that is done, at most 1: a factor of what is warmed up."""
@@ -47,10 +50,13 @@ def at(config: PretrainingConfig, step: tf.Tensor) -> Ramped:
     )
     done = tf.cast(step - config.ramp_start, tf.float32) / max(1, config.ramp_steps)
     share = tf.clip_by_value(done, 0.0, 1.0)
-    moved = Ramped(*(a if a == b else a + (b - a) * share for a, b in zip(first[:3], final(config)[:3], strict=True)))
-    moved = moved._replace(step=tf.cast(step, tf.float32))
+    pairs = zip(first[:3], final(config)[:3], strict=True)
+    mask_prob, temperature, main_weight = (a if a == b else a + (b - a) * share for a, b in pairs)
+    moved = Ramped(
+        mask_prob, temperature, main_weight, tf.cast(step, tf.float32), auxiliary_schedule.active(config, step)
+    )
     if config.temperature_decay:
-        moved = moved._replace(temperature=decayed_temperature(config, moved.step))
+        moved = moved._replace(temperature=decayed_temperature(config, tf.cast(step, tf.float32)))
     return moved
 
 

@@ -14,9 +14,11 @@ from configure_pretraining import PretrainingConfig
 from model.encoder import Encoder, EncoderOutput
 from model.generator import GeneratorOutput
 from model.layers import Layer
+from pretrain.auxiliary_schedule import MAIN
 from pretrain.corruption import CorruptedBatch
-from pretrain.masking import MaskedBatch
+from pretrain.masking import Arranged, Draw, MaskedBatch
 from pretrain.ramps import Ramped
+from pretrain.teacher import TeacherOutput
 
 # name -> (numerator, denominator), float32 scalars to be summed over steps and replicas before dividing
 Metrics = dict[str, tuple[tf.Tensor, tf.Tensor]]
@@ -54,13 +56,20 @@ class Forward(NamedTuple):
     corrupted: CorruptedBatch | None = None
     encoded: EncoderOutput | None = None
     crops: EncoderOutput | None = None
-    teacher: EncoderOutput | None = None
+    teacher: TeacherOutput | None = None
     whole: WholeBatch | None = None
 
     @property
     def states(self) -> tf.Tensor:
         """[B, L, H], the main network's last layer; None for runs without one."""
         return None if self.encoded is None else self.encoded.sequence
+
+    @property
+    def trained(self) -> tf.Tensor:
+        """[B, L, H], the last layer of the network that is kept: the main network, or BERT's only one."""
+        encoded = self.encoded or self.generator.encoded
+        assert encoded is not None
+        return encoded.sequence
 
 
 def corrupted(forward: Forward) -> CorruptedBatch:
@@ -104,6 +113,7 @@ class Objective(Layer):
       initial_loss: about the term's value before training.
       of_generator: whether it trains the generator, not the main network.
       shown: metrics of training that tell how it fares, beside the loss in the progress.
+      task: its name in aux_tasks, if it is one of them (pretrain.auxiliary_schedule).
     """
 
     loss_name: str
@@ -111,11 +121,24 @@ class Objective(Layer):
     initial_loss: float
     of_generator: bool = False
     shown: Sequence[str] = ()
+    task: str = MAIN
 
     def __init__(self, scope: str, config: PretrainingConfig, built: Built | None = None) -> None:
         super().__init__(scope, config.seed)
         self.config = config
         del built
+
+    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+        """Changes the sequences before they are masked, for everyone, and says in labels by name how; or does nothing.
+
+        Args:
+          batch: int32 [B, L] input_ids, input_mask, segment_ids.
+          candidates: float32 [B, L], 1 at tokens that are not special.
+          draw: uniform draws for the rows of this objective.
+          active: bool scalar: whether it is trained at this step; labels have the same shape if not.
+        """
+        del candidates, draw, active
+        return batch, {}
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         """float32 weights of the losses, by token [B, L], draw [B, N] or row [B]; they depend on the masking alone."""
@@ -123,7 +146,8 @@ class Objective(Layer):
 
     def weight_at(self, ramped: Ramped) -> float | tf.Tensor:
         """The factor of the term at a step."""
-        return self.loss_weight if self.of_generator else self.loss_weight * ramped.main_weight
+        weight = self.loss_weight if self.of_generator else self.loss_weight * ramped.main_weight
+        return weight if ramped.active is None else weight * ramped.active[self.task]
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         """The term on the rows at hand; metrics that cost a pass over the vocabulary only if not `training`."""

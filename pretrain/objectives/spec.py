@@ -22,11 +22,14 @@ class TeacherNeed(NamedTuple):
     checkpoint: folder of its model (`--init-checkpoint` takes the same).
     reads: the original sequences, the masked ones or the main network's corrupted ones.
     hparam: that names the folder, for messages.
+    detection, tokens: whether its head that detects replaced tokens, or its masked language model, is asked, too.
     """
 
     checkpoint: str
     reads: Literal["original", "masked", "corrupted"] = "original"
     hparam: str = "teacher"
+    detection: bool = False
+    tokens: bool = False
 
     @property
     def architecture(self) -> Architecture:
@@ -60,13 +63,14 @@ class Needs(NamedTuple):
 class ObjectiveSpec:
     """One entry of the catalogue.
 
-    flag: the hparam that asks for it; "" where `chosen` decides alone.
+    flag: the hparam that asks for it; "" where `task` or `chosen` decides alone.
     role: "generator" trains the generator, every run has one; "main" trains the main network, a run has one at most;
       "beside" comes with a main one.
     objectives: "module:class" of its loss terms in the order in which they are built.
     chosen: whether a run has it; default: if `flag` is true.
     problems: why a run that has it cannot be, one sentence each.
     parts: its heads and further passes, priced.
+    task: the name in aux_tasks that asks for it.
     without_main: of role "beside": whether it may come with the generator alone, as in BERT.
     """
 
@@ -77,9 +81,12 @@ class ObjectiveSpec:
     problems: Callable[[PretrainingConfig], Iterator[str]] = lambda config: iter(())
     parts: Callable[[PretrainingConfig], list[Part]] = lambda config: []
     needs: Callable[[PretrainingConfig], Needs] = lambda config: Needs()
+    task: str = ""
     without_main: bool = False
 
     def is_chosen(self, config: PretrainingConfig) -> bool:
+        if self.task:
+            return self.task in config.aux_tasks
         return self.chosen(config) if self.chosen is not None else bool(getattr(config, self.flag))
 
 

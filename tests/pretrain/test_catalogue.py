@@ -55,7 +55,7 @@ class Toy(Objective):
         return tf.cast(masked.input_mask, tf.float32)
 
     def call(self, forward, training):
-        attended = tf.matmul(forward.encoded.attention[0, 1].probabilities, forward.teacher.sequence)
+        attended = tf.matmul(forward.encoded.attention[0, 1].probabilities, forward.teacher.encoded.sequence)
         crops = forward.crops.sequence[:, :1, :1]
         return self.output(forward, (self.head(forward.states) - attended[..., 0] - crops[..., 0]) ** 2, {})
 '''
@@ -116,15 +116,15 @@ def test_a_teacher_is_neither_trained_nor_saved(toy, tmp_path):
     forward = model.forward(model.prepare(batch_of(), tf.constant([0, 1]))[0])
     assert model.encoder and model._teacher and forward.teacher and forward.corrupted
     student = model.encoder(**batch_of()).sequence
-    assert np.abs(forward.teacher.sequence - student).max() == 0  # its seed was the same one
+    assert np.abs(forward.teacher.encoded.sequence - student).max() == 0  # its seed was the same one
     model.encoder.embeddings.word_embeddings.assign_add(tf.ones([600, 16]))
     again = model.forward(model.prepare(batch_of(), tf.constant([0, 1]))[0])
     assert again.teacher is not None
-    np.testing.assert_array_equal(again.teacher.sequence, forward.teacher.sequence)
+    np.testing.assert_array_equal(again.teacher.encoded.sequence, forward.teacher.encoded.sequence)
     with tf.GradientTape() as tape:
         output = model._teacher(forward.masked, forward.corrupted)
-        loss = tf.reduce_sum(output.sequence)
-    teachers = model._teacher._encoder.trainable_variables
+        loss = tf.reduce_sum(output.encoded.sequence)
+    teachers = model._teacher._network.trainable_variables
     assert teachers and all(gradient is None for gradient in tape.gradient(loss, teachers))
     assert not {id(variable) for variable in teachers} & {id(variable) for variable in model.variables}
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "run" / "model.ckpt"))

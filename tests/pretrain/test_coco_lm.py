@@ -280,7 +280,7 @@ def test_a_crop_is_a_contiguous_part_of_the_original(mode, fraction, seed, lengt
     ids = rows_of_lengths(lengths, 32)
     noise = np.random.RandomState(seed).rand(len(lengths)).astype(np.float32)
     mask = (ids > 0).astype(np.int32)
-    masked = masking.MaskedBatch(*[tf.constant(0)] * 10)._replace(
+    masked = masking.MaskedBatch(*[{}] * len(masking.MaskedBatch._fields))._replace(
         input_ids=tf.constant(ids),
         input_mask=tf.constant(mask),
         segment_ids=tf.constant(mask),

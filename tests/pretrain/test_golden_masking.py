@@ -117,7 +117,7 @@ def test_samples_are_distributed_as_the_original_s(temperature, disallow, specia
     config = golden.config(temperature=temperature, disallow_correct=disallow is not None, vocab_size=12)
     rows, slots = 100_000, 3
     noise = tf.random.stateless_uniform([rows, slots, 2], [5, 6])
-    masked = masking.MaskedBatch(*[None] * len(masking.MaskedBatch._fields))._replace(
+    masked = masking.MaskedBatch(*[{}] * len(masking.MaskedBatch._fields))._replace(
         masked_lm_ids=tf.fill([rows, slots], disallow or 0), sampling_noise=noise
     )
     logits = tf.tile(tf.constant(arrays["logits"])[tf.newaxis, tf.newaxis], [rows, slots, 1])

@@ -1,0 +1,15 @@
+"""Sentence order, as the configuration knows it (pretrain.objectives.sentence_order computes it)."""
+
+from model.flops import pooled_classes
+from pretrain.objectives.spec import ObjectiveSpec
+
+SPECS = (
+    ObjectiveSpec(
+        flag="",
+        task="so",
+        role="beside",
+        objectives=("pretrain.objectives.sentence_order:SentenceOrder",),
+        parts=lambda c: [pooled_classes("sentence order", c.architecture, 2)],
+        without_main=True,
+    ),
+)

@@ -1,0 +1,33 @@
+"""Corrupted tokens, as the configuration knows them (pretrain.objectives.token_corruption computes them)."""
+
+from collections.abc import Iterator
+
+from configure_pretraining import PretrainingConfig
+from model.flops import pooled_classes, state_classes
+from pretrain.objectives.spec import ObjectiveSpec
+
+
+def _problems(c: PretrainingConfig) -> Iterator[str]:
+    if "scp" in c.aux_tasks and c.aux_combination in ("sum", "inc"):
+        yield "aux_tasks tcp tampers with every sequence, so none would be left as it was for scp: choose one"
+
+
+SPECS = (
+    ObjectiveSpec(
+        flag="",
+        task="tcp",
+        role="beside",
+        objectives=("pretrain.objectives.token_corruption:TokenCorruption",),
+        problems=_problems,
+        parts=lambda c: [state_classes("corrupted tokens", c.architecture, c.max_seq_length, 2)],
+        without_main=True,
+    ),
+    ObjectiveSpec(
+        flag="",
+        task="scp",
+        role="beside",
+        objectives=("pretrain.objectives.token_corruption:SequenceCorruption",),
+        parts=lambda c: [pooled_classes("corrupted sequences", c.architecture, 2)],
+        without_main=True,
+    ),
+)

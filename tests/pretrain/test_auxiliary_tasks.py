@@ -1,0 +1,269 @@
+"""Auxiliary tasks: labels against loops, balance, schedules that add up, and which heads a step touches."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from corpus.document_frequency import count_documents, inverse_frequencies, write_frequencies
+from corpus.table_file import read_table
+from model.fusion import unfused
+from pretrain import auxiliary_schedule, masking, ramps
+from pretrain.flops import parameter_count
+from pretrain.objectives.sentence_order import swapped_segments
+from pretrain.objectives.term_frequency import frequencies, scaled
+from pretrain.objectives.token_corruption import tampered
+from pretrain.objectives.trigram_order import ORDERS, shuffled
+from pretrain.pretraining_model import PretrainingModel
+from pretrain.task import PretrainingTask
+from tests import golden_support as golden
+from tests import training_support as support
+from util.errors import UserError
+
+VOCAB = str(golden.CHECKPOINT / "vocab.txt")
+LENGTH = support.LENGTH
+EVERY = ["so", "tgs", "tcp", "tf", "tf_idf"]
+
+
+@pytest.fixture(autouse=True)
+def plain():
+    with unfused():
+        yield
+
+
+def batch_of(rows, seed=0, repeated=60):
+    """[CLS] A [SEP] B [SEP] of random lengths, every fourth row without B, the last one empty."""
+    random = np.random.RandomState(seed)
+    ids, segments = np.zeros([rows, LENGTH], np.int32), np.zeros([rows, LENGTH], np.int32)
+    for row in range(rows - 1):
+        first, second = random.randint(1, 7), 0 if row % 4 == 0 else random.randint(1, 7)
+        body = random.randint(20, repeated, first + second)
+        tokens = [2, *body[:first], 3] + ([*body[first:], 3] if second else [])
+        ids[row, : len(tokens)] = tokens
+        segments[row, first + 2 : len(tokens)] = 1
+    return {"input_ids": ids, "input_mask": (ids > 0).astype(np.int32), "segment_ids": segments}
+
+
+def tensors(batch):
+    return {name: tf.constant(value) for name, value in batch.items()}
+
+
+def candidates_of(batch):
+    return np.isin(batch["input_ids"], [0, 2, 3], invert=True).astype(np.float32)
+
+
+def test_swapped_segments_are_those_of_plain_slices():
+    batch = batch_of(40)
+    chosen = np.arange(40) % 3 == 0
+    found = {name: value.numpy() for name, value in swapped_segments(tensors(batch), tf.constant(chosen)).items()}
+    for row in range(39):
+        ids = batch["input_ids"][row]
+        size, second = (ids > 0).sum(), batch["segment_ids"][row].sum()
+        expected, segments = ids.copy(), batch["segment_ids"][row].copy()
+        if chosen[row]:
+            a, b = ids[1 : size - second], ids[size - second : size]
+            expected[1:size] = [*b, *a] if second else ids[1:size]
+            segments[1:size] = [0] * second + [1] * (size - 1 - second) if second else segments[1:size]
+        if second:
+            np.testing.assert_array_equal(found["input_ids"][row], expected)
+            np.testing.assert_array_equal(found["segment_ids"][row], segments)
+        assert sorted(found["input_ids"][row]) == sorted(ids)
+    np.testing.assert_array_equal(found["input_mask"], batch["input_mask"])
+
+
+def test_shuffled_trigrams_are_those_of_a_loop():
+    batch = batch_of(20)
+    orders = np.random.RandomState(1).randint(0, 6, [20, 5])
+    found = shuffled(tensors(batch), tf.constant(orders, tf.int32))["input_ids"].numpy()
+    for row in range(20):
+        expected = batch["input_ids"][row].copy()
+        for three in range(5):
+            start = 1 + 3 * three
+            expected[start : start + 3] = [batch["input_ids"][row, start + i] for i in ORDERS[orders[row, three]]]
+        np.testing.assert_array_equal(found[row], expected)
+    assert len(set(ORDERS)) == 6 and ORDERS[0] == (0, 1, 2)
+
+
+def test_tampered_tokens_are_those_of_a_loop():
+    batch, random = batch_of(30), np.random.RandomState(1)
+    candidates, pairs = candidates_of(batch), (LENGTH - 1) // 2
+    replaced, exchanged = random.rand(30, LENGTH) < 0.3, random.rand(30, pairs) < 0.4
+    new = random.randint(100, 200, [30, LENGTH])
+    given = [
+        tf.constant(value) for value in (batch["input_ids"], candidates, replaced, new.astype(np.int32), exchanged)
+    ]
+    found = tampered(*given).numpy()
+    for row in range(30):
+        expected = batch["input_ids"][row].copy()
+        for pair in range(pairs):
+            left = 1 + 2 * pair
+            if exchanged[row, pair] and candidates[row, left] and candidates[row, left + 1]:
+                expected[[left, left + 1]] = expected[[left + 1, left]]
+        for place in range(LENGTH):
+            if replaced[row, place] and candidates[row, place]:
+                expected[place] = new[row, place]
+        np.testing.assert_array_equal(found[row], expected)
+
+
+def test_term_frequencies_are_those_of_a_loop():
+    batch = batch_of(20, repeated=26)
+    candidates = candidates_of(batch)
+    found = frequencies(tf.constant(batch["input_ids"]), tf.constant(candidates))
+    values = scaled(found, tf.constant(candidates)).numpy()
+    for row in range(20):
+        tokens = [int(token) for token, inside in zip(batch["input_ids"][row], candidates[row], strict=True) if inside]
+        counts = [tokens.count(token) for token in tokens]
+        low, high = (min(counts), max(counts)) if counts else (0, 0)
+        expected = [10 * (count - low) / (high - low) if high > low else 0 for count in counts]
+        np.testing.assert_allclose(values[row][candidates[row] > 0], expected, atol=1e-5)
+        assert not values[row][candidates[row] == 0].any()
+    assert (values == 10).any()
+
+
+def test_document_frequencies(tmp_path):
+    ids = np.array([[2, 7, 7, 3], [2, 8, 3, 0], [2, 7, 9, 3]])
+    totals = count_documents(ids, 600).totals + count_documents(ids[:1], 600).totals
+    assert totals[-1] == 4 and totals[7] == 3 and totals[8] == 1 and totals[2] == 4 and totals[11] == 0
+    path = str(tmp_path / "document_frequency.npz")
+    write_frequencies(path, totals, VOCAB)
+    inverse = inverse_frequencies(path, VOCAB)
+    assert inverse[[7, 8, 2, 11]] == pytest.approx([math.log(4 / 3), math.log(4), 0, math.log(4)])
+    with pytest.raises(UserError, match=r"is no table of build_cooccurrence\.py"):
+        read_table(path, "cooccurrence_file", "cooccurrence", VOCAB)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    where = tmp_path_factory.mktemp("tables")
+    totals = np.append(np.random.RandomState(0).randint(1, 90, 600), 100)
+    write_frequencies(str(where / "document_frequency.npz"), totals, VOCAB)
+    return where
+
+
+def config_of(folder, tasks, **changes):
+    settings = support.hparams(folder, aux_tasks=tasks, num_warmup_steps=0, **changes)
+    return PretrainingConfig.from_dict(settings)
+
+
+def test_labels_are_balanced_and_say_what_was_done(folder):
+    model = PretrainingModel(config_of(folder, ["so", "tgs", "scp"]))
+    batch = batch_of(2000, repeated=600)
+    masked, _ = model.prepare(tensors(batch), tf.constant([3, 4]))
+    order, trigrams, tampered_with = (masked.labels[task].numpy() for task in ("so", "tgs", "scp"))
+    two = batch["segment_ids"].any(-1)
+    assert (order[~two] == -1).all() and (order[two] >= 0).all()
+    assert order[two].mean() == pytest.approx(0.5, abs=0.04)
+    drawn = trigrams[trigrams >= 0]
+    assert len(drawn) > 100 and np.bincount(drawn, minlength=6).min() > len(drawn) / 12
+    assert tampered_with[-1] == -1 and 0.1 < tampered_with[:-1].mean() < 0.25  # of a half; short ones often stay
+    again, _ = model.prepare(
+        {name: value[1000:] for name, value in tensors(batch).items()}, tf.constant([3, 4]), 1000, 2000
+    )
+    np.testing.assert_array_equal(again.input_ids, masked.input_ids[1000:])  # rows on another replica
+    np.testing.assert_array_equal(again.labels["tgs"], trigrams[1000:])
+
+
+@pytest.mark.parametrize("mode", ["electra", "bert"])
+def test_all_tasks_are_trained_together(folder, mode):
+    config = config_of(folder, EVERY, electra_objective=mode == "electra", train_batch_size=16)
+    task = PretrainingTask(config, tf.distribute.get_strategy())
+    assert parameter_count(config) == sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
+    before = [variable.numpy() for variable in task.model.trainable_variables]
+    results = [task.train_step(tensors(batch_of(16, seed)), tf.constant(seed, tf.int64)) for seed in range(2)]
+    assert {f"{name}_loss" for name in EVERY} <= results[0]["losses"].keys()
+    assert all(np.isfinite(float(loss)) for result in results for loss in result["losses"].values())
+    moved = [
+        (variable.numpy() != old).any() for variable, old in zip(task.model.trainable_variables, before, strict=True)
+    ]
+    assert sum(moved) > 0.8 * len(moved)
+    metrics = task.summarise(task.eval_step(tensors(batch_of(16, 9)), tf.constant(0, tf.int64)))
+    assert {"so_accuracy", "tgs_accuracy", "tcp_accuracy", "tf_mean", "tf_idf_mean"} <= metrics.keys()
+
+
+# ---- schedules ----
+
+
+@pytest.mark.parametrize(("tasks", "steps"), [(1, 7), (2, 600), (3, 1000), (4, 2000), (5, 999)])
+def test_every_task_gets_its_share_in_stages(tasks, steps):
+    counts = auxiliary_schedule.stage_steps(tasks, steps)
+    unit = steps / (tasks * (tasks + 1))
+    for stage in range(tasks):
+        for task in range(tasks):
+            share = 0 if task > stage else (stage + 2) * unit if task == stage else unit
+            assert abs(counts[stage, task] - share) <= 1
+        assert abs(counts[stage].sum() - (2 * stage + 2) * unit) <= 1
+    assert counts.sum() == steps
+    assert np.abs(counts.sum(0) - steps / tasks).max() <= tasks
+    order = auxiliary_schedule.staged_tasks(tasks, steps, seed=0)
+    ends = np.cumsum(counts.sum(1))
+    for stage, part in enumerate(np.split(order, ends[:-1])):
+        np.testing.assert_array_equal(np.bincount(part, minlength=tasks), counts[stage])
+    assert steps < 500 or tasks < 2 or (np.diff(order[-100:].astype(int)) != 0).sum() > 10  # mixed within a stage
+
+
+@pytest.mark.parametrize(
+    ("how", "main", "tasks"),
+    [  # steps of 120 in which the main objective, and each of three tasks, is trained
+        ("inc", 120, (120, 80, 40)),
+        ("alt", 30, (30, 30, 30)),
+        ("alt+", 120, (40, 40, 40)),
+        ("cmtl", 30, (30, 30, 30)),
+        ("cmtl+", 120, (40, 40, 40)),
+    ],
+)
+def test_schedules_add_up_to_their_budgets(folder, how, main, tasks):
+    config = config_of(folder, ["so", "tf", "tgs"], aux_combination=how, num_train_steps=120)
+    found = [auxiliary_schedule.active(config, tf.constant(step, tf.int64)) or {} for step in range(120)]
+    sums = {name: sum(float(one[name]) for one in found) for name in ("", "so", "tf", "tgs")}
+    assert sums == {"": main, "so": tasks[0], "tf": tasks[1], "tgs": tasks[2]}
+    if how in ("alt", "cmtl"):
+        assert all(sum(float(value) for value in one.values()) == 1 for one in found)
+
+
+def test_a_step_touches_what_is_its_turn_alone(folder):
+    config = config_of(folder, ["so", "tf"], aux_combination="alt", weight_decay_rate=0.0, electra_objective=False)
+    model = PretrainingModel(config)
+    masks = {}
+    for step, turn in enumerate(("masked_lm_loss", "so_loss", "tf_loss")):
+        ramped = ramps.at(config, tf.constant(step, tf.int64))
+        masked, _ = model.prepare(tensors(batch_of(16)), tf.constant([1, 2]), ramped=ramped)
+        masks[turn] = masked
+        weights = {objective.loss_name: float(objective.weight_at(ramped)) for objective in model.objectives}
+        assert {name for name, weight in weights.items() if weight} == {turn}
+        with tf.GradientTape() as tape:
+            loss = model(masked, tf.constant([0, 1]), True, ramped).loss
+        gradients = tape.gradient(loss, model.trainable_variables)
+        heads = ("generator_predictions", "sentence_order_predictions", "tf_predictions")
+        touched = {
+            variable.name.split("/")[0]
+            for variable, gradient in zip(model.trainable_variables, gradients, strict=True)
+            if gradient is not None and np.abs(tf.convert_to_tensor(gradient).numpy()).max() > 0
+        }
+        assert touched & set(heads) == {heads[step]} and "electra" in touched
+    original = batch_of(16)["input_ids"]
+    for turn, masked in masks.items():  # only in its turn are segments swapped
+        assert (masked.input_ids.numpy() == original).all() == (turn != "so_loss")
+
+
+def test_rows_without_labels_do_not_count(folder):
+    model = PretrainingModel(config_of(folder, ["so"]))
+    batch = batch_of(8)
+    _, normalizers = model.prepare(tensors(batch), tf.constant([1, 2]))
+    assert float(normalizers["so_loss"]) == batch["segment_ids"].any(-1).sum()
+    assert masking.MaskedBatch._fields[-1] == "labels"
+
+
+def test_what_cannot_be_combined_is_refused(folder):
+    for tasks, changes, message in (
+        (["os"], {}, "aux_tasks has 'os'.* \\(some of .*so"),
+        (["so", "so"], {}, "names a task twice"),
+        (["tcp", "scp"], {}, "tampers with every sequence"),
+        ([], {"aux_combination": "cmtl"}, "aux_combination cmtl needs aux_tasks"),
+        (["so"], {"aux_combination": "cmtl+"}, "needs two aux_tasks or more"),
+    ):
+        with pytest.raises(UserError, match=message):
+            config_of(folder, tasks, **changes)
+    with pytest.raises(UserError, match=r"document_frequency_file.*make it with build_document_frequency\.py"):
+        PretrainingModel(config_of(folder, ["tf_idf"], document_frequency_file="nowhere.npz"))
