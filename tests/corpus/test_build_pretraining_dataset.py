@@ -76,7 +76,7 @@ def all_rows(folder, pattern="*.tfrecord*"):
 
 
 def test_records_do_not_depend_on_the_number_of_processes(corpus, reference, tmp_path):
-    build(make_plan(settings(corpus, tmp_path / "records")), run_local(3))
+    build(make_plan(settings(corpus, tmp_path / "records")), run_local(2))
     assert contents(tmp_path / "records") == contents(reference)
 
 

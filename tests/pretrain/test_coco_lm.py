@@ -1,6 +1,7 @@
 """COCO-LM: corrective language modelling, sequence contrast, crops, masking, the auxiliary network."""
 
 import dataclasses
+import functools
 import json
 import math
 
@@ -238,7 +239,7 @@ def test_gathered_negatives_make_two_replicas_one():
     expected = 6 * brute_force(normalised(layer(inputs[0])).numpy(), normalised(layer(inputs[1])).numpy(), 1.0)
     assert float(single[0]) == pytest.approx(expected, rel=1e-5)
 
-    @tf.function
+    @functools.partial(tf.function, autograph=False)
     def distributed():
         def replica():
             half = tf.distribute.get_replica_context().replica_id_in_sync_group * 3

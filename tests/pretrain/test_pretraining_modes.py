@@ -89,7 +89,9 @@ def train(data_dir, objective, mode, jit_compile, steps=20):
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = PretrainingTask(config, strategy, jit_compile, records)
-    step = tf.function(lambda batch: strategy.run(task.train_step, args=(batch, task.optimizer.step.read_value())))
+    step = tf.function(
+        lambda batch: strategy.run(task.train_step, args=(batch, task.optimizer.step.read_value())), autograph=False
+    )
     batches = training_batches(records, config.train_batch_size, config.seed, 0).take(steps)
     results = [step(batch) for batch in batches]
     assert int(task.optimizer.step) == steps

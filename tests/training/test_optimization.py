@@ -1,5 +1,7 @@
 """AdamW and its schedule against float64 references; replicas, XLA, loss scaling and checkpoints of the optimizer."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -78,7 +80,9 @@ def check(variables, optimizer, expected, rtol=1e-5):
 @pytest.mark.parametrize("schedule", [Schedule(0.1, 10, 3), Schedule(0.1, 10, 3, power=2.0, separate=True)])
 def test_ten_steps_equal_the_reference(mode, schedule):
     variables, optimizer = make_optimizer(schedule)
-    apply = optimizer.apply if mode == "eager" else tf.function(optimizer.apply, jit_compile=mode == "xla")
+    apply = (
+        optimizer.apply if mode == "eager" else tf.function(optimizer.apply, jit_compile=mode == "xla", autograph=False)
+    )
     norms = [float(apply([tf.constant(g) for g in gradients_of_step(step).values()])) for step in range(10)]
     expected = reference(schedule, 10)
     np.testing.assert_allclose(norms, expected[3], rtol=1e-5)
@@ -93,7 +97,7 @@ def test_replicas_sum_their_gradients_before_clipping():
     with strategy.scope():
         variables, optimizer = make_optimizer(schedule)
 
-    @tf.function
+    @functools.partial(tf.function, autograph=False)
     def step(gradients):
         def on_replica():
             # Shares of 0.25 and 0.75: each would be clipped differently from their sum.

@@ -71,10 +71,3 @@ def test_other_hparams_are_refused_in_the_same_folder(data_dir, uninterrupted):
     assert "Traceback" not in errors
     saved = json.loads((data_dir / "models" / "uninterrupted" / "config.json").read_text())
     assert saved["learning_rate"] == 0.002
-
-
-def test_dry_run_leaves_nothing_behind(data_dir):
-    process = support.start("--dry-run", **settings(data_dir, "dry"))
-    output, errors = process.communicate()
-    assert process.returncode == 0 and "examples/s" in output, output + errors
-    assert not (data_dir / "models" / "dry").exists()
