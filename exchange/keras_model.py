@@ -28,6 +28,13 @@ class EncoderModel(tf_keras.Model):
     Args:
       architecture: the fields of model.architecture.Architecture.
       compute_dtype_name: of activations and matrix products.
+
+    >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, None)
+    >>> model = EncoderModel.from_architecture(sizes)
+    >>> model({"input_ids": tf.ones([2, 7], tf.int32)}, training=True).shape
+    TensorShape([2, 7, 64])
+    >>> EncoderModel.from_config(model.get_config()).sizes == sizes
+    True
     """
 
     def __init__(self, architecture: Mapping[str, Any], compute_dtype_name: str = "float32", **kwargs: Any) -> None:

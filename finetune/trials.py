@@ -153,7 +153,8 @@ class Trials:
 
 def _rate(metrics_file: Path) -> float:
     """Median training speed, examples per second: the first loop, which traces, does not spoil it."""
-    rates = [line["examples_per_second"] for _, line in read_json_lines(metrics_file, "metrics", cut=True)]
+    lines = read_json_lines(metrics_file, "metrics", cut=True)
+    rates = [line["examples_per_second"] for _, line in lines if "examples_per_second" in line]
     return float(np.median(rates)) if rates else 0.0
 
 

@@ -86,6 +86,10 @@ class Embeddings(Layer):
       words: a block whose word table is used instead of an own one.
       base: a block of the same sizes whose word and position tables are added, without gradient, to own ones that start
         at 0 (gradient-disentangled embedding sharing: DeBERTaV3, He et al. 2021, section 3.2).
+
+    >>> block = Embeddings("embeddings", make_architecture("small", {"hidden_size": 64}, 600, 32))
+    >>> block(tf.ones([2, 7], tf.int32), tf.zeros([2, 7], tf.int32), None).shape
+    TensorShape([2, 7, 32])
     """
 
     def __init__(

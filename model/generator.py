@@ -44,7 +44,12 @@ class GeneratorOutput(NamedTuple):
 
 
 class MaskedLanguageModel(Layer):
-    """An encoder over the masked input and a language-model head at the drawn positions (ELECTRA, equation 1)."""
+    """An encoder over the masked input and a language-model head at the drawn positions (ELECTRA, equation 1).
+
+    >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
+    >>> MaskedLanguageModel(Encoder("generator", sizes))(masked).logits.shape  # 2 sequences, 3 masked positions each
+    TensorShape([2, 3, 600])
+    """
 
     def __init__(self, encoder: Encoder, scope: str = "generator_predictions", seed: int = 0) -> None:
         super().__init__(scope, seed)
@@ -67,6 +72,10 @@ class TwoTowerClozeModel(Layer):
 
     As in the original the towers' states are rolled, so position 0 sees the last position's left-to-right state and
     the last position the first's right-to-left one; neither is ever a candidate for masking.
+
+    >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
+    >>> TwoTowerClozeModel(sizes, None)(masked).cloze_logits.shape  # 2 sequences of 7 tokens
+    TensorShape([2, 7, 600])
     """
 
     def __init__(
@@ -97,7 +106,11 @@ class TwoTowerClozeModel(Layer):
 
 
 class UniformGenerator(Layer):
-    """No network: every token of the vocabulary is equally likely."""
+    """No network: every token of the vocabulary is equally likely.
+
+    >>> UniformGenerator(600)(masked).logits.shape  # 2 sequences, 3 masked positions each
+    TensorShape([2, 3, 600])
+    """
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__("uniform_generator")

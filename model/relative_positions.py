@@ -21,6 +21,10 @@ class RelativePositionBias(Layer):
     Args:
       architecture: names the rule that sorts distances into buckets; no sequence is longer than its
         max_position_embeddings.
+
+    >>> sizes = make_architecture("small", {"hidden_size": 128, "relative_positions": "t5"}, 600, None)
+    >>> RelativePositionBias("encoder", sizes)(7).shape  # of 2 heads
+    TensorShape([1, 2, 7, 7])
     """
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:

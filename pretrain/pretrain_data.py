@@ -115,20 +115,14 @@ def _windows(records: Records, seed: int, epoch: int) -> list[list[int]]:
     return windows
 
 
-class _Window(NamedTuple):
-    files: list[str]
-    seed: tuple[int, int]
-    skip: int
-
-
-def _schedule(records: Records, seed: int, position: int) -> Iterator[_Window]:
-    """The windows from a position on, for ever; the first one skips what came before."""
+def _schedule(records: Records, seed: int, position: int) -> Iterator[tuple[list[str], tuple[int, int], int]]:
+    """(files, seed of the shuffle, records to skip) of the windows from a position on, for ever."""
     epoch, offset = divmod(position, records.total)
     while True:
         for number, window in enumerate(_windows(records, seed, epoch)):
             size = sum(records.counts[shard] for shard in window)
             if offset < size:
-                yield _Window([records.files[shard] for shard in window], (seed * 1_000_003 + epoch, number), offset)
+                yield [records.files[shard] for shard in window], (seed * 1_000_003 + epoch, number), offset
             offset = max(0, offset - size)
         epoch, offset = epoch + 1, 0
 
@@ -147,16 +141,12 @@ def training_batches(
       int32 [rows, L] per field, static shapes.
     """
 
-    def windows() -> Iterator[tuple[list[str], tuple[int, int], int]]:
-        for window in _schedule(records, seed, position):
-            yield window.files, window.seed, window.skip
-
     def load(files: tf.Tensor, seed: tf.Tensor, skip: tf.Tensor) -> tf.data.Dataset:
         loaded = tf.data.TFRecordDataset(files, num_parallel_reads=None).batch(1 << 40).get_single_element()
         return tf.random.experimental.stateless_shuffle(loaded, seed)[skip:]
 
     dataset = tf.data.Dataset.from_generator(
-        windows,
+        lambda: _schedule(records, seed, position),
         output_signature=(
             tf.TensorSpec([None], tf.string),
             tf.TensorSpec([2], tf.int64),

@@ -2,13 +2,15 @@
 
 import doctest
 import json
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from exchange import keras_model
 from exchange.checkpoints import CheckpointVariables, original_names, warm_start
-from model import encoder, heads
+from model import encoder, generator, heads, relative_positions
 from model.architecture import make_architecture
 from model.heads import CopyHead, ReplacedTokenHead
 from pretrain.pretraining_model import PretrainingModel
@@ -157,10 +159,14 @@ def test_a_missing_checkpoint_says_where_it_looked(tmp_path):
         CheckpointVariables(str(tmp_path))
 
 
-@pytest.mark.parametrize("module", [encoder, heads])
+@pytest.mark.parametrize("module", [encoder, heads, generator, relative_positions, keras_model])
 def test_examples_of_layers_are_true(module):
-    result = doctest.testmod(module, extraglobs={"make_architecture": make_architecture})
-    assert result.attempted > 3 and not result.failed
+    ids = tf.ones([2, 7], tf.int32)
+    masked = types.SimpleNamespace(
+        input_ids=ids, input_mask=ids, segment_ids=0 * ids, masked_input_ids=ids, positions=ids[:, :3]
+    )
+    result = doctest.testmod(module, extraglobs={"make_architecture": make_architecture, "masked": masked})
+    assert result.attempted > 1 and not result.failed
 
 
 def test_layers_come_back_from_what_keras_keeps_of_them():

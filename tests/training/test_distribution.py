@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -158,3 +159,20 @@ def test_a_host_that_dies_stops_the_others_and_the_job_goes_on_from_its_checkpoi
     assert saved and int(saved[1]) >= 10
     with running((1, settings)) as (process,):
         assert read_until(process, "resuming ").endswith(f"at step {int(saved[1]):,}\n")
+
+
+def test_several_hosts_use_as_many_gpus_as_asked_for(monkeypatch):
+    """Which GPUs are visible has to be said before the strategy looks for them."""
+    told = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b", "c"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: told.append((gpus, kind)))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, grows: told.append((gpu, grows)))
+    monkeypatch.setattr(tf.config.optimizer, "set_experimental_options", lambda options: None)
+
+    def made():
+        told.append("made")
+        return types.SimpleNamespace(extended=types.SimpleNamespace())
+
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", made)
+    distribution.make_strategy(DeviceHparams(strategy="multi_worker", num_gpus=2))
+    assert told == [(["a", "b"], "GPU"), ("a", True), ("b", True), "made"]

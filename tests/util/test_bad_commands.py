@@ -24,6 +24,7 @@ NO_HPARAMS = {
     b'{"data_dir": "a\\u0000b"}': "data_dir must not hold a NUL character",
     b'{"data_dir": "\\ud800"}': "half of a surrogate pair",
     b'{"model_name": ["a"]}': "model_name must be str, got ['a'] (list)",
+    b'{"data_dir": 3}': "data_dir must be str, got 3 (int)",
     b'{"seed": null, "learning_rate": "x"}': "learning_rate must be float, got 'x' (str)",
     b'{"learning_rate": NaN}': "learning_rate must be finite, got nan",
     b'{"model_hparam_overrides": {"hidden_size": 1e99}}': "hidden_size must be int, got 1e+99",
@@ -78,7 +79,7 @@ def test_files_of_hparams_that_hold_none(content: bytes, tmp_path: Path) -> None
             {"finetuning": {"per_task": {"chunk": 1e-4}, "task_names": ["chunk"]}},
             "finetuning.per_task must hold objects of hparams",
         ),
-        ({"finetuning": {"task_names": "cola"}}, "task_names"),
+        ({"finetuning": {"task_names": "cola"}}, "task_names must be different tasks, at least one, got 'cola'"),
         ({"finetuning": {"task_names": [["cola"]]}}, "task_names: unknown task ['cola']"),
         ({"finetuning": {"learning_rate": "x"}}, "learning_rate must be float, got 'x' (str)"),
         ({}, "has no section 'finetuning'"),
@@ -89,6 +90,14 @@ def test_recipes_that_are_none(recipe: object, message: str, tmp_path: Path) -> 
     path = tmp_path / "recipe.json"
     path.write_text(json.dumps(recipe))
     assert message in refused("run_finetuning.py", "--recipe", str(path))
+
+
+@pytest.mark.parametrize("content", [content for content in NO_HPARAMS if not content.endswith(b"}")], ids=repr)
+def test_recipes_that_are_no_json(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.json"
+    path.write_bytes(content)
+    line = refused("run_pretraining.py", "--recipe", str(path))
+    assert NO_HPARAMS[content] in line and str(path) in line
 
 
 @pytest.mark.parametrize(
@@ -116,6 +125,14 @@ def test_a_run_whose_configuration_is_broken(config: bytes, tmp_path: Path) -> N
     (tmp_path / "model.ckpt-5.index").write_bytes(b"")
     words = ["--model-dir", str(tmp_path), "--vocab-file", VOCAB, "--vocab-size", "600"]
     assert f"{tmp_path}/config.json" in refused("run_pretraining.py", *words)
+
+
+def test_a_run_whose_configuration_has_wrong_types(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"learning_rate": [1], "model_name": {}}')
+    (tmp_path / "model.ckpt-5.index").write_bytes(b"")
+    words = ["--model-dir", str(tmp_path), "--vocab-file", VOCAB, "--vocab-size", "600"]
+    line = refused("run_pretraining.py", *words)
+    assert f"{tmp_path} holds a run with other hparams: learning_rate was [1], is 0.0005" in line
 
 
 @pytest.mark.parametrize(
