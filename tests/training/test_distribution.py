@@ -163,7 +163,7 @@ def test_a_host_that_dies_stops_the_others_and_the_job_goes_on_from_its_checkpoi
 
 def test_several_hosts_use_as_many_gpus_as_asked_for(monkeypatch):
     """Which GPUs are visible has to be said before the strategy looks for them."""
-    told = []
+    told: list[object] = []
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b", "c"])
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda gpus, kind: told.append((gpus, kind)))
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, grows: told.append((gpu, grows)))
