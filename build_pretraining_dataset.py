@@ -17,8 +17,10 @@ from typing import Any
 
 from absl import flags
 
-from corpus.build_plan import BuildSettings, make_plan
+from corpus.build_plan import ELECTRA, BuildSettings, make_plan
 from corpus.dataset_builder import build, run_local
+from corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
+from corpus.sources import parse_tokens
 from corpus.vocabulary import load_vocab
 from corpus.worker_pool import quiet_tensorflow
 from util import flags as util_flags
@@ -43,6 +45,13 @@ def define_common_flags() -> None:
     flags.DEFINE_enum(
         "compat", "none", ["none", "original"], "original: throw the ends of overlong lines away, as the original does."
     )
+    flags.DEFINE_enum(
+        "packing",
+        ELECTRA,
+        [ELECTRA, FULL_SENTENCES, DOC_SENTENCES],
+        "electra: one or two segments, some short; full_sentences: one full segment, across documents (RoBERTa); "
+        "doc_sentences: the same within a document.",
+    )
     flags.DEFINE_bool("overwrite", False, "Replace the records that are there.")
     flags.DEFINE_integer("inspect", 0, "Number of examples to print as text; needs --output-dir alone.", lower_bound=0)
     flags.DEFINE_bool("verify", False, "Read all records again and check them; needs --output-dir alone.")
@@ -57,6 +66,13 @@ def define_flags() -> None:
     flags.DEFINE_bool("blanks_separate_docs", True, "Blank lines end documents; else only files do.")
     flags.DEFINE_string("text_field", "text", "The field of .jsonl files that holds the text.")
     flags.DEFINE_bool("recursive", False, "Read the directories below --corpus-dir too.")
+    flags.DEFINE_float(
+        "mix_alpha",
+        1.0,
+        "Shares p of the sources, the folders below --corpus-dir, become p^alpha by reading the small ones again; "
+        "1: as they are (mBART: 0.7).",
+    )
+    flags.DEFINE_list("domain_tokens", [], "source=[unusedN],...: the token that begins the examples of each source.")
     define_common_flags()
 
 
@@ -72,7 +88,7 @@ def with_values_attached(argv: Sequence[str], name: str) -> list[str]:
 def run_build(**more: Any) -> None:
     """Builds what the common flags and the settings given here say, then looks at it; prints a summary."""
     values = flags.FLAGS
-    common = ("max_seq_length", "do_lower_case", "seed", "dev_fraction", "num_shards", "compat")
+    common = ("max_seq_length", "do_lower_case", "seed", "dev_fraction", "num_shards", "compat", "packing")
     settings = BuildSettings(
         strip_accents=values.do_strip_accents, **{name: values[name].value for name in common}, **more
     )
@@ -86,11 +102,13 @@ def run_build(**more: Any) -> None:
     else:
         run_units = run_local(values.num_processes)
     metadata = build(plan, run_units, values.overwrite)
+    examples = metadata["train_examples"] + metadata["dev_examples"]
+    padding = 1 - metadata["tokens"] / (examples * settings.max_seq_length)
     held_out = f" and {metadata['dev_examples']:,} held-out ones" if settings.dev_fraction else ""
     say(
         f"{metadata['train_examples']:,} training examples{held_out}, {metadata['tokens']:,} tokens "
-        f"from {metadata['text_bytes'] / 1e6:.1f} MB of text, in {len(metadata['shards'])} files of "
-        f"{settings.output_dir}"
+        f"({100 * padding:.1f} % padding) from {metadata['text_bytes'] / 1e6:.1f} MB of text, in "
+        f"{len(metadata['shards'])} files of {settings.output_dir}"
     )
     if metadata["undecodable_bytes"]:
         print(f"left out {metadata['undecodable_bytes']:,} bytes that are not UTF-8", file=sys.stderr)
@@ -119,8 +137,16 @@ def main() -> None:
     if only_look:
         look(values.output_dir, values.vocab_file)
     else:
-        names = ("corpus_dir", "vocab_file", "output_dir", "blanks_separate_docs", "text_field", "recursive")
-        run_build(**{name: values[name].value for name in names})
+        names = (
+            "corpus_dir",
+            "vocab_file",
+            "output_dir",
+            "blanks_separate_docs",
+            "text_field",
+            "recursive",
+            "mix_alpha",
+        )
+        run_build(domain_tokens=parse_tokens(values.domain_tokens), **{name: values[name].value for name in names})
 
 
 if __name__ == "__main__":

@@ -167,6 +167,9 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "build_pmi_vocab.py (PMI-masking)",
         choices=module_names("pretrain.masking_units"),
     )
+    unmasked_tokens: list[str] = hparam(
+        [], "tokens that are never masked: those that mark sources (build_pretraining_dataset.py --domain-tokens)"
+    )
     mask_separators: bool = hparam(False, "whether [SEP] may be masked (COCO-LM)")
     mask_rates: list[float] = hparam(
         [0.85, 0.15, 0.0],

@@ -28,8 +28,11 @@ from util.progress import duration, say
 
 
 def check_vocabulary(config: PretrainingConfig) -> None:
-    """Before anything slow: the vocabulary is there and has the configured size."""
-    size = len(load_vocab(config.vocab_file))
+    """Before anything slow: the vocabulary is there, has the configured size and the tokens that hparams name."""
+    vocab = load_vocab(config.vocab_file)
+    size, missing = len(vocab), [token for token in config.unmasked_tokens if token not in vocab]
+    if missing:
+        raise UserError(f"unmasked_tokens: {config.vocab_file} has no {', '.join(missing)}")
     if size != config.vocab_size:
         raise UserError(
             f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: set --vocab-size {size}"

@@ -9,6 +9,7 @@ the files, never on the number of processes; so neither do the records. No Tenso
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -16,8 +17,9 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from corpus.example_builder import MIN_LENGTH
+from corpus.sources import check_tokens, repeats, source_of
 from corpus.text_files import Corpus, CorpusFile
-from corpus.vocabulary import vocab_sha256
+from corpus.vocabulary import load_vocab, vocab_sha256
 from util.errors import UserError
 from util.progress import track
 
@@ -25,6 +27,8 @@ BUILDER_VERSION = 1
 TRAIN_PREFIX = "pretrain_data.tfrecord"
 DEV_PREFIX = "dev_data.tfrecord"
 
+ELECTRA = "electra"  # packing; the others are in corpus.sentence_packing
+_NEW_SETTINGS = {"packing": ELECTRA, "mix_alpha": 1.0, "domain_tokens": {}}  # no part of older builds' identity
 TEXT, OPENWEBTEXT = "text", "openwebtext"  # kinds of corpus: a directory of text files, or of archives of them
 
 EXAMPLES_PER_SHARD = 8192  # about, unless that makes more than MANY_SHARDS
@@ -57,6 +61,9 @@ class BuildSettings:
     recursive: bool = False
     compat: str = "none"
     corpus_kind: str = TEXT
+    packing: str = ELECTRA
+    mix_alpha: float = 1.0
+    domain_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def corpus(self) -> Corpus:
@@ -65,12 +72,13 @@ class BuildSettings:
 
 
 class Piece(NamedTuple):
-    """The bytes [start, end) of a file, and about how much text that is."""
+    """The bytes [start, end) of a file, and about how much text that is; `again`: they are another piece too."""
 
     name: str
     start: int
     end: int
     text_bytes: int
+    again: bool = False
 
 
 class Unit(NamedTuple):
@@ -95,6 +103,7 @@ class BuildPlan:
     units: tuple[Unit, ...]
     num_shards: int
     identity: dict[str, Any]
+    repeats: dict[str, float]  # source -> how often it is read
 
     @property
     def build_hash(self) -> str:
@@ -114,10 +123,15 @@ class BuildPlan:
 
 def make_plan(settings: BuildSettings) -> BuildPlan:
     """Plans a build; raises UserError for settings, a vocabulary or a corpus that cannot be built from."""
-    if settings.max_seq_length < MIN_LENGTH:
-        raise UserError(f"--max-seq-length {settings.max_seq_length} is too short; at least {MIN_LENGTH} is needed")
+    shortest = MIN_LENGTH + bool(settings.domain_tokens)
+    if settings.max_seq_length < shortest:
+        raise UserError(f"--max-seq-length {settings.max_seq_length} is too short; at least {shortest} is needed")
     if not 0 <= settings.dev_fraction <= 0.5:
         raise UserError(f"--dev-fraction must lie between 0 and 0.5, got {settings.dev_fraction}")
+    if not 0 <= settings.mix_alpha <= 1:
+        raise UserError(f"--mix-alpha must lie between 0 and 1, got {settings.mix_alpha:g}")
+    if settings.packing != ELECTRA and settings.compat == "original":
+        raise UserError("--compat original packs as the original does: not with --packing " + settings.packing)
     vocabulary = vocab_sha256(settings.vocab_file)
     paths = {name: os.path.abspath(getattr(settings, name)) for name in ("corpus_dir", "vocab_file", "output_dir")}
     settings = dataclasses.replace(settings, **paths)  # for workers that may run elsewhere
@@ -125,7 +139,13 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
     files = corpus.files()
     expansion = {file: _COMPRESSION if corpus.is_compressed(file.name) else 1 for file in files}
     text_bytes = {file: round(file.size * expansion[file]) for file in files}
-    total = sum(text_bytes.values())
+    sizes: dict[str, int] = {}
+    for file, size in text_bytes.items():
+        sizes[source_of(file.name)] = sizes.get(source_of(file.name), 0) + size
+    times = repeats(sizes, settings.mix_alpha) if sum(sizes.values()) else dict.fromkeys(sizes, 1.0)
+    if settings.domain_tokens:
+        check_tokens(settings.domain_tokens, list(sizes), load_vocab(settings.vocab_file))
+    total = round(sum(size * times[source] for source, size in sizes.items()))
     num_shards = settings.num_shards or default_num_shards(total, settings.max_seq_length)
     examples = total / _TEXT_BYTES_PER_TOKEN / settings.max_seq_length
     if num_shards > max(MANY_SHARDS, examples):
@@ -136,17 +156,19 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
         for file in track(files, "planning: corpus file", len(files))
         for piece in _pieces(corpus, file, text_bytes[file], piece_bytes)
     ]
+    pieces += _repeated(pieces, times, settings.seed)
     random.Random(f"pieces {settings.seed}").shuffle(pieces)
     fields = dataclasses.asdict(settings)
     for name in paths:  # where something lies does not matter, what it is does
         del fields[name]
+    fields = {name: value for name, value in fields.items() if _NEW_SETTINGS.get(name) != value}
     identity = {
         "builder_version": BUILDER_VERSION,
         "vocab_sha256": vocabulary,
         "settings": fields,
         "files": [[file.name, file.size] for file in files],
     }
-    return BuildPlan(settings, tuple(files), tuple(_units(pieces, num_shards)), num_shards, identity)
+    return BuildPlan(settings, tuple(files), tuple(_units(pieces, num_shards)), num_shards, identity, times)
 
 
 def default_num_shards(text_bytes: int, max_seq_length: int) -> int:
@@ -155,6 +177,21 @@ def default_num_shards(text_bytes: int, max_seq_length: int) -> int:
     shard_bytes = min(MAX_SHARD_TEXT_BYTES, max(wanted, text_bytes / MANY_SHARDS))
     at_least = min(MIN_SHARDS, max(1, text_bytes // _MIN_SHARD_TEXT_BYTES))
     return max(at_least, round(text_bytes / shard_bytes))
+
+
+def _repeated(pieces: list[Piece], times: dict[str, float], seed: int) -> Iterator[Piece]:
+    """The pieces once more, as often as their source is read beyond the first time; of a part, pieces at random."""
+    for source, count in times.items():
+        own = [piece for piece in pieces if source_of(piece.name) == source]
+        own_bytes = sum(piece.text_bytes for piece in own)
+        for turn in range(1, math.ceil(count)):
+            random.Random(f"again {source} {turn} {seed}").shuffle(own)
+            left = own_bytes * min(1.0, count - turn)
+            for piece in own:
+                if left < piece.text_bytes / 2:
+                    break
+                yield piece._replace(again=True)
+                left -= piece.text_bytes
 
 
 def _pieces(corpus: Corpus, file: CorpusFile, text_bytes: int, piece_bytes: int) -> Iterator[Piece]:
@@ -210,9 +247,10 @@ def _units(pieces: list[Piece], num_shards: int) -> Iterator[Unit]:
 def describe_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
     """In what two plans' identities differ, for a person."""
     ours, others = mine["settings"], theirs.get("settings", {})
-    for name, value in ours.items():
-        if others.get(name) != value:
-            return f"--{name.replace('_', '-')} was {others.get(name)!r} there and is {value!r} now"
+    for name in {**ours, **others}:
+        before, now = (settings.get(name, _NEW_SETTINGS.get(name)) for settings in (others, ours))
+        if before != now:
+            return f"--{name.replace('_', '-')} was {before!r} there and is {now!r} now"
     if mine["vocab_sha256"] != theirs.get("vocab_sha256"):
         return "it was begun with another vocabulary"
     if mine["files"] != theirs.get("files"):

@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from corpus.build_plan import Unit
-from corpus.example_builder import ExampleBuilder, assemble, example_lengths
+from corpus.build_plan import ELECTRA, Piece, Unit
+from corpus.example_builder import ExampleBuilder, Spans, assemble, example_lengths, with_domain
 from corpus.holding_out import DocumentSplitter, SplitLines
 from corpus.record_metadata import Shard
 from corpus.records import RecordEncoder, RecordFormat
+from corpus.sentence_packing import FULL_SENTENCES, SentencePacker
+from corpus.sources import source_of
 from corpus.staging import Staging, UnitReport
 from corpus.text_files import TextBlock
 from corpus.tokenization import WordpieceTokenizer
@@ -46,6 +48,7 @@ def build_unit(staging: Staging, unit: Unit) -> Iterator[float]:
         yield 0.0  # the first unit of a process has loaded TensorFlow and the vocabulary
         try:
             for piece in unit.pieces:
+                job.begin(piece)
                 before, text_per_byte = done, piece.text_bytes / (piece.end - piece.start)
                 for block in corpus.read(piece.name, piece.start, piece.end):
                     job.add(block, done / unit.text_bytes)
@@ -69,15 +72,30 @@ class _UnitJob:
         self._splitter = DocumentSplitter(settings.dev_fraction)
         seed = f"{settings.seed} unit {unit.number}"
         original = settings.compat == "original"
-        self._packers = [
-            ExampleBuilder(settings.max_seq_length, random.Random(f"{split} {seed}"), original)
-            for split in SplitLines._fields
-        ]
+        special = self._tokenizer.special
+        tokens = settings.domain_tokens.values()
+        self._domains = dict(zip(settings.domain_tokens, map(self._tokenizer.vocab.index, tokens), strict=True))
+        self._length = settings.max_seq_length - bool(self._domains)  # without the source's token
+        self._packers: list[ExampleBuilder | SentencePacker] = []
+        for split in SplitLines._fields:
+            if settings.packing == ELECTRA:
+                packer = ExampleBuilder(self._length, random.Random(f"{split} {seed}"), original)
+                self._packers.append(packer)
+            else:
+                separator = special.sep if settings.packing == FULL_SENTENCES else None
+                self._packers.append(SentencePacker(self._length, separator))
+        self._piece = unit.pieces[0]
         self._encoder = RecordEncoder(RecordFormat(settings.max_seq_length, len(self._tokenizer)))
         self._train = _ShuffledShards(staging.shards(unit), random.Random(f"shuffle {seed}"))
         self._dev = _ShardFile(staging.dev_part(unit))
         self._token_counts = np.zeros([len(self._tokenizer)], np.int64)
         self._text_bytes = self._undecodable_bytes = 0
+
+    def begin(self, piece: Piece) -> None:
+        """What is added from now on is of this piece."""
+        if self._domains and source_of(piece.name) != source_of(self._piece.name):
+            self._flush()  # an example is of one source
+        self._piece = piece
 
     def add(self, block: TextBlock, fraction: float) -> None:
         """Adds text, before which this fraction of the unit's has been read."""
@@ -91,6 +109,7 @@ class _UnitJob:
         self._add_lines([b""])
 
     def finish(self) -> None:
+        self._flush()
         files = self._train.finish() | {self._staging.dev_part(self._unit).name: self._dev.close()}
         with writing(self._staging.folder):
             self._staging.token_counts(self._unit).write_bytes(self._token_counts.tobytes())
@@ -101,19 +120,33 @@ class _UnitJob:
 
     def _add_lines(self, lines: list[bytes]) -> None:
         split = self._splitter.split(lines)
-        records, tokens, ids = self._records(self._packers[0], split.train)
+        if self._piece.again:  # what is held out is held out once
+            split = split._replace(dev=[line for line in split.dev if not line])
+        self._write(*(self._packed(*pair) for pair in zip(self._packers, split, strict=True)))
+
+    def _packed(self, packer: ExampleBuilder | SentencePacker, lines: list[bytes]) -> Spans:
+        """The examples that these lines complete."""
+        tokens, lengths = self._tokenizer.tokenize(lines)
+        return packer.add(tokens, lengths.tolist(), [not line for line in lines])
+
+    def _flush(self) -> None:
+        self._write(*(packer.finish() for packer in self._packers))
+
+    def _write(self, train: Spans, dev: Spans) -> None:
+        records, tokens, ids = self._records(train)
         self._train.add(records, tokens)
         self._token_counts += np.bincount(ids, minlength=len(self._token_counts))
-        records, tokens, _ = self._records(self._packers[1], split.dev)
+        records, tokens, _ = self._records(dev)
         self._dev.write(records, int(tokens.sum()))
 
-    def _records(self, packer: ExampleBuilder, lines: list[bytes]) -> tuple[list[bytes], np.ndarray, np.ndarray]:
-        """The records that these lines complete, the number of tokens of each, and the tokens of all."""
-        tokens, lengths = self._tokenizer.tokenize(lines)
-        spans = packer.add(tokens, lengths.tolist(), [not line for line in lines])
+    def _records(self, spans: Spans) -> tuple[list[bytes], np.ndarray, np.ndarray]:
+        """The records of examples, the number of tokens of each, and the tokens of all."""
         special = self._tokenizer.special
-        examples = assemble(spans, self._settings.max_seq_length, special.cls, special.sep)
-        return self._encoder.encode(examples), example_lengths(spans), examples.input_ids[examples.input_mask > 0]
+        examples = assemble(spans, self._length, special.cls, special.sep)
+        lengths = example_lengths(spans)
+        if self._domains:
+            examples, lengths = with_domain(examples, self._domains[source_of(self._piece.name)]), lengths + 1
+        return self._encoder.encode(examples), lengths, examples.input_ids[examples.input_mask > 0]
 
 
 class _ShardFile:

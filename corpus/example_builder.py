@@ -89,6 +89,10 @@ class ExampleBuilder:
         self._examples = []
         return spans
 
+    def finish(self) -> Spans:
+        """What waits as examples; nothing after the end of a document."""
+        return self.add(np.zeros([0], np.int32), [0], [True])
+
     def _create_example(self) -> None:
         toss = self._source.random
         single = toss() < SINGLE_SEGMENT_CHANCE
@@ -147,6 +151,16 @@ def assemble(spans: Spans, max_length: int, cls_id: int, sep_id: int) -> Example
     np.put_along_axis(ids, first_sep.astype(np.int64), sep_id, axis=1)
     np.put_along_axis(ids, length.astype(np.int64) - 1, sep_id, axis=1)
     return Examples(ids, mask.view(np.uint8), (after_first & mask).view(np.uint8))
+
+
+def with_domain(examples: Examples, token: int) -> Examples:
+    """The rows, longer by a token after [CLS]: the code of a source (CTRL, Keskar et al. 2019, section 3)."""
+
+    def inserted(values: np.ndarray, value: int) -> np.ndarray:
+        column = np.full([len(values), 1], value, values.dtype)
+        return np.concatenate([values[:, :1], column, values[:, 1:]], axis=1)
+
+    return Examples(*(inserted(values, value) for values, value in zip(examples, (token, 1, 0), strict=True)))
 
 
 def example_lengths(spans: Spans) -> np.ndarray:

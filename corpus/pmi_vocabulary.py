@@ -13,7 +13,7 @@ import numpy as np
 
 from corpus.key_counts import Counted, summed
 from corpus.table_file import read_table, write_table
-from corpus.vocabulary import load_vocab, special_ids
+from corpus.vocabulary import SPECIAL_TOKENS, load_vocab
 
 LONGEST = 5  # words of an n-gram (PMI-masking, section 3)
 SHARES = {2: 0.5, 3: 0.25, 4: 0.125, 5: 0.125}  # of the vocabulary, by number of words
@@ -52,7 +52,7 @@ class NgramVocabulary(NamedTuple):
 def pieces_of(vocab_file: str) -> Pieces:
     tokens = load_vocab(vocab_file)
     special = np.zeros(len(tokens), bool)
-    special[list(special_ids(tokens))] = True
+    special[[tokens.index(token) for token in SPECIAL_TOKENS]] = True
     return Pieces(np.array([token.startswith("##") for token in tokens]), special)
 
 

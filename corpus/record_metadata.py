@@ -56,6 +56,12 @@ class RecordMetadata(NamedTuple):
         return self.path.with_name(VOCAB_FILE)
 
     @property
+    def domain_tokens(self) -> list[str]:
+        """The tokens that mark the sources of the records, if any do."""
+        tokens = self.values.get("domain_tokens", {})
+        return list(map(str, tokens.values())) if isinstance(tokens, dict) else []
+
+    @property
     def record_format(self) -> RecordFormat:
         return RecordFormat(self.max_seq_length, self.vocab_size)
 
@@ -130,6 +136,6 @@ def unigram_entropy(counts: np.ndarray, special: SpecialIds) -> float:
       counts: int64 [V], occurrences of each id; those that are never masked do not count.
     """
     counts = counts.astype(np.float64)
-    counts[[special.pad, special.cls, special.sep, special.mask]] = 0
+    counts[[special.pad, special.cls, special.sep, special.mask, *special.unmasked]] = 0
     shares = counts[counts > 0] / max(counts.sum(), 1)
     return float(-(shares * np.log(shares)).sum())

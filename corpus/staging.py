@@ -185,15 +185,26 @@ class Staging:
             "seed": settings.seed,
             "dev_fraction": settings.dev_fraction,
             "compat": settings.compat,
+            "packing": settings.packing,
+            **self._mixing(),
             "shards": {name: shard._asdict() for name, shard in files.items()},
             "train_examples": Shard.total(files[name] for name in train).examples,
             "dev_examples": Shard.total(files[name] for name in dev).examples,
             "tokens": Shard.total(files.values()).tokens,
-            "unigram_entropy": unigram_entropy(counts, special_ids(vocab)),
+            "unigram_entropy": unigram_entropy(counts, special_ids(vocab, settings.domain_tokens.values())),
             "text_bytes": sum(report.text_bytes for report in done),
             "undecodable_bytes": sum(report.undecodable_bytes for report in done),
         }
         write_json(self.folder / METADATA_FILE, metadata)
+
+    def _mixing(self) -> dict[str, Any]:
+        """What was done with the sources of the corpus, if anything was."""
+        settings, mixing = self.plan.settings, dict[str, Any]()
+        if settings.mix_alpha != 1:
+            mixing |= {"mix_alpha": settings.mix_alpha, "source_repeats": self.plan.repeats}
+        if settings.domain_tokens:
+            mixing["domain_tokens"] = settings.domain_tokens
+        return mixing
 
     def publish(self) -> dict[str, Any]:
         """Moves the completed build to its final names. If killed here, the next run goes on here."""

@@ -7,7 +7,7 @@ that cannot work is refused at start-up with the list of what is wrong with it.
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from util.errors import UserError
@@ -23,13 +23,14 @@ _SHOWN = 5  # how many offending tokens an error lists
 
 
 class SpecialIds(NamedTuple):
-    """Ids of the five special tokens."""
+    """Ids of the five special tokens, and of others that are never masked."""
 
     pad: int
     unk: int
     cls: int
     sep: int
     mask: int
+    unmasked: tuple[int, ...] = ()
 
 
 def load_vocab(path: str | os.PathLike[str]) -> list[str]:
@@ -77,9 +78,10 @@ def check_vocab(tokens: Sequence[str], name: str) -> None:
         raise UserError(f"{_WHAT} {name!r} " + ", ".join(problems) + hint)
 
 
-def special_ids(tokens: Sequence[str]) -> SpecialIds:
-    """Ids of [PAD], [UNK], [CLS], [SEP], [MASK] in a vocabulary that load_vocab has accepted."""
-    return SpecialIds(*(tokens.index(token) for token in SPECIAL_TOKENS))
+def special_ids(tokens: Sequence[str], unmasked: Iterable[str] = ()) -> SpecialIds:
+    """Ids of [PAD], [UNK], [CLS], [SEP], [MASK] and of `unmasked` in a vocabulary that load_vocab has accepted."""
+    pad, unk, cls, sep, mask = map(tokens.index, SPECIAL_TOKENS)
+    return SpecialIds(pad, unk, cls, sep, mask, tuple(map(tokens.index, unmasked)))
 
 
 def vocab_sha256(path: str | os.PathLike[str]) -> str:

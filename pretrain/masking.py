@@ -105,9 +105,11 @@ def draw_noise(
 def candidates_mask(
     input_ids: tf.Tensor, input_mask: tf.Tensor, special: SpecialIds, separators: bool = False
 ) -> tf.Tensor:
-    """float32 [B, L]: 1 at tokens that may be masked: real, and none of [CLS], [MASK], [PAD], nor [SEP] by default."""
+    """float32 [B, L]: 1 at tokens that may be masked: real, and none of [CLS], [MASK], [PAD], nor [SEP] by default, nor
+    one that marks a source."""
     allowed = tf.cast(input_mask, tf.bool)
-    for token_id in (special.cls, special.mask, special.pad, *(() if separators else (special.sep,))):
+    separator = () if separators else (special.sep,)
+    for token_id in (special.cls, special.mask, special.pad, *special.unmasked, *separator):
         allowed &= tf.not_equal(input_ids, token_id)
     return tf.cast(allowed, tf.float32)
 

@@ -74,6 +74,12 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     for folder, of_folder in zip(folders, metadata, strict=True):
         if of_folder is not None:
             check_metadata(of_folder, config.vocab_file, config.max_seq_length, config.do_lower_case)
+            tokens = of_folder.domain_tokens
+            if not set(tokens) <= set(config.unmasked_tokens):
+                raise UserError(
+                    f"{of_folder.path}: the records begin with tokens that mark their source and must not be masked: "
+                    f"set --unmasked-tokens {','.join(tokens)}"
+                )
             names = _listed(of_folder, pattern)
             listed |= {os.path.join(folder, name): of_folder.check_shard(name) for name in names}
     counts = [listed[file] if file in listed else count_records(file) for file in files]

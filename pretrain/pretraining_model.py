@@ -54,7 +54,7 @@ class PretrainingModel(Layer):
     def __init__(self, config: PretrainingConfig, special: SpecialIds | None = None) -> None:
         super().__init__("", config.seed)
         self.config = config
-        self.special = special or special_ids(load_vocab(config.vocab_file))
+        self.special = special or special_ids(load_vocab(config.vocab_file), config.unmasked_tokens)
         masking.masking_unit(config)  # reads its files now, not when a step is traced
         self.encoder = None
         if config.trains_main_network or not config.uniform_generator:

@@ -65,7 +65,7 @@ def test_the_highest_scores_of_each_token_are_kept(ids):
     parts = [(keys[keys // 600 % 2 == part], counts[keys // 600 % 2 == part]) for part in range(2)]
     table = table_of(parts, totals, Selection(top_k=4))
     np.testing.assert_allclose(whole, whole.T)
-    assert (np.diag(whole) == 0).all() and (whole[list(SPECIAL)] == 0).all()
+    assert (np.diag(whole) == 0).all() and (whole[list(SPECIAL[:5])] == 0).all()
     for token in range(600):
         best = np.sort(whole[token])[::-1][:4]
         np.testing.assert_array_equal(table.scores[token], best)

@@ -131,7 +131,7 @@ def test_load_vocab_reads_any_line_ends(tmp_path):
         "mark": "\ufeff" + "\n".join(expected) + "\n\n",
     }.items():
         assert load_vocab(write(tmp_path / name, text)) == expected
-    assert special_ids(expected) == (0, 1, 2, 3, 4)
+    assert special_ids(expected)[:5] == (0, 1, 2, 3, 4)
 
 
 @pytest.mark.parametrize(
