@@ -6,11 +6,11 @@ recipes, --hparams and flags all arrive there (util.flags).
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tasks.defaults import default_hparams, pretrained_dir
-from tasks.registry import entry_of
+from tasks.defaults import default_hparams, pretrained_dir, run_name
+from tasks.registry import check_names, entry_of
 from training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from util.errors import UserError
 from util.hparams import checked, free_hparam, hparam, layered_by_entry, model_hparam
@@ -40,6 +40,12 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     log_examples: bool = free_hparam(False, "print some training examples as the model sees them")
     debug: bool = free_hparam(False, "a few examples and steps, to try out the machinery")
     debug_examples: int = hparam(0, "number of a split's examples that are used, at most; 0: all", at_least=0)
+    train_share: float = hparam(
+        1.0,
+        "share of the training examples that is used, drawn at random; a smaller share is part of a larger one",
+        above=0,
+        at_most=1,
+    )
     overwrite: bool = free_hparam(False, "delete what a previous run of these tasks left")
 
     # Optimisation
@@ -79,6 +85,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     eval_every_steps: int = hparam(
         0, "steps between two evaluations on the development data; 0: only at the end", at_least=0
     )
+    intermediate_task: str = hparam(
+        "", "task that the model is fine-tuned on first, with settings of its own (mnli: Phang et al. 2018)"
+    )
     init_checkpoint: str | None = free_hparam(
         None, "model to start from, in any format; default: the folder of the pre-trained model", place="other"
     )
@@ -100,6 +109,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     # Heads
     double_unordered: bool = hparam(
         True, "train mrpc and sts on both orders of the sentences", heading="Heads and tasks"
+    )
+    average_orders: bool = free_hparam(
+        False, "score pairs whose order means nothing (mrpc, sts) by the mean of both orders (GPT)"
     )
     classifier: str = model_hparam(
         "linear",
@@ -132,6 +144,20 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "what windows without the answer are trained on: cls: answerable, with both ends at [CLS] (the original); "
         "impossible: as if the question had no answer; skip: not trained on",
         choices=("cls", "impossible", "skip"),
+    )
+
+    # Distillation
+    distill_from: str = hparam(
+        "",
+        "folder of a fine-tuned model whose outputs on the training data (write_distill_outputs) are learned too",
+        heading="Distillation",
+        place="other",
+    )
+    distill_weight: float = hparam(
+        0.5, "share of distill_from in the loss; the labels have the rest", at_least=0, at_most=1
+    )
+    distill_temperature: float = hparam(
+        1.0, "temperature of both softmaxes where the outputs of distill_from are learned", above=0
     )
 
     # Few examples
@@ -230,7 +256,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def _derived(self) -> dict[str, Any]:
         """Values of the fields that were left to follow from others."""
-        pretrained, tasks = self.pretrained_model_dir, ",".join(self.task_names)
+        pretrained, tasks = self.pretrained_model_dir, run_name(dataclasses.asdict(self))
         results_dir = self.results_dir or os.path.join(pretrained, "results")
         return {
             "embedding_size": self.width_of_embeddings,
@@ -262,6 +288,12 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 )
             if self.prompt and self.random_init:
                 problems.append("prompt needs a pre-trained language model: not random_init")
+        if self.distill_from:
+            problems += self._distillation_problems()
+        if self.intermediate_task:
+            check_names([self.intermediate_task], self.tasks)
+            if self.intermediate_task in self.task_names:
+                problems.append(f"intermediate_task {self.intermediate_task} is one of task_names")
         if not self.prompt and (self.prompt_template or self.prompt_words):
             problems.append("prompt_template and prompt_words need prompt to be true")
         if self.reinit_layers > architecture.num_hidden_layers:
@@ -273,6 +305,14 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if self.random_init and self.init_checkpoint:
             problems.append("random_init and init_checkpoint are both set: choose one")
         return problems
+
+    def _distillation_problems(self) -> Iterator[str]:
+        kinds = {name: self.kind_of(name) for name in self.task_names}
+        unfit = [name for name, kind in kinds.items() if kind not in ("classification", "regression")]
+        if unfit:
+            yield f"distill_from is for classification and regression of texts, not for {', '.join(unfit)}"
+        if self.prompt:
+            yield "distill_from is for heads, not for prompts"
 
     def notes(self) -> list[str]:
         """What is legal but deserves a look."""

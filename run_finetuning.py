@@ -11,6 +11,7 @@ labels a file (JSON lines, csv, tsv, or plain text; - is standard input) with th
 """
 
 import contextlib
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from util import flags as util_flags
 from util.environment import import_tensorflow
 from util.errors import UserError
 from util.files import check_writable, write_atomically, write_json
-from util.hparams import checked, free_on_resume, layered, shapes_model
+from util.hparams import checked, free_on_resume, layered, places, shapes_model
 from util.progress import say
 from util.reading import read_bytes, read_json
 
@@ -53,6 +54,9 @@ def main() -> int:
     else:
         config = trained_config(find_trained(given, 1), given, elsewhere=False)
     check_vocabulary(config)
+    if flags.FLAGS.search and not (config.do_train and config.do_eval):
+        raise UserError("--search trains and evaluates: do_train and do_eval must both be true")
+    first = intermediate(config, given) if config.do_train and config.intermediate_task else None
 
     import_tensorflow()
     from finetune.trials import Trials
@@ -61,10 +65,80 @@ def main() -> int:
     strategy = make_strategy(config)
     check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
     check_batch("eval_batch_size", config.eval_batch_size, strategy)
-    code, finished = Trials(config, strategy).run()
+    start: dict[str, Any] = {}
+    if first is not None:
+        print(f"intermediate task {config.intermediate_task}:", flush=True)
+        code, _ = Trials(first, strategy).run()
+        if code:
+            return code
+        start = {"init_checkpoint": f"{first.model_dir}_1"}
+    if flags.FLAGS.search:
+        return search(config, given, start, strategy)
+    code, finished = Trials(dataclasses.replace(config, **start), strategy).run()
     if finished and is_chief(strategy):
         report(config, finished)
     return code
+
+
+def intermediate(config: FinetuningConfig, given: dict[str, Any]) -> FinetuningConfig:
+    """The run of `intermediate_task`: settings of its own, where and on what to compute as the user says."""
+    kept = (free_on_resume(FinetuningConfig) | shapes_model(FinetuningConfig)) - places(FinetuningConfig, "other")
+    own = {"task_names", "num_trials", "keep_all_models", "write_test_outputs", "write_distill_outputs"}
+    same = {name: value for name, value in given.items() if name in kept - own}
+    same |= {
+        name: given[name]
+        for name in ("pretrained_model_dir", "raw_data_dir", "data_dir", "init_checkpoint")
+        if name in given
+    }
+    return FinetuningConfig.from_dict({**same, "task_names": [config.intermediate_task]})
+
+
+def search(base: FinetuningConfig, given: dict[str, Any], start: dict[str, Any], strategy: Any) -> int:
+    """--search: all combinations, the best one reported as a run without a search is."""
+    from finetune import search as searching
+    from finetune.trials import Trials, delete_weights
+    from training.distribution import is_chief
+
+    plan = searching.read_search(flags.FLAGS.search, flags.FLAGS.search_budget, base.seed)
+    every, chief = searching.configs(plan, given, base), is_chief(strategy)
+    print(
+        f"search: {len(every)} of {plan.of} combinations of {', '.join(plan.names)}, {base.num_trials} trial(s) each",
+        flush=True,
+    )
+    found: list[searching.Found] = []
+    path = Path()
+    for number, (hparams, config) in enumerate(zip(plan.combinations, every, strict=True), start=1):
+        print(f"combination {number}/{len(every)}: {hparams}", flush=True)
+        trials = Trials(dataclasses.replace(config, **start), strategy)
+        code, finished = trials.run()
+        if code:
+            return code
+        before = searching.best_of(found) if found else None
+        found.append(searching.Found(hparams, *searching.score_of(trials.tasks, finished), config, finished))
+        if chief:
+            path = searching.write(plan, found, base)
+            best = searching.best_of(found)
+            for loser in (before, found[-1]):
+                if loser is not None and loser is not best:
+                    for trial in range(1, base.num_trials + 1):
+                        delete_weights(Path(f"{loser.config.model_dir}_{trial}"))
+    if chief:
+        report(base, searching.best_of(found).trials)
+        show_search(path)
+    return 0
+
+
+def show_search(path: Path) -> None:
+    """The table of a search, and the figure of one over the numbers of one hparam."""
+    from analysis.catalogue import search as curves
+
+    print(path.with_suffix(".txt").read_text(encoding="utf-8"), end="")
+    results = read_json(path, "results of a search")
+    if len(results["found"]) > 1 and curves.is_curve(results):
+        tasks = ",".join(results["tasks"])
+        curves.draw(results["searched"][0], {tasks: {tasks: curves.points(results)}}, path.with_suffix(""))
+        print(f"drew {path.with_suffix('.png')}")
+    print(f"wrote {path}")
 
 
 def label(given: dict[str, Any], source: str) -> int:
@@ -143,6 +217,10 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "predict_output", None, "file that --predict writes; - is standard output [<the labelled file>.predictions.jsonl]"
 )
+flags.DEFINE_string(
+    "search", None, 'hparam -> values to try, as JSON: {"learning_rate": [1e-4, 3e-4], "num_train_epochs": [3, 10]}'
+)
+flags.DEFINE_integer("search_budget", 0, "combinations that --search tries, at most; 0: all", lower_bound=0)
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
 util_flags.define_hparam_flags(FinetuningConfig)
 

@@ -58,7 +58,9 @@ class FeatureTable:
             for i, task in enumerate(tasks):
                 for name, label in task.labels.items():
                     values = [
-                        feature.labels[name] if task_ids[row] == i else ([] if label.per_token else 0)
+                        feature.labels[name]
+                        if task_ids[row] == i
+                        else ([] if label.per_token else np.zeros(label.size or ()))
                         for row, feature in enumerate(features)
                     ]
                     key = f"{task.name}/{name}"

@@ -84,8 +84,10 @@ class Evaluation:
         if key not in self._splits:
             start = time.monotonic()
             split = task.load(name)
+            if name == "train" and self.config.train_share < 1:
+                split = split.only(self._share(len(split.examples)))
             if self.config.debug_examples:
-                split = split.first(self.config.debug_examples)
+                split = split.only(range(min(self.config.debug_examples, len(split.examples))))
             self._splits[key] = split
             length = np.mean([len(feature.input_ids) for feature in split.features])
             balance = task.balance(split) if split.labelled else None
@@ -94,6 +96,11 @@ class Evaluation:
                 f"tokens, {time.monotonic() - start:.1f} s" + (f"; {balance}" if balance else "")
             )
         return self._splits[key]
+
+    def _share(self, examples: int) -> list[int]:
+        """The numbers of the training examples that are used, in their order; a larger share has those of a smaller."""
+        kept = max(1, round(examples * self.config.train_share))
+        return sorted(np.random.default_rng([self.config.seed, 2]).permutation(examples)[:kept].tolist())
 
     def predicted(self, model: FinetuningTask, number: int, name: str) -> Predicted:
         """What a model makes of a split of the task of this number."""

@@ -41,10 +41,11 @@ class Features(NamedTuple):
 
 
 class Label(NamedTuple):
-    """Type of a label; `per_token` labels are padded with 0 to the batch's length."""
+    """Type of a label: `per_token` labels are padded with 0 to the batch's length, others are `size` numbers or one."""
 
     dtype: str
     per_token: bool = False
+    size: int | None = None
 
 
 class Split(NamedTuple):
@@ -59,13 +60,14 @@ class Split(NamedTuple):
     counts: Sequence[int] | None = None
     labelled: bool = True
 
-    def first(self, count: int) -> "Split":
-        """The first examples with their features."""
+    def only(self, chosen: Sequence[int]) -> "Split":
+        """The examples of these numbers with their features."""
         counts = [1] * len(self.examples) if self.counts is None else self.counts
+        ends = np.cumsum(counts)
         return self._replace(
-            examples=self.examples[:count],
-            features=self.features[: sum(counts[:count])],
-            counts=self.counts and counts[:count],
+            examples=[self.examples[i] for i in chosen],
+            features=[feature for i in chosen for feature in self.features[ends[i] - counts[i] : ends[i]]],
+            counts=self.counts and [counts[i] for i in chosen],
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from configure_finetuning import FinetuningConfig
 from formats.folders import vocabulary_of
-from tasks.defaults import pretrained_dir
+from tasks.defaults import pretrained_dir, run_name
 from training.hparams import DeviceHparams
 from util.errors import UserError
 from util.hparams import checked, free_on_resume, layered_by_entry, shapes_model
@@ -34,8 +34,7 @@ def find_trained(given: Mapping[str, Any], trial: int) -> Path:
     Raises:
       UserError: no fine-tuned model there.
     """
-    names = ",".join(given.get("task_names", ["chunk"]))
-    default = os.path.join(pretrained_dir(given), "finetuning_models", f"{names}_model")
+    default = os.path.join(pretrained_dir(given), "finetuning_models", f"{run_name(given)}_model")
     model_dir = given.get("model_dir") or default
     for folder in (Path(model_dir), Path(f"{model_dir}_{trial}")):
         if (folder / TASKS).is_file():

@@ -73,7 +73,7 @@ class Trials:
                 return code, finished
             finished += [] if result is None else [result]
             if not config.keep_all_models and trial > 1:
-                _delete_weights(Path(f"{config.model_dir}_{trial - 1}"))
+                delete_weights(Path(f"{config.model_dir}_{trial - 1}"))
             tf_keras.backend.clear_session()
         return 0, finished
 
@@ -158,6 +158,7 @@ def _rate(metrics_file: Path) -> float:
     return float(np.median(rates)) if rates else 0.0
 
 
-def _delete_weights(folder: Path) -> None:
+def delete_weights(folder: Path) -> None:
+    """Leaves scores and predictions of a trial's folder."""
     for path in [*folder.glob("**/model.ckpt-*"), folder / "checkpoint", folder / "best" / "best.json"]:
         path.unlink(missing_ok=True)

@@ -44,6 +44,12 @@ def pretrained_dir(given: Mapping[str, Any]) -> str:
     return given.get("pretrained_model_dir") or folder
 
 
+def run_name(given: Mapping[str, Any]) -> str:
+    """What the folders and results of a run are called: its tasks, after the one that it was fine-tuned on first."""
+    names = ",".join(given.get("task_names", ["chunk"]))
+    return f"{given['intermediate_task']}-{names}" if given.get("intermediate_task") else names
+
+
 def start_of(given: Mapping[str, Any]) -> str:
     """What weights come from if not the pre-trained model's folder: `init_checkpoint`, or a model of this repository
     of the name that is given, where no run of the user's has it; "" for neither."""

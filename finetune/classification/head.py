@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
+from finetune.classification.distillation import TEACHER, soft_losses
 from finetune.task import Head, HeadInput, HeadOutput
 from model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
 
@@ -22,6 +23,7 @@ class ClassificationHead(Head):
     ) -> None:
         super().__init__(scope, seed)
         self.num_classes, self.dropout_rate = num_classes, config.classifier_dropout
+        self.distill_weight, self.distill_temperature = config.distill_weight, config.distill_temperature
         self.averages = config.classifier_pooling == "mean"
         self.inner = None
         if config.classifier != "linear":
@@ -30,7 +32,10 @@ class ClassificationHead(Head):
         self.dense = Dense(f"{scope}/dense", hidden_size, num_classes or 1, glorot_uniform, seed)
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
-        """Labels: int32 [B] `label_ids`, or float32 [B] `targets`. Predictions: logits [B, C] and label [B], or [B]."""
+        """Labels: int32 [B] `label_ids`, or float32 [B] `targets`; with distill_from float32 [B, C] `teacher`.
+
+        Predictions: logits [B, C] and label [B], or the number [B].
+        """
         state = mean_state(inputs) if self.averages else inputs.sequence[:, 0]
         state = dropout(state, self.dropout_rate, seeds)
         if self.inner is not None:
@@ -39,11 +44,19 @@ class ClassificationHead(Head):
         if self.num_classes is None:
             numbers = tf.squeeze(logits, -1)
             losses = tf.square(numbers - inputs.labels["targets"])
+            if training and TEACHER in inputs.labels:
+                losses = self._shared(losses, tf.square(numbers - inputs.labels[TEACHER][:, 0]))
             return HeadOutput(losses, {} if training else {"predictions": numbers})
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
+        if training and TEACHER in inputs.labels:
+            losses = self._shared(losses, soft_losses(logits, inputs.labels[TEACHER], self.distill_temperature))
         if training:
             return HeadOutput(losses, {})
         return HeadOutput(losses, {"logits": logits, "predictions": tf.argmax(logits, -1, tf.int32)})
+
+    def _shared(self, losses: tf.Tensor, soft: tf.Tensor) -> tf.Tensor:
+        """Losses of the labels and of the teacher's outputs, in their shares."""
+        return (1.0 - self.distill_weight) * losses + self.distill_weight * soft
 
 
 def mean_state(inputs: HeadInput) -> tf.Tensor:

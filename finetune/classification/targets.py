@@ -3,7 +3,8 @@
 Both kinds of `Target` have the same methods: `checked` (a label as a file holds it; UserError that names the place),
 `encoded` (as the head learns it, 0 for None), `group` (which few-shot splits and demonstrations take equally many of),
 `answer` (a prediction as it is written), `submitted` (an answer as GLUE's server wants it), `balance` (how labels are
-distributed, one line). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax.
+distributed, one line). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax,
+`num_outputs` that of the numbers which a head makes.
 """
 
 import math
@@ -32,7 +33,7 @@ class Classes:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        self.num_classes = len(self.names)
+        self.num_classes = self.num_outputs = len(self.names)
 
     def checked(self, value: Any, where: str) -> str:
         name = label_text(value)
@@ -65,7 +66,7 @@ class Classes:
 class Scale:
     """A number between two ends, learned as a share of their distance; the groups are the halves."""
 
-    key, label, num_classes = "targets", Label("float32"), None
+    key, label, num_classes, num_outputs = "targets", Label("float32"), None, 1
 
     def __init__(self, low: float, high: float) -> None:
         self.low, self.high = low, high

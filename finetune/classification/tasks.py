@@ -13,6 +13,7 @@ import numpy as np
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
 from exchange.encoding import pack
+from finetune.classification.distillation import TEACHER, read_outputs
 from finetune.classification.few_shot import FEW_SHOT_DEV, few_shot_split
 from finetune.classification.head import ClassificationHead
 from finetune.classification.reading import Row, Span, alternatives, find_file, read_rows, row_from_json
@@ -78,7 +79,8 @@ class TextTask(Task):
 
     @property
     def labels(self) -> dict[str, Label]:
-        return {Scale.key: Scale.label} if self.is_regression else {Classes.key: Classes.label}
+        own = {Scale.key: Scale.label} if self.is_regression else {Classes.key: Classes.label}
+        return own | {TEACHER: Label("float32", size=self.target.num_outputs)} if self.config.distill_from else own
 
     # Files to features.
 
@@ -162,13 +164,30 @@ class TextTask(Task):
     def load(self, split: str) -> Split:
         examples = self.examples(split)
         if split == "train" and self.spec.double_unordered and self.config.double_unordered:
-            examples += [example._replace(texts=example.texts[::-1]) for example in examples]
-        return self.split_of(examples, split)
+            examples += [_turned(example) for example in examples]
+        found = self.split_of(examples, split)
+        return self._taught(found) if split == "train" and self.config.distill_from else found
+
+    def _taught(self, split: Split) -> Split:
+        """The training data with what the teacher said of each example."""
+        outputs = read_outputs(self.config.distill_from, self.name, self.target)
+        features = []
+        for example, feature in zip(split.examples, split.features, strict=True):
+            if example.texts not in outputs:
+                raise UserError(
+                    f"distill_from: {self.config.distill_from} says nothing of {shown(example.texts)}: fine-tune the "
+                    "teacher on the same data, with write_distill_outputs"
+                )
+            features.append(feature._replace(labels=feature.labels | {TEACHER: outputs[example.texts]}))
+        return split._replace(features=features)
 
     def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
         """The examples with what the network sees of them; `split` is "new" for --predict."""
-        del split
-        return Split(examples, self.features(examples), labelled=all(example.label is not None for example in examples))
+        labelled = all(example.label is not None for example in examples)
+        if split == "train" or not (self.spec.double_unordered and self.config.average_orders):
+            return Split(examples, self.features(examples), labelled=labelled)
+        both = [turned for example in examples for turned in (example, _turned(example))]
+        return Split(examples, self.features(both), [2] * len(examples), labelled)
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         examples = []
@@ -205,7 +224,8 @@ class TextTask(Task):
         return pieces
 
     def _label_values(self, example: TextExample) -> dict[str, Any]:
-        return {self.target.key: self.target.encoded(example.label)}
+        own: dict[str, Any] = {self.target.key: self.target.encoded(example.label)}
+        return own | {TEACHER: np.zeros(self.target.num_outputs)} if self.config.distill_from else own
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         """A text, or two with a tab between them."""
@@ -234,12 +254,31 @@ class TextTask(Task):
         scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
         return ClassificationHead(scope, hidden_size, self.target.num_classes, self.config, seed)
 
+    def averaged(self, split: Split, predictions: Sequence[Prediction]) -> tuple[Split, list[Prediction]]:
+        """One feature and one prediction per example: the mean of the logits, or of the numbers, of its features."""
+        if split.counts is None:
+            return split, list(predictions)
+        starts = np.cumsum([0, *split.counts[:-1]])
+        averaged = []
+        for start, count in zip(starts, split.counts, strict=True):
+            own = predictions[start : start + count]
+            averaged.append(
+                self.mean_prediction({name: np.mean([one[name] for one in own], axis=0) for name in own[0]})
+            )
+        return Split(split.examples, [split.features[start] for start in starts], labelled=split.labelled), averaged
+
+    def mean_prediction(self, means: Prediction) -> Prediction:
+        """The prediction that the means of some predictions amount to."""
+        return means if self.is_regression else means | {"predictions": np.asarray(np.argmax(means["logits"]))}
+
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
+        split, predictions = self.averaged(split, predictions)
         labels = np.array([feature.labels[self.target.key] for feature in split.features])
         predicted = np.array([prediction["predictions"] for prediction in predictions])
         return {metric: METRICS[metric](labels, predicted) for metric in self.spec.metrics}
 
     def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
+        split, predictions = self.averaged(split, predictions)
         predicted = np.array([prediction["predictions"] for prediction in predictions])
         if not is_constant(predicted):
             return None
@@ -268,7 +307,7 @@ class TextTask(Task):
         return {metric: METRICS[metric](labels, constant) for metric in self.spec.metrics}
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        return [self.target.answer(prediction) for prediction in predictions]
+        return [self.target.answer(prediction) for prediction in self.averaged(split, predictions)[1]]
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """The file that GLUE's or SuperGLUE's server wants, for test splits."""
@@ -299,6 +338,11 @@ class TextTask(Task):
                 f"{self.name}: the model was trained on the labels {', '.join(names)}, "
                 f"but the data has {', '.join(self.label_names)}"
             )
+
+
+def _turned(example: TextExample) -> TextExample:
+    """The texts in the other order."""
+    return example._replace(texts=example.texts[::-1])
 
 
 def _first(names: Any) -> str:

@@ -200,25 +200,11 @@ class PromptTask(TextTask):
         self._head = saved["language_model_head"][0], saved["language_model_head"][1]
         self._kept = [TextExample(tuple(texts), label) for texts, label in saved.get("demonstrations", [])]
 
-    def _averaged(self, split: Split, predictions: Sequence[Prediction]) -> tuple[Split, list[Prediction]]:
-        """One feature and one prediction per example: the mean of the logits over the draws of demonstrations."""
-        assert split.counts is not None
-        starts = np.cumsum([0, *split.counts[:-1]])
-        averaged = []
-        for start, count in zip(starts, split.counts, strict=True):
-            logits = np.mean([prediction["logits"] for prediction in predictions[start : start + count]], axis=0)
-            predicted = 1 / (1 + np.exp(logits[0] - logits[1])) if self.is_regression else np.argmax(logits)
-            averaged.append({"logits": logits, "predictions": np.asarray(predicted)})
-        return Split(split.examples, [split.features[start] for start in starts]), averaged
-
-    def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
-        return super().scores(*self._averaged(split, predictions))
-
-    def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        return super().answers(*self._averaged(split, predictions))
-
-    def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
-        return super().complaint(*self._averaged(split, predictions))
+    def mean_prediction(self, means: Prediction) -> Prediction:
+        """Of several draws of demonstrations."""
+        logits = means["logits"]
+        predicted = 1 / (1 + np.exp(logits[0] - logits[1])) if self.is_regression else np.argmax(logits)
+        return {"logits": logits, "predictions": np.asarray(predicted)}
 
 
 def _with_word(ids: np.ndarray, place: int, word: int) -> np.ndarray:

@@ -81,7 +81,7 @@ def results(out, tasks="kind"):
 @pytest.fixture(scope="module")
 def trained(data_dir, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
-    settings = {"num_train_epochs": 4.0, "write_test_outputs": True}
+    settings = {"num_train_epochs": 4.0, "write_test_outputs": True, "write_distill_outputs": True}
     return out, run(data_dir, out, **settings), settings
 
 

@@ -1,0 +1,59 @@
+"""Scores over the values of one hparam that was searched: shares of the training data, rates, epochs.
+
+Of what run_finetuning.py --search left in the results of each model; over `train_share` it is COCO-LM's figure 7.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis import figures
+from analysis.request import Request
+from util.errors import UserError
+from util.reading import read_json
+
+# task -> model -> [value, score, standard deviation over trials], by rising value
+Curves = dict[str, dict[str, list[list[float]]]]
+
+
+def analyse(request: Request, figure: Path) -> dict[str, Any]:
+    curves: dict[str, Curves] = {}
+    for name in request.names:
+        for path in sorted((request.folder(name) / "results").glob("*_search.json")):
+            results = read_json(path, "results of a search")
+            if is_curve(results):
+                of_hparam = curves.setdefault(results["searched"][0], {})
+                of_hparam.setdefault(",".join(results["tasks"]), {})[name] = points(results)
+    if not curves:
+        raise UserError(f"no search over numbers of one hparam is among the results of {', '.join(request.names)}")
+    if len(curves) > 1:
+        raise UserError(f"the searches are over different hparams: {', '.join(curves)}; keep those of one")
+    ((hparam, of_hparam),) = curves.items()
+    draw(hparam, of_hparam, figure)
+    return {"hparam": hparam, "curves": of_hparam}
+
+
+def is_curve(results: Mapping[str, Any]) -> bool:
+    """Whether one hparam was searched, whose values are numbers."""
+    names = results["searched"]
+    values = [row["hparams"][names[0]] for row in results["found"]]
+    return len(names) == 1 and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+
+
+def points(results: Mapping[str, Any]) -> list[list[float]]:
+    name = results["searched"][0]
+    return sorted([row["hparams"][name], row["score"], row["std"]] for row in results["found"])
+
+
+def draw(hparam: str, curves: Curves, figure: Path) -> None:
+    """A panel for each task, a line with error bars for each model; logarithmic where values span decades."""
+    with figures.panels(figure, list(curves), legend_below=True) as axes:
+        for axis, models in zip(axes, curves.values(), strict=True):
+            for number, (name, rows) in enumerate(models.items()):
+                x, y, error = zip(*rows, strict=True)
+                figures.curve(axis, x, y, number, name)
+                axis.errorbar(x, y, error, fmt="none", capsize=2, elinewidth=0.8, **figures.style_of(number))
+            values = [value for rows in models.values() for value, _, _ in rows]
+            if min(values) > 0 and max(values) >= 20 * min(values):
+                axis.set_xscale("log")
+            axis.set_xlabel(figures.title(hparam))

@@ -1,0 +1,63 @@
+"""Learning from the outputs of a fine-tuned teacher: the reader of what `write_distill_outputs` wrote, and the loss.
+
+The original writes a teacher's logits on the training data (write_distill_outputs) and has no program that reads them.
+Here they are <teacher>/predictions/<task>_train.jsonl, probabilities or numbers beside the texts, and the loss is that
+of "BAM!" (Clark et al. 2019, section 3.2) with a fixed share for the teacher.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from finetune.classification.targets import Classes, Target
+from util.errors import UserError
+from util.reading import read_json_lines
+
+TEACHER = "teacher"  # of Features.labels: float32 [C] log-probabilities, or [1] the number as it is learned
+_LEAST = 1e-12
+
+
+def read_outputs(folder: str, task: str, target: Target) -> dict[tuple[str, ...], np.ndarray]:
+    """Texts -> what the teacher said of them, as `TEACHER` holds it.
+
+    Raises:
+      UserError: no such file, lines that are no outputs, other labels than the student's.
+    """
+    path = Path(folder) / "predictions" / f"{task}_train.jsonl"
+    if not path.is_file():
+        raise UserError(f"distill_from: there is no {path}: fine-tune the teacher with write_distill_outputs")
+    outputs = {}
+    for number, row in read_json_lines(path, "distill_from"):
+        where = f"{path}, line {number}"
+        texts = tuple(row[name] for name in ("text", "text1", "text2") if name in row)
+        try:
+            outputs[texts] = _output(row, target, where)
+        except UserError:
+            raise
+        except (KeyError, TypeError, ValueError):
+            raise UserError(f"{where}: these are no outputs of a fine-tuned model") from None
+    return outputs
+
+
+def _output(row: Mapping[str, Any], target: Target, where: str) -> np.ndarray:
+    if not isinstance(target, Classes):
+        return np.array([target.encoded(float(row["label"]))], np.float32)
+    probabilities = row["probabilities"]
+    if set(probabilities) != set(target.names):
+        raise UserError(
+            f"{where}: the teacher knows the labels {', '.join(probabilities)}, not {', '.join(target.names)}"
+        )
+    return np.log(np.maximum([probabilities[name] for name in target.names], _LEAST)).astype(np.float32)
+
+
+def soft_losses(logits: tf.Tensor, teacher: tf.Tensor, temperature: float) -> tf.Tensor:
+    """float32 [B]: T^2 KL(softmax(teacher / T) || softmax(logits / T)), both float32 [B, C] (Hinton et al. 2015).
+
+    T^2 keeps the size of the gradients; with T = 1 the gradient is that of the cross-entropy.
+    """
+    theirs = tf.nn.log_softmax(teacher / temperature)
+    ours = tf.nn.log_softmax(logits / temperature)
+    return temperature**2 * tf.reduce_sum(tf.exp(theirs) * (theirs - ours), -1)
