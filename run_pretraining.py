@@ -46,9 +46,11 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
     outputs += [Path(config.results_txt), Path(config.results_json)] if config.do_eval else []
     for path in outputs:
         check_writable(path)
-    for name in sorted(places(PretrainingConfig, "read")):
-        path = Path(getattr(config, name)).resolve()
-        if training and config.overwrite and path.is_relative_to(folder.resolve()):
+    if not (training and config.overwrite):
+        return
+    read = {name: getattr(config, name) for name in sorted(places(PretrainingConfig, "read"))}
+    for name, path in ((name, Path(value).resolve()) for name, value in read.items() if value):
+        if path.is_relative_to(folder.resolve()):
             raise UserError(f"--overwrite would delete {name} {path} with the run in {folder}: move it elsewhere first")
 
 
