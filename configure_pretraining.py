@@ -209,6 +209,11 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     # Training
     num_train_steps: int = free_hparam(1000000, "number of training steps", at_least=0, heading="Training")
+    phases: list[Any] = hparam(
+        [],
+        'hparams of the input and dropout that change in the course of the run: [{"from": 0.9, "max_seq_length": 512, '
+        '"pretrain_tfrecords": ...}, ...]',
+    )
     iterations_per_loop: int = free_hparam(200, "steps between two reports of the losses", at_least=1)
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
     keep_checkpoint_max: int = free_hparam(5, "number of checkpoints that are kept, the newest", at_least=1)

@@ -17,6 +17,8 @@ from absl import flags
 from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import load_vocab
 from pretrain import diagnosis
+from pretrain.phases import Phase, phases_of
+from training import checkpoint_files
 from training.cluster import this_host
 from training.run_folder import RunFolder
 from util import flags as util_flags
@@ -100,6 +102,7 @@ def main() -> int:
         )
     if config.init_from_teacher and not config.teacher:
         raise UserError("init_from_teacher needs --teacher: the folder of the model to learn from")
+    phases = phases_of(config)
     check_vocabulary(config)
     chief = not this_host(config.strategy).number
     if chief and not dry_run:
@@ -108,15 +111,42 @@ def main() -> int:
     folder = RunFolder(Path(config.model_dir), chief, config.overwrite and training, advice)
     with folder if training else contextlib.nullcontext():
         folder.check(config.to_json(), free_on_resume(PretrainingConfig))
-        return run(config, folder, dry_run)
+        return run_phases(config, phases, folder, dry_run)
 
 
-def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
-    """Trains and evaluates, or times some steps, in a folder that was checked. Returns the exit code."""
+def run_phases(config: PretrainingConfig, phases: list[Phase], folder: RunFolder, dry_run: bool) -> int:
+    """Trains one phase after the other, and evaluates as in the last; evaluation alone as in the phase of the newest
+    checkpoint, a dry run as in the first. Returns the exit code."""
     changed = util_flags.changed_hparams(PretrainingConfig)
     described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
     say(f"hparams        other than the recipe's or the defaults: {described or 'none'}", indent=15)
     import_tensorflow()
+    done = 0 if folder.overwrite else max(checkpoint_files.steps(folder.path), default=0)
+    if dry_run:
+        return run(phases[0], config, folder, dry_run)
+    if not config.do_train:
+        return run(next(phase for phase in reversed(phases) if phase.start <= done), config, folder, dry_run)
+    for phase in phases:
+        if phase.end <= done and phase is not phases[-1]:
+            continue
+        if len(phases) > 1:
+            say(f"phase {phases.index(phase) + 1} of {len(phases)}: steps {phase.start:,} to {phase.end:,}")
+        code = run(phase, config, folder, dry_run)
+        if code:
+            return code
+    return 0
+
+
+def run(phase: Phase, whole: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
+    """Trains a phase and evaluates after the last, or times some steps, in a folder that was checked.
+
+    Args:
+      whole: of the run, which its folder records.
+
+    Returns:
+      The exit code.
+    """
+    config, last = phase.config, phase.end == whole.num_train_steps
     from pretrain.pretrain_data import dataset_summary, find_records, has_records
     from pretrain.task import PretrainingTask
     from training.distribution import check_batch, make_strategy, wants_xla
@@ -142,7 +172,7 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
         task = PretrainingTask(config, strategy, wants_xla(config), train_records, eval_records)
     print_summary(config, task, strategy)
     schedule = Schedule(
-        num_train_steps=config.num_train_steps,
+        num_train_steps=phase.end,
         iterations_per_loop=config.iterations_per_loop,
         save_checkpoints_steps=config.save_checkpoints_steps,
         keep_checkpoint_max=config.keep_checkpoint_max,
@@ -153,7 +183,7 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
     trainer = Trainer(task, strategy, schedule, config.model_dir)
     if dry_run:
         return time_some_steps(trainer, config)
-    step = 0 if folder.overwrite else trainer.restore()
+    step = 0 if folder.overwrite and not phase.start else trainer.restore()
     if step:
         say(f"resuming {config.model_dir} at step {step:,}")
     else:
@@ -161,7 +191,8 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
 
     if config.do_train:
         # Not before: what failed until here is no run, and the mended command may have its name.
-        folder.begin(config.to_json(), config.vocab_file)
+        if step == 0 or step > phase.start:  # else the phase before has begun it
+            folder.begin(whole.to_json(), config.vocab_file)
         code = trainer.train()
         if code:
             return code
@@ -172,7 +203,7 @@ def run(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
                 say(f"WARNING: {problem}.", indent=2)
     elif not step and not config.init_checkpoint:
         say("There is no checkpoint: evaluating the initial weights.")
-    if config.do_eval:
+    if config.do_eval and last:
         evaluate(trainer, config)
     return 0
 

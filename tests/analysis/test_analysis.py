@@ -100,6 +100,9 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
     held_out = tmp_path / "models" / "coco" / "eval" / "step-7.json"
     held_out.parent.mkdir()
     held_out.write_text(json.dumps(logged | {"negative_cosine": 0.125, "clm_accuracy_replaced": 0.0625}))
+    found = [{"hparams": {"train_share": share}, "score": 50 + share, "std": 0.5} for share in (1.0, 0.01)]
+    searched = {"tasks": ["rte"], "searched": ["train_share"], "combinations": 2, "found": found}
+    write_lines(tmp_path / "models" / "bert" / "results" / "rte_search.json", json.dumps(searched))
 
     result = analyse(
         tmp_path, "--model-names", "detection,coco,bert", "--analysis", ",".join(catalogue.names()), "--seed", "3"

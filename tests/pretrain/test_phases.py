@@ -1,0 +1,66 @@
+"""Phases: what may change in the course of a run, and a run whose sequences become longer."""
+
+import json
+
+import pytest
+
+from configure_pretraining import PretrainingConfig
+from pretrain.phases import phases_of
+from tests import training_support as support
+from tests.programs import run_program
+from util.errors import UserError
+
+
+def config(tmp_path, **overrides):
+    return PretrainingConfig.from_dict(support.hparams(tmp_path, num_train_steps=100, **overrides))
+
+
+def test_changes_add_up_and_everything_else_goes_on(tmp_path):
+    changes = [{"from": 0.5, "hidden_dropout_prob": 0.05}, {"from": 0.9, "max_seq_length": 64, "train_batch_size": 4}]
+    whole = config(tmp_path, phases=changes)
+    first, second, third = phases_of(whole)
+    assert [(phase.start, phase.end) for phase in (first, second, third)] == [(0, 50), (50, 90), (90, 100)]
+    assert first.config == whole and second.config.max_seq_length == support.LENGTH
+    assert second.config.architecture.hidden_dropout_prob == third.config.architecture.hidden_dropout_prob == 0.05
+    assert second.config.architecture.hidden_size == whole.architecture.hidden_size
+    assert third.config.max_predictions_per_seq == int(0.155 * 64) > whole.max_predictions_per_seq
+    assert third.config.train_batch_size == 4 and third.config.num_train_steps == 100
+    assert [phase.config for phase in phases_of(config(tmp_path))] == [config(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("phases", "message"),
+    [
+        ([{"max_seq_length": 64}], 'objects with a share "from"'),
+        ([{"from": 0.5, "learning_rate": 1.0}], "learning_rate cannot change"),
+        ([{"from": 0.5, "max_seq_len": 64}], "did you mean 'max_seq_length'"),
+        ([{"from": 0.9}, {"from": 0.5}], '"from" must rise between 0 and 1, got 0.5'),
+        ([{"from": 1.5}], "must rise"),
+        ([{"from": 0.5, "max_seq_length": 4096}], "4096"),
+    ],
+)
+def test_what_cannot_change_is_refused(tmp_path, phases, message):
+    with pytest.raises(UserError, match=message):
+        phases_of(config(tmp_path, phases=phases))
+
+
+def test_sequences_become_longer(tmp_path, monkeypatch):
+    support.write_records(tmp_path / "pretrain_tfrecords")
+    short = support.hparams(tmp_path, num_train_steps=4, iterations_per_loop=1, save_checkpoints_steps=10)
+    with monkeypatch.context() as patched:
+        patched.setattr(support, "LENGTH", 24)
+        support.write_records(tmp_path / "long")
+    long = {"from": 0.5, "max_seq_length": 24, "pretrain_tfrecords": str(tmp_path / "long" / "pretrain_data*")}
+    long |= {"hidden_dropout_prob": 0.0, "eval_tfrecords": str(tmp_path / "long" / "pretrain_data*")}
+    words = ("run_pretraining.py", "--hparams", json.dumps(short | {"phases": [long], "do_eval": True}))
+    done = run_program(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "phase 1 of 2: steps 0 to 2" in done.stdout and "phase 2 of 2: steps 2 to 4" in done.stdout
+    assert "sequences of 16 tokens" in done.stdout and "sequences of 24 tokens" in done.stdout
+    folder = tmp_path / "models" / "test"
+    rows = [json.loads(line) for line in (folder / "train_metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert json.loads((folder / "config.json").read_text())["max_seq_length"] == 16
+    assert json.loads((folder / "results" / "unsup_results.json").read_text())["step"] == 4
+    again = run_program(*words)
+    assert again.returncode == 0 and "phase 1" not in again.stdout and "resuming" in again.stdout
