@@ -129,6 +129,8 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
     as_copying = report["copying"]["detection"]["history"]  # 0.2 x 0.25 + 0.8 x 1 = 0.85
     assert as_copying["copy_accuracy_replaced"] == {"steps": [5, 7], "values": [0.25, 0.25]}
     assert as_copying["copy_accuracy_original"]["values"] == pytest.approx([1, 1])
+    shares = {"hparam": "train_share", "curves": {"rte": {"bert": [[0.01, 50.01, 0.5], [1.0, 51.0, 0.5]]}}}
+    assert report["search"] == shares
     curves = report["curves"]["coco"]
     assert curves["training"]["loss"] == {"steps": [5, 7], "values": [4, 2]}
     assert curves["held_out"]["negative_cosine"] == {"steps": [7], "values": [0.125]}
