@@ -1,15 +1,21 @@
-"""Runs our programs in this process, as from a command line: no test need import TensorFlow anew for them."""
+"""Runs our programs, as from a command line, without importing TensorFlow anew for them: in this process, or in one of
+their own that is forked from one which has imported it."""
 
 import contextlib
 import functools
 import io
+import multiprocessing
+import os
 import runpy
 import sys
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
 from absl import flags
+
+from util.environment import before_tensorflow
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,3 +59,33 @@ def run_program(script: str | Path, *words: str) -> Finished:
         except SystemExit as exit:
             code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
     return Finished(code, out.getvalue(), err.getvalue())
+
+
+def _run_in_child(words: list[str], log: Path) -> None:
+    """In the process: the program, its output in a file. It leads a process group, as from a shell."""
+    os.setpgid(0, 0)
+    with open(log, "w") as file:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+    sys.argv = words
+    os.chdir(ROOT)
+    runpy.run_path(words[0], run_name="__main__")
+
+
+@functools.cache
+def start_fork_server() -> None:
+    """Waits until the process that others are forked from has imported everything."""
+    context = multiprocessing.get_context("forkserver")
+    before_tensorflow()
+    context.set_forkserver_preload(["tests.programs", "tests.training_support"])
+    process = context.Process(target=os.getpid)
+    process.start()
+    process.join()
+
+
+def start_forked(words: list[str], log: Path) -> ForkServerProcess:
+    """`python words` in a process of its own, its output and errors in a file or a pipe."""
+    start_fork_server()
+    process = multiprocessing.get_context("forkserver").Process(target=_run_in_child, args=(words, log))
+    process.start()
+    return process

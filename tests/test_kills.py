@@ -13,11 +13,9 @@ import argparse
 import collections
 import hashlib
 import json
-import multiprocessing
 import os
 import random
 import re
-import runpy
 import shutil
 import signal
 import sys
@@ -35,7 +33,8 @@ from tests import golden_support as golden
 from tests import training_support
 from tests.corpus.test_build_pretraining_dataset import write_corpus
 from tests.finetuning_support import write_lines
-from util.environment import before_tensorflow
+from tests.programs import start_fork_server as start_server
+from tests.programs import start_forked as start
 
 MOST_KILLS = 6  # of one run
 _WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "names", "value", "type", "object"]
@@ -123,34 +122,6 @@ PROGRAMS = {make.__name__: make for make in (pretraining, builder, finetuning)}
 
 
 # ---- a program in a process of its own ----
-
-
-def _run(words: list[str], log: Path) -> None:
-    """In the process: the program, its output in a file. It leads a process group, as from a shell."""
-    os.setpgid(0, 0)
-    with open(log, "w") as file:
-        for descriptor in (1, 2):
-            os.dup2(file.fileno(), descriptor)
-    sys.argv = words
-    os.chdir(training_support.ROOT)
-    runpy.run_path(words[0], run_name="__main__")
-
-
-def start_server() -> None:
-    """Waits until the process that the others are forked from has imported everything."""
-    context = multiprocessing.get_context("forkserver")
-    before_tensorflow()
-    context.set_forkserver_preload([__name__, "tests.test_kills"])
-    process = context.Process(target=os.getpid)
-    process.start()
-    process.join()
-
-
-def start(words: list[str], log: Path) -> ForkServerProcess:
-    log.write_text("")
-    process = multiprocessing.get_context("forkserver").Process(target=_run, args=(words, log))
-    process.start()
-    return process
 
 
 def wait_until(condition: Callable[[], bool], process: ForkServerProcess) -> bool:
@@ -250,6 +221,7 @@ class Attack:
 
     def _start(self, folder: Path) -> tuple[ForkServerProcess, Path]:
         log = self.work / f"{folder.name}.log"
+        log.write_text("")
         return start(self.program.words(folder), log), log
 
     def _began(self, folder: Path, log: Path) -> Callable[[], bool]:

@@ -1,12 +1,14 @@
 """A run that is killed, anywhere, goes on as if nothing had happened; SIGTERM saves first; runs are never mixed."""
 
 import json
+import os
 import random
 import signal
 
 import pytest
 
 from tests import training_support as support
+from tests.programs import run_program, start_forked
 
 STEPS = 24
 
@@ -22,23 +24,26 @@ def settings(data_dir, name):
     return support.hparams(data_dir, model_name=name, num_train_steps=STEPS, save_checkpoints_steps=5)
 
 
-def stop_at(process, step, number):
-    """Sends a signal when the process reports a step; returns its exit code and output."""
+def run(folder, name, step=0, number=0):
+    """A run, sent a signal when it reports a step, if one is given; its exit code and output."""
+    pipe = folder / "output"
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    process = start_forked(["run_pretraining.py", "--hparams", json.dumps(settings(folder, name))], pipe)
     output = []
-    for line in process.stdout:
-        output.append(line)
-        if line.startswith(f"step {step}/"):
-            process.send_signal(number)
-            break
-    rest, errors = process.communicate()
-    return process.returncode, "".join(output) + rest + errors
+    with open(pipe) as lines:
+        for line in lines:
+            output.append(line)
+            if process.pid and step and line.startswith(f"step {step}/"):
+                os.kill(process.pid, number)
+    process.join()
+    return process.exitcode, "".join(output)
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(data_dir):
-    process = support.start(**settings(data_dir, "uninterrupted"))
-    output, errors = process.communicate()
-    assert process.returncode == 0, output + errors
+    code, output = run(data_dir, "uninterrupted")
+    assert code == 0, output
     lines = support.logged(data_dir / "models" / "uninterrupted")
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
     return lines
@@ -47,27 +52,24 @@ def uninterrupted(data_dir):
 def test_killed_five_times_the_losses_are_the_same(data_dir, uninterrupted):
     steps = sorted(random.Random(0).sample(range(2, STEPS), 5))
     for step in steps:
-        code, output = stop_at(support.start(**settings(data_dir, "killed")), step, signal.SIGKILL)
+        code, output = run(data_dir, "killed", step, signal.SIGKILL)
         assert code == -signal.SIGKILL, output
-    process = support.start(**settings(data_dir, "killed"))
-    output, errors = process.communicate()
-    assert process.returncode == 0 and "resuming" in output, output + errors
+    code, output = run(data_dir, "killed")
+    assert code == 0 and "resuming" in output, output
     assert support.logged(data_dir / "models" / "killed") == uninterrupted
 
 
 def test_sigterm_saves_and_the_run_goes_on(data_dir, uninterrupted):
-    code, output = stop_at(support.start(**settings(data_dir, "stopped")), 7, signal.SIGTERM)
+    code, output = run(data_dir, "stopped", 7, signal.SIGTERM)
     assert code == 128 + signal.SIGTERM and "SIGTERM: saved" in output and "Traceback" not in output
-    process = support.start(**settings(data_dir, "stopped"))
-    output, errors = process.communicate()
-    assert process.returncode == 0 and "resuming" in output, output + errors
+    code, output = run(data_dir, "stopped")
+    assert code == 0 and "resuming" in output, output
     assert support.logged(data_dir / "models" / "stopped") == uninterrupted
 
 
 def test_other_hparams_are_refused_in_the_same_folder(data_dir, uninterrupted):
-    process = support.start(**settings(data_dir, "uninterrupted") | {"learning_rate": 0.5})
-    _, errors = process.communicate()
-    assert process.returncode == 2 and "learning_rate was 0.002, is 0.5" in errors
-    assert "Traceback" not in errors
+    changed = settings(data_dir, "uninterrupted") | {"learning_rate": 0.5}
+    code, _, errors = run_program("run_pretraining.py", "--hparams", json.dumps(changed))
+    assert code == 2 and "learning_rate was 0.002, is 0.5" in errors
     saved = json.loads((data_dir / "models" / "uninterrupted" / "config.json").read_text())
     assert saved["learning_rate"] == 0.002
