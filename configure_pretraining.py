@@ -140,7 +140,8 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     aux_tasks: list[str] = hparam(
         [],
         "auxiliary tasks beside the objective (On Losses): so: order of segments; tgs: of trigrams; tcp, scp: tokens, "
-        "sequences tampered with; tf, tf_idf: frequency of tokens in the record",
+        "sequences tampered with; qt: which halves of records belong together; tf, tf_idf: frequency of tokens in the "
+        "record",
     )
     aux_weight: float = hparam(1.0, "weight of each auxiliary task's loss", at_least=0)
     aux_combination: str = hparam(
@@ -596,6 +597,11 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if self.crop_mode == "raw_cls":
             return min(self.max_seq_length, self._crop_span(self.max_seq_length) + 1)
         return self._crop_span(self.max_seq_length - 2) + 2
+
+    @property
+    def half_length(self) -> int:
+        """Tokens of half of a full-length sequence, special ones included."""
+        return (self.max_seq_length - 1) // 2 + 2
 
     def _crop_span(self, tokens: int) -> int:
         if self.crop_fraction > 1:

@@ -1,4 +1,5 @@
-"""Contiguous crops of the original sequences: the second view of sequence contrast (COCO-LM, section 3.2)."""
+"""Contiguous parts of the original sequences: crops, the second view of sequence contrast (COCO-LM, section 3.2), and
+halves, the two views of quick thoughts."""
 
 from typing import NamedTuple
 
@@ -46,3 +47,24 @@ def crop(config: PretrainingConfig, masked: MaskedBatch) -> CroppedBatch:
     mask = tf.cast(place < tf.minimum(end, length[:, tf.newaxis] if body else end), tf.int32)
     gathered = [tf.gather(field, source, batch_dims=1) * mask for field in (masked.input_ids, masked.segment_ids)]
     return CroppedBatch(gathered[0], mask, gathered[1])
+
+
+def halves(config: PretrainingConfig, masked: MaskedBatch) -> tuple[CroppedBatch, CroppedBatch]:
+    """What is between the first [CLS] and the last [SEP], cut in two, each with both around it; one segment each.
+
+    C is config.half_length; an odd token belongs to the second half.
+    """
+    length = tf.reduce_sum(masked.input_mask, -1, keepdims=True)
+    body = tf.maximum(length - 2, 0)
+    first = body // 2
+    place = tf.range(config.half_length)[tf.newaxis]
+    parts = []
+    for size, source in (
+        (first, tf.where(place == first + 1, length - 1, place)),
+        (body - first, tf.where(place == 0, 0, place + first)),
+    ):
+        mask = tf.cast((place < size + 2) & (length > 0), tf.int32)
+        source = tf.clip_by_value(source, 0, masked.input_ids.shape[1] - 1)
+        ids = tf.gather(masked.input_ids, source, batch_dims=1) * mask
+        parts.append(CroppedBatch(ids, mask, tf.zeros_like(ids)))
+    return parts[0], parts[1]

@@ -20,7 +20,8 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     if config.embedding_sharing == "gdes":  # differences beside the generator's tables
         embeddings = embeddings._replace(parameters=embeddings.parameters + embedding_parameters(generator))
     if not config.trains_main_network:
-        return [embeddings, encoder("main network", main, length), _masked_lm_head(main, masked), *_beside(config)]
+        parts = [encoder("main network", main, length), _masked_lm_head(main, masked)]
+        return [embeddings, *parts, *_views(config), *_beside(config)]
 
     own_tables = 0
     if config.untied_generator_embeddings:
@@ -47,12 +48,18 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
             parts.append(Part("generator, sampled without dropout", 0, again, states, backward=False))
     needs = needs_of(config)
     parts.append(main_network)
-    if needs.crops:
-        parts.append(encoder("main network on crops", main, config.crop_length)._replace(parameters=0))
+    parts += _views(config)
     if config.gradient_accumulation_steps > 1 and needs.whole_batch:
         again, states = sum(part.forward_flops for part in parts), sum(part.states for part in parts)
         parts.append(Part("first pass, for the whole batch", 0, again, states, backward=False))
     return [embeddings, *parts, *_beside(config)]
+
+
+def _views(config: PretrainingConfig) -> list[Part]:
+    priced = [
+        encoder(f"main network on {length} tokens", config.architecture, length) for length in needs_of(config).views
+    ]
+    return [part._replace(parameters=0) for part in priced]
 
 
 def _beside(config: PretrainingConfig) -> list[Part]:

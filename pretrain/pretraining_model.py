@@ -14,9 +14,10 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import SpecialIds, load_vocab, special_ids
+from model.encoder import EncoderOutput
 from model.generator import MaskedLanguageModel
 from model.layers import Layer, SeedStream
-from pretrain import corruption, cropping, masking, ramps
+from pretrain import corruption, masking, ramps
 from pretrain.corruption import CorruptedBatch
 from pretrain.generators import make_generator, make_main_network
 from pretrain.masking import MaskedBatch
@@ -166,7 +167,8 @@ class PretrainingModel(Layer):
         seeds = None if seed is None else SeedStream(seed)
         if not config.trains_main_network:
             assert isinstance(self.generator, MaskedLanguageModel)
-            return Forward(masked, self.generator(masked, seeds, needs.attention), teacher=self._taught(masked, None))
+            generated = self.generator(masked, seeds, needs.attention)
+            return Forward(masked, generated, views=self._viewed(masked, seeds), teacher=self._taught(masked, None))
         generated = self.generator(masked, seeds)
         if sampled_ids is None:
             sampled = generated
@@ -178,8 +180,18 @@ class PretrainingModel(Layer):
         encoded = self.encoder(
             corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds, attention=needs.attention
         )
-        crops = self.encoder(*cropping.crop(config, masked), seeds) if needs.crops else None
-        return Forward(masked, generated, corrupted, encoded, crops, self._taught(masked, corrupted))
+        views = self._viewed(masked, seeds)
+        return Forward(masked, generated, corrupted, encoded, views, self._taught(masked, corrupted))
+
+    def _viewed(self, masked: MaskedBatch, seeds: SeedStream | None) -> dict[str, list[EncoderOutput]]:
+        """The network that is kept on what objectives want it to read besides."""
+        if self.encoder is None:
+            return {}
+        return {
+            objective.loss_name: [self.encoder(*view, seeds) for view in views]
+            for objective in self.objectives
+            if (views := objective.views(masked))
+        }
 
     def _taught(self, masked: MaskedBatch, corrupted: CorruptedBatch | None) -> TeacherOutput | None:
         return None if self._teacher is None else self._teacher(masked, corrupted)

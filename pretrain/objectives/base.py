@@ -5,7 +5,8 @@ objective means a file here that subclasses `Objective`, a spec beside it (pretr
 recipe.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
@@ -16,6 +17,7 @@ from model.generator import GeneratorOutput
 from model.layers import Layer
 from pretrain.auxiliary_schedule import MAIN
 from pretrain.corruption import CorruptedBatch
+from pretrain.cropping import CroppedBatch
 from pretrain.masking import Arranged, Draw, MaskedBatch
 from pretrain.ramps import Ramped
 from pretrain.teacher import TeacherOutput
@@ -46,7 +48,7 @@ class Forward(NamedTuple):
     generator: its logits.
     corrupted: the main network's input; None, like all below, for runs without a main network of their own.
     encoded: the main network's output on it.
-    crops: its output on crops of the original sequences; None unless an objective needs it.
+    views: loss name -> the network's outputs on the sequences that this objective asked for (`Objective.views`).
     teacher: a frozen network's output; likewise.
     whole: the batch that these rows belong to, where they are not all of it and an objective needs the others.
     """
@@ -55,7 +57,7 @@ class Forward(NamedTuple):
     generator: GeneratorOutput
     corrupted: CorruptedBatch | None = None
     encoded: EncoderOutput | None = None
-    crops: EncoderOutput | None = None
+    views: Mapping[str, Sequence[EncoderOutput]] = MappingProxyType({})
     teacher: TeacherOutput | None = None
     whole: WholeBatch | None = None
 
@@ -139,6 +141,11 @@ class Objective(Layer):
         """
         del candidates, draw, active
         return batch, {}
+
+    def views(self, masked: MaskedBatch) -> Sequence[CroppedBatch]:
+        """Further sequences that the network shall read; their lengths are those of the spec's needs."""
+        del masked
+        return ()
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         """float32 weights of the losses, by token [B, L], draw [B, N] or row [B]; they depend on the masking alone."""

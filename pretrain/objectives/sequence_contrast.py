@@ -4,11 +4,13 @@ Cosine similarity of the [CLS] states, softmax over the 2B - 2 other views and t
 """
 
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from model.heads import ContrastHead
+from pretrain.cropping import CroppedBatch, crop
 from pretrain.masking import MaskedBatch
 from pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, WholeBatch
 
@@ -53,7 +55,7 @@ class SequenceContrast(Objective):
     """
 
     loss_name = "scl_loss"
-    shown = ("positive_cosine", "negative_cosine")
+    shown: Sequence[str] = ("positive_cosine", "negative_cosine")
 
     def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
         super().__init__("sequence_contrast", config, built)
@@ -66,32 +68,41 @@ class SequenceContrast(Objective):
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return tf.cast(masked.holds_sequence, tf.float32)
 
-    def views(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
+    def views(self, masked: MaskedBatch) -> Sequence[CroppedBatch]:
+        return [crop(self.config, masked)]
+
+    def pair(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
         """float32 [B, H] unit vectors of the corrupted sequences and of the crops."""
-        assert forward.encoded is not None and forward.crops is not None
-        states = [encoded.sequence[:, 0] for encoded in (forward.encoded, forward.crops)]
+        return self.vectors(forward.states, forward.views[self.loss_name][0].sequence)
+
+    def vectors(self, *sequences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """float32 [B, H] unit vectors, of the [CLS] states of two passes [B, L, H]."""
+        states = [sequence[:, 0] for sequence in sequences]
         if self.head is not None:
             states = [self.head(state) for state in states]
         return normalised(states[0]), normalised(states[1])
 
     def shared(self, forward: Forward) -> tf.Tensor:
         """float32 [B, 2, H]: both views of every row."""
-        return tf.stack(self.views(forward), 1)
+        return tf.stack(self.pair(forward), 1)
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         del training
-        first, second = self.views(forward)
+        first, second = self.pair(forward)
         real, whole = forward.masked.holds_sequence, forward.whole
         numerator = self._gathered_loss(first, second, real, whole)
         count = tf.reduce_sum(tf.cast(real, tf.float32))
-        metrics = {"scl_loss": (tf.stop_gradient(numerator), count)}
+        metrics = {self.loss_name: (tf.stop_gradient(numerator), count)}
         if whole is None:
-            metrics |= view_metrics(first, second, real)
+            metrics |= self.metrics_of(first, second, real)
         else:
             views = whole.shared[self.loss_name]
-            of_all = view_metrics(views[:, 0], views[:, 1], whole.real)
+            of_all = self.metrics_of(views[:, 0], views[:, 1], whole.real)
             metrics |= {name: (total * whole.share, count * whole.share) for name, (total, count) in of_all.items()}
         return ObjectiveOutput(numerator, metrics, {})
+
+    def metrics_of(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
+        return view_metrics(first, second, real)
 
     def _gathered_loss(
         self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor, whole: WholeBatch | None = None

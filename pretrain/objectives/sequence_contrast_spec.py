@@ -27,6 +27,6 @@ SPECS = (
         objectives=("pretrain.objectives.sequence_contrast:SequenceContrast",),
         problems=_problems,
         parts=_parts,
-        needs=lambda c: Needs(crops=True, whole_batch=True),
+        needs=lambda c: Needs(views=(c.crop_length,), whole_batch=True),
     ),
 )

@@ -46,14 +46,14 @@ class TeacherNeed(NamedTuple):
 class Needs(NamedTuple):
     """What an objective needs of the forward pass besides the main network's states.
 
-    crops: the main network's pass over crops of the original sequences.
+    views: lengths of the sequences of further passes of the network that is kept (`Objective.views`).
     attention: (layer, head) of the main network, or of BERT's only one, both from 0, whose attention maps are kept.
     teacher: a teacher's pass.
     whole_batch: rows are related to all others of their replica; with several micro-batches that takes a further
       forward pass (`Objective.shared`).
     """
 
-    crops: bool = False
+    views: tuple[int, ...] = ()
     attention: frozenset[tuple[int, int]] = frozenset()
     teacher: TeacherNeed | None = None
     whole_batch: bool = False
@@ -96,7 +96,7 @@ def needs_of(config: PretrainingConfig) -> Needs:
     teachers = {needs.teacher for needs in every if needs.teacher is not None}
     assert len(teachers) <= 1, f"a run has one teacher, not {teachers}"
     return Needs(
-        crops=any(needs.crops for needs in every),
+        views=tuple(length for needs in every for length in needs.views),
         attention=frozenset().union(*(needs.attention for needs in every)),
         teacher=next(iter(teachers), None),
         whole_batch=any(needs.whole_batch for needs in every),

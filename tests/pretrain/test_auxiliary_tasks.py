@@ -11,6 +11,7 @@ from corpus.document_frequency import count_documents, inverse_frequencies, writ
 from corpus.table_file import read_table
 from model.fusion import unfused
 from pretrain import auxiliary_schedule, masking, ramps
+from pretrain.cropping import halves
 from pretrain.flops import parameter_count
 from pretrain.objectives.sentence_order import swapped_segments
 from pretrain.objectives.term_frequency import frequencies, scaled
@@ -24,7 +25,7 @@ from util.errors import UserError
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 LENGTH = support.LENGTH
-EVERY = ["so", "tgs", "tcp", "tf", "tf_idf"]
+EVERY = ["so", "tgs", "tcp", "tf", "tf_idf", "qt"]
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +135,27 @@ def test_document_frequencies(tmp_path):
         read_table(path, "cooccurrence_file", "cooccurrence", VOCAB)
 
 
+def test_halves_are_those_of_plain_slices_and_their_loss_is_that_of_a_loop(folder):
+    config = config_of(folder, ["qt"])
+    model = PretrainingModel(config)
+    batch = batch_of(12)
+    masked, _ = model.prepare(tensors(batch), tf.constant([1, 2]))
+    found = [view.numpy() for half in halves(config, masked) for view in (half.input_ids, half.input_mask)]
+    for row in range(11):
+        ids = [int(token) for token in batch["input_ids"][row] if token]
+        middle = (len(ids) - 2) // 2
+        for half, body in enumerate((ids[1 : 1 + middle], ids[1 + middle : -1])):
+            expected = [2, *body, 3] + [0] * (config.half_length - len(body) - 2)
+            np.testing.assert_array_equal(found[2 * half][row], expected)
+            np.testing.assert_array_equal(found[2 * half + 1][row], np.array(expected) > 0)
+    assert not found[1][11].any() and not found[3][11].any()
+    objective = next(objective for objective in model.objectives if objective.loss_name == "qt_loss")
+    forward = model.forward(masked)
+    first, second = (half.numpy() for half in objective.pair(forward))
+    expected = sum(np.log(np.exp(first[i] @ second[:11].T).sum()) - first[i] @ second[i] for i in range(11))
+    assert float(objective(forward, True).numerator) == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     where = tmp_path_factory.mktemp("tables")
@@ -179,7 +201,14 @@ def test_all_tasks_are_trained_together(folder, mode):
     ]
     assert sum(moved) > 0.8 * len(moved)
     metrics = task.summarise(task.eval_step(tensors(batch_of(16, 9)), tf.constant(0, tf.int64)))
-    assert {"so_accuracy", "tgs_accuracy", "tcp_accuracy", "tf_mean", "tf_idf_mean"} <= metrics.keys()
+    assert {
+        "so_accuracy",
+        "tgs_accuracy",
+        "tcp_accuracy",
+        "qt_retrieval_at_1",
+        "tf_mean",
+        "tf_idf_mean",
+    } <= metrics.keys()
 
 
 # ---- schedules ----

@@ -31,7 +31,7 @@ SPECS = (
         chosen=lambda c: c.model_name == "toy",
         problems=lambda c: iter(["toys need float32"] if c.precision != "float32" else []),
         parts=lambda c: [token_unit("toy", c.architecture, c.max_seq_length)],
-        needs=lambda c: Needs(crops=True, attention=frozenset([(0, 1)]), teacher=TeacherNeed(c.init_checkpoint)),
+        needs=lambda c: Needs((c.crop_length,), frozenset([(0, 1)]), TeacherNeed(c.init_checkpoint)),
     ),
 )
 """
@@ -39,6 +39,7 @@ OBJECTIVE = '''
 import tensorflow as tf
 
 from model.heads import CopyHead
+from pretrain.cropping import crop
 from pretrain.objectives.base import Objective
 
 
@@ -51,12 +52,15 @@ class Toy(Objective):
         super().__init__("toy", config, built)
         self.head = CopyHead("toy_predictions", config.architecture, config.seed)
 
+    def views(self, masked):
+        return [crop(self.config, masked)]
+
     def token_weights(self, masked):
         return tf.cast(masked.input_mask, tf.float32)
 
     def call(self, forward, training):
         attended = tf.matmul(forward.encoded.attention[0, 1].probabilities, forward.teacher.encoded.sequence)
-        crops = forward.crops.sequence[:, :1, :1]
+        crops = forward.views["toy_loss"][0].sequence[:, :1, :1]
         return self.output(forward, (self.head(forward.states) - attended[..., 0] - crops[..., 0]) ** 2, {})
 '''
 
@@ -147,7 +151,7 @@ def test_the_forward_pass_computes_what_is_asked_for():
     for name, overrides in (("electra", {}), ("contrast", {"sequence_contrast_objective": True})):
         model = PretrainingModel(golden.config(**overrides))
         forwards[name] = model.forward(golden.masked_batch(model, golden.load_arrays("batch")))
-    assert forwards["electra"].crops is None and forwards["contrast"].crops is not None
+    assert not forwards["electra"].views and len(forwards["contrast"].views["scl_loss"]) == 1
     for forward in forwards.values():
         assert forward.encoded and forward.generator.encoded and forward.teacher is None
         assert not forward.encoded.attention
