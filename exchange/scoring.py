@@ -108,7 +108,9 @@ class Scorer:
     def _cloze_log_probs(self, ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] -> float32 [B, L], of a two-tower generator."""
         assert self.network.towers is not None
-        return self.network.towers(_Towers(ids, tf.ones_like(ids), tf.zeros_like(ids))).cloze_log_probs
+        cloze = self.network.towers(_Towers(ids, tf.ones_like(ids), tf.zeros_like(ids))).cloze
+        assert cloze is not None
+        return cloze.log_probs(ids)
 
     def _log_probs_at(self, ids: tf.Tensor, places: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
         """int32 [B, L], [B], [B] -> float32 [B]; only the masked positions meet the vocabulary."""

@@ -12,8 +12,10 @@ import tensorflow as tf
 
 from model.architecture import Architecture
 from model.encoder import Direction, Embeddings, Encoder, EncoderOutput
+from model.fusion import wide
 from model.heads import LanguageModelHead
 from model.layers import Layer, SeedStream
+from model.vocabulary_loss import VocabularySoftmax
 
 
 class MaskedInput(Protocol):
@@ -29,18 +31,32 @@ class MaskedInput(Protocol):
 class GeneratorOutput(NamedTuple):
     """What a generator says.
 
-    logits: float32 [B, N, V] at the drawn positions.
-    cloze_logits: float32 [B, L, V] at every position; two-tower generators only.
-    cloze_log_probs: float32 [B, L], log q(x_t | the other tokens) of the input's own tokens; likewise.
+    logits: float32 [B, N, V] at the drawn positions; costly, for evaluation.
+    softmax: of the drawn positions [B, N]; None without a network.
+    cloze: of every position [B, L], q(x_t | the other tokens); two-tower generators only.
     states: [B, N, Hg], what the logits are made from; masked language models only.
     encoded: the encoder's output on the masked input; likewise.
     """
 
     logits: tf.Tensor
-    cloze_logits: tf.Tensor | None = None
-    cloze_log_probs: tf.Tensor | None = None
+    softmax: VocabularySoftmax | None = None
+    cloze: VocabularySoftmax | None = None
     states: tf.Tensor | None = None
     encoded: EncoderOutput | None = None
+
+    def log_probs(self, token_ids: tf.Tensor) -> tf.Tensor:
+        """float32 [B, N], of tokens at the drawn positions."""
+        if self.softmax is None:
+            return -tf.nn.sparse_softmax_cross_entropy_with_logits(token_ids, self.logits)
+        return self.softmax.log_probs(token_ids)
+
+
+def _exact(states: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
+    """What the head reads: float32 without dropout, so that what is measured does not depend on the precision.
+
+    In training logits come in the compute type out of the product; docs/architecture.md says what that costs.
+    """
+    return states if seeds is not None else wide(states)
 
 
 class MaskedLanguageModel(Layer):
@@ -64,7 +80,8 @@ class MaskedLanguageModel(Layer):
         """`attention`: (layer, head) whose maps the encoder keeps."""
         output = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds, attention)
         states = tf.gather(output.sequence, masked.positions, batch_dims=1)
-        return GeneratorOutput(self.head(states), states=states, encoded=output)
+        softmax = self.head.softmax(_exact(states, seeds))
+        return GeneratorOutput(softmax.logits, softmax, states=states, encoded=output)
 
 
 class TwoTowerClozeModel(Layer):
@@ -100,9 +117,9 @@ class TwoTowerClozeModel(Layer):
         inputs = (masked.input_ids, masked.input_mask, masked.segment_ids, seeds)
         left = tf.roll(self.left_to_right(*inputs).sequence, 1, axis=1)
         right = tf.roll(self.right_to_left(*inputs).sequence, -1, axis=1)
-        cloze_logits = self.head(tf.concat([left, right], -1))
-        log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(masked.input_ids, cloze_logits)
-        return GeneratorOutput(tf.gather(cloze_logits, masked.positions, batch_dims=1), cloze_logits, log_probs)
+        states = _exact(tf.concat([left, right], -1), seeds)
+        softmax = self.head.softmax(tf.gather(states, masked.positions, batch_dims=1))
+        return GeneratorOutput(softmax.logits, softmax, cloze=self.head.softmax(states))
 
 
 class UniformGenerator(Layer):

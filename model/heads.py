@@ -5,6 +5,7 @@ import tensorflow as tf
 from model.architecture import Architecture
 from model.encoder import Embeddings, SizedLayer
 from model.layers import Dense, Layer, LayerNorm, activation, glorot_uniform, shape_of, truncated_normal, zeros
+from model.vocabulary_loss import VocabularySoftmax
 
 
 class LanguageModelHead(Layer):
@@ -34,6 +35,10 @@ class LanguageModelHead(Layer):
     def hidden(self, states: tf.Tensor) -> tf.Tensor:
         """[B, N, H] -> [B, N, E]: what is multiplied with the word table."""
         return self.layer_norm(self.activation(self.dense.product(states), self.dense.bias))
+
+    def softmax(self, states: tf.Tensor) -> VocabularySoftmax:
+        """Of [B, N, H]."""
+        return VocabularySoftmax(self.hidden(states), self.embeddings.word_embeddings, self.output_bias)
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, N, H] -> float32 logits [B, N, V]."""

@@ -1,18 +1,168 @@
-"""Log-probabilities of given tokens under a softmax over the vocabulary, without logits of all tokens at once.
+"""The softmax over the vocabulary: log-probabilities of tokens, their gradient, samples, in few passes over [T, V].
 
-Losses over every token (All-Tokens MLM) would need [B, L, V] logits: at batch 128, length 128 and 30,522 words 2 GB.
-Here chunks of tokens are projected one after the other, and projected again for the gradient.
+A step of a small model spends as long here as in its layers: logits are its largest array by far. They are stored once,
+as the product leaves them, in the compute type and without the bias; log-probabilities and samples share the maxima and
+the sums of exponentials, taken in blocks of words; the gradient is one pass that writes what three products read, in
+chunks of tokens. Losses over every token (All-Tokens MLM) store no logits at all: `chunked_log_probs`.
+Shapes: T tokens, E embedding, V vocabulary, K = V / 128 blocks of words, rounded up.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from model import fusion
+from model.fusion import wide, xla
+
+BLOCK = 128  # words
+CHUNK = 1024  # tokens whose gradient exists at the same time
+
+Gradients = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+
+@xla
+def _partial_maxima(product: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """[T, at most 128], whose maximum is that of the logits [T, V].
+
+    XLA takes the maximum of a row on CPUs number by number; halves of rows, which may overlap, are compared in vectors.
+    """
+    logits = wide(product) + bias
+    while logits.shape[1] > BLOCK:
+        half = -(-logits.shape[1] // 2)
+        logits = tf.maximum(logits[:, :half], logits[:, -half:])
+    return logits
+
+
+@xla
+def _block_sums(
+    product: tf.Tensor, bias: tf.Tensor, partial_maxima: tf.Tensor, temperature: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The maximum [T, 1] of each token's logits, and the sums [T, K] of exp((logit - maximum) / temperature)."""
+    maximum = tf.reduce_max(partial_maxima, -1, keepdims=True)
+    whole = product.shape[1] // BLOCK * BLOCK
+
+    def sums(first: int, last: int, width: int) -> tf.Tensor:
+        logits = wide(product[:, first:last]) + bias[first:last]
+        blocks = tf.reshape(tf.exp((logits - maximum) / temperature), [-1, width])
+        return tf.reshape(fusion.row_sums(blocks), [-1, (last - first) // width])
+
+    parts = [sums(0, whole, BLOCK)] if whole else []
+    rest = product.shape[1] - whole
+    return maximum, tf.concat([*parts, *([sums(whole, whole + rest, rest)] if rest else [])], 1)
+
+
+@xla
+def _weighted_probabilities(
+    weights: tf.Tensor, product: tf.Tensor, bias: tf.Tensor, log_normalizer: tf.Tensor
+) -> tf.Tensor:
+    """weights x softmax, [T, V] in the compute type; weights and log_normalizer are [T]."""
+    logits = wide(product) + bias
+    return tf.cast(weights[:, tf.newaxis] * tf.exp(logits - log_normalizer[:, tf.newaxis]), product.dtype)
+
+
+class VocabularySoftmax:
+    """softmax(states table^T + bias) of some tokens.
+
+    Args:
+      states: [..., E], in the compute type; all axes but the last are those of the tokens.
+      table: float32 [V, E]. bias: float32 [V].
+    """
+
+    def __init__(self, states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> None:
+        self._axes = tf.shape(states)[:-1]
+        self._states = tf.reshape(states, [-1, states.shape[-1]])
+        self._table, self._bias = tf.convert_to_tensor(table), tf.convert_to_tensor(bias)
+        self._words = tf.cast(self._table, states.dtype)
+        self._product = tf.matmul(self._states, self._words, transpose_b=True)
+        self._partial_maxima = _partial_maxima(self._product, self._bias)
+        self._maximum, self._sums = self._blocks(tf.constant(1.0))
+        self._log_normalizer = tf.squeeze(self._maximum, 1) + tf.math.log(tf.reduce_sum(self._sums, 1))
+
+    def _blocks(self, temperature: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return _block_sums(self._product, self._bias, self._partial_maxima, temperature)
+
+    def log_probs(self, token_ids: tf.Tensor) -> tf.Tensor:
+        """float32 [...], of given tokens, int32 [...]."""
+        ids = tf.reshape(token_ids, [-1])
+
+        @fusion.differentiable
+        def compute(*variables: tf.Tensor) -> Any:
+            del variables  # what the product was made of
+            logits = wide(tf.gather(self._product, ids, batch_dims=1)) + tf.gather(self._bias, ids)
+            return logits - self._log_normalizer, lambda upstream: self.gradients(upstream, ids)
+
+        return tf.reshape(compute(self._states, self._table, self._bias), self._axes)
+
+    def gradients(self, upstream: tf.Tensor, token_ids: tf.Tensor) -> Gradients:
+        """Of states, table and bias, given that of `log_probs(token_ids)`, all of T tokens.
+
+        That of the logits is upstream x (onehot - softmax); the one-hot part is a gather and two scatters.
+        """
+        tokens = self._states.shape[0]
+        chunks = 1 if tokens is None else next(n for n in range(-(-tokens // CHUNK), tokens + 1) if tokens % n == 0)
+
+        def part(index: tf.Tensor) -> Gradients:
+            fields = (upstream, token_ids, self._states, self._product, self._log_normalizer)
+            if chunks > 1:
+                fields = tuple(tf.reshape(x, [chunks, tokens // chunks, *x.shape[1:]])[index] for x in fields)
+            weights, ids, states, product, log_normalizer = fields
+            dense = _weighted_probabilities(-weights, product, self._bias, log_normalizer)
+            places, column = ids[:, tf.newaxis], weights[:, tf.newaxis]
+            to_states = wide(tf.matmul(dense, self._words)) + column * wide(tf.gather(self._words, ids))
+            to_table = wide(tf.matmul(dense, states, transpose_a=True))
+            to_table = tf.tensor_scatter_nd_add(to_table, places, column * wide(states))
+            to_bias = tf.tensor_scatter_nd_add(fusion.bias_gradient(dense), places, weights)
+            return tf.cast(to_states, states.dtype), to_table, to_bias
+
+        return _in_chunks(part, chunks)
+
+    def sample(self, noise: tf.Tensor, temperature: float | tf.Tensor = 1.0) -> tf.Tensor:
+        """A token each, drawn by inverting the cumulative distribution in two levels; no gradient.
+
+        The first draw chooses the block of words, the second the word within. The distribution is that of the
+        original's Gumbel-argmax, for two uniform draws per sample instead of V, so no noise of the vocabulary's size
+        exists and the draws can belong to rows of the global batch.
+
+        Args:
+          noise: float32 [..., 2], uniform in [0, 1).
+          temperature: that logits are divided by.
+
+        Returns:
+          int32 [...].
+        """
+        vocab_size, noise = self._product.shape[1], tf.reshape(noise, [-1, 2])
+        plain = isinstance(temperature, float) and temperature == 1.0
+        sums = self._sums if plain else self._blocks(tf.convert_to_tensor(temperature))[1]
+        block = invert_cumulative(tf.cumsum(sums, axis=1), noise[:, 0])
+        words = block[:, tf.newaxis] * BLOCK + tf.range(BLOCK)
+        exists, words = words < vocab_size, tf.minimum(words, vocab_size - 1)
+        logits = wide(tf.gather(self._product, words, batch_dims=1)) + tf.gather(self._bias, words)
+        weights = tf.where(exists, tf.exp((logits - self._maximum) / temperature), 0.0)
+        within = invert_cumulative(tf.cumsum(weights, axis=1), noise[:, 1])
+        chosen = tf.minimum(block * BLOCK + within, vocab_size - 1)
+        return tf.reshape(tf.stop_gradient(chosen), self._axes)
+
+    @property
+    def logits(self) -> tf.Tensor:
+        """float32 [..., V]: for what wants all of them."""
+        return tf.reshape(wide(self._product) + self._bias, tf.concat([self._axes, [self._product.shape[1]]], 0))
+
+
+def invert_cumulative(cumulative: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
+    """The first index whose cumulative weight exceeds uniform x total: int32 [...] from [..., K], [...]."""
+    target = uniform[..., tf.newaxis] * cumulative[..., -1:]
+    index = tf.reduce_sum(tf.cast(cumulative <= target, tf.int32), -1)
+    return tf.minimum(index, cumulative.shape[-1] - 1)
+
 
 def chunked_log_probs(
-    states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_ids: tf.Tensor, chunk: int = 1024
+    states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_ids: tf.Tensor, chunk: int = CHUNK
 ) -> tf.Tensor:
-    """log softmax(states table^T + bias) at token_ids.
+    """log softmax(states table^T + bias) at token_ids, without logits of all tokens at once.
+
+    At batch 128, length 128 and 30,522 words they would be 2 GB. Here chunks of tokens are projected one after the
+    other, and projected again for the gradient.
 
     Args:
       states: [T, E], in the compute type.
@@ -23,57 +173,49 @@ def chunked_log_probs(
     Returns:
       float32 [T].
     """
-    tokens, width = states.shape[0], states.shape[-1]
-    if tokens is None:
+    if states.shape[0] is None:
         raise ValueError("chunked_log_probs needs a static number of tokens")
-    chunk = min(chunk, tokens)
-    chunks = -(-tokens // chunk)
-    padding = chunks * chunk - tokens
+    chunk = min(chunk, states.shape[0])
+    padding = -states.shape[0] % chunk
+    states, token_ids = tf.pad(states, [[0, padding], [0, 0]]), tf.pad(token_ids, [[0, padding]])
+    chunks = states.shape[0] // chunk
 
     @tf.custom_gradient
     def compute(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> Any:
-        padded = tf.reshape(tf.pad(states, [[0, padding], [0, 0]]), [chunks, chunk, width])
-        ids = tf.reshape(tf.pad(token_ids, [[0, padding]]), [chunks, chunk])
-        words = tf.cast(table, states.dtype)
+        def rows(x: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+            return x[index * chunk : (index + 1) * chunk]
 
-        def logits_of(index: tf.Tensor) -> tf.Tensor:
-            return tf.cast(tf.matmul(padded[index], words, transpose_b=True), tf.float32) + bias
+        def softmax(index: tf.Tensor) -> VocabularySoftmax:
+            return VocabularySoftmax(tf.ensure_shape(rows(states, index), [chunk, states.shape[1]]), table, bias)
 
         def forward(index: tf.Tensor, out: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids[index], logits_of(index))
-            return index + 1, out.write(index, -losses)
+            return index + 1, out.write(index, softmax(index).log_probs(rows(token_ids, index)))
 
         out = tf.TensorArray(tf.float32, chunks, element_shape=[chunk])
         _, out = tf.while_loop(lambda index, _: index < chunks, forward, (tf.constant(0), out), parallel_iterations=1)
 
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            weights = tf.reshape(tf.pad(upstream, [[0, padding]]), [chunks, chunk])
-
-            def backward(index: tf.Tensor, total_table: tf.Tensor, total_bias: tf.Tensor, out: tf.TensorArray) -> Any:
-                # d log p[x] / d logits = onehot(x) - softmax; the one-hot part is a gather and a scatter.
-                weight = weights[index][:, tf.newaxis]
-                dense = tf.cast(tf.nn.softmax(logits_of(index)) * weight, states.dtype)
-                to_states = weight * tf.gather(table, ids[index])
-                to_states -= tf.cast(tf.matmul(dense, words), tf.float32)
-                weighted = weight * tf.cast(padded[index], tf.float32)
-                total_table -= tf.cast(tf.matmul(dense, padded[index], transpose_a=True), tf.float32)
-                total_table = tf.tensor_scatter_nd_add(total_table, ids[index][:, tf.newaxis], weighted)
-                total_bias -= tf.cast(tf.reduce_sum(tf.cast(dense, tf.float32), 0), tf.float32)
-                total_bias = tf.tensor_scatter_nd_add(total_bias, ids[index][:, tf.newaxis], weight[:, 0])
-                return index + 1, total_table, total_bias, out.write(index, to_states)
-
-            start = (
-                tf.constant(0),
-                tf.zeros(table.shape),
-                tf.zeros(bias.shape),
-                tf.TensorArray(tf.float32, chunks, element_shape=[chunk, width]),
+        def gradient(upstream: tf.Tensor) -> Gradients:
+            return _in_chunks(
+                lambda index: softmax(index).gradients(rows(upstream, index), rows(token_ids, index)), chunks
             )
-            _, to_table, to_bias, parts = tf.while_loop(
-                lambda index, *_: index < chunks, backward, start, parallel_iterations=1
-            )
-            to_states = tf.reshape(parts.stack(), [-1, width])[:tokens]
-            return tf.cast(to_states, states.dtype), to_table, to_bias
 
-        return tf.reshape(out.stack(), [-1])[:tokens], gradient
+        return tf.reshape(out.stack(), [-1]), gradient
 
-    return compute(states, tf.convert_to_tensor(table), tf.convert_to_tensor(bias))
+    log_probs = compute(states, tf.convert_to_tensor(table), tf.convert_to_tensor(bias))
+    return log_probs[: states.shape[0] - padding]
+
+
+def _in_chunks(part: Callable[[tf.Tensor], Gradients], chunks: int) -> Gradients:
+    """Gradients of states [T, E], of which `part` computes a chunk, and of table and bias, which add up."""
+    if chunks == 1:
+        return part(tf.constant(0))
+
+    def add_part(index: tf.Tensor, out: tf.TensorArray, *totals: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        to_states, *found = part(index)
+        return index + 1, out.write(index, to_states), *map(tf.add, totals, found)
+
+    first, *totals = part(tf.constant(0))
+    out = tf.TensorArray(first.dtype, chunks, element_shape=first.shape).write(0, first)
+    start = (tf.constant(1), out, *totals)
+    _, out, *totals = tf.while_loop(lambda index, *_: index < chunks, add_part, start, parallel_iterations=1)
+    return tf.reshape(out.stack(), [-1, first.shape[-1]]), *totals

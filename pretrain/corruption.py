@@ -9,6 +9,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
+from model.generator import GeneratorOutput
+from model.vocabulary_loss import invert_cumulative
 from pretrain.masking import MaskedBatch, update_positions
 
 DISALLOWED = 1000.0  # subtracted from a forbidden token's logit, as in the original
@@ -49,26 +51,25 @@ def sample_from_logits(logits: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     probs = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))
     probs = tf.pad(probs, [[0, 0], [0, 0], [0, blocks * block - vocab_size]])
     probs = tf.reshape(probs, [-1, logits.shape[1], blocks, block])
-    chosen_block = _invert_cumulative(tf.cumsum(tf.reduce_sum(probs, -1), axis=-1), noise[..., 0])
+    chosen_block = invert_cumulative(tf.cumsum(tf.reduce_sum(probs, -1), axis=-1), noise[..., 0])
     within = tf.cumsum(tf.gather(probs, chosen_block, batch_dims=2), axis=-1)
-    return tf.minimum(chosen_block * block + _invert_cumulative(within, noise[..., 1]), vocab_size - 1)
-
-
-def _invert_cumulative(cumulative: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
-    """The first index whose cumulative weight exceeds uniform x total: int32 [B, N] from [B, N, K], [B, N]."""
-    target = uniform[..., tf.newaxis] * cumulative[..., -1:]
-    index = tf.reduce_sum(tf.cast(cumulative <= target, tf.int32), -1)
-    return tf.minimum(index, cumulative.shape[-1] - 1)
+    return tf.minimum(chosen_block * block + invert_cumulative(within, noise[..., 1]), vocab_size - 1)
 
 
 def sample(
-    config: PretrainingConfig, masked: MaskedBatch, logits: tf.Tensor, temperature: float | tf.Tensor | None = None
+    config: PretrainingConfig,
+    masked: MaskedBatch,
+    generated: GeneratorOutput,
+    temperature: float | tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """int32 [B, N]: one sample for each draw from the generator's float32 logits [B, N, V]; no gradient.
+    """int32 [B, N]: one sample for each draw from the generator's softmax at the drawn positions; no gradient.
 
     `temperature` is the configured one if not given.
     """
-    logits = tf.stop_gradient(logits) / (config.temperature if temperature is None else temperature)
+    temperature = config.temperature if temperature is None else temperature
+    if generated.softmax is not None and not config.disallow_correct:
+        return generated.softmax.sample(masked.sampling_noise, temperature)
+    logits = tf.stop_gradient(generated.logits) / temperature
     if config.disallow_correct:
         correct = tf.range(config.vocab_size) == masked.masked_lm_ids[..., tf.newaxis]
         logits = tf.where(correct, logits - DISALLOWED, logits)

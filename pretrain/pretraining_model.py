@@ -174,7 +174,7 @@ class PretrainingModel(Layer):
             sampled = generated
             if config.generator_sample_mode == "eval" and seeds is not None:
                 sampled = self.generator(masked, None)
-            sampled_ids = corruption.sample(config, masked, sampled.logits, temperature)
+            sampled_ids = corruption.sample(config, masked, sampled, temperature)
         corrupted = corruption.corrupt(config, masked, sampled_ids)
         assert self.encoder is not None
         encoded = self.encoder(

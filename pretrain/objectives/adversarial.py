@@ -63,10 +63,10 @@ class AdversarialGenerator(Objective):
         assert generator.states is not None
         guess = tf.cast(tf.squeeze(self.baseline(tf.stop_gradient(generator.states)), -1), tf.float32)
         sampled = corrupted(forward).sampled_ids
-        log_probs = -tf.nn.sparse_softmax_cross_entropy_with_logits(sampled, generator.logits)
+        log_probs = generator.log_probs(sampled)
         policy = policy_losses(log_probs, reward, tf.nn.softplus(-guess))
         baseline = tf.nn.sigmoid_cross_entropy_with_logits(tf.exp(-reward), guess)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(masked.masked_lm_ids, generator.logits)
+        losses = -generator.log_probs(masked.masked_lm_ids)
         metrics = masked_lm_metrics(forward, losses, training) | {
             "reward": weighted_mean(reward, weights),
             "baseline_loss": weighted_mean(baseline, weights),

@@ -97,14 +97,6 @@ class NoiseContrastive(ReplacedTokenDetection):
         return self.head(forward.states) + self.log_q(forward) + math.log(noise_share / (1 - noise_share))
 
     def log_q(self, forward: Forward) -> tf.Tensor:
-        """float32 [B, L]: log-probability of the corrupted input's tokens given the uncorrupted others; no gradient.
-
-        From that of the original tokens, so that the softmax over [B, L, V] is taken once.
-        """
-        logits = tf.stop_gradient(forward.generator.cloze_logits)
-
-        def logit_of(ids: tf.Tensor) -> tf.Tensor:
-            return tf.gather(logits, ids, batch_dims=2)
-
-        change = logit_of(corrupted(forward).input_ids) - logit_of(forward.masked.input_ids)
-        return tf.stop_gradient(forward.generator.cloze_log_probs) + change
+        """float32 [B, L]: log-probability of the corrupted input's tokens given the uncorrupted others; no gradient."""
+        assert forward.generator.cloze is not None  # Electric's generator has two towers
+        return tf.stop_gradient(forward.generator.cloze.log_probs(corrupted(forward).input_ids))

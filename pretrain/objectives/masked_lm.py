@@ -24,7 +24,7 @@ class MaskedLM(Objective):
         return masked.masked_lm_weights
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(forward.masked.masked_lm_ids, forward.generator.logits)
+        losses = -forward.generator.log_probs(forward.masked.masked_lm_ids)
         return self.output(forward, losses, masked_lm_metrics(forward, losses, training))
 
 
@@ -44,11 +44,11 @@ class ClozeLM(Objective):
 
     def call(self, forward: Forward, training: bool) -> ObjectiveOutput:
         masked, generator = forward.masked, forward.generator
-        assert generator.cloze_log_probs is not None  # ClozeLM goes with a two-tower generator
-        losses = -generator.cloze_log_probs
+        assert generator.cloze is not None  # ClozeLM goes with a two-tower generator
+        losses = -generator.cloze.log_probs(masked.input_ids)
         metrics = masked_lm_metrics(forward, tf.gather(losses, masked.positions, batch_dims=1), training)
         if not training:
-            correct = tf.equal(tf.argmax(generator.cloze_logits, -1, tf.int32), masked.input_ids)
+            correct = tf.equal(tf.argmax(generator.cloze.logits, -1, tf.int32), masked.input_ids)
             metrics["cloze_accuracy"] = weighted_mean(correct, masked.candidates)
         return self.output(forward, losses, metrics)
 

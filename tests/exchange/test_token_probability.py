@@ -35,7 +35,7 @@ def test_a_two_tower_generator_scores_every_token_in_one_pass(tmp_path):
     with unfused():
         real = 1 / (1 + np.exp(network.replaced_logits(*batch.values()).numpy()[0, 1:-1]))
         masked = type("Masked", (), batch | {"masked_input_ids": ids, "positions": ids[:, :1]})()
-        g = np.exp(model.generator(masked).cloze_log_probs.numpy()[0, 1:-1])
+        g = np.exp(model.generator(masked).cloze.log_probs(ids).numpy()[0, 1:-1])
     expected = np.log(real * g / (0.85 / 0.15 * (1 - real) + g))
     scorer = Scorer(network, special, 0.15, 8, electric=False)
     assert scorer.kind == "electra"

@@ -123,8 +123,8 @@ def test_variant(mode, batch):
 
     logits = expected("gen/mlm_logits")
     errors["gen/mlm_logits"] = golden.relative_error(forward.generator.logits[: len(logits)], logits)
-    if forward.generator.cloze_logits is not None and expected("cloze/logits") is not None:
-        errors["cloze/logits"] = golden.relative_error(forward.generator.cloze_logits[:1], expected("cloze/logits"))
+    if forward.generator.cloze is not None and expected("cloze/logits") is not None:
+        errors["cloze/logits"] = golden.relative_error(forward.generator.cloze.logits[:1], expected("cloze/logits"))
     if forward.states is not None:
         errors["disc/logits"] = golden.relative_error(model.objectives[1].logits(forward), expected("disc/logits"))
         states = expected("disc/sequence_output")

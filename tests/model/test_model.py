@@ -46,12 +46,12 @@ def test_the_discriminator_s_loss_never_reaches_the_generator():
 def test_a_two_tower_generator_never_sees_the_token_it_predicts():
     model = golden.model_with_crc_values(electra_objective=False, electric_objective=True)
     masked = golden.masked_batch(model, golden.load_arrays("batch"))
-    before = model.generator(masked).cloze_logits.numpy()
+    before = model.generator(masked).cloze.logits.numpy()
     candidates = masked.candidates.numpy()
     for position in np.flatnonzero(candidates[0])[[0, 3, -1]]:
         ids = masked.input_ids.numpy()
         ids[0, position] = (ids[0, position] + 17) % 600
-        after = model.generator(masked._replace(input_ids=tf.constant(ids))).cloze_logits.numpy()
+        after = model.generator(masked._replace(input_ids=tf.constant(ids))).cloze.logits.numpy()
         np.testing.assert_array_equal(before[0, position], after[0, position])
         neighbour = position + 1 if candidates[0, position + 1] else position - 1
         assert (before[0, neighbour] != after[0, neighbour]).any()

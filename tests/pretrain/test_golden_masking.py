@@ -6,6 +6,8 @@ import tensorflow as tf
 from scipy import stats
 
 from corpus.vocabulary import load_vocab, special_ids
+from model.generator import GeneratorOutput
+from model.vocabulary_loss import VocabularySoftmax
 from pretrain import corruption, masking
 from tests import golden_support as golden
 
@@ -121,7 +123,10 @@ def test_samples_are_distributed_as_the_original_s(temperature, disallow, specia
         masked_lm_ids=tf.fill([rows, slots], disallow or 0), sampling_noise=noise
     )
     logits = tf.tile(tf.constant(arrays["logits"])[tf.newaxis, tf.newaxis], [rows, slots, 1])
-    counts = np.bincount(corruption.sample(config, masked, logits).numpy().reshape(-1), minlength=12)
+    generated = GeneratorOutput(
+        logits, VocabularySoftmax(tf.ones([rows, slots, 1]), arrays["logits"][:, None], tf.zeros([12]))
+    )
+    counts = np.bincount(corruption.sample(config, masked, generated).numpy().reshape(-1), minlength=12)
     exact = arrays[f"{key}/softmax"].astype(np.float64)
     possible = exact > 1e-6
     assert not counts[~possible].any()
