@@ -14,7 +14,7 @@ import contextvars
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -95,22 +95,51 @@ def row_sums(x: tf.Tensor) -> tf.Tensor:
     return tf.reshape(sums, tf.concat([shape[:-1], [1]], 0))
 
 
-def column_sums(x: tf.Tensor) -> tf.Tensor:
-    """[..., n] -> [n].
+def row_maxima(x: tf.Tensor) -> tf.Tensor:
+    """[..., n] -> [..., 1].
 
-    Adding up halves of the rows is part of the pass that computes `x`, where XLA would store it first on CPUs.
+    XLA compares the numbers of a row on CPUs one by one; halves of rows, which may overlap, are compared in vectors.
     """
-    x = tf.reshape(x, [-1, x.shape[-1]])
+    while _compiled.get() and x.shape[-1] is not None and x.shape[-1] > 16:
+        half = -(-x.shape[-1] // 2)
+        x = tf.maximum(x[..., :half], x[..., -half:])
+    return tf.reduce_max(x, -1, keepdims=True)
+
+
+def folded(x: tf.Tensor) -> tf.Tensor:
+    """[n, ...] -> [n / 64 or more, ...] with the same sum over the first axis.
+
+    Adding up halves is part of the pass that computes `x`, where XLA would store it before a reduction on CPUs.
+    """
     folds = 0
     while _compiled.get() and x.shape[0] is not None and x.shape[0] % 2 == 0 and folds < 6:
         half = x.shape[0] // 2
         x, folds = x[:half] + x[half:], folds + 1
-    return tf.reduce_sum(x, 0)
+    return x
+
+
+def column_sums(x: tf.Tensor) -> tf.Tensor:
+    """[..., n] -> [n]."""
+    return tf.reduce_sum(folded(tf.reshape(x, [-1, x.shape[-1]])), 0)
 
 
 def bias_gradient(upstream: tf.Tensor) -> tf.Tensor:
-    """[..., n] -> [n], outside of blocks: of what is stored anyway, by TensorFlow's own kernel."""
-    return wide(tf.raw_ops.BiasAddGrad(out_backprop=tf.reshape(upstream, [-1, upstream.shape[-1]])))
+    """[..., n] -> [n], outside of blocks: of what is stored anyway, as a product, whose kernel adds in float32.
+
+    BiasAddGrad adds up in the type of its argument: sums of 4,096 bfloat16 are off by a tenth then.
+    """
+    rows = tf.reshape(upstream, [-1, upstream.shape[-1]])
+    if not _compiled.get():
+        return tf.reduce_sum(wide(rows), 0)
+    count = rows.shape[0] or tf.shape(rows)[0]
+    return wide(tf.squeeze(tf.matmul(tf.ones([1, count], rows.dtype), rows), 0))
+
+
+@differentiable
+def add_bias(x: tf.Tensor, bias: tf.Tensor) -> Any:
+    """x + bias; x [..., n], bias [n]."""
+    biased = tf.nn.bias_add(x, tf.cast(bias, x.dtype))
+    return biased, lambda upstream: (upstream, tf.cast(bias_gradient(upstream), bias.dtype))
 
 
 # Dropout.
@@ -194,6 +223,14 @@ def _mean(x: tf.Tensor) -> tf.Tensor:
     return row_sums(x) / tf.cast(x.shape[-1], x.dtype)
 
 
+class _Norm(NamedTuple):
+    """Of what a norm's gradient is made: float32 [n] gamma, and the mean and 1 / deviation [..., 1] of each row."""
+
+    gamma: tf.Tensor
+    mean: tf.Tensor
+    inverse: tf.Tensor
+
+
 def _normalised(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The norm, the mean and 1 / deviation [..., 1]."""
     mean = _mean(x)
@@ -201,13 +238,11 @@ def _normalised(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Ten
     return (x - mean) * (inverse * wide(gamma)) + wide(beta), mean, inverse
 
 
-def _normalised_gradient(
-    upstream: tf.Tensor, x: tf.Tensor, mean: tf.Tensor, inverse: tf.Tensor, gamma: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _normalised_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Of x, gamma and beta."""
-    upstream, n = wide(upstream), (x - mean) * inverse
-    to_n = upstream * wide(gamma)
-    to_x = inverse * (to_n - _mean(to_n) - n * _mean(to_n * n))
+    upstream, n = wide(upstream), (x - norm.mean) * norm.inverse
+    to_n = upstream * wide(norm.gamma)
+    to_x = norm.inverse * (to_n - _mean(to_n) - n * _mean(to_n * n))
     return to_x, column_sums(upstream * n), column_sums(upstream)
 
 
@@ -218,10 +253,8 @@ def _layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Ten
 
 
 @xla
-def _layer_norm_gradient(
-    upstream: tf.Tensor, x: tf.Tensor, mean: tf.Tensor, inverse: tf.Tensor, gamma: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    to_x, to_gamma, to_beta = _normalised_gradient(upstream, wide(x), mean, inverse, gamma)
+def _layer_norm_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    to_x, to_gamma, to_beta = _normalised_gradient(upstream, wide(x), norm)
     return tf.cast(to_x, x.dtype), to_gamma, to_beta
 
 
@@ -229,7 +262,7 @@ def _layer_norm_gradient(
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
     """Over the last axis; x [..., n], gamma, beta [n]."""
     y, mean, inverse = _layer_norm(x, gamma, beta)
-    return y, lambda upstream: _layer_norm_gradient(upstream, x, mean, inverse, gamma)
+    return y, lambda upstream: _layer_norm_gradient(upstream, x, _Norm(gamma, mean, inverse))
 
 
 # The end of a residual branch: s = x + dropout(branch + bias), and the layer norm of s.
@@ -247,23 +280,26 @@ def _norm_of_sum(
     return tf.cast(y, x.dtype), mean, inverse
 
 
+def _through_sum(
+    to_sum: tf.Tensor, to_scales: list[tf.Tensor], dtype: tf.DType, seed: tf.Tensor, rate: float
+) -> tuple[tf.Tensor, ...]:
+    """The gradients of gamma, beta, x and, if there is dropout, of the branch; else it is x's."""
+    to_branch = [tf.cast(dropped_out(to_sum, seed, rate), dtype)] if rate else []
+    return *to_scales, tf.cast(to_sum, dtype), *to_branch
+
+
+def _of_arguments(found: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor | None, ...]:
+    """The same in the order of x, branch, bias, gamma, beta and seed."""
+    to_gamma, to_beta, *to_terms = found
+    return to_terms[0], to_terms[-1], bias_gradient(to_terms[-1]), to_gamma, to_beta, None
+
+
 @xla
 def _norm_of_sum_gradient(
-    upstream: tf.Tensor,
-    x: tf.Tensor,
-    branch: tf.Tensor,
-    bias: tf.Tensor,
-    mean: tf.Tensor,
-    inverse: tf.Tensor,
-    gamma: tf.Tensor,
-    seed: tf.Tensor,
-    rate: float,
+    upstream: tf.Tensor, terms: tuple[tf.Tensor, tf.Tensor, tf.Tensor], norm: _Norm, seed: tf.Tensor, rate: float
 ) -> tuple[tf.Tensor, ...]:
-    """Of gamma, beta, x and, if there is dropout, of the branch; else it is x's."""
-    total = _sum(x, branch, bias, seed, rate)
-    to_sum, to_gamma, to_beta = _normalised_gradient(upstream, total, mean, inverse, gamma)
-    to_branch = [tf.cast(dropped_out(to_sum, seed, rate), x.dtype)] if rate else []
-    return to_gamma, to_beta, tf.cast(to_sum, x.dtype), *to_branch
+    to_sum, *to_scales = _normalised_gradient(upstream, _sum(*terms, seed, rate), norm)
+    return _through_sum(to_sum, to_scales, upstream.dtype, seed, rate)
 
 
 @differentiable
@@ -271,15 +307,9 @@ def norm_of_sum(
     x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
 ) -> Any:
     """layer_norm(s), all of [..., n] and [n]; int32 [2] seed."""
-    y, mean, inverse = _norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate)
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        to_gamma, to_beta, *to_terms = _norm_of_sum_gradient(
-            upstream, x, branch, bias, mean, inverse, gamma, seed, rate=rate
-        )
-        return to_terms[0], to_terms[-1], bias_gradient(to_terms[-1]), to_gamma, to_beta, None
-
-    return y, gradient
+    y, *statistics = _norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate)
+    norm = _Norm(gamma, *statistics)
+    return y, lambda upstream: _of_arguments(_norm_of_sum_gradient(upstream, (x, branch, bias), norm, seed, rate=rate))
 
 
 @xla
@@ -293,19 +323,11 @@ def _sum_and_norm(
 
 @xla
 def _sum_and_norm_gradient(
-    to_total: tf.Tensor,
-    upstream: tf.Tensor,
-    total: tf.Tensor,
-    mean: tf.Tensor,
-    inverse: tf.Tensor,
-    gamma: tf.Tensor,
-    seed: tf.Tensor,
-    rate: float,
+    total: tf.Tensor, upstreams: tuple[tf.Tensor, tf.Tensor], norm: _Norm, seed: tf.Tensor, rate: float
 ) -> tuple[tf.Tensor, ...]:
-    to_sum, to_gamma, to_beta = _normalised_gradient(upstream, wide(total), mean, inverse, gamma)
-    to_sum += wide(to_total)
-    to_branch = [tf.cast(dropped_out(to_sum, seed, rate), total.dtype)] if rate else []
-    return to_gamma, to_beta, tf.cast(to_sum, total.dtype), *to_branch
+    to_total, to_norm = upstreams
+    to_sum, *to_scales = _normalised_gradient(to_norm, wide(total), norm)
+    return _through_sum(to_sum + wide(to_total), to_scales, total.dtype, seed, rate)
 
 
 @differentiable
@@ -313,15 +335,9 @@ def sum_and_norm(
     x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
 ) -> Any:
     """s, in the type of x, and layer_norm(s); all of [..., n] and [n]; int32 [2] seed."""
-    total, y, mean, inverse = _sum_and_norm(x, branch, bias, gamma, beta, seed, rate=rate)
-
-    def gradient(to_total: tf.Tensor, upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        to_gamma, to_beta, *to_terms = _sum_and_norm_gradient(
-            to_total, upstream, total, mean, inverse, gamma, seed, rate=rate
-        )
-        return to_terms[0], to_terms[-1], bias_gradient(to_terms[-1]), to_gamma, to_beta, None
-
-    return (total, y), gradient
+    total, y, *statistics = _sum_and_norm(x, branch, bias, gamma, beta, seed, rate=rate)
+    norm = _Norm(gamma, *statistics)
+    return (total, y), lambda *upstreams: _of_arguments(_sum_and_norm_gradient(total, upstreams, norm, seed, rate=rate))
 
 
 # Attention: p = softmax(scale s + position bias), then dropout. With d the gradient of p, that of the softmax's input
@@ -335,8 +351,9 @@ def _attention(
     """The probabilities after dropout and, if there is any, before."""
     biased = wide(scores) * scale + wide(position_bias)
     biased += tf.where(allowed, tf.zeros([], biased.dtype), MASKED_SCORE)
-    exponentials = tf.exp(biased - tf.reduce_max(biased, -1, keepdims=True))
-    probs = exponentials * (1.0 / row_sums(exponentials))
+    # The exponential is taken twice, each time within a pass: storing it would take longer than computing it.
+    below = biased - row_maxima(biased)
+    probs = tf.exp(below - tf.math.log(row_sums(tf.exp(below))))
     dropped = [tf.cast(dropped_out(probs, seed, rate), scores.dtype)] if rate else []
     return *dropped, tf.cast(probs, scores.dtype)
 
@@ -349,9 +366,8 @@ def _attention_gradient(upstream: tf.Tensor, probs: tf.Tensor, seed: tf.Tensor, 
 
 @xla
 def _position_bias_gradient(to_scores: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
-    kept = [axis for axis in range(4) if position_bias.shape[axis] != 1]
-    summed = tf.reduce_sum(wide(to_scores), [axis for axis in range(4) if axis not in kept], keepdims=True)
-    return tf.cast(summed / scale, position_bias.dtype)
+    summed = [axis for axis in range(4) if position_bias.shape[axis] == 1]  # of rows, at least
+    return tf.cast(tf.reduce_sum(folded(wide(to_scores)), summed, keepdims=True) / scale, position_bias.dtype)
 
 
 @differentiable

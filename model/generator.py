@@ -91,7 +91,7 @@ class TwoTowerClozeModel(Layer):
     the last position the first's right-to-left one; neither is ever a candidate for masking.
 
     >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
-    >>> TwoTowerClozeModel(sizes, None)(masked).cloze_logits.shape  # 2 sequences of 7 tokens
+    >>> TwoTowerClozeModel(sizes, None)(masked).cloze.logits.shape  # 2 sequences of 7 tokens
     TensorShape([2, 7, 600])
     """
 

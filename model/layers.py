@@ -82,7 +82,7 @@ def activation(name: str) -> Callable[..., tf.Tensor]:
     exact, erf form."""
 
     def plain(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable[..., tf.Tensor]:
-        return lambda x, bias=None: function(x if bias is None else tf.nn.bias_add(x, tf.cast(bias, x.dtype)))
+        return lambda x, bias=None: function(x if bias is None else fusion.add_bias(x, bias))
 
     functions: dict[str, Callable[..., tf.Tensor]] = {
         "gelu": lambda x, bias=None: fusion.gelu(x, tf.zeros(x.shape[-1:]) if bias is None else bias),
@@ -113,8 +113,7 @@ class Dense(Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """[..., input_size] -> [..., output_size], in the type of `x`."""
-        y = self.product(x)
-        return tf.nn.bias_add(y, tf.cast(self.bias, y.dtype))
+        return fusion.add_bias(self.product(x), self.bias)
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
         """x W: where the block behind it adds the bias."""

@@ -8,6 +8,7 @@ import tensorflow as tf
 from configure_pretraining import PretrainingConfig
 from model.fusion import unfused
 from model.generator import GeneratorOutput
+from model.vocabulary_loss import VocabularySoftmax
 from pretrain.corruption import CorruptedBatch
 from pretrain.masking import MaskedBatch
 from pretrain.objectives.base import Forward
@@ -60,8 +61,8 @@ def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
     cloze = tf.math.log(tf.constant(noise, tf.float32))
     zeros, nothing = tf.zeros([1, 5], tf.int32), tf.zeros([1, 5])
     masked = MaskedBatch(zeros, zeros, zeros, zeros, zeros, zeros, nothing, nothing, nothing, nothing, {})
-    everywhere = tf.tile(cloze[tf.newaxis, tf.newaxis], [1, 5, 1])
-    generated = GeneratorOutput(nothing, cloze_logits=everywhere, cloze_log_probs=tf.fill([1, 5], cloze[0]))
+    everywhere = VocabularySoftmax(tf.ones([1, 5, 1]), cloze[:, tf.newaxis], tf.zeros([5]))
+    generated = GeneratorOutput(nothing, cloze=everywhere)
     forward = Forward(masked, generated, CorruptedBatch(tokens, zeros, zeros, zeros))
     objective = NoiseContrastive(config)
     energies = tf.Variable(-np.log(data)[np.newaxis], dtype=tf.float32)
