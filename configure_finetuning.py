@@ -146,11 +146,16 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         choices=("cls", "impossible", "skip"),
     )
 
-    # Distillation
+    # Further losses
+    auxiliary_lm_weight: float = hparam(
+        0.0,
+        "weight of masked language modelling on the inputs, beside the tasks (GPT: 0.5); 0: none",
+        at_least=0,
+        heading="Further losses",
+    )
     distill_from: str = hparam(
         "",
         "folder of a fine-tuned model whose outputs on the training data (write_distill_outputs) are learned too",
-        heading="Distillation",
         place="other",
     )
     distill_weight: float = hparam(
@@ -290,6 +295,8 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 problems.append("prompt needs a pre-trained language model: not random_init")
         if self.distill_from:
             problems += self._distillation_problems()
+        if self.auxiliary_lm_weight and (self.prompt or self.random_init):
+            problems.append("auxiliary_lm_weight needs a pre-trained language model, and no prompt that asks it")
         if self.intermediate_task:
             check_names([self.intermediate_task], self.tasks)
             if self.intermediate_task in self.task_names:

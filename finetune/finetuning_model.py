@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
 from finetune.batching import Batch
+from finetune.language_model import AuxiliaryLanguageModel, language_model_head
 from finetune.task import HeadInput, HeadOutput, Task
 from model.encoder import Encoder
 from model.layers import Layer, SeedStream
@@ -23,6 +24,11 @@ class FinetuningModel(Layer):
         self.tasks = list(tasks)
         self.encoder = Encoder("electra", config.architecture, compute_dtype=config.precision, seed=seed)
         self.heads = [task.make_head(self.encoder, seed) for task in tasks]
+        self.language_model = None
+        if config.auxiliary_lm_weight and config.do_train:
+            head = language_model_head("auxiliary_lm_weight", config.init_checkpoint)
+            special, length = tasks[0].tokenizer.special, config.max_seq_length
+            self.language_model = AuxiliaryLanguageModel(self.encoder, head, special, length, seed)
 
     def call(self, batch: Batch, seed: tf.Tensor | None = None, training: bool = False) -> list[HeadOutput]:
         """Every head's output on every row (finetune.batching describes the batch).

@@ -92,6 +92,11 @@ class FinetuningTask(ReplicatedTask):
                 losses += total
                 if len(self.tasks) > 1:
                     metrics[f"{task.name}_loss"] = (total, count / task.choices)
+            if self.model.language_model is not None:
+                inputs = (rows[name] for name in ("input_ids", "input_mask", "segment_ids"))
+                of_rows = self.model.language_model(*inputs, seed)
+                losses += self.config.auxiliary_lm_weight * tf.reduce_sum(of_rows)
+                metrics["lm_loss"] = (tf.reduce_sum(of_rows), tf.cast(tf.size(of_rows), tf.float32))
             if self.config.loss_reduction == "mean":
                 losses /= self.config.train_batch_size
             return losses, {"losses": {"loss": losses}, "metrics": metrics}

@@ -15,9 +15,9 @@ import numpy as np
 
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
-from exchange.checkpoints import CheckpointVariables
 from exchange.encoding import truncated_lengths
 from finetune.classification.tasks import TextExample, TextTask
+from finetune.language_model import language_model_head
 from finetune.prompting.head import LabelWordHead
 from finetune.task import Features, Label, Prediction, Split
 from model.encoder import Encoder
@@ -27,7 +27,6 @@ from util.errors import UserError
 
 _TRAINING_INPUTS = 8000  # LM-BFF trains 1,000 steps of 8
 _KEPT = 16  # demonstrations of a label that a fine-tuned model keeps, as many as LM-BFF draws from
-_BIAS = "/output_bias"
 
 
 class _Prompted(NamedTuple):
@@ -178,7 +177,7 @@ class PromptTask(TextTask):
     # The head, and what it says.
 
     def make_head(self, encoder: Encoder, seed: int) -> LabelWordHead:
-        scope, transform = self._head or language_model_head(self.config.init_checkpoint)
+        scope, transform = self._head or language_model_head("prompt", self.config.init_checkpoint)
         self._head = scope, transform
         return LabelWordHead(scope, encoder, transform, self.word_ids, self.is_regression, seed)
 
@@ -211,23 +210,3 @@ def _with_word(ids: np.ndarray, place: int, word: int) -> np.ndarray:
     filled = ids.copy()
     filled[place] = word
     return filled
-
-
-def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
-    """Scope of the head over the vocabulary that the main network of a checkpoint has, and whether it has a transform.
-
-    Raises:
-      UserError: there is none, as after ELECTRA's pre-training with a generator of its own.
-    """
-    assert checkpoint is not None, "checked with the hparams"
-    names = CheckpointVariables(checkpoint).names()
-    for scope in ("clm_predictions", "generator_predictions"):
-        own_generator = scope == "generator_predictions" and any(name.startswith("generator/") for name in names)
-        if f"{scope}{_BIAS}" in names and not own_generator:
-            return scope, f"{scope}/dense/kernel" in names
-    raise UserError(
-        f"prompt: the main network of {checkpoint} has no language-model head: it was pre-trained to detect replaced "
-        "tokens only. Prompts need one of COCO-LM (corrective_lm_objective), BERT (--no-electra-objective), "
-        "replace_mlm_objective or all_tokens_mlm_objective, or a generator that shares the network "
-        "(--no-untied-generator)"
-    )

@@ -13,8 +13,9 @@ from configure_pretraining import PretrainingConfig
 from corpus.tokenization import WordpieceTokenizer
 from corpus.vocabulary import SpecialIds
 from finetune.classification.few_shot import few_shot_split
+from finetune.language_model import language_model_head
 from finetune.prompting.head import LabelWordHead
-from finetune.prompting.tasks import PromptTask, language_model_head
+from finetune.prompting.tasks import PromptTask
 from finetune.task import HeadInput, make_tasks
 from pretrain.objectives.corrective_lm import mixture_log_prob
 from pretrain.pretraining_model import PretrainingModel
@@ -187,7 +188,7 @@ def test_every_known_prompt_is_a_template():
 
 def test_a_detector_of_replaced_tokens_has_no_language_model():
     with pytest.raises(UserError, match="no language-model head"):
-        language_model_head(str(golden.CHECKPOINT))
+        language_model_head("prompt", str(golden.CHECKPOINT))
 
 
 @pytest.mark.parametrize("objective", ["bert", "coco_lm"])

@@ -1,0 +1,97 @@
+"""The pre-trained language-model head in fine-tuning: where a checkpoint has one, and its loss beside the tasks'.
+
+GPT (Radford et al. 2018, section 3.2) goes on with its language model on the texts of a task, at half the weight. An
+encoder's is the masked one: a second pass over the same batch, some of whose tokens are masked.
+"""
+
+import tensorflow as tf
+
+from corpus.vocabulary import SpecialIds
+from exchange.checkpoints import CheckpointVariables
+from model.encoder import Encoder
+from model.heads import LanguageModelHead, TiedHead
+from model.layers import Layer, SeedStream
+from util.errors import UserError
+
+_BIAS = "/output_bias"
+_MASKED = 0.15  # of a sequence's tokens
+
+
+def language_model_head(hparam: str, checkpoint: str | None) -> tuple[str, bool]:
+    """Scope of the head over the vocabulary that the main network of a checkpoint has, and whether it has a transform.
+
+    Args:
+      hparam: that needs it, for the message.
+
+    Raises:
+      UserError: there is none, as after ELECTRA's pre-training with a generator of its own.
+    """
+    assert checkpoint is not None, "checked with the hparams"
+    names = CheckpointVariables(checkpoint).names()
+    for scope in ("clm_predictions", "generator_predictions"):
+        own_generator = scope == "generator_predictions" and any(name.startswith("generator/") for name in names)
+        if f"{scope}{_BIAS}" in names and not own_generator:
+            return scope, f"{scope}/dense/kernel" in names
+    raise UserError(
+        f"{hparam}: the main network of {checkpoint} has no language-model head: it was pre-trained to detect replaced "
+        "tokens only. One is there after COCO-LM (corrective_lm_objective), BERT (--no-electra-objective), "
+        "replace_mlm_objective or all_tokens_mlm_objective, or with a generator that shares the network "
+        "(--no-untied-generator)"
+    )
+
+
+class AuxiliaryLanguageModel(Layer):
+    """Masked language modelling on the batches of fine-tuning.
+
+    Args:
+      encoder: of the tasks.
+      scope, transform: of the head, see `language_model_head`.
+      special: ids of [MASK] and of what is never masked.
+      max_length: tokens of an input, at most.
+    """
+
+    def __init__(
+        self, encoder: Encoder, head: tuple[str, bool], special: SpecialIds, max_length: int, seed: int
+    ) -> None:
+        super().__init__("", seed)
+        scope, transform = head
+        sizes = encoder.architecture
+        self.head: LanguageModelHead | TiedHead
+        if transform:
+            self.head = LanguageModelHead(scope, sizes.hidden_size, sizes, encoder.embeddings, seed)
+        else:
+            self.head = TiedHead(scope, sizes, encoder.embeddings, seed)
+        self.encoder, self.special = encoder, special
+        self.most = max(1, round(_MASKED * max_length))
+
+    def call(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """float32 [B]: the mean cross-entropy of each row's masked tokens; 0 where none can be masked.
+
+        Args:
+          input_ids, input_mask, segment_ids: int32 [B, L].
+          seed: int32 [2], of masks and dropout.
+        """
+        seeds = SeedStream(tf.random.experimental.stateless_fold_in(seed, 1))
+        allowed = tf.cast(input_mask, tf.bool)
+        for token in (self.special.cls, self.special.sep, self.special.mask):
+            allowed &= tf.not_equal(input_ids, token)
+        noise = tf.random.stateless_uniform(tf.shape(input_ids), seeds.next())
+        drawn = tf.where(allowed, noise, -1.0)
+        chosen, places = tf.math.top_k(drawn, tf.minimum(self.most, tf.shape(input_ids)[1]))  # [B, N]
+        tokens = tf.reduce_sum(tf.cast(allowed, tf.float32), -1, keepdims=True)
+        wanted = tf.maximum(1.0, tf.round(_MASKED * tokens))
+        weights = tf.cast(tf.range(tf.shape(places)[1])[tf.newaxis], tf.float32) < wanted
+        weights = tf.cast(weights & (chosen >= 0), tf.float32)
+        hidden = _scattered(places, weights, tf.shape(input_ids)[1])
+        masked = tf.where(hidden, self.special.mask, input_ids)
+        states = self.encoder(masked, input_mask, segment_ids, seeds).sequence
+        logits = self.head(tf.gather(states, places, batch_dims=1))
+        truth = tf.gather(input_ids, places, batch_dims=1)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(truth, logits) * weights
+        return tf.reduce_sum(losses, -1) / tf.maximum(tf.reduce_sum(weights, -1), 1.0)
+
+
+def _scattered(places: tf.Tensor, weights: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    """bool [B, L], true at the places [B, N] of weight 1."""
+    there = tf.equal(places[:, :, tf.newaxis], tf.range(length)) & (weights > 0)[:, :, tf.newaxis]
+    return tf.reduce_any(there, 1)
