@@ -227,7 +227,10 @@ def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
     if config.teacher and config.init_from_teacher:
         from pretrain.teacher import start_from_teacher
 
-        print(f"teacher: {start_from_teacher(model, config.teacher)}")
+        report = start_from_teacher(model, config.teacher)
+        print(
+            f"teacher: loaded {len(report.loaded)} variables; random values for {', '.join(report.missing) or 'none'}"
+        )
     if config.init_checkpoint:
         say(str(warm_start(model, config.init_checkpoint)))
     if config.init_generator_checkpoint:
