@@ -49,8 +49,10 @@ class SentencePacker:
         tokens, found, at = self._tokens, list[tuple[int, int]](), 0
         for end in [*ends, None]:
             stop = len(tokens) if end is None else end
-            while at < stop and (end is not None or stop - at >= self._room):
+            while at < stop:
                 at += int(tokens[at] == self._separator)  # an example neither begins nor ends with one
+                if end is None and stop - at < self._room:
+                    break
                 after = min(at + self._room, stop)
                 if after > at:
                     found.append((at, after - at - int(tokens[after - 1] == self._separator)))

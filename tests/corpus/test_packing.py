@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from configure_pretraining import PretrainingConfig
@@ -54,6 +54,7 @@ def pack(documents, length, separator, calls):
 
 @settings(deadline=None)
 @given(DOCUMENTS, st.integers(5, 16), st.lists(st.integers(0, 99), max_size=3))
+@example([[8], [7, 9]], 10, [3])  # a call ends when [SEP] and all but one token of an example wait
 def test_examples_are_full_across_documents(documents, length, calls):
     examples, texts = pack(documents, length, SEP, calls)
     assert [token for example in examples for token in example if token != SEP] == list(itertools.chain(*texts))
