@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from corpus.example_builder import MIN_LENGTH
-from corpus.sources import check_tokens, repeats, source_of
+from corpus.sources import check_repeats, check_tokens, repeats, source_of
 from corpus.text_files import Corpus, CorpusFile
 from corpus.vocabulary import load_vocab, vocab_sha256
 from util.errors import UserError
@@ -130,6 +130,9 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
         raise UserError(f"--dev-fraction must lie between 0 and 0.5, got {settings.dev_fraction}")
     if not 0 <= settings.mix_alpha <= 1:
         raise UserError(f"--mix-alpha must lie between 0 and 1, got {settings.mix_alpha:g}")
+    for flag, given in (("mix-alpha", settings.mix_alpha != 1), ("domain-tokens", settings.domain_tokens)):
+        if given and not settings.recursive:
+            raise UserError(f"--{flag} is for a corpus with a folder for each source: give --recursive too")
     if settings.packing != ELECTRA and settings.compat == "original":
         raise UserError("--compat original packs as the original does: not with --packing " + settings.packing)
     vocabulary = vocab_sha256(settings.vocab_file)
@@ -143,6 +146,7 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
     for file, size in text_bytes.items():
         sizes[source_of(file.name)] = sizes.get(source_of(file.name), 0) + size
     times = repeats(sizes, settings.mix_alpha) if sum(sizes.values()) else dict.fromkeys(sizes, 1.0)
+    check_repeats(times, settings.mix_alpha)
     if settings.domain_tokens:
         check_tokens(settings.domain_tokens, list(sizes), load_vocab(settings.vocab_file))
     total = round(sum(size * times[source] for source, size in sizes.items()))

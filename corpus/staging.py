@@ -165,6 +165,12 @@ class Staging:
         if not Shard.total(files[name] for name in train).examples:
             raise UserError(f"--dev-fraction {settings.dev_fraction} holds out every document; make it smaller")
         if dev and not Shard.total(files[name] for name in dev).examples:
+            if any(piece.again for unit in plan.units for piece in unit.pieces):  # would be trained on as well
+                raise UserError(
+                    f"--dev-fraction {settings.dev_fraction} holds out no document, and records cannot be held out "
+                    f"where --mix-alpha {settings.mix_alpha:g} reads text again: make --dev-fraction larger, or mark "
+                    "the ends of documents with blank lines"
+                )
             before = {name: files[name] for name in train}
             record_format = RecordFormat(settings.max_seq_length, len(vocab))
             with writing(self.folder):  # if killed here, the units whose shards have been cut are built again

@@ -1,4 +1,7 @@
-"""Scores of classification and regression, from scikit-learn and scipy; in percent."""
+"""Scores of classification and regression, from scikit-learn and scipy; in percent.
+
+`measured` gives those of a task by name: each of METRICS, or AVERAGE, the mean of the others, which benchmarks rank by.
+"""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,10 +20,12 @@ def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
     return 100.0 * float(f1_score(labels, predictions, zero_division=0))
 
 
-def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+def macro_f1(labels: np.ndarray, predictions: np.ndarray, num_classes: int | None = None) -> float:
+    """The mean over all classes, 0 for one that occurs nowhere; without their number, over those that occur."""
     from sklearn.metrics import f1_score
 
-    return 100.0 * float(f1_score(labels, predictions, average="macro", zero_division=0))
+    classes = None if num_classes is None else range(num_classes)
+    return 100.0 * float(f1_score(labels, predictions, labels=classes, average="macro", zero_division=0))
 
 
 def mcc(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -62,6 +67,25 @@ METRICS = {
     "spearman": spearman,
 }
 REGRESSION_METRICS = ("pearson", "spearman")
+AVERAGE = "average"
+
+
+def measured(
+    metrics: Sequence[str], labels: np.ndarray, predictions: np.ndarray, num_classes: int | None = None
+) -> dict[str, float]:
+    """The scores of these names, by name; `num_classes` of a classification."""
+    scores = {}
+    for metric in metrics:
+        if metric == "macro_f1":
+            scores[metric] = macro_f1(labels, predictions, num_classes)
+        elif metric != AVERAGE:
+            scores[metric] = METRICS[metric](labels, predictions)
+    return with_average(scores) if AVERAGE in metrics else scores
+
+
+def with_average(scores: dict[str, float]) -> dict[str, float]:
+    """The scores and their mean, SuperGLUE's score of a task."""
+    return scores | {AVERAGE: float(np.mean([*scores.values()]))}
 
 
 def is_constant(predictions: Sequence[float] | np.ndarray) -> bool:

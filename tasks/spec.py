@@ -34,7 +34,7 @@ class TextTaskSpec:
 
     columns: of tsv and csv files; those of a split in `columns_of` win.
     json_columns: of JSON lines.
-    metrics: of tasks.metrics, the first is the primary one.
+    metrics: of tasks.metrics, the first is the primary one, by which the best weights are chosen.
     labels: names in the order of their ids; None: those of the training data, sorted; unused in regression.
     value_range: least and greatest value of a regression task; None for classification.
     double_unordered: the order of the two texts means nothing, so training may see both.

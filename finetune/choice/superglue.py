@@ -7,7 +7,7 @@ import numpy as np
 
 from finetune.choice.tasks import ChoiceTask, Item, Judged, Passage, chosen_rightly, field
 from finetune.qa.scoring import exact, overlap_f1
-from tasks.metrics import f1
+from tasks.metrics import f1, with_average
 from util.errors import UserError, shown
 
 _PLACEHOLDER = "@placeholder"
@@ -46,7 +46,7 @@ class MultiRc(ChoiceTask):
     """Which of the answers to a question about a paragraph are right, any number of them.
 
     Scores: f1a, the F1 of right answers over all answers of all questions; exact_match, the share of questions all of
-    whose answers are judged rightly. Input: the paragraph, then question and answer.
+    whose answers are judged rightly; their average. Input: the paragraph, then question and answer.
     """
 
     primary_metric = "f1a"
@@ -74,7 +74,8 @@ class MultiRc(ChoiceTask):
             gold.append(np.isin(np.arange(len(one.item.candidates)), one.item.right or ()))
             chosen.append(one.probabilities > 0.5)
         exactly = [float((g == c).all()) for g, c in zip(gold, chosen, strict=True)]
-        return {"f1a": f1(np.concatenate(gold), np.concatenate(chosen)), "exact_match": 100.0 * float(np.mean(exactly))}
+        f1a = f1(np.concatenate(gold), np.concatenate(chosen))
+        return with_average({"f1a": f1a, "exact_match": 100.0 * float(np.mean(exactly))})
 
     def answer(self, judged: Judged) -> dict[str, Any]:
         answers = zip(judged.item.names, judged.probabilities, strict=True)
@@ -93,7 +94,8 @@ class MultiRc(ChoiceTask):
 
 
 class Record(ChoiceTask):
-    """Which entity of a news text stands in the place of "@placeholder"; F1 and exact match with the nearest answer.
+    """Which entity of a news text stands in the place of "@placeholder"; F1 and exact match with the nearest
+    answer, and their average.
 
     Candidates are the different strings that the file marks as entities, each right or wrong by itself; the most likely
     one is the answer. Input: the text, then the sentence with the candidate in it.
@@ -129,10 +131,9 @@ class Record(ChoiceTask):
 
     def measured(self, judged: Sequence[Judged], passages: Sequence[Passage]) -> dict[str, float]:
         chosen = [(str(one.item.names[one.best]), one.item.gold) for one in judged]
-        return {
-            "f1": 100.0 * float(np.mean([max(overlap_f1(gold, name) for gold in golds) for name, golds in chosen])),
-            "exact_match": 100.0 * float(np.mean([max(exact(gold, name) for gold in golds) for name, golds in chosen])),
-        }
+        best_f1 = [max(overlap_f1(gold, name) for gold in golds) for name, golds in chosen]
+        best_exact = [max(exact(gold, name) for gold in golds) for name, golds in chosen]
+        return with_average({"f1": 100.0 * float(np.mean(best_f1)), "exact_match": 100.0 * float(np.mean(best_exact))})
 
     def answer(self, judged: Judged) -> dict[str, Any]:
         return {"idx": judged.item.id} | super().answer(judged)

@@ -239,6 +239,22 @@ class ChoiceTask(Task):
         ]
         return shares(Counter(names))
 
+    def majority(self, split: Split) -> dict[str, float]:
+        """Where candidates are told apart by their texts alone, as ReCoRD's entities are, nothing is the commonest."""
+        items = [item for passage in split.examples for item in passage.items]
+        if any(item.gold for item in items):
+            return {}
+        if self.choices > 1:
+            commonest = np.bincount([(item.right or (0,))[0] for item in items]).argmax()
+            constant = [np.eye(self.choices)[commonest]] * len(items)
+        else:
+            mostly_right = 2 * sum(len(item.right or ()) for item in items) > sum(
+                len(item.candidates) for item in items
+            )
+            constant = [np.full(len(item.candidates), float(mostly_right)) for item in items]
+        passages = [passage for passage in split.examples for _ in passage.items]
+        return self.measured([Judged(*one) for one in zip(items, constant, strict=True)], passages)
+
     def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
         judged = [one for of_passage in self.judged(split, predictions) for one in of_passage]
         chosen = [one.best for one in judged]

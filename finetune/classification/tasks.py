@@ -21,7 +21,7 @@ from finetune.classification.targets import Classes, Scale, Target, label_text
 from finetune.results import write_json_lines
 from finetune.task import Features, Head, Label, Prediction, Split, Task
 from model.encoder import Encoder
-from tasks.metrics import METRICS, is_constant
+from tasks.metrics import is_constant, measured
 from tasks.spec import TextTaskSpec
 from util.errors import UserError, shown
 from util.files import write_atomically
@@ -275,7 +275,7 @@ class TextTask(Task):
         split, predictions = self.averaged(split, predictions)
         labels = np.array([feature.labels[self.target.key] for feature in split.features])
         predicted = np.array([prediction["predictions"] for prediction in predictions])
-        return {metric: METRICS[metric](labels, predicted) for metric in self.spec.metrics}
+        return self._measured(labels, predicted)
 
     def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
         split, predictions = self.averaged(split, predictions)
@@ -304,7 +304,10 @@ class TextTask(Task):
             return {}
         labels = np.array([self.target.encoded(example.label) for example in split.examples])
         constant = np.full_like(labels, np.bincount(labels).argmax())
-        return {metric: METRICS[metric](labels, constant) for metric in self.spec.metrics}
+        return self._measured(labels, constant)
+
+    def _measured(self, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+        return measured(self.spec.metrics, labels, predicted, None if self.is_regression else self.target.num_classes)
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         return [self.target.answer(prediction) for prediction in self.averaged(split, predictions)[1]]

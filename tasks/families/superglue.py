@@ -43,7 +43,7 @@ _TASKS = {
                 "CB",
                 (("premise",), ("hypothesis",)),
                 ("contradiction", "entailment", "neutral"),
-                metrics=("macro_f1", "accuracy"),
+                metrics=("macro_f1", "accuracy", "average"),
             )
         },
         _FEW,

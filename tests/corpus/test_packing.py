@@ -57,16 +57,16 @@ def pack(documents, length, separator, calls):
 @example([[8], [7, 9]], 10, [3])  # a call ends when [SEP] and all but one token of an example wait
 def test_examples_are_full_across_documents(documents, length, calls):
     examples, texts = pack(documents, length, SEP, calls)
-    assert [token for example in examples for token in example if token != SEP] == list(itertools.chain(*texts))
-    for number, example in enumerate(examples):
-        assert example and example[0] != SEP and example[-1] != SEP
+    assert [token for packed in examples for token in packed if token != SEP] == list(itertools.chain(*texts))
+    for number, packed in enumerate(examples):
+        assert packed and packed[0] != SEP and packed[-1] != SEP
         ends = {text[-1] for text in texts}
-        assert all(example[i - 1] in ends for i, token in enumerate(example) if token == SEP)
-        inner = [i for i, token in enumerate(example[:-1]) if token in ends]
-        assert all(example[i + 1] == SEP for i in inner)
+        assert all(packed[i - 1] in ends for i, token in enumerate(packed) if token == SEP)
+        inner = [i for i, token in enumerate(packed[:-1]) if token in ends]
+        assert all(packed[i + 1] == SEP for i in inner)
         room = length - 2
         if number < len(examples) - 1:
-            assert len(example) == room or (len(example) == room - 1 and example[-1] in ends)
+            assert len(packed) == room or (len(packed) == room - 1 and packed[-1] in ends)
 
 
 @settings(deadline=None)
@@ -175,12 +175,39 @@ def test_a_build_says_how_it_packed(corpus, vocab, tmp_path, packing):
         ({"mix_alpha": 1.5}, "--mix-alpha must lie between 0 and 1, got 1.5"),
         ({"domain_tokens": {"big": "[unused0]"}}, "--domain-tokens must name all sources, which are 'big', 'small'"),
         ({"domain_tokens": {"big": "the", "small": "[unused0]"}}, r"the must be an \[unusedN\] of the vocabulary"),
+        ({"domain_tokens": {"big": "[unused0]"}, "recursive": False}, "--domain-tokens is for .* give --recursive too"),
+        ({"mix_alpha": 0.5, "recursive": False}, "--mix-alpha is for .* give --recursive too"),
         ({"packing": "full_sentences", "compat": "original"}, "not with --packing full_sentences"),
     ],
 )
 def test_what_cannot_be_built_is_refused(corpus, vocab, tmp_path, more, message):
     with pytest.raises(UserError, match=message):
         built(corpus, vocab, tmp_path, **more)
+
+
+def test_files_beside_the_folders_cannot_be_marked(vocab, tmp_path):
+    (tmp_path / "wiki").mkdir()
+    for name in ("wiki/a.txt", "README.txt"):
+        (tmp_path / name).write_text("some text\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"files lie beside the folders .* move them into a folder"):
+        built(tmp_path, vocab, tmp_path / "records", domain_tokens={"wiki": "[unused0]"})
+
+
+def test_a_tiny_source_is_not_read_for_ever(vocab, tmp_path):
+    for source, size in (("books", 300_000), ("notes", 200)):
+        (tmp_path / source).mkdir()
+        (tmp_path / source / "a.txt").write_text("word " * (size // 5), encoding="utf-8")
+    with pytest.raises(UserError, match="--mix-alpha 0 would read folder 'notes' 1,500 times, and 100 are the most"):
+        built(tmp_path, vocab, tmp_path / "records", mix_alpha=0.0)
+
+
+def test_text_that_is_read_again_is_not_held_out_by_records(vocab, tmp_path):
+    for source, size in (("big", 4000), ("small", 1000)):
+        (tmp_path / "text" / source).mkdir(parents=True)
+        (tmp_path / "text" / source / "a.txt").write_text("b " * size, encoding="utf-8")  # a single document
+    assert built(tmp_path / "text", vocab, tmp_path / "plain", dev_fraction=0.01)["dev_examples"] > 0
+    with pytest.raises(UserError, match=r"cannot be held out where --mix-alpha 0\.5 reads text again"):
+        built(tmp_path / "text", vocab, tmp_path / "mixed", dev_fraction=0.01, mix_alpha=0.5)
 
 
 @pytest.mark.parametrize("given", [["a"], ["a=x", "b=x"], ["a=x", "a=y"], ["=x"]])

@@ -100,6 +100,15 @@ def test_tasks_of_texts(tmp_path, name, folder, row, texts, label):
     ]
 
 
+def test_cb_counts_classes_that_are_not_in_the_data(tmp_path):
+    row = {"premise": "a", "hypothesis": "b", "label": "neutral"}
+    write_lines(tmp_path / "CB" / "val.jsonl", *lines_of(row, row))
+    task = make(tmp_path, "cb")
+    neutral = [{"predictions": np.array(task.label_names.index("neutral")), "logits": np.zeros(3)}] * 2
+    expected = pytest.approx({"macro_f1": 100 / 3, "accuracy": 100, "average": 200 / 3})
+    assert task.scores(task.load("dev"), neutral) == expected == task.majority(task.load("dev"))
+
+
 def test_the_diagnostics_are_predicted_where_they_are(tmp_path):
     assert make(tmp_path, "superglue_rte").test_splits == ("test",)
     row = {"sentence1": "a", "sentence2": "b", "idx": 0, "label": "entailment", "logic": "x"}
@@ -134,8 +143,10 @@ def test_spans_are_marked_in_the_input(tmp_path):
 def test_copa(tmp_path):
     row = {"premise": "the file is open", "choice1": "the list", "choice2": "all", "question": "effect", "idx": 2}
     write_lines(tmp_path / "COPA" / "val.jsonl", *lines_of(row | {"label": 1}, row | {"label": 0, "idx": 3}))
+    write_lines(tmp_path / "COPA" / "train.jsonl", *lines_of(*(row | {"label": label} for label in (1, 0, 1))))
     write_lines(tmp_path / "COPA" / "test.jsonl", *lines_of(row))
     task = make(tmp_path, "copa")
+    assert task.majority(task.load("train")) == {"accuracy": pytest.approx(200 / 3)}
     split = task.load("dev")
     assert task.choices == 2 and split.counts == [2, 2] and [f.labels["right"] for f in split.features] == [1, 1, 0, 0]
     assert re.search("as a result.*the list", text_of(task, split.features[0]))
@@ -159,7 +170,8 @@ def test_multirc(tmp_path):
     assert task.choices == 1 and split.counts == [4] and [f.labels["label_ids"] for f in split.features] == [1, 0, 1, 0]
     predictions = binary(0.9, 0.2, 0.4, 0.1)
     # One of two right answers found and none besides: precision 1, recall 1/2; the second question is judged rightly.
-    assert task.scores(split, predictions) == pytest.approx({"f1a": 200 / 3, "exact_match": 50})
+    assert task.scores(split, predictions) == pytest.approx({"f1a": 200 / 3, "exact_match": 50, "average": 175 / 3})
+    assert task.majority(split) == {"f1a": 0, "exact_match": 50, "average": 25}  # all answers wrong
     (path,) = task.write_submission("test", task.load("test"), predictions, tmp_path)
     labels = [{"idx": i, "label": label} for i, label in ((20, 1), (21, 0), (22, 0))]
     questions = [{"idx": 7, "answers": labels}, {"idx": 8, "answers": [{"idx": 23, "label": 0}]}]
@@ -175,8 +187,9 @@ def test_record(tmp_path):
     assert [f.labels["label_ids"] for f in split.features] == [1, 0]
     assert "highlight" not in text_of(task, split.features[0]).replace(" ", "")
     assert "ann read it" in text_of(task, split.features[0]).lower()
-    assert task.scores(split, binary(0.3, 0.2)) == {"f1": 100, "exact_match": 100}
-    assert task.scores(split, binary(0.3, 0.4)) == {"f1": 0, "exact_match": 0}
+    assert task.scores(split, binary(0.3, 0.2)) == {"f1": 100, "exact_match": 100, "average": 100}
+    assert task.scores(split, binary(0.3, 0.4)) == {"f1": 0, "exact_match": 0, "average": 0}
+    assert not task.majority(split)
     (path,) = task.write_submission("test", task.load("test"), binary(0.3, 0.4), tmp_path)
     assert path.read_text() == '{"idx": 11, "label": "May"}\n'
 
