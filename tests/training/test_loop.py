@@ -178,3 +178,16 @@ def test_evaluations_are_in_tensorboard(undisturbed):
         "examples_per_second",
         "eval/score",
     }
+
+
+def test_of_losses_that_are_sums_the_mean_is_told(tmp_path, capsys):
+    told, norms = {}, {}
+    for examples in (1, 4):
+        runner = toy.trainer(tmp_path / str(examples))
+        runner.task.summed_examples = examples
+        assert runner.train() == 0
+        first = float(capsys.readouterr().out.split("initial loss")[1].split()[0])
+        told[examples] = [first, *(line["loss"] for line in logged(tmp_path / str(examples)))]
+        norms[examples] = [line["gradient_norm"] for line in logged(tmp_path / str(examples))]
+    assert told[1] == pytest.approx([4 * loss for loss in told[4]], abs=0.02)
+    assert norms[1] == norms[4]
