@@ -15,7 +15,7 @@ from model.architecture import HEAD_SIZE, Architecture, make_architecture
 from training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from util.catalogue import declared, module_names
 from util.errors import UserError
-from util.hparams import checked, closest, free_hparam, hparam, layered
+from util.hparams import checked, closest, free_hparam, free_on_resume, hparam, layered
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
@@ -120,7 +120,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "vocab_size squared float16",
         choices=("sparse", "dense"),
     )
-    teacher: str | None = free_hparam(
+    teacher: str | None = hparam(
         None,
         "folder of a model to learn from, beside ELECTRA's or BERT's objective (DistilBERT); any that "
         "init_checkpoint takes",
@@ -590,6 +590,12 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         if self.lr_schedule != "trapezoid":
             return 0
         return self.lr_decay_steps or max(1, self.num_train_steps // 5)
+
+    @property
+    def free_to_change(self) -> frozenset[str]:
+        """Names of the hparams that may differ when this run is resumed."""
+        stages = self.aux_combination in ("inc", "cmtl", "cmtl+")  # shares of the run: steps already done would move
+        return free_on_resume(type(self)) - ({"num_train_steps"} if stages else set())
 
     @property
     def crop_length(self) -> int:

@@ -25,7 +25,7 @@ from util import flags as util_flags
 from util.environment import import_tensorflow
 from util.errors import UserError, shown
 from util.files import check_writable, write_atomically, write_json
-from util.hparams import free_on_resume, places
+from util.hparams import places
 from util.progress import duration, say
 
 
@@ -110,7 +110,7 @@ def main() -> int:
     advice = "Give another --model-name, or --overwrite to delete that run."
     folder = RunFolder(Path(config.model_dir), chief, config.overwrite and training, advice)
     with folder if training else contextlib.nullcontext():
-        folder.check(config.to_json(), free_on_resume(PretrainingConfig))
+        folder.check(config.to_json(), config.free_to_change)
         return run_phases(config, phases, folder, dry_run)
 
 

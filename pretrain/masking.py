@@ -66,6 +66,12 @@ class MaskingNoise(NamedTuple):
 Draw = Callable[[int, list[int]], tf.Tensor]
 # A batch, and labels by name.
 Arranged = tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]
+_UNMASKABLE = "unmaskable"
+
+
+def unmaskable(batch: dict[str, tf.Tensor], tokens: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The batch, whose `tokens`, bool [B, L], are not to be masked; for what changed them before."""
+    return batch | {_UNMASKABLE: batch[_UNMASKABLE] | tokens if _UNMASKABLE in batch else tokens}
 
 
 def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int) -> Draw:
@@ -224,6 +230,8 @@ def mask(
     mask_prob = config.mask_prob if mask_prob is None else mask_prob
     count = config.max_predictions_per_seq
     candidates = candidates_mask(input_ids, input_mask, special, config.mask_separators)
+    if _UNMASKABLE in batch:
+        candidates = tf.where(batch[_UNMASKABLE], 0.0, candidates)
     available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
     proposal = masking_unit(config)(input_ids, candidates, noise.units)
     if config.mask_count == "probabilistic":

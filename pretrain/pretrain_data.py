@@ -18,6 +18,8 @@ import tensorflow as tf
 from configure_pretraining import PretrainingConfig
 from corpus.record_metadata import RecordMetadata, check_metadata, read_metadata
 from corpus.records import RecordFormat, count_records, read_batches
+from corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
+from pretrain.objectives.spec import needs_of
 from util.errors import UserError
 from util.progress import track
 
@@ -58,7 +60,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
 
     Raises:
       UserError: no file matches, a file is not as its folder's metadata.json says or truncated, or the records are of
-        another vocabulary or length.
+        another vocabulary or length, or have no second segment where an objective needs it.
     """
     files = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
     if not has_records(pattern):
@@ -79,6 +81,12 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
                 raise UserError(
                     f"{of_folder.path}: the records begin with tokens that mark their source and must not be masked: "
                     f"set --unmasked-tokens {','.join(tokens)}"
+                )
+            packing = of_folder.values.get("packing")
+            if packing in (FULL_SENTENCES, DOC_SENTENCES) and needs_of(config).two_segments:
+                raise UserError(
+                    f"{of_folder.path}: records of --packing {packing} have one segment, and an objective of the run "
+                    "(aux_tasks so) needs two: build records with --packing electra"
                 )
             names = _listed(of_folder, pattern)
             listed |= {os.path.join(folder, name): of_folder.check_shard(name) for name in names}

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from pretrain import diagnosis, pretrain_data, ramps
+from pretrain.auxiliary_schedule import MAIN
 from pretrain.masking import MaskedBatch
 from pretrain.metrics import auc
 from pretrain.objectives.base import WholeBatch
@@ -81,10 +82,28 @@ class PretrainingTask(ReplicatedTask):
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        """Metrics of a batch; the masking is a function of the batch's number."""
-        seed = self.seed_of(_EVALUATE, step)
-        masked, _ = self._prepare(batch, seed, self._row_offset(batch), ramps.final(self.config))
-        return self._forward(masked)
+        """Metrics of a batch; the masking is a function of the batch's number.
+
+        The text is as it was read, so that runs with and without auxiliary tasks compare. Each task that changes the
+        text is measured in a pass of its own.
+        """
+        seed, final = self.seed_of(_EVALUATE, step), ramps.final(self.config)
+        changing = [objective.task for objective in self.model.objectives if objective.changes_text]
+        if not changing:
+            masked, _ = self._prepare(batch, seed, self._row_offset(batch), final)
+            return self._forward(masked)
+        names = [MAIN, *self.config.aux_tasks]
+        found: dict[str, Any] = {}
+        for turn in [MAIN, *changing]:
+            active = {name: tf.constant(float(name == turn)) for name in names}
+            masked, _ = self._prepare(batch, seed, self._row_offset(batch), final._replace(active=active))
+            result = self._forward(masked)
+            if turn == MAIN:
+                found = result
+            else:
+                own = {name: sums for name, sums in result["metrics"].items() if name.startswith(f"{turn}_")}
+                found = found | {"metrics": found["metrics"] | own}
+        return found
 
     def _prepare_rows(
         self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor, ramped: Ramped

@@ -137,7 +137,7 @@ class Objective(Layer):
           batch: int32 [B, L] input_ids, input_mask, segment_ids.
           candidates: float32 [B, L], 1 at tokens that are not special.
           draw: uniform draws for the rows of this objective.
-          active: bool scalar: whether it is trained at this step; labels have the same shape if not.
+          active: bool scalar: whether it is trained at this step; if not, labels have the same shape and are -1.
         """
         del candidates, draw, active
         return batch, {}
@@ -146,6 +146,11 @@ class Objective(Layer):
         """Further sequences that the network shall read; their lengths are those of the spec's needs."""
         del masked
         return ()
+
+    @property
+    def changes_text(self) -> bool:
+        """Whether it has an `arrange` of its own."""
+        return type(self).arrange is not Objective.arrange
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         """float32 weights of the losses, by token [B, L], draw [B, N] or row [B]; they depend on the masking alone."""

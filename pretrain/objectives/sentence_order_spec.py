@@ -1,7 +1,7 @@
 """Sentence order, as the configuration knows it (pretrain.objectives.sentence_order computes it)."""
 
 from model.flops import pooled_classes
-from pretrain.objectives.spec import ObjectiveSpec
+from pretrain.objectives.spec import Needs, ObjectiveSpec
 
 SPECS = (
     ObjectiveSpec(
@@ -10,6 +10,7 @@ SPECS = (
         role="beside",
         objectives=("pretrain.objectives.sentence_order:SentenceOrder",),
         parts=lambda c: [pooled_classes("sentence order", c.architecture, 2)],
+        needs=lambda c: Needs(two_segments=True),
         without_main=True,
     ),
 )

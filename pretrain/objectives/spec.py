@@ -57,6 +57,7 @@ class Needs(NamedTuple):
     attention: frozenset[tuple[int, int]] = frozenset()
     teacher: TeacherNeed | None = None
     whole_batch: bool = False
+    two_segments: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,4 +101,5 @@ def needs_of(config: PretrainingConfig) -> Needs:
         attention=frozenset().union(*(needs.attention for needs in every)),
         teacher=next(iter(teachers), None),
         whole_batch=any(needs.whole_batch for needs in every),
+        two_segments=any(needs.two_segments for needs in every),
     )

@@ -2,13 +2,17 @@
 
 One token in twenty becomes a random one, and as many change places with a neighbour. "On Losses" inserts tokens as
 well, which would push others out of a record of fixed length. For ELECTRA a tampered token that the generator left
-alone is no replaced one: both tasks then say different things of it.
+alone is no replaced one: both tasks then say different things of it. What was tampered with is not masked, so that no
+language model is taught the random tokens and the label can be read off the input; random tokens are ordinary ones.
 """
+
+import re
 
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from pretrain.masking import Arranged, Draw
+from corpus.vocabulary import load_vocab
+from pretrain.masking import Arranged, Draw, unmaskable
 from pretrain.objectives.auxiliary import Classification, PooledHead, StateHead
 from pretrain.objectives.base import Built
 
@@ -31,6 +35,13 @@ def tampered(
     return tf.where(replaced & (candidates > 0), random_ids, moved)
 
 
+def ordinary_ids(config: PretrainingConfig) -> list[int]:
+    """Ids of the tokens that text can hold: neither [UNK] nor others in brackets, nor those that mark sources."""
+    unmasked = set(config.unmasked_tokens)
+    tokens = load_vocab(config.vocab_file)
+    return [i for i, token in enumerate(tokens) if not re.fullmatch(r"\[.+\]", token) and token not in unmasked]
+
+
 class TokenCorruption(Classification):
     """Cross-entropy over (as it was, tampered with) at every token that is not special."""
 
@@ -39,19 +50,21 @@ class TokenCorruption(Classification):
     def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
         super().__init__(config, built)
         self.head = StateHead("token_corruption_predictions", config, self.classes)
+        self._ordinary = ordinary_ids(config)
 
     def changed(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw) -> tf.Tensor:
-        ids, c = batch["input_ids"], self.config
+        ids, kinds = batch["input_ids"], len(self._ordinary)
         length = ids.shape[1]
-        random_ids = tf.minimum(tf.cast(draw(1, [length]) * c.vocab_size, tf.int32), c.vocab_size - 1)
+        drawn = tf.minimum(tf.cast(draw(1, [length]) * kinds, tf.int32), kinds - 1)
+        random_ids = tf.gather(tf.constant(self._ordinary, tf.int32), drawn)
         exchanged = draw(2, [(length - 1) // 2]) < _SHARE
         return tampered(ids, candidates, draw(0, [length]) < _SHARE, random_ids, exchanged)
 
     def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         ids = batch["input_ids"]
         changed = tf.where(active, self.changed(batch, candidates, draw), ids)
-        labels = tf.where(candidates > 0, tf.cast(changed != ids, tf.int32), -1)
-        return batch | {"input_ids": changed}, {self.task: labels}
+        labels = tf.where((candidates > 0) & active, tf.cast(changed != ids, tf.int32), -1)
+        return unmaskable(batch, changed != ids) | {"input_ids": changed}, {self.task: labels}
 
 
 class SequenceCorruption(TokenCorruption):
@@ -62,11 +75,12 @@ class SequenceCorruption(TokenCorruption):
     def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
         super().__init__(config, built)
         self.head = PooledHead("sequence_corruption_predictions", config, self.classes)
+        self._ordinary = ordinary_ids(config)
 
     def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         ids = batch["input_ids"]
         chosen = (draw(3, []) < 0.5) & active
         changed = tf.where(chosen[:, tf.newaxis], self.changed(batch, candidates, draw), ids)
         real = tf.reduce_any(batch["input_mask"] > 0, -1)
-        labels = tf.where(real, tf.cast(tf.reduce_any(changed != ids, -1), tf.int32), -1)
-        return batch | {"input_ids": changed}, {self.task: labels}
+        labels = tf.where(real & active, tf.cast(tf.reduce_any(changed != ids, -1), tf.int32), -1)
+        return unmaskable(batch, changed != ids) | {"input_ids": changed}, {self.task: labels}

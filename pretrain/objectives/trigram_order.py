@@ -1,7 +1,8 @@
 """Trigram shuffling: in which of its six orders do three tokens stand? ("On Losses", TGS)
 
 Records are cut into threes of tokens from the first on; one in twenty of those that hold no special token is put into
-an order drawn from all six, the original one among them. Ours: the label is predicted from the three states together.
+an order drawn from all six, the original one among them, and not masked. Ours: the label is predicted from the three
+states together.
 """
 
 import itertools
@@ -9,7 +10,7 @@ import itertools
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
-from pretrain.masking import Arranged, Draw
+from pretrain.masking import Arranged, Draw, unmaskable
 from pretrain.objectives.auxiliary import Classification, StateHead
 from pretrain.objectives.base import Built, Forward
 
@@ -32,7 +33,9 @@ class TrigramOrder(Classification):
         drawn = (draw(0, [self._threes]) < _SHARE) & tf.reduce_all(whole > 0, -1) & active
         order = tf.minimum(tf.cast(draw(1, [self._threes]) * self.classes, tf.int32), self.classes - 1)
         labels = tf.where(drawn, order, -1)
-        return shuffled(batch, tf.where(drawn, order, 0)), {self.task: labels}
+        length = batch["input_ids"].shape[1]
+        inside = tf.pad(tf.repeat(drawn, 3, axis=1), [[0, 0], [1, length - 1 - 3 * self._threes]])
+        return unmaskable(shuffled(batch, tf.where(drawn, order, 0)), inside), {self.task: labels}
 
     def logits(self, forward: Forward) -> tf.Tensor:
         states = forward.trained

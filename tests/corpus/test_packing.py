@@ -161,6 +161,10 @@ def test_a_build_says_how_it_packed(corpus, vocab, tmp_path, packing):
     assert metadata["packing"] == packing and json.loads((tmp_path / "metadata.json").read_text()) == metadata
     found = records(tmp_path)
     assert not found["segment_ids"].any()
+    hparams = {"data_dir": str(tmp_path), "vocab_file": str(vocab), "vocab_size": 502, "max_seq_length": 32}
+    config = PretrainingConfig.from_dict(hparams | {"aux_tasks": ["so"]})
+    with pytest.raises(UserError, match=f"records of --packing {packing} have one segment"):
+        pretrain_data.find_records(str(tmp_path / "pretrain_data*"), config, "--x")
     short = found["input_mask"].sum(1) < 31
     inner = (found["input_ids"][:, 1:] == SEP).sum(1) > 1
     if packing == "full_sentences":

@@ -13,6 +13,7 @@ from pretrain.task import PretrainingTask
 from pretrain.teacher import start_from_teacher
 from tests import training_support as support
 from tests.pretrain.test_harm_alert import batch_of
+from training.run_folder import RunFolder
 from util.errors import UserError
 
 MODES = {"electra": {}, "bert": {"electra_objective": False}}
@@ -143,6 +144,17 @@ def test_a_student_learns_and_its_teacher_does_not(teachers, mode, tmp_path):
     tf.train.Checkpoint(model=PretrainingModel(plain)).restore(path).assert_consumed()
     assert parameter_count(config) == parameter_count(plain)
     assert training_flops_per_example(config) > training_flops_per_example(plain)
+
+
+def test_a_resumed_student_has_the_teacher_that_it_began_with(teachers, tmp_path):
+    config, _ = student(teachers, "electra", 2)
+    alone = PretrainingConfig.from_dict(support.hparams(tmp_path, sizes={"num_hidden_layers": 2}))
+    with RunFolder(tmp_path / "model") as run:
+        run.begin(config.to_json(), config.vocab_file)
+        (run.path / "model.ckpt-9.index").touch()
+        run.check(config.to_json(), config.free_to_change)
+        with pytest.raises(UserError, match=r"teacher was .*, is None"):
+            run.check(alone.to_json(), alone.free_to_change)
 
 
 def test_what_cannot_teach_is_refused(teachers, tmp_path):
