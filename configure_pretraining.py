@@ -13,6 +13,7 @@ from typing import Any
 from formats.folders import generator_hparams, network_hparams, read_config
 from model.architecture import HEAD_SIZE, Architecture, make_architecture
 from training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
+from training.phases import phases_of
 from util.catalogue import declared, module_names
 from util.errors import UserError
 from util.hparams import checked, closest, free_hparam, free_on_resume, hparam, layered
@@ -412,6 +413,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         yield from self._schedule_problems()
         yield from self.batch_problems(self.train_batch_size)
         yield from self.device_problems()
+        yield from self._phase_problems()
 
     def _objective_problems(self) -> Iterator[str]:
         main = [spec.flag for spec in self.objectives if spec.role == "main"]
@@ -487,6 +489,12 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield from (f"generator: {problem}" for problem in generator.problems())
         if generator.num_hidden_layers < 1:
             yield f"generator_layers {self.generator_layers:g} leaves the generator without a layer"
+
+    def _phase_problems(self) -> Iterator[str]:
+        try:
+            phases_of(self)
+        except UserError as error:
+            yield str(error).removeprefix("hparams: ")
 
     def _masking_problems(self) -> Iterator[str]:
         if not 1 <= self.max_predictions_per_seq <= self.max_seq_length:
@@ -594,7 +602,8 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     @property
     def free_to_change(self) -> frozenset[str]:
         """Names of the hparams that may differ when this run is resumed."""
-        stages = self.aux_combination in ("inc", "cmtl", "cmtl+")  # shares of the run: steps already done would move
+        # Shares of the run: steps already done would move.
+        stages = bool(self.phases) or self.aux_combination in ("inc", "cmtl", "cmtl+")
         return free_on_resume(type(self)) - ({"num_train_steps"} if stages else set())
 
     @property

@@ -10,17 +10,16 @@ a few steps and leaves nothing behind.
 import contextlib
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 
 from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import load_vocab
 from pretrain import diagnosis
-from pretrain.phases import Phase, phases_of
-from training import checkpoint_files
 from training.cluster import this_host
-from training.run_folder import RunFolder
+from training.phases import Phase, phases_of
+from training.run_folder import RunFolder, suspect_checkpoint
 from util import flags as util_flags
 from util.environment import import_tensorflow
 from util.errors import UserError, shown
@@ -50,21 +49,23 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
         check_writable(path)
     if not (training and config.overwrite):
         return
-    read = {name: getattr(config, name) for name in sorted(places(PretrainingConfig, "read"))}
-    for name, path in ((name, Path(value).resolve()) for name, value in read.items() if value):
+    names = sorted(places(PretrainingConfig, "read"))
+    read = [(name, getattr(phase.config, name)) for phase in phases_of(config) for name in names]
+    for name, path in ((name, Path(value).resolve()) for name, value in read if value):
         if path.is_relative_to(folder.resolve()):
             raise UserError(f"--overwrite would delete {name} {path} with the run in {folder}: move it elsewhere first")
 
 
-def print_summary(config: PretrainingConfig, task: Any, strategy: Any) -> None:
+def print_summary(phase: Phase, whole: "Run", task: Any) -> None:
     """What is about to be trained, on what, for how long."""
-    from pretrain.flops import training_flops_per_example
+    from pretrain.flops import training_flops, training_flops_per_example
 
+    config, steps, strategy = phase.config, phase.end - phase.start, whole.strategy
     parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
     flops = training_flops_per_example(config)
     lines = [
         f"model          {config.model_name}: {parameters:,} parameters, {flops / 1e9:.2f} GFLOP per training example",
-        f"               {config.num_train_steps * config.train_batch_size * flops:.3g} FLOP in all",
+        f"               {training_flops(whole.config):.3g} FLOP in all",
         f"devices        {strategy.num_replicas_in_sync} x {strategy.extended.worker_devices[0]}"
         f" ({type(strategy).__name__}), {config.precision}, XLA {'on' if task.jit_compile else 'off'}",
         f"batch          {config.train_batch_size} sequences of {config.max_seq_length} tokens, "
@@ -72,10 +73,9 @@ def print_summary(config: PretrainingConfig, task: Any, strategy: Any) -> None:
         f"{config.gradient_accumulation_steps} micro-batch(es)",
     ]
     if task.train_records is not None:
-        epochs = config.num_train_steps * config.train_batch_size / task.train_records.total
+        epochs = steps * config.train_batch_size / task.train_records.total
         lines.append(
-            f"data           {task.train_records.total:,} records, "
-            f"which {config.num_train_steps:,} steps see {epochs:.3g} times"
+            f"data           {task.train_records.total:,} records, which {steps:,} steps see {epochs:.3g} times"
         )
         if epochs > 100:
             lines.append(
@@ -102,7 +102,6 @@ def main() -> int:
         )
     if config.init_from_teacher and not config.teacher:
         raise UserError("init_from_teacher needs --teacher: the folder of the model to learn from")
-    phases = phases_of(config)
     check_vocabulary(config)
     chief = not this_host(config.strategy).number
     if chief and not dry_run:
@@ -111,53 +110,67 @@ def main() -> int:
     folder = RunFolder(Path(config.model_dir), chief, config.overwrite and training, advice)
     with folder if training else contextlib.nullcontext():
         folder.check(config.to_json(), config.free_to_change)
-        return run_phases(config, phases, folder, dry_run)
+        return run_phases(config, folder, dry_run)
 
 
-def run_phases(config: PretrainingConfig, phases: list[Phase], folder: RunFolder, dry_run: bool) -> int:
-    """Trains one phase after the other, and evaluates as in the last; evaluation alone as in the phase of the newest
-    checkpoint, a dry run as in the first. Returns the exit code."""
+class Run(NamedTuple):
+    """What all phases of a run have in common; config is what its folder records."""
+
+    config: PretrainingConfig
+    folder: RunFolder
+    strategy: Any
+    dry_run: bool
+
+
+class PhaseData(NamedTuple):
+    """The records that a phase trains on and is evaluated on, None for those that it does not need."""
+
+    train: Any
+    evaluation: Any
+
+
+def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
+    """Trains one phase after the other, and evaluates as in the last; evaluation alone as in the phase of the
+    checkpoint that is restored; a dry run times each. Records and batches of all are checked before the first.
+
+    Returns:
+      The exit code.
+    """
     changed = util_flags.changed_hparams(PretrainingConfig)
     described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
     say(f"hparams        other than the recipe's or the defaults: {described or 'none'}", indent=15)
     import_tensorflow()
-    done = 0 if folder.overwrite else max(checkpoint_files.steps(folder.path), default=0)
-    if dry_run:
-        return run(phases[0], config, folder, dry_run)
-    if not config.do_train:
-        return run(next(phase for phase in reversed(phases) if phase.start <= done), config, folder, dry_run)
-    for phase in phases:
-        if phase.end <= done and phase is not phases[-1]:
-            continue
-        if len(phases) > 1:
-            say(f"phase {phases.index(phase) + 1} of {len(phases)}: steps {phase.start:,} to {phase.end:,}")
-        code = run(phase, config, folder, dry_run)
+    from training.checkpoints import newest_good
+    from training.distribution import make_strategy
+
+    phases = every = phases_of(config)
+    if len(every) > 1 and not dry_run:
+        done = None if folder.overwrite else newest_good(folder.path, suspect_checkpoint(folder.path))[0]
+        if config.do_train:
+            phases = [phase for phase in every if phase.end > (done or 0)] or every[-1:]
+        else:
+            phases = [phase for phase in every if phase.start <= (done or 0)][-1:]
+    whole = Run(config, folder, make_strategy(config), dry_run)
+    data = [find_data(phase.config, whole) for phase in phases]
+    for phase, of_phase in zip(phases, data, strict=True):
+        if len(every) > 1:
+            say(f"phase {every.index(phase) + 1} of {len(every)}: steps {phase.start:,} to {phase.end:,}")
+        code = run(phase, of_phase, whole, first=phase is phases[0])
         if code:
             return code
     return 0
 
 
-def run(phase: Phase, whole: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
-    """Trains a phase and evaluates after the last, or times some steps, in a folder that was checked.
-
-    Args:
-      whole: of the run, which its folder records.
-
-    Returns:
-      The exit code.
-    """
-    config, last = phase.config, phase.end == whole.num_train_steps
+def find_data(config: PretrainingConfig, whole: Run) -> PhaseData:
+    """The records of a phase. Raises UserError for those that do not fit, and for batches that the devices do not
+    share evenly."""
     from pretrain.pretrain_data import dataset_summary, find_records, has_records
-    from pretrain.task import PretrainingTask
-    from training.distribution import check_batch, make_strategy, wants_xla
-    from training.loop import Schedule, Trainer
+    from training.distribution import check_batch
 
-    strategy = make_strategy(config)
-    check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
-    check_batch("eval_batch_size", config.eval_batch_size, strategy)
-
+    check_batch("train_batch_size", config.train_batch_size, whole.strategy, config.gradient_accumulation_steps)
+    check_batch("eval_batch_size", config.eval_batch_size, whole.strategy)
     train_records = eval_records = None
-    if config.do_train or dry_run:
+    if config.do_train or whole.dry_run:
         train_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
         say(f"training on {dataset_summary(train_records)}", indent=2)
     if config.do_eval or config.eval_every_steps:
@@ -167,10 +180,27 @@ def run(phase: Phase, whole: PretrainingConfig, folder: RunFolder, dry_run: bool
             pattern, flag = config.pretrain_tfrecords, "pretrain_tfrecords"
         eval_records = find_records(pattern, config, flag)
         say(f"evaluating on {dataset_summary(eval_records)}", indent=2)
+    return PhaseData(train_records, eval_records)
+
+
+def run(phase: Phase, data: PhaseData, whole: Run, first: bool) -> int:
+    """Trains a phase and evaluates after the last, or times some steps, in a folder that was checked.
+
+    Args:
+      first: of those that this process runs.
+
+    Returns:
+      The exit code.
+    """
+    config, last = phase.config, phase.end == whole.config.num_train_steps
+    folder, strategy = whole.folder, whole.strategy
+    from pretrain.task import PretrainingTask
+    from training.distribution import wants_xla
+    from training.loop import Schedule, Trainer
 
     with strategy.scope():
-        task = PretrainingTask(config, strategy, wants_xla(config), train_records, eval_records)
-    print_summary(config, task, strategy)
+        task = PretrainingTask(config, strategy, wants_xla(config), *data)
+    print_summary(phase, whole, task)
     schedule = Schedule(
         num_train_steps=phase.end,
         iterations_per_loop=config.iterations_per_loop,
@@ -179,11 +209,13 @@ def run(phase: Phase, whole: PretrainingConfig, folder: RunFolder, dry_run: bool
         eval_every_steps=config.eval_every_steps,
         num_eval_steps=config.num_eval_steps,
         examples_per_step=config.train_batch_size,
+        first_step=phase.start,
+        examples_before=phase.examples_before,
     )
     trainer = Trainer(task, strategy, schedule, config.model_dir)
-    if dry_run:
-        return time_some_steps(trainer, config)
-    step = 0 if folder.overwrite and not phase.start else trainer.restore()
+    if whole.dry_run:
+        return time_some_steps(trainer, config, phase.end - phase.start)
+    step = 0 if folder.overwrite and first else trainer.restore()
     if step:
         say(f"resuming {config.model_dir} at step {step:,}")
     else:
@@ -191,8 +223,8 @@ def run(phase: Phase, whole: PretrainingConfig, folder: RunFolder, dry_run: bool
 
     if config.do_train:
         # Not before: what failed until here is no run, and the mended command may have its name.
-        if step == 0 or step > phase.start:  # else the phase before has begun it
-            folder.begin(whole.to_json(), config.vocab_file)
+        if first:
+            folder.begin(whole.config.to_json(), config.vocab_file)
         code = trainer.train()
         if code:
             return code
@@ -203,7 +235,7 @@ def run(phase: Phase, whole: PretrainingConfig, folder: RunFolder, dry_run: bool
                 say(f"WARNING: {problem}.", indent=2)
     elif not step and not config.init_checkpoint:
         say("There is no checkpoint: evaluating the initial weights.")
-    if config.do_eval and last:
+    if config.do_eval and (last or not config.do_train):
         evaluate(trainer, config)
     return 0
 
@@ -228,9 +260,7 @@ def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
         from pretrain.teacher import start_from_teacher
 
         report = start_from_teacher(model, config.teacher)
-        print(
-            f"teacher: loaded {len(report.loaded)} variables; random values for {', '.join(report.missing) or 'none'}"
-        )
+        say(f"teacher: loaded {len(report.loaded)} variables; random values for {', '.join(report.missing) or 'none'}")
     if config.init_checkpoint:
         say(str(warm_start(model, config.init_checkpoint)))
     if config.init_generator_checkpoint:
@@ -247,15 +277,15 @@ def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
         say("the main network starts as a copy of the generator")
 
 
-def time_some_steps(trainer: Any, config: PretrainingConfig) -> int:
-    """Runs a few steps and says how long the whole run would take."""
+def time_some_steps(trainer: Any, config: PretrainingConfig, steps: int) -> int:
+    """Runs a few steps and says how long all those of a phase would take."""
     from training.distribution import peak_memory
 
     loss, seconds = trainer.time_steps()
     say(
         f"dry run        loss {loss:.2f}; {1 / seconds:.2f} steps/s, "
         f"{config.train_batch_size / seconds:.1f} examples/s, {peak_memory()} of memory at most; "
-        f"{config.num_train_steps:,} steps would take {duration(config.num_train_steps * seconds)}",
+        f"{steps:,} steps would take {duration(steps * seconds)}",
         indent=15,
     )
     return 0

@@ -10,6 +10,7 @@ from configure_pretraining import PretrainingConfig
 from model.architecture import Architecture
 from model.flops import Part, embedding_parameters, encoder, language_model_head
 from pretrain.objectives.spec import needs_of
+from training.phases import phases_of
 
 
 def model_parts(config: PretrainingConfig) -> list[Part]:
@@ -100,4 +101,7 @@ def least_bytes_per_step(config: PretrainingConfig) -> int:
 
 def training_flops(config: PretrainingConfig) -> int:
     """FLOPs of the whole run."""
-    return config.num_train_steps * config.train_batch_size * training_flops_per_example(config)
+    return sum(
+        (phase.end - phase.start) * phase.config.train_batch_size * training_flops_per_example(phase.config)
+        for phase in phases_of(config)
+    )

@@ -75,11 +75,8 @@ class Checkpoints:
 
     def newest(self, suspect: int | None = None) -> str:
         """For messages: the path of the newest good checkpoint. `suspect` as in `restore`."""
-        good = (step for step in self._candidates(suspect) if files.problem(self.folder, step) is None)
+        good = (step for step in _candidates(self.folder, suspect) if files.problem(self.folder, step) is None)
         return next((str(files.prefix(self.folder, step)) for step in good), "none was saved yet")
-
-    def _candidates(self, suspect: int | None) -> list[int]:
-        return sorted(files.steps(self.folder), key=lambda step: step == suspect)  # a stable sort
 
     def restore(self, suspect: int | None = None) -> tuple[int, dict[str, Any]] | None:
         """Restores the newest good checkpoint. Returns its step and its memory; None if there is no checkpoint.
@@ -90,21 +87,17 @@ class Checkpoints:
         Raises:
           UserError: there are checkpoints, but none is good; or it is another model's.
         """
-        found = self._candidates(suspect)
-        problems: list[str] = []
-        for step in found:
-            problem = files.problem(self.folder, step) or self._unreadable(self.folder, step)
-            if problem is None:
-                if problems:
-                    say(f"WARNING: {'; '.join(problems)}. Going on from step {step:,}.")
-                if suspect in found and step != suspect:
-                    say(f"passing over the checkpoint of step {suspect:,}: the next step was not finite")
-                else:
-                    self._warn_of_state(step)
-                self._read(self._all, self.folder, step)
-                return step, files.memory(self.folder, step)
-            problems.append(f"{files.prefix(self.folder, step)} is damaged ({problem})")
-        if found:
+        step, problems = newest_good(self.folder, suspect)
+        if step is not None:
+            if problems:
+                say(f"WARNING: {'; '.join(problems)}. Going on from step {step:,}.")
+            if suspect in files.steps(self.folder) and step != suspect:
+                say(f"passing over the checkpoint of step {suspect:,}: the next step was not finite")
+            else:
+                self._warn_of_state(step)
+            self._read(self._all, self.folder, step)
+            return step, files.memory(self.folder, step)
+        if problems:
             raise UserError(
                 f"{'; '.join(problems)}. To start anew at step 0, give another --model-name, or --overwrite to delete "
                 "what is left of that run."
@@ -137,18 +130,6 @@ class Checkpoints:
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise UserError(f"{path} is not a checkpoint of this model: {error}") from None
 
-    def _unreadable(self, folder: Path, step: int) -> str | None:
-        """Why a checkpoint without checksums cannot be read, if so; TensorFlow has its own for each tensor."""
-        if files.has_checksums(folder, step):
-            return None
-        try:
-            reader = tf.train.load_checkpoint(str(files.prefix(folder, step)))
-            for name in reader.get_variable_to_shape_map():
-                reader.get_tensor(name)
-        except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
-            return str(error)
-        return None
-
     def _warn_of_state(self, step: int) -> None:
         state = self.folder / "checkpoint"
         name = files.prefix(self.folder, step).name
@@ -170,3 +151,31 @@ class Checkpoints:
                 f"cannot save {files.prefix(folder, step)}: {why}. Last checkpoint: {self.newest()}. When that is "
                 "mended, the same command goes on from there."
             ) from error
+
+
+def newest_good(folder: Path, suspect: int | None = None) -> tuple[int | None, list[str]]:
+    """The step of the checkpoint that `Checkpoints.restore` restores, if one is good, and what is wrong with others."""
+    problems: list[str] = []
+    for step in _candidates(folder, suspect):
+        problem = files.problem(folder, step) or _unreadable(folder, step)
+        if problem is None:
+            return step, problems
+        problems.append(f"{files.prefix(folder, step)} is damaged ({problem})")
+    return None, problems
+
+
+def _candidates(folder: Path, suspect: int | None) -> list[int]:
+    return sorted(files.steps(folder), key=lambda step: step == suspect)  # a stable sort
+
+
+def _unreadable(folder: Path, step: int) -> str | None:
+    """Why a checkpoint without checksums cannot be read, if so; TensorFlow has its own for each tensor."""
+    if files.has_checksums(folder, step):
+        return None
+    try:
+        reader = tf.train.load_checkpoint(str(files.prefix(folder, step)))
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
+        return str(error)
+    return None

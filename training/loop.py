@@ -34,6 +34,16 @@ class Schedule(NamedTuple):
     eval_every_steps: int
     num_eval_steps: int
     examples_per_step: int
+    first_step: int = 0  # of a phase, before which so many examples were read:
+    examples_before: int = 0
+
+    def position(self, step: int) -> int:
+        """In the data: examples that were read before a step."""
+        return self.examples_before + (step - self.first_step) * self.examples_per_step
+
+
+class NotFinite(UserError):
+    """A loss or gradient was not finite."""
 
 
 class Trainer:
@@ -118,7 +128,7 @@ class Trainer:
                 if start >= schedule.num_train_steps:
                     say(f"Nothing to train: {self.model_dir} is at step {start:,} of {schedule.num_train_steps:,}.")
                     return 0
-                iterator = iter(distribute(self.strategy, self.task.training_data(start * schedule.examples_per_step)))
+                iterator = iter(distribute(self.strategy, self.task.training_data(schedule.position(start))))
                 say("tracing and compiling a step")
                 with Progress(
                     "step", schedule.num_train_steps, done=start, unit="examples", per=schedule.examples_per_step
@@ -257,7 +267,7 @@ class Trainer:
             return
         if self.chief:
             mark_not_finite(self.model_dir, step + 1)
-        raise UserError(
+        raise NotFinite(
             f"not finite at step {step + 1:,}: {', '.join(name for name, bad in first_bad.items() if bad == step)}. "
             f"Nothing was saved since. Last good checkpoint: {self.checkpoints.newest(step)}. To go on from there, run "
             "the command again with a lower learning_rate, more num_warmup_steps, or precision float32."

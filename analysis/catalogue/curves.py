@@ -81,6 +81,11 @@ def _scale(over: str, folder: Path) -> float:
     if not is_file(path):
         raise UserError(f"--over {over}: there is no {path} to say what a step holds")
     hparams = read_json(path, "configuration")
+    phases = [phase for phase in hparams.get("phases", []) if {"train_batch_size", "max_seq_length"} & phase.keys()]
+    if phases:
+        raise UserError(
+            f"--over {over}: the steps of {folder} hold more in one phase than in another: use --over steps"
+        )
     if over == "examples":
         return int(hparams.get("train_batch_size", 0)) or 1
     from configure_pretraining import PretrainingConfig

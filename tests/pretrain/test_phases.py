@@ -5,9 +5,10 @@ import json
 import pytest
 
 from configure_pretraining import PretrainingConfig
-from pretrain.phases import phases_of
+from pretrain.flops import training_flops, training_flops_per_example
 from tests import training_support as support
 from tests.programs import run_program
+from training.phases import phases_of
 from util.errors import UserError
 
 
@@ -26,6 +27,9 @@ def test_changes_add_up_and_everything_else_goes_on(tmp_path):
     assert third.config.max_predictions_per_seq == int(0.155 * 64) > whole.max_predictions_per_seq
     assert third.config.train_batch_size == 4 and third.config.num_train_steps == 100
     assert [phase.config for phase in phases_of(config(tmp_path))] == [config(tmp_path)]
+    assert [phase.examples_before for phase in (first, second, third)] == [0, 50 * 8, 90 * 8]
+    of_each = [training_flops_per_example(phase.config) for phase in (first, third)]
+    assert training_flops(whole) == 90 * 8 * of_each[0] + 10 * 4 * of_each[1]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +45,7 @@ def test_changes_add_up_and_everything_else_goes_on(tmp_path):
 )
 def test_what_cannot_change_is_refused(tmp_path, phases, message):
     with pytest.raises(UserError, match=message):
-        phases_of(config(tmp_path, phases=phases))
+        config(tmp_path, phases=phases)
 
 
 def test_sequences_become_longer(tmp_path, monkeypatch):
@@ -64,3 +68,60 @@ def test_sequences_become_longer(tmp_path, monkeypatch):
     assert json.loads((folder / "results" / "unsup_results.json").read_text())["step"] == 4
     again = run_program(*words)
     assert again.returncode == 0 and "phase 1" not in again.stdout and "resuming" in again.stdout
+    dry = run_program(*words, "--dry-run")
+    assert dry.stdout.count("2 steps would take") == 2, dry.stdout + dry.stderr
+    longer = run_program(
+        "run_pretraining.py", "--hparams", words[2].replace('"num_train_steps": 4', '"num_train_steps": 8')
+    )
+    assert longer.returncode == 2 and "num_train_steps was 4, is 8" in longer.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pretrain_tfrecords": "/nowhere/*"}, "no file matches '/nowhere/*'"),
+        ({"max_seq_length": 24}, "record 1 has length 16, but max_seq_length is 24"),
+        ({"gradient_accumulation_steps": 4, "train_batch_size": 6}, "train_batch_size 6 is not divisible"),
+        ({"eval_tfrecords": "{run}/dev*"}, "--overwrite would delete eval_tfrecords"),
+    ],
+)
+def test_a_later_phase_is_checked_before_the_first_begins(tmp_path, change, message):
+    support.write_records(tmp_path / "pretrain_tfrecords")
+    folder = tmp_path / "models" / "test"
+    change = {name: value.format(run=folder) if isinstance(value, str) else value for name, value in change.items()}
+    hparams = support.hparams(tmp_path, num_train_steps=4, phases=[{"from": 0.5} | change], overwrite=True)
+    done = run_program("run_pretraining.py", "--hparams", json.dumps(hparams))
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert not folder.exists()
+
+
+def test_a_phase_goes_on_where_the_last_ended_and_after_a_bad_checkpoint_at_the_border(tmp_path):
+    support.write_records(tmp_path / "pretrain_tfrecords")
+
+    def trained(name, phases):
+        folder = tmp_path / name
+        hparams = support.hparams(tmp_path, model_dir=str(folder), num_train_steps=6, save_checkpoints_steps=1)
+        done = run_program("run_pretraining.py", "--hparams", json.dumps(hparams | {"phases": phases}))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout, support.logged(folder)
+
+    border = [{"from": 0.5, "eval_batch_size": 4}]  # of no consequence: weights, slots and data go on
+    _, whole = trained("whole", [])
+    assert trained("phases", border)[1] == whole
+    folder = tmp_path / "phases"
+    for step in (5, 6):  # as if killed in the second phase
+        for path in folder.glob(f"model.ckpt-{step}.*"):
+            path.unlink()
+    output, rows = trained("phases", border)
+    assert rows == whole and "phase 1" not in output and "at step 4" in output
+
+    smaller = [{"from": 0.5, "train_batch_size": 4}]
+    _, whole = trained("smaller", smaller)
+    folder = tmp_path / "smaller"
+    for step in (4, 5, 6):
+        for path in folder.glob(f"model.ckpt-{step}.*"):
+            path.unlink()
+    data = folder / "model.ckpt-3.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:50])
+    output, rows = trained("smaller", smaller)
+    assert rows == whole and "phase 1 of 2" in output and "Going on from step 2" in output

@@ -4,14 +4,14 @@
 
 is BERT's training on short sequences first (Devlin et al. 2019, appendix A.2), and
 `[{"from": 0.5, "hidden_dropout_prob": 0.05}, {"from": 0.8, "hidden_dropout_prob": 0.0}]` mBART's falling dropout. A
-phase begins at a share of num_train_steps, at a checkpoint, and keeps the changes of those before it. TensorFlow-free;
-run_pretraining.py runs one after the other in the same folder.
+phase begins at a share of num_train_steps, at a checkpoint, and keeps the changes of those before it; so a run with
+phases keeps its num_train_steps when it is resumed. TensorFlow-free; configure_pretraining checks phases with all other
+hparams, and run_pretraining.py runs one after the other in the same folder.
 """
 
 import dataclasses
 from typing import Any, NamedTuple
 
-from configure_pretraining import PretrainingConfig
 from util.errors import UserError, shown
 from util.hparams import closest, layered
 
@@ -30,14 +30,15 @@ _CHANGES = (
 
 
 class Phase(NamedTuple):
-    """Steps [start, end) of a run and their configuration."""
+    """Steps [start, end) of a run and their configuration, a PretrainingConfig; examples that were read before."""
 
     start: int
     end: int
-    config: PretrainingConfig
+    config: Any
+    examples_before: int
 
 
-def phases_of(config: PretrainingConfig) -> list[Phase]:
+def phases_of(config: Any) -> list[Phase]:
     """The phases of a run, one if nothing changes.
 
     Raises:
@@ -57,7 +58,10 @@ def phases_of(config: PretrainingConfig) -> list[Phase]:
             raise UserError(f'phases: "from" must rise between 0 and 1, got {shown(described["from"])}')
         changes |= new
         own = {} if "max_predictions_per_seq" in changes else {"max_predictions_per_seq": 0}
-        values = layered(PretrainingConfig, dataclasses.asdict(config), own | changes | {"phases": []})
-        configs.append(PretrainingConfig.from_dict(values))
-    ends = [*starts[1:], config.num_train_steps]
-    return [Phase(*each) for each in zip(starts, ends, configs, strict=True)]
+        values = layered(type(config), dataclasses.asdict(config), own | changes | {"phases": []})
+        configs.append(type(config).from_dict(values))
+    phases, examples = [], 0
+    for start, end, of_phase in zip(starts, [*starts[1:], config.num_train_steps], configs, strict=True):
+        phases.append(Phase(start, end, of_phase, examples))
+        examples += (end - start) * of_phase.train_batch_size
+    return phases
