@@ -111,7 +111,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         True, "train mrpc and sts on both orders of the sentences", heading="Heads and tasks"
     )
     average_orders: bool = free_hparam(
-        False, "score pairs whose order means nothing (mrpc, sts) by the mean of both orders (GPT)"
+        False, "score pairs whose order means nothing (mrpc, sts) by the mean of both orders' logits (GPT adds states)"
     )
     classifier: str = model_hparam(
         "linear",
@@ -293,6 +293,10 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 )
             if self.prompt and self.random_init:
                 problems.append("prompt needs a pre-trained language model: not random_init")
+        if self.average_orders and self.prompt:
+            problems.append("average_orders is for heads, not for prompts: a template is for one order")
+        if self.few_shot and self.train_share < 1:
+            problems.append("few_shot and train_share are both set: choose one")
         if self.distill_from:
             problems += self._distillation_problems()
         if self.auxiliary_lm_weight and (self.prompt or self.random_init):

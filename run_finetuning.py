@@ -20,14 +20,16 @@ from absl import flags
 
 from configure_finetuning import FinetuningConfig
 from corpus.vocabulary import load_vocab
+from finetune import search as searching
 from finetune.trained_folder import find_trained, trained_config
 from pretrain import diagnosis
 from tasks.defaults import recipe_of
+from training.hparams import DeviceHparams, NetworkHparams
 from util import flags as util_flags
 from util.environment import import_tensorflow
 from util.errors import UserError
 from util.files import check_writable, write_atomically, write_json
-from util.hparams import checked, free_on_resume, layered, places, shapes_model
+from util.hparams import checked, free_on_resume, layered, shapes_model
 from util.progress import say
 from util.reading import read_bytes, read_json
 
@@ -56,6 +58,12 @@ def main() -> int:
     check_vocabulary(config)
     if flags.FLAGS.search and not (config.do_train and config.do_eval):
         raise UserError("--search trains and evaluates: do_train and do_eval must both be true")
+    plan, every = None, [config]
+    if flags.FLAGS.search:
+        if {"results_txt", "results_json"} & given.keys():
+            raise UserError("--search names its files by what is searched: give --results-dir alone")
+        plan = searching.read_search(flags.FLAGS.search, flags.FLAGS.search_budget, config.seed)
+        every = searching.configs(plan, given, config)
     first = intermediate(config, given) if config.do_train and config.intermediate_task else None
 
     import_tensorflow()
@@ -63,67 +71,77 @@ def main() -> int:
     from training.distribution import check_batch, is_chief, make_strategy
 
     strategy = make_strategy(config)
-    check_batch("train_batch_size", config.train_batch_size, strategy, config.gradient_accumulation_steps)
-    check_batch("eval_batch_size", config.eval_batch_size, strategy)
+    for one in [*every, *([first] if first else [])]:
+        check_batch("train_batch_size", one.train_batch_size, strategy, one.gradient_accumulation_steps)
+        check_batch("eval_batch_size", one.eval_batch_size, strategy)
     start: dict[str, Any] = {}
     if first is not None:
-        print(f"intermediate task {config.intermediate_task}:", flush=True)
+        say(f"intermediate task {config.intermediate_task}:")
         code, _ = Trials(first, strategy).run()
         if code:
             return code
         start = {"init_checkpoint": f"{first.model_dir}_1"}
-    if flags.FLAGS.search:
-        return search(config, given, start, strategy)
+    if plan is not None:
+        return search(config, plan, [dataclasses.replace(one, **start) for one in every], strategy)
     code, finished = Trials(dataclasses.replace(config, **start), strategy).run()
     if finished and is_chief(strategy):
         report(config, finished)
     return code
 
 
+_OF_ANY_RUN = {
+    *("model_name", "recipe", "data_dir", "tasks", "debug", "do_strip_accents", "vocab_file", "eval_batch_size"),
+    *("pretrained_model_dir", "raw_data_dir", "init_checkpoint", "save_checkpoints_steps", "iterations_per_loop"),
+}
+
+
 def intermediate(config: FinetuningConfig, given: dict[str, Any]) -> FinetuningConfig:
-    """The run of `intermediate_task`: settings of its own, where and on what to compute as the user says."""
-    kept = (free_on_resume(FinetuningConfig) | shapes_model(FinetuningConfig)) - places(FinetuningConfig, "other")
-    own = {"task_names", "num_trials", "keep_all_models", "write_test_outputs", "write_distill_outputs"}
-    same = {name: value for name, value in given.items() if name in kept - own}
-    same |= {
-        name: given[name]
-        for name in ("pretrained_model_dir", "raw_data_dir", "data_dir", "init_checkpoint")
-        if name in given
-    }
+    """The run of `intermediate_task`: the network, the devices and the places are the user's, all settings its own. It
+    has the folder of a run of that task alone, so --overwrite leaves it."""
+    kept = _OF_ANY_RUN.union(field.name for of in (NetworkHparams, DeviceHparams) for field in dataclasses.fields(of))
+    same = {name: value for name, value in given.items() if name in kept}
     return FinetuningConfig.from_dict({**same, "task_names": [config.intermediate_task]})
 
 
-def search(base: FinetuningConfig, given: dict[str, Any], start: dict[str, Any], strategy: Any) -> int:
-    """--search: all combinations, the best one reported as a run without a search is."""
-    from finetune import search as searching
+def search(base: FinetuningConfig, plan: searching.Search, configs: list[FinetuningConfig], strategy: Any) -> int:
+    """--search: all combinations. The best one's report says that it was chosen by the scores in it."""
     from finetune.trials import Trials, delete_weights
     from training.distribution import is_chief
+    from training.loop import NotFinite
 
-    plan = searching.read_search(flags.FLAGS.search, flags.FLAGS.search_budget, base.seed)
-    every, chief = searching.configs(plan, given, base), is_chief(strategy)
-    print(
-        f"search: {len(every)} of {plan.of} combinations of {', '.join(plan.names)}, {base.num_trials} trial(s) each",
-        flush=True,
-    )
+    chief, number_of = is_chief(strategy), len(configs)
+    say(f"search: {number_of} of {plan.of} combinations of {', '.join(plan.names)}, {base.num_trials} trial(s) each")
     found: list[searching.Found] = []
-    path = Path()
-    for number, (hparams, config) in enumerate(zip(plan.combinations, every, strict=True), start=1):
-        print(f"combination {number}/{len(every)}: {hparams}", flush=True)
-        trials = Trials(dataclasses.replace(config, **start), strategy)
-        code, finished = trials.run()
-        if code:
-            return code
-        before = searching.best_of(found) if found else None
-        found.append(searching.Found(hparams, *searching.score_of(trials.tasks, finished), config, finished))
+    path = searching.results_path(plan, base)
+    for number, (hparams, config) in enumerate(zip(plan.combinations, configs, strict=True), start=1):
+        say(f"combination {number}/{number_of}: {hparams}")
+        trials = Trials(config, strategy)
+        before = searching.best_of(found)
+        try:
+            code, finished = trials.run()
+            if code:
+                return code
+            found.append(searching.Found(hparams, *searching.score_of(trials.tasks, finished), config, finished))
+        except NotFinite as error:
+            say(f"WARNING: combination {number} has no score: {error}")
+            found.append(searching.Found(hparams, None, 0.0, config, []))
         if chief:
-            path = searching.write(plan, found, base)
+            searching.write(plan, found, base)
             best = searching.best_of(found)
             for loser in (before, found[-1]):
                 if loser is not None and loser is not best:
                     for trial in range(1, base.num_trials + 1):
                         delete_weights(Path(f"{loser.config.model_dir}_{trial}"))
+    best = searching.best_of(found)
+    if best is None:
+        raise UserError("--search: no combination has a score, all became not finite: search lower learning rates")
     if chief:
-        report(base, searching.best_of(found).trials)
+        chosen = searching.best_path(plan, base)
+        named = dataclasses.replace(base, results_txt=str(chosen.with_suffix(".txt")), results_json=str(chosen))
+        report(named, best.trials, {"chosen_on": "dev", "of": number_of})
+        say(f"The best of {number_of}, chosen by these dev scores: only data that chose nothing gives an unbiased one.")
+        if base.write_test_outputs:
+            say(f"its test outputs: {best.config.test_predictions}")
         show_search(path)
     return 0
 
@@ -133,12 +151,12 @@ def show_search(path: Path) -> None:
     from analysis.catalogue import search as curves
 
     print(path.with_suffix(".txt").read_text(encoding="utf-8"), end="")
-    results = read_json(path, "results of a search")
+    results = curves.read_results(path)
     if len(results["found"]) > 1 and curves.is_curve(results):
         tasks = ",".join(results["tasks"])
         curves.draw(results["searched"][0], {tasks: {tasks: curves.points(results)}}, path.with_suffix(""))
-        print(f"drew {path.with_suffix('.png')}")
-    print(f"wrote {path}")
+        say(f"drew {path.with_suffix('.png')}")
+    say(f"wrote {path}")
 
 
 def label(given: dict[str, Any], source: str) -> int:
@@ -198,8 +216,8 @@ def problems_of_start(folder: str | None) -> list[str]:
     return newest[1]
 
 
-def report(config: FinetuningConfig, finished: list[dict[str, Any]]) -> None:
-    """Prints and writes the table and the scores of all trials."""
+def report(config: FinetuningConfig, finished: list[dict[str, Any]], remarks: dict[str, Any] | None = None) -> None:
+    """Prints and writes the table and the scores of all trials, and remarks into the JSON."""
     from finetune.results import summarise_trials, table
 
     scores, majority = [trial["scores"] for trial in finished], finished[-1].get("majority", {})
@@ -207,7 +225,7 @@ def report(config: FinetuningConfig, finished: list[dict[str, Any]]) -> None:
     print(text, end="")
     write_atomically(config.results_txt, text)
     summary = {"summary": summarise_trials(scores), "majority": majority}
-    write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)
+    write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary | (remarks or {}))
     say(f"wrote {config.results_json}")
 
 

@@ -15,6 +15,7 @@ from finetune.batching import FeatureTable, TaskFeatures
 from finetune.results import Scores, write_json_lines
 from finetune.task import Prediction, Split, Task
 from finetune.training_task import FinetuningTask
+from tasks.defaults import run_name
 from util.errors import UserError
 from util.files import writing
 from util.progress import Progress, say
@@ -84,8 +85,8 @@ class Evaluation:
         if key not in self._splits:
             start = time.monotonic()
             split = task.load(name)
-            if name == "train" and self.config.train_share < 1:
-                split = split.only(self._share(len(split.examples)))
+            if name == "train" and self.config.train_share < 1 and not task.takes_share:
+                split = split.only(task.share(len(split.examples)))
             if self.config.debug_examples:
                 split = split.only(range(min(self.config.debug_examples, len(split.examples))))
             self._splits[key] = split
@@ -96,11 +97,6 @@ class Evaluation:
                 f"tokens, {time.monotonic() - start:.1f} s" + (f"; {balance}" if balance else "")
             )
         return self._splits[key]
-
-    def _share(self, examples: int) -> list[int]:
-        """The numbers of the training examples that are used, in their order; a larger share has those of a smaller."""
-        kept = max(1, round(examples * self.config.train_share))
-        return sorted(np.random.default_rng([self.config.seed, 2]).permutation(examples)[:kept].tolist())
 
     def predicted(self, model: FinetuningTask, number: int, name: str) -> Predicted:
         """What a model makes of a split of the task of this number."""
@@ -155,15 +151,17 @@ class Evaluation:
         if predicted.split.labelled:
             write_json_lines(folder / "predictions" / f"{task.name}_{name}.jsonl", _answers(task, predicted))
         if name in task.evaluation_splits:
-            outputs = Path(self.config.results_dir) / f"{','.join(self.config.task_names)}_{task.outputs}"
+            outputs = Path(self.config.results_dir) / f"{run_name(vars(self.config))}_{task.outputs}"
             task.write_submission(name, predicted.split, predicted.predictions, outputs)
 
     def _submit(self, task: Task, name: str, predicted: Predicted, trial: int) -> None:
         path = Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
         write_json_lines(path, _answers(task, predicted))
         folder = path.parent / f"submission_{trial}"
-        if task.write_submission(name, predicted.split, predicted.predictions, folder):
-            zip_submissions(folder)
+        written = task.write_submission(name, predicted.split, predicted.predictions, folder)
+        if written:
+            archive, names = zip_submissions(folder, written[0].suffix)
+            say(f"wrote {archive}: {', '.join(names)}")
         say(f"wrote {path}")
 
     def majority(self) -> Scores:
@@ -176,19 +174,29 @@ class Evaluation:
         return found
 
 
-def zip_submissions(folder: Path) -> None:
-    """FOLDER.zip, which servers take: the tables of all tasks that were predicted so far, those of other runs too."""
-    path = folder.with_suffix(".zip")
+def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
+    """One archive of a benchmark's files that were predicted so far, those of other runs too: GLUE's tables in
+    FOLDER.zip, SuperGLUE's JSON lines in FOLDER_superglue.zip.
+
+    Args:
+      suffix: of the benchmark's files.
+
+    Returns:
+      The archive and the names in it.
+    """
+    path = folder.with_name(f"{folder.name}{'_superglue' if suffix == '.jsonl' else ''}.zip")
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with writing(path):
         try:
             with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
                 for file in sorted(folder.iterdir()):
-                    if not file.name.endswith(".tmp"):
+                    if file.suffix == suffix:
                         archive.write(file, file.name)
+                names = archive.namelist()
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+    return path, names
 
 
 def _scores(task: Task, name: str, predicted: Predicted) -> dict[str, float]:

@@ -4,31 +4,50 @@
 
 Each combination has model folders of its own, so a search that was stopped goes on with the same command. What counts
 is the primary metric on the development data, the mean over tasks and trials; the best combination's models are kept,
-the weights of the others are deleted when they have lost. Over shares of the training data
-(`{"train_share": [0.01, 0.1, 1]}`) it is a learning curve (COCO-LM, figure 7).
+the weights of the others are deleted when they have lost. The best score is thus one that was chosen by: its file says
+so. Over shares of the training data (`{"train_share": [0.01, 0.1, 1]}`) it is a learning curve (COCO-LM, figure 7).
+Imports no TensorFlow, so that a mistake in --search is answered at once.
 
-<results_dir>/<tasks>_search.json, .txt    all combinations that are done, the best first
-<model_dir>_search/<name=value,...>_1      models
+<results_dir>/<tasks>_search_<names>.json, .txt    all combinations that are done, the best first
+<results_dir>/<tasks>_best_of_<names>.json, .txt   scores of the best one
+<model_dir>_search/<name=value,...>_1              models
+<model_dir>_search/<name=value,...>/               results and test predictions of a combination
 """
 
+import dataclasses
+import hashlib
 import itertools
+import json
+import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from configure_finetuning import FinetuningConfig
-from finetune.task import Task
 from tasks.defaults import run_name
+from training.hparams import DeviceHparams, NetworkHparams
 from util.errors import UserError
 from util.files import write_atomically, write_json
-from util.hparams import checked, places
-from util.reading import parse_json
+from util.hparams import checked, free_on_resume, places
+from util.reading import parse_json, read_json
+
+if TYPE_CHECKING:
+    from finetune.task import Task
 
 Hparams = dict[str, Any]
+_LONGEST = 100  # letters of a name, far below what a file's may have
+
+# What is not tried out: what says where, what, how often and on what a run is, and what the pre-trained network is.
+_FIXED = (
+    places(FinetuningConfig)
+    | free_on_resume(FinetuningConfig)
+    | {field.name for of in (NetworkHparams, DeviceHparams) for field in dataclasses.fields(of)}
+    | {"task_names", "tasks", "seed", "intermediate_task", "debug_examples", "compat"}
+)
 
 
 class Search(NamedTuple):
@@ -40,10 +59,10 @@ class Search(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A combination that is done: mean and standard deviation of its score over the trials."""
+    """A combination that is done: mean and standard deviation of its score over the trials; None: not finite."""
 
     hparams: Hparams
-    score: float
+    score: float | None
     std: float
     config: FinetuningConfig
     trials: list[dict[str, Any]]
@@ -56,17 +75,18 @@ def read_search(text: str, budget: int, seed: int) -> Search:
       budget: combinations at most, which are drawn at random; 0: all.
 
     Raises:
-      UserError: no object of lists of values, an unknown hparam, a wrong value.
+      UserError: no object of lists of different values, a wrong value, an hparam that is unknown or not searched.
     """
     space = parse_json(text, "--search")
+    if not space or _FIXED & space.keys():
+        raise UserError(f"--search: give hparams of training, not {', '.join(sorted(_FIXED & space.keys())) or '{}'}")
     for name, values in space.items():
         if not isinstance(values, list) or not values:
             raise UserError(f"--search: {name} needs a list of values, got {values!r}")
-        for value in values:
-            checked(FinetuningConfig, {name: value})
-    where = places(FinetuningConfig) | {"task_names", "num_trials", "seed", "do_train", "do_eval"}
-    if not space or where & space.keys():
-        raise UserError(f"--search: give hparams of training, not {', '.join(sorted(where & space.keys())) or '{}'}")
+        seen = [json.dumps(checked(FinetuningConfig, {name: value}), sort_keys=True) for value in values]
+        twice = [value for number, value in enumerate(values) if seen[number] in seen[:number]]
+        if twice:
+            raise UserError(f"--search: {name} has {twice[0]!r} twice")
     every = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
     chosen = sorted(np.random.default_rng(seed).permutation(len(every))[: budget or None].tolist())
     return Search([every[number] for number in chosen], len(every), tuple(space))
@@ -78,20 +98,32 @@ def configs(search: Search, given: Mapping[str, Any], base: FinetuningConfig) ->
     Args:
       given: the user's hparams. base: what they come to without a search.
     """
-    result = []
+    result: dict[str, FinetuningConfig] = {}
     for hparams in search.combinations:
-        name = ",".join(f"{key}={_spelled(value)}" for key, value in hparams.items())
+        name = _short(",".join(f"{key}={_spelled(value)}" for key, value in hparams.items()))
         folder = os.path.join(f"{base.model_dir}_search", name)
-        result.append(FinetuningConfig.from_dict({**given, **hparams, "model_dir": folder}))
-    return result
+        own = {"model_dir": folder, "results_dir": os.path.join(folder, "results")}
+        own |= {"test_predictions": os.path.join(folder, "test_predictions"), "results_txt": "", "results_json": ""}
+        if name.casefold() in result:
+            raise UserError(f"--search: two combinations would have the folder {folder}: search one of them on its own")
+        result[name.casefold()] = FinetuningConfig.from_dict({**given, **hparams, **own})
+    return list(result.values())
 
 
 def _spelled(value: Any) -> str:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return "".join(letter if letter.isalnum() or letter in ".-+" else "_" for letter in text)
+    """In a file's name; numbers to the last digit."""
+    text = repr(value) if isinstance(value, float) else str(value)
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in ".-+") else "_" for letter in text)
 
 
-def score_of(tasks: Sequence[Task], trials: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+def _short(name: str) -> str:
+    """A name that a file can have: the end of one that is too long is its digest."""
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def score_of(tasks: "Sequence[Task]", trials: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Mean and standard deviation over trials of the mean primary metric of all tasks on their development data."""
     scores = []
     for trial in trials:
@@ -104,16 +136,30 @@ def score_of(tasks: Sequence[Task], trials: Sequence[Mapping[str, Any]]) -> tupl
     return statistics.fmean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
 
 
-def best_of(found: Sequence[Found]) -> Found:
-    """The highest score, the earlier one of equals."""
-    return max(found, key=lambda one: one.score)
+def best_of(found: Sequence[Found]) -> Found | None:
+    """The highest score, the earlier one of equals; None if there is no score."""
+    return max((one for one in found if one.score is not None), key=_rank, default=None)
 
 
-def write(search: Search, found: Sequence[Found], base: FinetuningConfig) -> Path:
-    """Writes what has been found so far as JSON and as a table. Returns the path of the JSON file."""
-    path = Path(base.results_dir) / f"{run_name(vars(base))}_search.json"
-    ranked = sorted(found, key=lambda one: -one.score)
-    rows = [
+def _rank(found: Found) -> float:
+    return -math.inf if found.score is None else found.score
+
+
+def results_path(search: Search, base: FinetuningConfig) -> Path:
+    """The file of all combinations, of this and of every other search over the same hparams."""
+    return Path(base.results_dir) / f"{run_name(vars(base))}_search_{_short(','.join(search.names))}.json"
+
+
+def best_path(search: Search, base: FinetuningConfig) -> Path:
+    """The file of the best combination's scores."""
+    return Path(base.results_dir) / f"{run_name(vars(base))}_best_of_{_short(','.join(search.names))}.json"
+
+
+def write(search: Search, found: Sequence[Found], base: FinetuningConfig) -> None:
+    """Writes what has been found so far as JSON and as a table. What an earlier search in the same folders found of
+    other combinations stays."""
+    path = results_path(search, base)
+    rows: list[dict[str, Any]] = [
         {
             "hparams": one.hparams,
             "score": one.score,
@@ -121,18 +167,28 @@ def write(search: Search, found: Sequence[Found], base: FinetuningConfig) -> Pat
             "trials": [trial["scores"] for trial in one.trials],
             "model_dir": one.config.model_dir,
         }
-        for one in ranked
+        for one in found
     ]
+    settings = json.loads(base.to_json())
+    free = free_on_resume(FinetuningConfig) - {"model_dir"}
+    settings = {name: value for name, value in settings.items() if name not in free | set(search.names)}
+    if path.is_file() and not base.overwrite:
+        before = read_json(path, "results of a search")
+        if before.get("settings") == settings:
+            done = [one.hparams for one in found]
+            rows += [row for row in before.get("found", []) if row["hparams"] not in done]
+    rows.sort(key=lambda row: math.inf if row["score"] is None else -row["score"])
     content = {"tasks": base.task_names, "searched": search.names, "combinations": search.of, "found": rows}
-    write_json(path, content)
-    write_atomically(path.with_suffix(".txt"), table(search.names, ranked))
-    return path
+    write_json(path, content | {"settings": settings})
+    write_atomically(path.with_suffix(".txt"), table(search.names, rows))
 
 
-def table(names: Sequence[str], found: Sequence[Found]) -> str:
+def table(names: Sequence[str], found: Sequence[Mapping[str, Any]]) -> str:
     """A row for each combination."""
     rows = [[*names, "score", "std"]]
-    rows += [[*(str(one.hparams[name]) for name in names), f"{one.score:.4g}", f"{one.std:.3g}"] for one in found]
+    for one in found:
+        scores = ["not finite", ""] if one["score"] is None else [f"{one['score']:.4g}", f"{one['std']:.3g}"]
+        rows.append([*(str(one["hparams"][name]) for name in names), *scores])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "".join(
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows

@@ -116,11 +116,17 @@ class Task(abc.ABC):
     test_splits: tuple[str, ...] = ("test",)
     outputs = "outputs"  # of a run's files in results_dir: the ending of their folder's name
     choices = 1  # features that make one example of a batch, each with a share of its loss: candidates that compete
+    takes_share = False  # whether `load` itself leaves out training examples beyond config.train_share
     selection_splits: tuple[str, ...] = ()  # of evaluation_splits, those that choose the best checkpoint; (): all
 
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> None:
         self.name, self.config, self.tokenizer = name, config, tokenizer
         self.data_dir = Path(config.task_data_dir(name))
+
+    def share(self, examples: int) -> list[int]:
+        """The numbers of the training examples that are used, in their order; a larger share has those of a smaller."""
+        kept = max(1, round(examples * self.config.train_share))
+        return sorted(np.random.default_rng([self.config.seed, 2]).permutation(examples)[:kept].tolist())
 
     def has_labels(self, split: str) -> bool:
         """Whether there may be labelled data of one of `test_splits`, as far as can be told without loading it."""

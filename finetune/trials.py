@@ -66,6 +66,7 @@ class Trials:
                 if done.exists() and not held.overwrite:
                     say(f"trial {trial}/{config.num_trials}: done before, see {done}")
                     code, result = 0, read_json(done, "scores")
+                    self._check_orders(done, result)
                 else:
                     say(f"trial {trial}/{config.num_trials}: {folder}")
                     code, result = self._run_trial(trial, held)
@@ -76,6 +77,12 @@ class Trials:
                 delete_weights(Path(f"{config.model_dir}_{trial - 1}"))
             tf_keras.backend.clear_session()
         return 0, finished
+
+    def _check_orders(self, path: Path, result: dict[str, Any]) -> None:
+        """Of hparams that may differ when a run goes on, scores depend on this one."""
+        if result.get("average_orders", False) != self.config.average_orders:
+            flag = "--average-orders" if self.config.average_orders else "--no-average-orders"
+            raise UserError(f"{path} has the scores without {flag}: with --no-do-train {flag} the model is scored anew")
 
     def _run_trial(self, trial: int, held: RunFolder) -> tuple[int, dict[str, Any] | None]:
         config, folder = self.config, held.path
@@ -134,6 +141,7 @@ class Trials:
 
     def _scored(self, task: FinetuningTask, trial: int, folder: Path, training: dict[str, Any]) -> dict[str, Any]:
         """Evaluates and writes scores.json, from which the trial is done."""
+        config = self.config
         start = time.monotonic()
         scores, rows = self.evaluation.evaluate(task, trial, folder if self.chief else None)
         seconds = time.monotonic() - start
@@ -142,6 +150,7 @@ class Trials:
             "seed": task.seed,
             "scores": scores,
             "majority": self.evaluation.majority(),
+            "average_orders": config.average_orders,
             "training": training,
             "evaluation": {"features": rows, "seconds": seconds, "examples_per_second": rows / seconds},
             "peak_memory": peak_memory(),

@@ -19,30 +19,45 @@ Curves = dict[str, dict[str, list[list[float]]]]
 def analyse(request: Request, figure: Path) -> dict[str, Any]:
     curves: dict[str, Curves] = {}
     for name in request.names:
-        for path in sorted((request.folder(name) / "results").glob("*_search.json")):
-            results = read_json(path, "results of a search")
+        for path in sorted((request.folder(name) / "results").glob("*_search_*.json")):
+            results = read_results(path)
             if is_curve(results):
                 of_hparam = curves.setdefault(results["searched"][0], {})
                 of_hparam.setdefault(",".join(results["tasks"]), {})[name] = points(results)
     if not curves:
         raise UserError(f"no search over numbers of one hparam is among the results of {', '.join(request.names)}")
-    if len(curves) > 1:
-        raise UserError(f"the searches are over different hparams: {', '.join(curves)}; keep those of one")
-    ((hparam, of_hparam),) = curves.items()
-    draw(hparam, of_hparam, figure)
-    return {"hparam": hparam, "curves": of_hparam}
+    for hparam, of_hparam in curves.items():  # the figure's own name where there is but one
+        draw(hparam, of_hparam, figure if len(curves) == 1 else figure.with_name(f"{figure.name}_{hparam}"))
+    return curves
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """What a search wrote. Raises UserError for anything else."""
+    results = read_json(path, "results of a search")
+    try:
+        names, _ = list(results["searched"]), ",".join(results["tasks"])
+        for row in results["found"]:
+            _ = [row["hparams"][name] for name in names], row["score"] is None or row["score"] + row["std"]
+        if names:
+            return results
+    except (KeyError, TypeError, IndexError):
+        pass
+    raise UserError(f"{path} holds no results of run_finetuning.py --search: move it elsewhere, or search again")
 
 
 def is_curve(results: Mapping[str, Any]) -> bool:
     """Whether one hparam was searched, whose values are numbers."""
     names = results["searched"]
     values = [row["hparams"][names[0]] for row in results["found"]]
-    return len(names) == 1 and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    return len(names) == 1 and numbers and bool(points(results))
 
 
 def points(results: Mapping[str, Any]) -> list[list[float]]:
+    """[value, score, standard deviation], by rising value; those that were not finite are left out."""
     name = results["searched"][0]
-    return sorted([row["hparams"][name], row["score"], row["std"]] for row in results["found"])
+    found = [row for row in results["found"] if row["score"] is not None]
+    return sorted([row["hparams"][name], row["score"], row["std"]] for row in found)
 
 
 def draw(hparam: str, curves: Curves, figure: Path) -> None:

@@ -22,12 +22,12 @@ class SickTask(TextTask):
     def _path(self, split: str) -> Path:
         try:
             return super()._path(split)
-        except UserError:
-            for folder in self.folders:
-                for name in (_FILES[split], _ALL):
-                    if (folder / name).is_file():
-                        return folder / name
-            raise
+        except UserError as error:
+            tried = [folder / name for folder in self.folders for name in (_FILES[split], _ALL)]
+            for path in tried:
+                if path.is_file():
+                    return path
+            raise UserError(f"{error}; SICK's own would be {', '.join(map(str, tried))}") from None
 
     def _read_rows(self, split: str) -> list[Row]:
         path = self._path(split)
@@ -36,7 +36,8 @@ class SickTask(TextTask):
         lines = table_lines(read_text(path, "task"), False, str(path))
         _, header = next(lines, (0, []))
         places = []
-        for names in (*self.spec.json_columns.texts, self.spec.json_columns.label):
+        of_set = [(_SET,)] if path.name == _ALL else []
+        for names in (*self.spec.json_columns.texts, self.spec.json_columns.label, *of_set):
             found = [name for name in names if name in header]
             if not found:
                 raise UserError(f"{path} has no column {' or '.join(names)}: its first line is {', '.join(header)}")
@@ -45,8 +46,10 @@ class SickTask(TextTask):
         for number, cells in lines:
             if len(cells) != len(header):
                 raise UserError(f"{path}, line {number}: {len(cells)} columns, but {len(header)} are expected")
-            if path.name != _ALL or cells[header.index(_SET)] == _SETS[split]:
-                first, second, label = (cells[place] for place in places)
+            first, second, label, *which = (cells[place] for place in places)
+            if not which or which[0] == _SETS[split]:
+                if not (first.strip() and second.strip()):
+                    raise UserError(f"{path}, line {number}: an empty sentence")
                 rows.append(Row(number, (first, second), label))
         if not rows:
             raise UserError(f"{path} holds no pairs of the {split} data")

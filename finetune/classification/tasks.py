@@ -43,6 +43,8 @@ class TextExample(NamedTuple):
 class TextTask(Task):
     """Classification or regression over one or two texts."""
 
+    takes_share = True  # of the file's examples, before pairs are turned around; demonstrations are of the share, too
+
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec) -> None:
         super().__init__(name, config, tokenizer)
         self.spec = spec
@@ -139,6 +141,8 @@ class TextTask(Task):
         source = "train" if few else split
         rows, labels = self._rows(source), self._labels_of(source)
         examples = [TextExample(row.texts, label, row.id, row.spans) for row, label in zip(rows, labels, strict=True)]
+        if split == "train" and self.config.train_share < 1:
+            examples = [examples[i] for i in self.share(len(examples))]
         if few:
             train, dev = few_shot_split(self.groups(examples), self.config.few_shot, self.config.few_shot_seed)
             examples = [examples[i] for i in (train if split == "train" else dev)]

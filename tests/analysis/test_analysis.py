@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import catalogue, geometry
+from analysis.catalogue.curves import _scale
+from analysis.catalogue.search import read_results
 from analysis.pretrained import PretrainedModel
 from configure_pretraining import PretrainingConfig
 from pretrain.pretraining_model import PretrainingModel
@@ -102,7 +104,10 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
     held_out.write_text(json.dumps(logged | {"negative_cosine": 0.125, "clm_accuracy_replaced": 0.0625}))
     found = [{"hparams": {"train_share": share}, "score": 50 + share, "std": 0.5} for share in (1.0, 0.01)]
     searched = {"tasks": ["rte"], "searched": ["train_share"], "combinations": 2, "found": found}
-    write_lines(tmp_path / "models" / "bert" / "results" / "rte_search.json", json.dumps(searched))
+    write_lines(tmp_path / "models" / "bert" / "results" / "rte_search_train_share.json", json.dumps(searched))
+    found = [{"hparams": {"learning_rate": 0.1}, "score": score, "std": 0.0} for score in (50.0, None)]
+    rates = {"tasks": ["rte"], "searched": ["learning_rate"], "combinations": 1, "found": found}
+    write_lines(tmp_path / "models" / "coco" / "results" / "rte_search_learning_rate.json", json.dumps(rates))
 
     result = analyse(
         tmp_path, "--model-names", "detection,coco,bert", "--analysis", ",".join(catalogue.names()), "--seed", "3"
@@ -111,8 +116,9 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
     assert "bert: left out, it has logged neither copying nor detection" in result.stdout
     report = {}
     for name in catalogue.names():
-        assert (tmp_path / "analysis" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert (tmp_path / "analysis" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        for figure in ("search_train_share", "search_learning_rate") if name == "search" else (name,):
+            assert (tmp_path / "analysis" / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
+            assert (tmp_path / "analysis" / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
         report[name] = json.loads((tmp_path / "analysis" / f"{name}.json").read_text())
     for model in objectives:
         assert report["cosine"][model]["similar"]["pairs"] == 40 and 0 <= report["cosine"][model]["auc"] <= 1
@@ -129,11 +135,25 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
     as_copying = report["copying"]["detection"]["history"]  # 0.2 x 0.25 + 0.8 x 1 = 0.85
     assert as_copying["copy_accuracy_replaced"] == {"steps": [5, 7], "values": [0.25, 0.25]}
     assert as_copying["copy_accuracy_original"]["values"] == pytest.approx([1, 1])
-    shares = {"hparam": "train_share", "curves": {"rte": {"bert": [[0.01, 50.01, 0.5], [1.0, 51.0, 0.5]]}}}
-    assert report["search"] == shares
+    shares = {"rte": {"bert": [[0.01, 50.01, 0.5], [1.0, 51.0, 0.5]]}}
+    assert report["search"] == {"train_share": shares, "learning_rate": {"rte": {"coco": [[0.1, 50.0, 0.0]]}}}
     curves = report["curves"]["coco"]
     assert curves["training"]["loss"] == {"steps": [5, 7], "values": [4, 2]}
     assert curves["held_out"]["negative_cosine"] == {"steps": [7], "values": [0.125]}
+
+
+@pytest.mark.parametrize("content", ["{}", '{"tasks": ["a"], "searched": ["x"], "found": [{"score": 1}]}', "[]"])
+def test_what_is_no_search_is_named(tmp_path, content):
+    path = write_lines(tmp_path / "rte_search_x.json", content)
+    with pytest.raises(UserError, match=r"rte_search_x\.json"):
+        read_results(path)
+
+
+def test_steps_of_phases_are_not_compared_by_examples(tmp_path):
+    write_lines(tmp_path / "config.json", '{"train_batch_size": 8, "phases": [{"from": 0.5, "train_batch_size": 4}]}')
+    assert _scale("steps", tmp_path) == 1
+    with pytest.raises(UserError, match="use --over steps"):
+        _scale("examples", tmp_path)
 
 
 def test_a_bad_record_is_named(tmp_path):

@@ -169,3 +169,13 @@ def test_a_table_without_sicks_columns_is_refused(tmp_path):
     write_lines(tmp_path / "sick" / "SICK.txt", "a\tb", "c\td")
     with pytest.raises(UserError, match=r"SICK\.txt has no column sentence_A or sentence1: its first line is a, b"):
         make(tmp_path, "sick_entailment").load("train")
+    with pytest.raises(UserError, match=r"no file of split 'train'.*SICK's own would be .*SICK_train\.txt"):
+        make(tmp_path / "empty", "sick_entailment").load("train")
+    write_lines(tmp_path / "sick" / "SICK.txt", "\t".join(HEADER), "\t".join(SICK["train"]))
+    with pytest.raises(UserError, match=r"SICK\.txt has no column SemEval_set"):
+        make(tmp_path, "sick_entailment").load("train")
+    pair, blank, header = SICK["train"], list(SICK["train"]), "\t".join((*HEADER, "SemEval_set"))
+    blank[2] = " "
+    write_lines(tmp_path / "sick" / "SICK.txt", header, *("\t".join((*cells, "TRAIN")) for cells in (pair, blank)))
+    with pytest.raises(UserError, match=r"SICK\.txt, line 3: an empty sentence"):
+        make(tmp_path, "sick_entailment").load("train")

@@ -117,10 +117,14 @@ def test_what_was_predicted_so_far_is_one_archive_for_the_server(tmp_path):
     for name, file in (("cola", "CoLA.tsv"), ("qnli", "QNLI.tsv")):
         task = make(tmp_path, name)
         task.write_submission("test", task.parse([], ""), classes(task, 0, 1), folder)
-        zip_submissions(folder)
+        archive_path, names = zip_submissions(folder, ".tsv")
+        assert archive_path == tmp_path / "submission_1.zip" and names[0] == "CoLA.tsv"
         with zipfile.ZipFile(tmp_path / "submission_1.zip") as archive:
             assert file in archive.namelist() and archive.read(file) == (folder / file).read_bytes()
     assert archive.namelist() == ["CoLA.tsv", "QNLI.tsv"]
+    write_lines(folder / "BoolQ.jsonl", "{}")  # SuperGLUE's server wants its own tasks alone
+    assert zip_submissions(folder, ".tsv")[1] == ["CoLA.tsv", "QNLI.tsv"]
+    assert zip_submissions(folder, ".jsonl") == (tmp_path / "submission_1_superglue.zip", ["BoolQ.jsonl"])
 
 
 def test_submitted_similarities_stay_on_their_scale(tmp_path):

@@ -1,6 +1,9 @@
 """Searches, shares of the data, both orders, an intermediate task and a teacher's outputs."""
 
+import dataclasses
 import json
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from finetune.task import HeadInput, make_tasks
 from tests import finetuning_support as support
 from tests.finetune.test_run_finetuning import data_dir, run, trained  # noqa: F401
 from tests.finetuning_support import write_lines
+from tests.programs import ROOT, flags_of_its_own
 from util.errors import UserError
 
 
@@ -35,6 +39,9 @@ def test_a_search_is_a_grid_or_a_part_of_it():
         ('{"learning_rat": [0.1]}', "learning_rat.*did you mean 'learning_rate'"),
         ('{"train_share": [0.5, 2]}', "train_share"),
         ('{"model_dir": ["a"]}', "not model_dir"),
+        ('{"intermediate_task": ["", "mnli"]}', "not intermediate_task"),
+        ('{"num_gpus": [0, 1], "vocab_size": [600]}', "not num_gpus, vocab_size"),
+        ('{"learning_rate": [3, 1, 3.0]}', "learning_rate has 3.0 twice"),
         ("{}", "--search: give hparams of training"),
         ("[1]", "a JSON object is needed"),
     ],
@@ -60,10 +67,47 @@ def test_the_best_is_kept_and_the_table_ranks(tmp_path):
     ]
     assert [one.score for one in found] == [2, 4] and found[0].std == pytest.approx(2**0.5)
     assert search.best_of(found) is found[1]
-    path = search.write(plan, found, base)
+    search.write(plan, found, base)
+    path = search.results_path(plan, base)
+    assert path == tmp_path / "cola_search_learning_rate,train_share.json"
     assert [row["score"] for row in json.loads(path.read_text())["found"]] == [4, 2]
+    diverged = search.Found({"learning_rate": 9.0, "train_share": 0.5}, None, 0.0, configs[0], [])
+    assert search.best_of([diverged, *found]) is found[1] and search.best_of([diverged]) is None
+    search.write(plan, [diverged], base)  # begun again: what was found before stays
+    assert [row["score"] for row in json.loads(path.read_text())["found"]] == [4, 2, None]
+    assert "not finite" in path.with_suffix(".txt").read_text().splitlines()[-1]
+    search.write(plan, found[:1], dataclasses.replace(base, num_train_epochs=9.0))  # other settings: another search
+    assert [row["score"] for row in json.loads(path.read_text())["found"]] == [2]
+    search.write(plan, found, base)
     lines = path.with_suffix(".txt").read_text().splitlines()
     assert lines[0].split() == ["learning_rate", "train_share", "score", "std"] and lines[1].split()[2] == "4"
+
+
+def test_combinations_have_folders_of_their_own(tmp_path):
+    base, given = support.config("cola", model_dir=str(tmp_path / "m")), {"task_names": ["cola"], "model_name": "none"}
+    close = search.configs(search.read_search('{"learning_rate": [1e-4, 1.0000001e-4]}', 0, 0), given, base)
+    assert len({config.model_dir for config in close}) == 2
+    assert [config.results_dir for config in close] == [f"{config.model_dir}/results" for config in close]
+    assert all(config.results_json.startswith(f"{config.model_dir}/results/") for config in close)
+    assert [config.test_predictions for config in close] == [f"{config.model_dir}/test_predictions" for config in close]
+    templates = json.dumps({"prompt": [True], "prompt_template": ["{0} a/b [MASK]", "{0} a_b [MASK]"]})
+    with pytest.raises(UserError, match="two combinations would have the folder"):
+        search.configs(search.read_search(templates, 0, 0), given, base)
+    long = json.dumps({"prompt": [True], "prompt_template": [f"{{0}} {'word ' * 60}{end} [MASK]" for end in "ab"]})
+    names = [Path(one.model_dir).name for one in search.configs(search.read_search(long, 0, 0), given, base)]
+    assert len(set(names)) == 2 and max(map(len, names)) < 120
+
+
+def test_an_intermediate_task_has_settings_of_its_own():
+    with flags_of_its_own():
+        run_finetuning = runpy.run_path(str(ROOT / "run_finetuning.py"))
+    network = {"pretrained_model_dir": "p", "vocab_size": 600, "precision": "bfloat16", "tasks": {}}
+    own = {"few_shot": 16, "prompt": True, "prompt_template": "{0} [MASK]", "overwrite": True, "learning_rate": 1.0}
+    config = support.config("rte", intermediate_task="mnli")
+    first = run_finetuning["intermediate"](config, network | own | {"task_names": ["rte"], "num_trials": 5})
+    assert first.task_names == ["mnli"] and first.vocab_size == 600 and first.precision == "bfloat16"
+    assert (first.few_shot, first.prompt, first.overwrite, first.num_trials) == (0, False, False, 1)
+    assert first.learning_rate != 1.0 and first.model_dir == "p/finetuning_models/mnli_model"
 
 
 def test_shares_of_the_training_data_are_nested(tmp_path):
@@ -77,6 +121,26 @@ def test_shares_of_the_training_data_are_nested(tmp_path):
         kept[share] = {example.texts for example in evaluation.load(evaluation.tasks[0], "train").examples}
         assert len(evaluation.load(evaluation.tasks[0], "dev").examples) == 40
     assert len(kept[0.1]) == 4 and len(kept[0.5]) == 20 and kept[0.1] < kept[0.5] < kept[1.0]
+
+
+def test_a_share_is_of_pairs_not_of_their_orders_and_demonstrations_are_of_it(tmp_path):
+    pairs = [{"sentence1": f"file {i}", "sentence2": f"list {i}", "label": str(i % 2)} for i in range(40)]
+    for split in ("train", "dev"):
+        write_lines(tmp_path / "mrpc" / f"{split}.jsonl", *map(json.dumps, pairs))
+    settings: dict[str, Any] = {"raw_data_dir": str(tmp_path), "train_share": 0.25}
+    evaluation = Evaluation(config := support.config("mrpc", **settings), make_tasks(config, support.tokenizer()))
+    examples = evaluation.load(evaluation.tasks[0], "train").examples
+    assert len(examples) == 20 and len({frozenset(example.texts) for example in examples}) == 10
+    words: dict[str, Any] = {"prompt_words": {"0": "file", "1": "list"}, "prompt_template": "{0} {1} [MASK]"}
+    prompted = support.config("mrpc", prompt=True, max_seq_length=48, prompt_evaluation_draws=4, **words, **settings)
+    task = make_tasks(prompted, support.tokenizer())[0]
+    shared = {" ".join(sorted(example.texts)) for example in task.load("train").examples}
+    assert len(shared) == 10
+    dev = task.load("dev")
+    for text in (task.tokenizer.readable(feature.input_ids) for feature in dev.features):
+        for demonstration in text.split(" [SEP]")[1:3]:
+            number = "".join(letter for letter in demonstration.split("list")[0] if letter.isdigit())
+            assert f"file {number} list {number}" in shared
 
 
 def test_both_orders_are_averaged(tmp_path):
@@ -151,10 +215,14 @@ def test_a_learning_curve_of_a_student_that_learned_another_task_first(trained, 
     assert "search: 2 of 2 combinations of train_share, 1 trial(s) each" in output
     assert "intermediate task count" in output
     results = tmp_path / "results"
-    content = json.loads((results / "count-kind_search.json").read_text())
+    content = json.loads((results / "count-kind_search_train_share.json").read_text())
     assert content["searched"] == ["train_share"] and len(content["found"]) == 2
-    assert content["found"][0]["score"] >= content["found"][1]["score"] > 40 and content["found"][0]["score"] > 85
-    assert (results / "count-kind_search.png").is_file() and (results / "count-kind_results.json").is_file()
+    assert content["found"][1]["score"] > 40 and content["found"][0]["score"] > 85
+    assert (results / "count-kind_search_train_share.png").is_file()
+    chosen = json.loads((results / "count-kind_best_of_train_share.json").read_text())
+    assert (chosen["chosen_on"], chosen["of"]) == ("dev", 2) and "chosen by these dev scores" in output
+    assert chosen["trials"][0]["scores"] == content["found"][0]["trials"][0]
+    assert not (results / "count-kind_results.json").exists()  # that is of a run without a search
     best, other = (tmp_path / "finetuning_models" / f"{row['model_dir']}_1" for row in content["found"])
     assert (
         list(best.glob("model.ckpt-*")) and not list(other.glob("model.ckpt-*")) and (other / "scores.json").is_file()
@@ -165,6 +233,37 @@ def test_a_learning_curve_of_a_student_that_learned_another_task_first(trained, 
     assert again.count("done before") == 3
 
 
+def test_a_combination_that_is_not_finite_does_not_end_the_search(data_dir, tmp_path):  # noqa: F811
+    words = ("--search", '{"learning_rate": [1e30, 1e-3]}', "--write-test-outputs")
+    output = run(data_dir, tmp_path, *words, num_train_epochs=1.0)
+    assert "combination 1 has no score: not finite" in output
+    content = json.loads((tmp_path / "results" / "kind_search_learning_rate.json").read_text())
+    assert [row["hparams"]["learning_rate"] for row in content["found"]] == [1e-3, 1e30]
+    assert content["found"][1]["score"] is None
+    best = Path(content["found"][0]["model_dir"])
+    assert f"its test outputs: {best}" in output and list((best / "test_predictions").glob("kind_test_1_*"))
+    assert not (tmp_path / "test_predictions").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--search", '{"learning_rat": [1]}', "--intermediate-task", "count"), "did you mean 'learning_rate'"),
+        (("--search", '{"train_batch_size": [7]}', "--strategy", "mirrored"), "train_batch_size 7 is not divisible"),
+        (("--search", '{"train_batch_size": [8]}', "--results-json", "x"), "give --results-dir alone"),
+    ],
+)
+def test_a_search_with_a_mistake_trains_nothing(data_dir, tmp_path, words, message):  # noqa: F811
+    assert message in " ".join(run(data_dir, tmp_path, *words, expect=2).split())
+    assert not (tmp_path / "finetuning_models").exists()
+
+
+def test_scores_of_another_way_to_score_are_not_taken_for_these(trained, data_dir):  # noqa: F811
+    out, _, settings = trained
+    output = run(data_dir, out, "--average-orders", expect=2, **settings)
+    assert "has the scores without --average-orders: with --no-do-train" in " ".join(output.split())
+
+
 @pytest.mark.parametrize(
     ("hparams", "message"),
     [
@@ -172,6 +271,8 @@ def test_a_learning_curve_of_a_student_that_learned_another_task_first(trained, 
         ({"intermediate_task": "col"}, "unknown task"),
         ({"task_names": ["chunk"], "distill_from": "x"}, "distill_from is for classification and regression"),
         ({"prompt": True, "distill_from": "x"}, "not for prompts"),
+        ({"prompt": True, "average_orders": True}, "average_orders is for heads"),
+        ({"few_shot": 4, "train_share": 0.5}, "few_shot and train_share"),
         ({"train_share": 0.0}, "train_share"),
     ],
 )
