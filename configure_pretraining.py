@@ -140,11 +140,18 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     aux_tasks: list[str] = hparam(
         [],
-        "auxiliary tasks beside the objective (On Losses): so: order of segments; tgs: of trigrams; tcp, scp: tokens, "
-        "sequences tampered with; qt: which halves of records belong together; tf, tf_idf: frequency of tokens in the "
-        "record",
+        "auxiliary tasks beside the objective (On Losses), which predict: so (sentence order): whether the two "
+        "segments were swapped; tgs (trigram shuffling): the order in which three tokens stood; tcp (token "
+        "corruption): which tokens were tampered with; scp (sequence corruption): whether any was; qt (quick "
+        "thoughts): which halves of records belong together; tf, tf_idf (term frequency): how often a token occurs in"
+        " its record, 0 to 10",
     )
-    aux_weight: float = hparam(1.0, "weight of each auxiliary task's loss", at_least=0)
+    aux_weight: float = hparam(
+        1.0,
+        "weight of each auxiliary task's loss; tf and tf_idf have squared errors of up to 100, the others the "
+        "cross-entropy of a choice",
+        at_least=0,
+    )
     aux_combination: str = hparam(
         "sum",
         "what is trained at a step: sum: everything; inc: one task more at each stage; alt: objective and tasks in "

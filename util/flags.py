@@ -55,7 +55,7 @@ def define_hparam_flags(config_class: type) -> None:
         if field.name == "recipe":
             text += f"; NAME of recipes/NAME.json ({', '.join(recipe_names())}) or a path"
         choices = field.metadata["choices"] or ()
-        if not all(re.search(rf"\b{choice}\b", text) for choice in choices):
+        if not all(re.search(rf"(?<!\w){re.escape(choice)}(?![\w+])", text) for choice in choices):
             text = f"<{'|'.join(choices)}>: {text}"
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         text += "" if default is dataclasses.MISSING else _shown_default(default)

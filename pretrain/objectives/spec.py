@@ -21,13 +21,11 @@ class TeacherNeed(NamedTuple):
 
     checkpoint: folder of its model (`--init-checkpoint` takes the same).
     reads: the original sequences, the masked ones or the main network's corrupted ones.
-    hparam: that names the folder, for messages.
     detection, tokens: whether its head that detects replaced tokens, or its masked language model, is asked, too.
     """
 
     checkpoint: str
     reads: Literal["original", "masked", "corrupted"] = "original"
-    hparam: str = "teacher"
     detection: bool = False
     tokens: bool = False
 
@@ -36,9 +34,7 @@ class TeacherNeed(NamedTuple):
         """Its sizes, as its configuration says."""
         hparams = network_hparams(self.checkpoint)
         if not hparams:
-            raise UserError(
-                f"{self.hparam}: {self.checkpoint!r} holds no configuration of a model, which a teacher needs"
-            )
+            raise UserError(f"teacher: {self.checkpoint!r} holds no configuration of a model, which a teacher needs")
         names = ("model_size", "model_hparam_overrides", "vocab_size", "embedding_size")
         return make_architecture(*(hparams[name] for name in names))
 
@@ -51,6 +47,7 @@ class Needs(NamedTuple):
     teacher: a teacher's pass.
     whole_batch: rows are related to all others of their replica; with several micro-batches that takes a further
       forward pass (`Objective.shared`).
+    two_segments: records must have a second segment.
     """
 
     views: tuple[int, ...] = ()

@@ -35,7 +35,7 @@ class TermFrequency(Auxiliary):
     """Squared error at every token that is not special, of the original tokens; their states may be of others."""
 
     task, loss_name = "tf", "tf_loss"
-    initial_loss = 10.0  # about
+    initial_loss = 10.0  # a guess: between 0 and 100, as the text has it
 
     def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
         super().__init__(config, built)

@@ -18,17 +18,23 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def parse(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function from words of a command line to the configuration they mean, on flags of the test's own."""
+def own_flags(monkeypatch: pytest.MonkeyPatch) -> flags.FlagValues:
+    """Flags of the test's own, none defined."""
     values = flags.FlagValues()
     monkeypatch.setattr(flags, "FLAGS", values)
     for kind in ("string", "bool", "integer", "float"):
         define = getattr(flags, f"DEFINE_{kind}")
         monkeypatch.setattr(flags, f"DEFINE_{kind}", lambda *words, define=define: define(*words, flag_values=values))
+    return values
+
+
+@pytest.fixture
+def parse(own_flags: flags.FlagValues) -> Any:
+    """A function from words of a command line to the configuration they mean."""
     util_flags.define_hparam_flags(PretrainingConfig)
 
     def run(*words: str) -> PretrainingConfig:
-        values(util_flags.with_underscores(["run_pretraining.py", *words]))
+        own_flags(util_flags.with_underscores(["run_pretraining.py", *words]))
         return util_flags.config_from_flags(PretrainingConfig)
 
     return run
@@ -197,3 +203,10 @@ def test_debug_comes_before_the_recipe_and_after_flags(parse: Any) -> None:
     c = parse("--recipe", "electra_base", "--debug", "--train-batch-size", "16", "--hidden-size", "72")
     assert (c.train_batch_size, c.num_train_steps, c.learning_rate) == (16, 20, 2e-4)
     assert (c.architecture.hidden_size, c.architecture.num_hidden_layers) == (72, 3)
+
+
+def test_help_lists_the_choices_that_it_does_not_explain(own_flags: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    field = PretrainingConfig.__dataclass_fields__["aux_combination"]
+    monkeypatch.setattr(field, "metadata", field.metadata | {"help": "sum, inc, alt or cmtl"})
+    util_flags.define_hparam_flags(PretrainingConfig)
+    assert str(own_flags["aux_combination"].help).startswith("<sum|inc|alt|alt+|cmtl|cmtl+>: sum, inc")
