@@ -265,6 +265,19 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "generator has none and shares only the word table",
         choices=("train", "eval", "zero_dropout"),
     )
+    generator_exits: list[int] = hparam(
+        [],
+        "layers of the generator, from 1, after each of which it is a language model of its own, whose logits are "
+        "mixed (AMOS: 4 6 8 of 8); none given: the last layer alone, not mixed",
+    )
+    mixture_temperature: float = hparam(
+        0.3, "temperature of the softmax whose gradient stands for that of generator_exits' samples", above=0
+    )
+    mixture_gradient: float = hparam(
+        -1.0,
+        "factor of the main network's gradient where it reaches the shares of generator_exits: -1: samples become "
+        "harder (AMOS); 0: the shares are not trained",
+    )
     freeze_generator: bool = hparam(False, "the generator is not trained")
     init_generator_checkpoint: str | None = hparam(
         None,

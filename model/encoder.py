@@ -131,11 +131,19 @@ class Embeddings(Layer):
         own = self._own_words if self._words is None else self._words.word_embeddings
         return own if self.base is None else own + tf.stop_gradient(self.base.word_embeddings)
 
-    def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
-        """int32 [B, L], int32 [B, L] -> float32 [B, L, E]."""
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        segment_ids: tf.Tensor,
+        seeds: SeedStream | None,
+        word_offsets: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """int32 [B, L], int32 [B, L] -> float32 [B, L, E]; `word_offsets` [B, L, E] are added to the words' rows."""
         x = tf.gather(self._own_words if self._words is None else self._words.word_embeddings, input_ids)
         if self.base is not None:  # added to the rows that are needed, not to the whole table
             x += tf.stop_gradient(tf.gather(self.base.word_embeddings, input_ids))
+        if word_offsets is not None:
+            x += word_offsets
         if self.token_type_embeddings is not None:
             types = tf.one_hot(segment_ids, self.token_type_embeddings.shape[0])
             x += tf.tensordot(types, self.token_type_embeddings, 1)
@@ -356,6 +364,7 @@ class Encoder(SizedLayer):
         segment_ids: tf.Tensor,
         seeds: SeedStream | None = None,
         attention: Collection[tuple[int, int]] = (),
+        word_offsets: tf.Tensor | None = None,
     ) -> EncoderOutput:
         """Encodes int32 [B, L] ids.
 
@@ -364,8 +373,9 @@ class Encoder(SizedLayer):
           segment_ids: int32 [B, L].
           seeds: of the dropout; None switches it off.
           attention: (layer, head), both from 0, whose attention maps are kept.
+          word_offsets: float32 [B, L, E], added to the word embeddings.
         """
-        x = tf.cast(self.embeddings(input_ids, segment_ids, seeds), self.activation_dtype)
+        x = tf.cast(self.embeddings(input_ids, segment_ids, seeds, word_offsets), self.activation_dtype)
         if self.project is not None:
             x = self.project(x)
         embeddings = x
@@ -379,7 +389,13 @@ class Encoder(SizedLayer):
             x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
             outputs.append(x)
             kept.update({(number, head): found for head, found in maps.items()})
+            x, read = self.handed_on(number, x, read)
         return EncoderOutput(sequence=read, embeddings=embeddings, layers=tuple(outputs), attention=kept)
+
+    def handed_on(self, number: int, x: tf.Tensor, read: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """What the next layer gets of the output of layer `number`, from 0, and of what is read of it."""
+        del number
+        return x, read
 
     def _next_norms(self) -> list[LayerNorm | None]:
         """Of pre-norm layers, each one's `next_norm`."""

@@ -1,12 +1,13 @@
-"""The networks that propose replacements: a masked language model, two causal towers, or no network at all.
+"""The networks that propose replacements: a masked language model, a mixture of several in one network, two causal
+towers, or no network at all.
 
 Every generator maps a masked batch to logits at the drawn positions [B, N, V]; a two-tower generator also has logits
 at every position [B, L, V]. Which one a run uses, and what it shares with the main network, is decided in
 pretrain.pretraining_model.
 """
 
-from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -14,7 +15,7 @@ from model.architecture import Architecture
 from model.encoder import Direction, Embeddings, Encoder, EncoderOutput
 from model.fusion import wide
 from model.heads import LanguageModelHead
-from model.layers import Layer, SeedStream
+from model.layers import Layer, SeedStream, truncated_normal
 from model.vocabulary_loss import VocabularySoftmax
 
 
@@ -28,14 +29,26 @@ class MaskedInput(Protocol):
     positions: tf.Tensor
 
 
+class Mixture(NamedTuple):
+    """What K language models say, of which one distribution is mixed.
+
+    softmax: of each at the drawn positions [B, N, K].
+    shares: float32 [B, N, K], what each contributes; they add up to 1.
+    """
+
+    softmax: VocabularySoftmax
+    shares: tf.Tensor
+
+
 class GeneratorOutput(NamedTuple):
     """What a generator says.
 
     logits: float32 [B, N, V] at the drawn positions; costly, for evaluation.
-    softmax: of the drawn positions [B, N]; None without a network.
+    softmax: of the drawn positions [B, N]; None without a network, and where it is a mixture.
     cloze: of every position [B, L], q(x_t | the other tokens); two-tower generators only.
     states: [B, N, Hg], what the logits are made from; masked language models only.
     encoded: the encoder's output on the masked input; likewise.
+    mixture: what `logits` are mixed of; only the shares get a gradient from them.
     """
 
     logits: tf.Tensor
@@ -43,6 +56,7 @@ class GeneratorOutput(NamedTuple):
     cloze: VocabularySoftmax | None = None
     states: tf.Tensor | None = None
     encoded: EncoderOutput | None = None
+    mixture: Mixture | None = None
 
     def log_probs(self, token_ids: tf.Tensor) -> tf.Tensor:
         """float32 [B, N], of tokens at the drawn positions."""
@@ -82,6 +96,56 @@ class MaskedLanguageModel(Layer):
         states = tf.gather(output.sequence, masked.positions, batch_dims=1)
         softmax = self.head.softmax(_exact(states, seeds))
         return GeneratorOutput(softmax.logits, softmax, states=states, encoded=output)
+
+
+class BlockwiseEncoder(Encoder):
+    """An encoder in blocks of layers that no gradient passes between, so that each learns from its own exit alone.
+
+    Args:
+      exits: the last layer of each block, from 1, rising.
+      arguments: of `Encoder`. Layers must be post-norm, whose outputs are normalised.
+    """
+
+    def __init__(self, exits: Sequence[int], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.exits = tuple(exits)
+
+    def handed_on(self, number: int, x: tf.Tensor, read: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        if number + 1 not in self.exits[:-1]:
+            return x, read
+        return tf.stop_gradient(x), tf.stop_gradient(read)
+
+
+class MixtureOfGenerators(MaskedLanguageModel):
+    """Masked language models of several depths in one network, and a mixture of their logits (AMOS, Meng et al. 2022).
+
+    Every block ends in an exit, all with the same head. At each position the exits' shares are a softmax of w h, h the
+    exit's state. Logits and states are constants in the mixture, so that what it is trained by reaches w alone.
+
+    >>> sizes = make_architecture("small", {"num_hidden_layers": 2, "hidden_size": 64}, 600, 32)
+    >>> MixtureOfGenerators(BlockwiseEncoder([1, 2], "generator", sizes))(masked).mixture.shares.shape
+    TensorShape([2, 3, 2])
+    """
+
+    encoder: BlockwiseEncoder
+
+    def __init__(self, encoder: BlockwiseEncoder, scope: str = "generator_predictions", seed: int = 0) -> None:
+        super().__init__(encoder, scope, seed)
+        sizes = encoder.architecture
+        initializer = truncated_normal(sizes.initializer_range)
+        self.mixture_kernel = self.weight("mixture/kernel", [sizes.hidden_size, 1], initializer)
+
+    def call(
+        self, masked: MaskedInput, seeds: SeedStream | None = None, attention: Collection[tuple[int, int]] = ()
+    ) -> GeneratorOutput:
+        output = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds, attention)
+        layers = [output.layers[number - 1] for number in self.encoder.exits]
+        states = tf.stack([tf.gather(layer, masked.positions, batch_dims=1) for layer in layers], 2)  # [B, N, K, Hg]
+        softmax = self.head.softmax(_exact(states, seeds))
+        votes = tf.tensordot(wide(tf.stop_gradient(states)), self.mixture_kernel, 1)
+        shares = tf.nn.softmax(tf.squeeze(votes, -1))
+        mixed = tf.einsum("bnk,bnkv->bnv", shares, tf.stop_gradient(softmax.logits))
+        return GeneratorOutput(mixed, states=states[:, :, -1], encoded=output, mixture=Mixture(softmax, shares))
 
 
 class TwoTowerClozeModel(Layer):

@@ -47,6 +47,13 @@ class MaskedBatch(NamedTuple):
         """bool [B], false where a row only fills up a batch of an evaluation."""
         return tf.reduce_any(tf.cast(self.input_mask, tf.bool), -1)
 
+    def row_noise(self, shape: list[int]) -> tf.Tensor:
+        """float32 [B, *shape], uniform in (0, 1): a function of `sampling_noise`, for draws too many to be kept."""
+        seeds = tf.bitcast(self.sampling_noise[:, 0], tf.int32)  # [B, 2]
+        return tf.map_fn(
+            lambda seed: tf.random.stateless_uniform(shape, seed, 1e-30), seeds, fn_output_signature=tf.float32
+        )
+
 
 class MaskingNoise(NamedTuple):
     """Uniform draws in [0, 1) behind one masked batch.

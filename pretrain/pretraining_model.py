@@ -170,15 +170,20 @@ class PretrainingModel(Layer):
             generated = self.generator(masked, seeds, needs.attention)
             return Forward(masked, generated, views=self._viewed(masked, seeds), teacher=self._taught(masked, None))
         generated = self.generator(masked, seeds)
+        assert self.encoder is not None
+        offsets = None
         if sampled_ids is None:
             sampled = generated
             if config.generator_sample_mode == "eval" and seeds is not None:
                 sampled = self.generator(masked, None)
-            sampled_ids = corruption.sample(config, masked, sampled, temperature)
+            if sampled.mixture is None:
+                sampled_ids = corruption.sample(config, masked, sampled, temperature)
+            else:
+                words = tf.cast(self.encoder.embeddings.word_embeddings, self.encoder.activation_dtype)
+                sampled_ids, offsets = corruption.sample_mixture(config, masked, sampled, words, temperature)
         corrupted = corruption.corrupt(config, masked, sampled_ids)
-        assert self.encoder is not None
         encoded = self.encoder(
-            corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds, attention=needs.attention
+            corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds, needs.attention, offsets
         )
         views = self._viewed(masked, seeds)
         return Forward(masked, generated, corrupted, encoded, views, self._taught(masked, corrupted))

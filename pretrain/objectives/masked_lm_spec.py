@@ -19,7 +19,7 @@ SPECS = (
         flag="",
         role="generator",
         objectives=("pretrain.objectives.masked_lm:MaskedLM",),
-        chosen=lambda c: not c.two_tower_generator and not c.adversarial_generator,
+        chosen=lambda c: not (c.two_tower_generator or c.adversarial_generator or c.generator_exits),
         problems=_problems,
     ),
     ObjectiveSpec(

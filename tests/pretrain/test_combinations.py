@@ -46,6 +46,7 @@ GENERATOR: list[dict[str, Any]] = [
     {"embedding_sharing": "gdes"},
     {"generator_sample_mode": "eval"},
     {"generator_sample_mode": "zero_dropout"},
+    {"generator_exits": [1, 2], "generator_layers": 2.0},
     {"embedding_sharing": "nes", "freeze_generator": True, "initial_temperature": 2.0, "temperature_decay": 0.1},
 ]
 LISTED = {"electra_objective", *(flag for one in (*MAIN, *BESIDE) for flag in one)}
