@@ -64,6 +64,12 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     replace_mlm_objective: bool = hparam(False, "masked positions predicted from replacements (ELECTRA's ablation)")
     all_tokens_mlm_objective: bool = hparam(False, "every token predicted, with a copy gate (ELECTRA's ablation)")
+    multiple_choice_objective: bool = hparam(
+        False, "every token is rejected as original or answered by one of a few candidates (MC-BERT)"
+    )
+    choice_candidates: int = hparam(
+        10, "classes of multiple_choice_objective: the rejection and words, the generator's samples", at_least=2
+    )
     adversarial_generator: bool = hparam(False, "the generator maximises the discriminator's loss, by REINFORCE")
     gen_weight: float = hparam(1.0, "weight of the generator's loss", at_least=0)
     disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)

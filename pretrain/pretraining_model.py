@@ -71,8 +71,8 @@ class PretrainingModel(Layer):
         for role in ("main", "beside", "generator"):
             for spec in (spec for spec in self.config.objectives if spec.role == role):
                 for path in spec.objectives:
-                    built = Built(self.encoder, [objective for of_role in objectives.values() for objective in of_role])
-                    objectives[role].append(load(path)(self.config, built))
+                    before = [objective for of_role in objectives.values() for objective in of_role]
+                    objectives[role].append(load(path)(self.config, Built(self.encoder, self.generator, before)))
         return [objective for of_role in objectives.values() for objective in of_role]
 
     @property

@@ -18,6 +18,7 @@ from model.layers import Layer
 from pretrain.auxiliary_schedule import MAIN
 from pretrain.corruption import CorruptedBatch
 from pretrain.cropping import CroppedBatch
+from pretrain.generators import Generator
 from pretrain.masking import Arranged, Draw, MaskedBatch
 from pretrain.ramps import Ramped
 from pretrain.teacher import TeacherOutput
@@ -97,6 +98,7 @@ class Built(NamedTuple):
     """What there is when an objective is built: the networks, and the objectives built before it."""
 
     encoder: Encoder | None
+    generator: Generator
     objectives: Sequence["Objective"]
 
 

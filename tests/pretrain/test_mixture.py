@@ -61,10 +61,10 @@ def gradients(model, masked, loss_name):
 
 def test_detection_trains_the_shares_alone_and_language_modelling_all_but_them(model, masked):
     detection, language = gradients(model, masked, "disc_loss"), gradients(model, masked, "exits_loss")
-    of_generator = {name for name in detection if name.startswith("generator")}
-    assert of_generator == {SHARES}
-    generator = {variable.name.split(":")[0] for variable in model.generator.trainable_variables}
-    assert generator - set(language) == {SHARES}
+    names = [variable.name.split(":")[0] for variable in model.trainable_variables]
+    own = {name for name in names if name.startswith("generator")}
+    assert own & set(detection) == {SHARES}
+    assert own - set(language) == {SHARES}
 
 
 def test_no_exit_trains_the_block_below(model, masked):
@@ -73,7 +73,7 @@ def test_no_exit_trains_the_block_below(model, masked):
         loss = tf.reduce_sum(mixture.softmax.log_probs(tf.repeat(masked.masked_lm_ids[..., None], 2, -1))[..., 1])
     first, second, third = (layer.intermediate.kernel for layer in model.generator.encoder.transformer_layers)
     found = tape.gradient(loss, [first, second, third])
-    assert found[0] is None and np.any(found[1]) and np.any(found[2])
+    assert not np.any(found[0]) and np.any(found[1]) and np.any(found[2])
 
 
 def plain_mixture(model, masked):

@@ -1,0 +1,35 @@
+"""Multiple choice among candidates, as the configuration knows it (pretrain.objectives.multiple_choice computes it)."""
+
+from collections.abc import Iterator
+
+from configure_pretraining import PretrainingConfig
+from model.flops import Part, language_model_head
+from pretrain.objectives.spec import ObjectiveSpec
+
+
+def _problems(c: PretrainingConfig) -> Iterator[str]:
+    if c.uniform_generator or c.two_tower_generator or c.generator_exits:
+        yield "multiple_choice_objective draws its candidates from one masked language model as generator"
+
+
+def _parts(c: PretrainingConfig) -> list[Part]:
+    a, generator, length = c.architecture, c.generator_architecture, c.max_seq_length
+    drawn = language_model_head("candidates", generator.hidden_size, generator, length)
+    size, kernel = a.embedding_size, a.hidden_size * a.embedding_size
+    flops = 2 * length * (kernel + c.choice_candidates * size)
+    states = length * (size + c.choice_candidates)
+    return [
+        drawn._replace(parameters=0, backward=False),
+        Part("choice head", kernel + 3 * size + a.vocab_size + size + 1, flops, states),
+    ]
+
+
+SPECS = (
+    ObjectiveSpec(
+        flag="multiple_choice_objective",
+        role="main",
+        objectives=("pretrain.objectives.multiple_choice:MultipleChoice",),
+        problems=_problems,
+        parts=_parts,
+    ),
+)
