@@ -11,6 +11,7 @@ _OBJECTIVES = {
     "electric_objective": "noise-contrastive estimation (Electric)",
     "corrective_lm_objective": "corrective language modelling (COCO-LM)",
     "sequence_contrast_objective": "sequence contrast (COCO-LM)",
+    "multiple_choice_objective": "multiple choice among candidates (MC-BERT)",
     "replace_mlm_objective": "Replace MLM",
     "all_tokens_mlm_objective": "All-Tokens MLM",
 }
