@@ -1,6 +1,8 @@
 """Which generator a run has, and what it shares with the main network (ELECTRA, section 3.2; Electric; COCO-LM;
 DeBERTaV3; AMOS)."""
 
+from typing import Any
+
 from configure_pretraining import PretrainingConfig
 from model.encoder import Embeddings, Encoder
 from model.generator import (
@@ -43,7 +45,7 @@ def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator
         shared = Embeddings("generator/embeddings", architecture, config.seed, words=main.embeddings)
     if config.two_tower_generator:
         return TwoTowerClozeModel(architecture, shared, config.precision, config.seed)
-    network = ("generator", architecture, shared, "both", config.precision, config.seed)
+    network: tuple[Any, ...] = ("generator", architecture, shared, "both", config.precision, config.seed)
     if config.generator_exits:
         return MixtureOfGenerators(BlockwiseEncoder(config.generator_exits, *network), seed=config.seed)
     return MaskedLanguageModel(Encoder(*network), seed=config.seed)
