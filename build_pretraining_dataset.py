@@ -52,6 +52,12 @@ def define_common_flags() -> None:
         "electra: one or two segments, some short; full_sentences: one full segment, across documents (RoBERTa); "
         "doc_sentences: the same within a document.",
     )
+    flags.DEFINE_bool(
+        "other_segments",
+        False,
+        "Store two segments more with each example of two, which training may show in place of the second: one from "
+        "elsewhere in its document, one of another document (aux_tasks asp, sdp); records take up to twice the room.",
+    )
     flags.DEFINE_bool("overwrite", False, "Replace the records that are there.")
     flags.DEFINE_integer("inspect", 0, "Number of examples to print as text; needs --output-dir alone.", lower_bound=0)
     flags.DEFINE_bool("verify", False, "Read all records again and check them; needs --output-dir alone.")
@@ -88,7 +94,16 @@ def with_values_attached(argv: Sequence[str], name: str) -> list[str]:
 def run_build(**more: Any) -> None:
     """Builds what the common flags and the settings given here say, then looks at it; prints a summary."""
     values = flags.FLAGS
-    common = ("max_seq_length", "do_lower_case", "seed", "dev_fraction", "num_shards", "compat", "packing")
+    common = (
+        "max_seq_length",
+        "do_lower_case",
+        "seed",
+        "dev_fraction",
+        "num_shards",
+        "compat",
+        "packing",
+        "other_segments",
+    )
     settings = BuildSettings(
         strip_accents=values.do_strip_accents, **{name: values[name].value for name in common}, **more
     )

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 from corpus.example_builder import MIN_LENGTH
 from corpus.sources import check_repeats, check_tokens, repeats, source_of
 from corpus.text_files import Corpus, CorpusFile
-from corpus.vocabulary import load_vocab, vocab_sha256
+from corpus.vocabulary import PAD, load_vocab, vocab_sha256
 from util.errors import UserError
 from util.progress import track
 
@@ -28,7 +28,8 @@ TRAIN_PREFIX = "pretrain_data.tfrecord"
 DEV_PREFIX = "dev_data.tfrecord"
 
 ELECTRA = "electra"  # packing; the others are in corpus.sentence_packing
-_NEW_SETTINGS = {"packing": ELECTRA, "mix_alpha": 1.0, "domain_tokens": {}}  # no part of older builds' identity
+# No part of older builds' identity.
+_NEW_SETTINGS = {"packing": ELECTRA, "mix_alpha": 1.0, "domain_tokens": {}, "other_segments": False}
 TEXT, OPENWEBTEXT = "text", "openwebtext"  # kinds of corpus: a directory of text files, or of archives of them
 
 EXAMPLES_PER_SHARD = 8192  # about, unless that makes more than MANY_SHARDS
@@ -64,6 +65,7 @@ class BuildSettings:
     packing: str = ELECTRA
     mix_alpha: float = 1.0
     domain_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
+    other_segments: bool = False
 
     @property
     def corpus(self) -> Corpus:
@@ -135,6 +137,12 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
             raise UserError(f"--{flag} is for a corpus with a folder for each source: give --recursive too")
     if settings.packing != ELECTRA and settings.compat == "original":
         raise UserError("--compat original packs as the original does: not with --packing " + settings.packing)
+    if settings.other_segments and (settings.packing != ELECTRA or settings.compat == "original"):
+        raise UserError("--other-segments needs --packing electra, which makes second segments, and --compat none")
+    if settings.other_segments and load_vocab(settings.vocab_file)[0] != PAD:
+        raise UserError(
+            f"--other-segments needs {PAD} as the first token of {settings.vocab_file!r}: records are filled up with 0"
+        )
     vocabulary = vocab_sha256(settings.vocab_file)
     paths = {name: os.path.abspath(getattr(settings, name)) for name in ("corpus_dir", "vocab_file", "output_dir")}
     settings = dataclasses.replace(settings, **paths)  # for workers that may run elsewhere

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from corpus.build_plan import ELECTRA, Piece, Unit
-from corpus.example_builder import ExampleBuilder, Spans, assemble, example_lengths, with_domain
+from corpus.example_builder import ExampleBuilder, OtherSegments, Spans, assemble, example_lengths, with_domain
 from corpus.holding_out import DocumentSplitter, SplitLines
+from corpus.other_segments import OtherSegmentFinder
 from corpus.record_metadata import Shard
 from corpus.records import RecordEncoder, RecordFormat
 from corpus.sentence_packing import FULL_SENTENCES, SentencePacker
@@ -29,6 +30,7 @@ from util.errors import UserError
 from util.files import writing
 
 _HELD_BYTES = 128 << 20  # units of at most so much text are shuffled as a whole
+_Packer = ExampleBuilder | SentencePacker | OtherSegmentFinder
 _tokenizer = functools.cache(WordpieceTokenizer)  # one per process: it takes a second to build
 
 
@@ -76,11 +78,13 @@ class _UnitJob:
         tokens = settings.domain_tokens.values()
         self._domains = dict(zip(settings.domain_tokens, map(self._tokenizer.vocab.index, tokens), strict=True))
         self._length = settings.max_seq_length - bool(self._domains)  # without the source's token
-        self._packers: list[ExampleBuilder | SentencePacker] = []
+        self._packers: list[_Packer] = []
         for split in SplitLines._fields:
             if settings.packing == ELECTRA:
                 packer = ExampleBuilder(self._length, random.Random(f"{split} {seed}"), original)
-                self._packers.append(packer)
+                others = random.Random(f"others {split} {seed}")
+                finder = OtherSegmentFinder(packer, self._length, others) if settings.other_segments else None
+                self._packers.append(finder or packer)
             else:
                 separator = special.sep if settings.packing == FULL_SENTENCES else None
                 self._packers.append(SentencePacker(self._length, separator))
@@ -124,7 +128,7 @@ class _UnitJob:
             split = split._replace(dev=[line for line in split.dev if not line])
         self._write(*(self._packed(*pair) for pair in zip(self._packers, split, strict=True)))
 
-    def _packed(self, packer: ExampleBuilder | SentencePacker, lines: list[bytes]) -> Spans:
+    def _packed(self, packer: _Packer, lines: list[bytes]) -> Spans:
         """The examples that these lines complete."""
         tokens, lengths = self._tokenizer.tokenize(lines)
         return packer.add(tokens, lengths.tolist(), [not line for line in lines])
@@ -143,10 +147,11 @@ class _UnitJob:
         """The records of examples, the number of tokens of each, and the tokens of all."""
         special = self._tokenizer.special
         examples = assemble(spans, self._length, special.cls, special.sep)
-        lengths = example_lengths(spans)
+        lengths, others = example_lengths(spans), spans.others
         if self._domains:
             examples, lengths = with_domain(examples, self._domains[source_of(self._piece.name)]), lengths + 1
-        return self._encoder.encode(examples), lengths, examples.input_ids[examples.input_mask > 0]
+            others = others and OtherSegments(*(np.pad(ids, [(0, 0), (0, 1)]) for ids in others))
+        return self._encoder.encode(examples, others), lengths, examples.input_ids[examples.input_mask > 0]
 
 
 class _ShardFile:

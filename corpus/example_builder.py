@@ -22,17 +22,27 @@ RANDOM_LENGTH_CHANCE = 0.05
 _NO_SECOND_SEGMENT = 100_000  # a target length of the first segment that no example reaches
 
 
+class OtherSegments(NamedTuple):
+    """What could stand in place of the second segments (corpus.other_segments): int32 [examples, length] each, without
+    special tokens, filled up with zeros; only zeros where there is none."""
+
+    same_document_ids: np.ndarray
+    other_document_ids: np.ndarray
+
+
 class Spans(NamedTuple):
     """Examples as places in a flat array of tokens; the second segment follows the first there.
 
     tokens: int32 [tokens]
     starts, first_lengths, second_lengths: int64 [examples]; no special tokens are counted, second_lengths may be 0.
+    others: further segments, if they are asked for.
     """
 
     tokens: np.ndarray
     starts: np.ndarray
     first_lengths: np.ndarray
     second_lengths: np.ndarray
+    others: OtherSegments | None = None
 
 
 class Examples(NamedTuple):

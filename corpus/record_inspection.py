@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from corpus.record_metadata import RecordMetadata, Shard, read_metadata
-from corpus.records import count_records, read_batches
+from corpus.records import FIELDS, OTHER_FIELDS, count_records, read_batches
 from corpus.vocabulary import SpecialIds, load_vocab, special_ids, vocab_sha256
 from util.errors import UserError
 from util.progress import track
 
+_OTHERS = dict(zip(OTHER_FIELDS, ("from elsewhere in the document", "of another document"), strict=True))
 _AGAIN = "build the records again with --overwrite"
 
 
@@ -26,7 +27,7 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
         wanted = min(count - shown, shard.examples, -(-count // len(metadata.shards)))
         for batch in read_batches(metadata.path.with_name(name), metadata.record_format) if wanted > 0 else ():
             for row in range(wanted):
-                ids, real, segments = (values[row] for values in batch.values())
+                ids, real, segments = (batch[field][row] for field in FIELDS)
                 shown += 1
                 yield f"{name}, example {row + 1}: {int(real.sum())} tokens of {len(ids)}"
                 for segment in (0, 1):
@@ -34,6 +35,9 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
                     words = [vocab[token] for token in kept if token not in (special.cls, special.sep)]
                     if len(kept):
                         yield f"  segment {segment + 1}: " + " ".join(words).replace(" ##", "")
+                for field in [field for field in OTHER_FIELDS if field in batch]:
+                    words = [vocab[token] for token in batch[field][row] if token]
+                    yield f"  or {_OTHERS[field]}: " + (" ".join(words).replace(" ##", "") or "none")
             break
 
 
@@ -63,7 +67,7 @@ def verify(output_dir: str, vocab_file: str | None = None) -> int:
 
 def _problem(batch: dict[str, np.ndarray], special: SpecialIds) -> str | None:
     """What our builder would not have written, of records that can be read."""
-    ids, real, segments = batch.values()
+    ids, real, segments = (batch[field] for field in FIELDS)
     length = real.sum(axis=1)
     if (real != (np.arange(ids.shape[1]) < length[:, None])).any():
         return "padding lies between tokens"
@@ -71,6 +75,13 @@ def _problem(batch: dict[str, np.ndarray], special: SpecialIds) -> str | None:
         return "an example does not begin with [CLS] or end with [SEP]"
     if (ids * (1 - real)).any() or (segments * (1 - real)).any():
         return "padding is not zero"
+    room = np.maximum(0, segments.sum(axis=1) - 1)  # tokens of the second segment without [SEP]
+    for field in [field for field in OTHER_FIELDS if field in batch]:
+        filled = batch[field] > 0
+        if (filled != (np.arange(ids.shape[1]) < filled.sum(axis=1)[:, None])).any():
+            return f"{field} has zeros between tokens"
+        if (filled.sum(axis=1) > room).any():
+            return f"{field} is longer than the second segment"
     return None
 
 

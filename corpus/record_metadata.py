@@ -63,7 +63,12 @@ class RecordMetadata(NamedTuple):
 
     @property
     def record_format(self) -> RecordFormat:
-        return RecordFormat(self.max_seq_length, self.vocab_size)
+        return RecordFormat(self.max_seq_length, self.vocab_size, self.other_segments)
+
+    @property
+    def other_segments(self) -> bool:
+        """Whether the records hold further segments (corpus.other_segments)."""
+        return self.values.get("other_segments") is True
 
     def check_shard(self, name: str) -> int:
         """The examples of a listed file. Raises UserError if it is missing or not the file that the builder wrote."""

@@ -7,6 +7,12 @@ tf.train.Example with three int64 lists of full length, as the original's builde
   input_mask    1 at tokens, 0 at padding
   segment_ids   1 at the second segment and its [SEP], else 0
 
+Records built with --other-segments have two lists more (OTHER_FIELDS), text that could stand in place of the second
+segment, without special tokens and filled up with zeros; only zeros where there is none:
+
+  same_document_ids    from elsewhere in the document
+  other_document_ids   of another document
+
 Every record is checked as it is parsed, whoever reads it: a wrong number that reached the model would be a lookup
 beyond the embeddings, which processors refuse, GPUs answer with zeros and XLA with anything. TensorFlow is imported by
 what reads, not by what writes.
@@ -20,10 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from corpus.example_builder import Examples
+from corpus.example_builder import Examples, OtherSegments
 from util.errors import UserError
 
 FIELDS = ("input_ids", "input_mask", "segment_ids")
+OTHER_FIELDS = OtherSegments._fields
 _HEADER = struct.Struct("<Q4x")  # of a TFRecord: length, its checksum
 _FOOTER_BYTES = 4
 _LENGTH_DELIMITED = 2
@@ -35,15 +42,18 @@ class RecordFormat:
 
     length: tokens of an example, padding included.
     vocab_size: ids are below it.
+    other_segments: whether OTHER_FIELDS are read, too.
     """
 
     length: int
     vocab_size: int
+    other_segments: bool = False
 
     @property
     def limits(self) -> dict[str, int]:
         """Field -> what its numbers are below; none is negative."""
-        return dict(zip(FIELDS, (self.vocab_size, 2, 2), strict=True))
+        limits = dict(zip(FIELDS, (self.vocab_size, 2, 2), strict=True))
+        return limits | dict.fromkeys(OTHER_FIELDS, self.vocab_size) if self.other_segments else limits
 
     def parse(self, serialized: Any) -> dict[str, Any]:
         """string [B] -> int32 [B, L] per field, all records at once.
@@ -54,7 +64,7 @@ class RecordFormat:
         """
         import tensorflow as tf
 
-        features = {field: tf.io.FixedLenFeature([self.length], tf.int64) for field in FIELDS}
+        features = {field: tf.io.FixedLenFeature([self.length], tf.int64) for field in self.limits}
         values = tf.io.parse_example(serialized, features)
         # As an unsigned number a negative one is too large; and no number is cut to 32 bits before it is checked.
         fits = [
@@ -75,13 +85,15 @@ class RecordFormat:
         except (DecodeError, UnicodeDecodeError):
             return "is no tf.train.Example"
         for field, limit in self.limits.items():
+            if field not in found and field in OTHER_FIELDS and set(FIELDS) <= set(found):
+                return f"has no {field!r}: build records with --other-segments"
             if field not in found:
                 return f"has no {field!r} but {', '.join(sorted(found)) or 'nothing'}: not a pre-training record"
             values = found[field]
             if len(values) != self.length:
                 return f"has length {len(values)}, but max_seq_length is {self.length}"
             wrong = values[(values < 0) | (values >= limit)]
-            if len(wrong) and field == "input_ids":
+            if len(wrong) and limit == self.vocab_size:
                 return f"holds token id {wrong[0]}, but vocab_size is {limit}; is it the records' vocabulary?"
             if len(wrong):
                 return f"holds {wrong[0]} in {field}, where only 0 and 1 may stand"
@@ -166,16 +178,14 @@ class RecordEncoder:
         self._before_mask, self._before_segments = (
             np.frombuffer(_entry(field, zeros)[: -len(zeros)], np.uint8) for field in FIELDS[1:]
         )
-        self._prefixes: dict[int, bytes] = {}
+        self._headers: dict[tuple[str, int], bytes] = {}
 
-    def encode(self, examples: Examples) -> list[bytes]:
+    def encode(self, examples: Examples, others: OtherSegments | None = None) -> list[bytes]:
         """One record for every row."""
         rows = len(examples.input_ids)
         if not rows:
             return []
-        ids = examples.input_ids.reshape(-1)
-        payload = self._digits[ids][self._used[ids]].tobytes()
-        ends = np.cumsum(self._sizes[ids].reshape(rows, -1).sum(axis=1, dtype=np.int64)).tolist()
+        ids = self._id_entries(FIELDS[0], examples.input_ids)
         rest = np.concatenate(
             [
                 np.broadcast_to(self._before_mask, [rows, len(self._before_mask)]),
@@ -185,22 +195,25 @@ class RecordEncoder:
             ],
             axis=1,
         )
-        rest_size = rest.shape[1]
+        size = rest.shape[1]
         rest_bytes = rest.tobytes()
-        records = []
-        start = 0
-        for row, end in enumerate(ends):
-            prefix = self._prefixes.get(end - start) or self._prefix(end - start, rest_size)
-            records.append(prefix + payload[start:end] + rest_bytes[row * rest_size : (row + 1) * rest_size])
-            start = end
-        return records
+        features = [entry + rest_bytes[row * size : (row + 1) * size] for row, entry in enumerate(ids)]
+        if others is not None:
+            more = [self._id_entries(field, values) for field, values in others._asdict().items()]
+            features = [b"".join(parts) for parts in zip(features, *more, strict=True)]
+        return [_field(1, entries) for entries in features]
 
-    def _prefix(self, payload_size: int, rest_size: int) -> bytes:
-        """Everything before the ids, which depends only on how many bytes they take."""
-        entry = _entry(FIELDS[0], bytes(payload_size))
-        prefix = _tag(1) + _varint(len(entry) + rest_size) + entry[:-payload_size]
-        self._prefixes[payload_size] = prefix
-        return prefix
+    def _id_entries(self, name: str, ids: np.ndarray) -> Iterator[bytes]:
+        """The entry of every row of ids [rows, length]."""
+        flat = ids.reshape(-1)
+        payload = self._digits[flat][self._used[flat]].tobytes()
+        start = 0
+        for end in np.cumsum(self._sizes[flat].reshape(len(ids), -1).sum(axis=1, dtype=np.int64)).tolist():
+            header = self._headers.get((name, end - start))
+            if header is None:  # it depends only on how many bytes the ids take
+                header = self._headers[name, end - start] = _entry(name, bytes(end - start))[: start - end]
+            yield header + payload[start:end]
+            start = end
 
 
 def _entry(name: str, values: bytes) -> bytes:

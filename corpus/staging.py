@@ -192,6 +192,7 @@ class Staging:
             "dev_fraction": settings.dev_fraction,
             "compat": settings.compat,
             "packing": settings.packing,
+            "other_segments": settings.other_segments,
             **self._mixing(),
             "shards": {name: shard._asdict() for name, shard in files.items()},
             "train_examples": Shard.total(files[name] for name in train).examples,
