@@ -149,8 +149,10 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "auxiliary tasks beside the objective (On Losses), which predict: so (sentence order): whether the two "
         "segments were swapped; tgs (trigram shuffling): the order in which three tokens stood; tcp (token "
         "corruption): which tokens were tampered with; scp (sequence corruption): whether any was; qt (quick "
-        "thoughts): which halves of records belong together; tf, tf_idf (term frequency): how often a token occurs in"
-        " its record, 0 to 10",
+        "thoughts): which halves of records belong together; fs (FastSent): the other half's words; asp (adjacent "
+        "segments): whether the second segment follows, precedes or is of another document; sdp (same document): "
+        "whether it follows, is from elsewhere in the document or of another; tf, tf_idf (term frequency): how often "
+        "a token occurs in its record, 0 to 10. asp and sdp need records built with --other-segments",
     )
     aux_weight: float = hparam(
         1.0,
@@ -163,6 +165,11 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "what is trained at a step: sum: everything; inc: one task more at each stage; alt: objective and tasks in "
         "turn; cmtl: one of them, in stages; alt+, cmtl+: the objective always, and one task beside it",
         choices=("sum", "inc", "alt", "alt+", "cmtl", "cmtl+"),
+    )
+    use_task_ids: bool = hparam(
+        False,
+        "the network is told of the auxiliary task of each step by a learned vector, added to its inputs; needs an "
+        "aux_combination that takes turns",
     )
     mask_prob: float = hparam(0.15, "share of a sequence's tokens that is masked", above=0, below=1)
     mask_sampling: str = hparam(
@@ -464,6 +471,10 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield f"aux_combination {self.aux_combination} needs aux_tasks"
         elif self.aux_combination == "cmtl+" and len(self.aux_tasks) < 2:
             yield "aux_combination cmtl+ needs two aux_tasks or more: with one, it is sum"
+        if self.use_task_ids and self.aux_combination in ("sum", "inc"):
+            yield f"use_task_ids needs tasks that take turns: aux_combination {self.aux_combination} trains several"
+        elif self.use_task_ids and self.aux_combination.endswith("+") and len(self.aux_tasks) < 2:
+            yield f"use_task_ids with aux_combination {self.aux_combination} needs two aux_tasks or more to tell apart"
 
     def _unmet_needs(self) -> Iterator[str]:
         """What objectives need of the forward pass and the run cannot give."""

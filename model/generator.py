@@ -89,10 +89,15 @@ class MaskedLanguageModel(Layer):
         )
 
     def call(
-        self, masked: MaskedInput, seeds: SeedStream | None = None, attention: Collection[tuple[int, int]] = ()
+        self,
+        masked: MaskedInput,
+        seeds: SeedStream | None = None,
+        attention: Collection[tuple[int, int]] = (),
+        word_offsets: tf.Tensor | None = None,
     ) -> GeneratorOutput:
-        """`attention`: (layer, head) whose maps the encoder keeps."""
-        output = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds, attention)
+        """`attention`, `word_offsets`: of the encoder."""
+        inputs = (masked.masked_input_ids, masked.input_mask, masked.segment_ids)
+        output = self.encoder(*inputs, seeds, attention, word_offsets)
         states = tf.gather(output.sequence, masked.positions, batch_dims=1)
         softmax = self.head.softmax(_exact(states, seeds))
         return GeneratorOutput(softmax.logits, softmax, states=states, encoded=output)
@@ -136,9 +141,14 @@ class MixtureOfGenerators(MaskedLanguageModel):
         self.mixture_kernel = self.weight("mixture/kernel", [sizes.hidden_size, 1], initializer)
 
     def call(
-        self, masked: MaskedInput, seeds: SeedStream | None = None, attention: Collection[tuple[int, int]] = ()
+        self,
+        masked: MaskedInput,
+        seeds: SeedStream | None = None,
+        attention: Collection[tuple[int, int]] = (),
+        word_offsets: tf.Tensor | None = None,
     ) -> GeneratorOutput:
-        output = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds, attention)
+        inputs = (masked.masked_input_ids, masked.input_mask, masked.segment_ids)
+        output = self.encoder(*inputs, seeds, attention, word_offsets)
         layers = [output.layers[number - 1] for number in self.encoder.exits]
         states = tf.stack([tf.gather(layer, masked.positions, batch_dims=1) for layer in layers], 2)  # [B, N, K, Hg]
         softmax = self.head.softmax(_exact(states, seeds))

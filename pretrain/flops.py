@@ -17,7 +17,8 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     """The parts of a step, in the order in which it runs them; shared parameters are counted once, where first used."""
     main, generator = config.architecture, config.generator_architecture
     length, masked = config.max_seq_length, config.max_predictions_per_seq
-    embeddings = Part("embeddings", embedding_parameters(main), 0)
+    task_vectors = len(config.aux_tasks) * main.embedding_size if config.use_task_ids else 0
+    embeddings = Part("embeddings", embedding_parameters(main) + task_vectors, 0)
     if config.embedding_sharing == "gdes":  # differences beside the generator's tables
         embeddings = embeddings._replace(parameters=embeddings.parameters + embedding_parameters(generator))
     if not config.trains_main_network:

@@ -28,6 +28,7 @@ class MaskedBatch(NamedTuple):
     sampling_noise: float32 [B, N, 2], uniform draws with which the generator's samples will be taken.
     crop_noise: float32 [B], a uniform draw for the place of a crop.
     labels: by name, what objectives that changed the sequences before they were masked did to them.
+    task_ids: int32 [B], which auxiliary task the step is about, from 1 on; 0: none (pretrain.task_ids).
     """
 
     input_ids: tf.Tensor
@@ -41,6 +42,7 @@ class MaskedBatch(NamedTuple):
     sampling_noise: tf.Tensor
     crop_noise: tf.Tensor
     labels: dict[str, tf.Tensor]
+    task_ids: tf.Tensor
 
     @property
     def holds_sequence(self) -> tf.Tensor:
@@ -298,6 +300,7 @@ def masked_at(
         sampling_noise=noise.sampling,
         crop_noise=noise.crop,
         labels={},
+        task_ids=tf.zeros_like(input_ids[:, 0]),
     )
 
 

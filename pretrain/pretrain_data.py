@@ -60,7 +60,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
 
     Raises:
       UserError: no file matches, a file is not as its folder's metadata.json says or truncated, or the records are of
-        another vocabulary or length, or have no second segment where an objective needs it.
+        another vocabulary or length, or lack second segments, or others in their place, where an objective needs them.
     """
     files = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
     if not has_records(pattern):
@@ -70,6 +70,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
         raise UserError(
             f"{flag}: no file matches {pattern!r} ({there}). Build records with build_pretraining_dataset.py."
         )
+    needs = needs_of(config)
     listed: dict[str, int] = {}
     folders = sorted({os.path.dirname(file) for file in files} or {os.path.dirname(pattern)})
     metadata = [read_metadata(folder or ".") for folder in folders]
@@ -83,16 +84,22 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
                     f"set --unmasked-tokens {','.join(tokens)}"
                 )
             packing = of_folder.values.get("packing")
-            if packing in (FULL_SENTENCES, DOC_SENTENCES) and needs_of(config).two_segments:
+            if packing in (FULL_SENTENCES, DOC_SENTENCES) and needs.two_segments:
                 raise UserError(
                     f"{of_folder.path}: records of --packing {packing} have one segment, and an objective of the run "
-                    "(aux_tasks so) needs two: build records with --packing electra"
+                    "(aux_tasks so, asp, sdp) needs two: build records with --packing electra"
+                )
+            if needs.other_segments and not of_folder.other_segments:
+                raise UserError(
+                    f"{of_folder.path}: the records hold no text that could stand in place of their second segments, "
+                    "which aux_tasks asp and sdp need: build records with --other-segments"
                 )
             names = _listed(of_folder, pattern)
             listed |= {os.path.join(folder, name): of_folder.check_shard(name) for name in names}
     counts = [listed[file] if file in listed else count_records(file) for file in files]
     entropy = metadata[0].unigram_entropy if len(metadata) == 1 and metadata[0] is not None else None
-    records = Records(files, counts, RecordFormat(config.max_seq_length, config.vocab_size), entropy)
+    record_format = RecordFormat(config.max_seq_length, config.vocab_size, needs.other_segments)
+    records = Records(files, counts, record_format, entropy)
     if not records.total:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
     first = next(file for file, count in zip(files, counts, strict=True) if count)

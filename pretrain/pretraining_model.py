@@ -25,6 +25,7 @@ from pretrain.metrics import state_cosines
 from pretrain.objectives.base import Built, Forward, Metrics, Objective
 from pretrain.objectives.spec import needs_of
 from pretrain.ramps import Ramped
+from pretrain.task_ids import TaskVectors, task_number
 from pretrain.teacher import Teacher, TeacherOutput
 from util.catalogue import load
 
@@ -61,6 +62,7 @@ class PretrainingModel(Layer):
         if config.trains_main_network or not config.uniform_generator:
             self.encoder = make_main_network(config)
         self.generator = make_generator(config, self.encoder)
+        self._task_vectors = TaskVectors(config) if config.use_task_ids else None
         self.objectives = self._build_objectives()
         need = needs_of(config).teacher
         self._teacher = None if need is None else Teacher(need, config.vocab_size, config.precision)
@@ -110,7 +112,8 @@ class PretrainingModel(Layer):
         ramped = ramped or ramps.final(self.config)
         batch, labels = self._arranged(batch, ramped, seed, of_rows)
         masked = masking.mask(self.config, batch, noise, self.special, ramped.mask_prob)
-        masked = masked._replace(labels=labels) if labels else masked
+        task_ids = masked.task_ids + task_number(self.config, ramped)
+        masked = masked._replace(labels=labels, task_ids=task_ids)
         return masked, self._normalizers(masked)
 
     def _arranged(
@@ -167,11 +170,11 @@ class PretrainingModel(Layer):
         seeds = None if seed is None else SeedStream(seed)
         if not config.trains_main_network:
             assert isinstance(self.generator, MaskedLanguageModel)
-            generated = self.generator(masked, seeds, needs.attention)
+            generated = self.generator(masked, seeds, needs.attention, self._told(masked))
             return Forward(masked, generated, views=self._viewed(masked, seeds), teacher=self._taught(masked, None))
         generated = self.generator(masked, seeds)
         assert self.encoder is not None
-        offsets = None
+        offsets = told = self._told(masked)
         if sampled_ids is None:
             sampled = generated
             if config.generator_sample_mode == "eval" and seeds is not None:
@@ -181,6 +184,7 @@ class PretrainingModel(Layer):
             else:
                 words = tf.cast(self.encoder.embeddings.word_embeddings, self.encoder.activation_dtype)
                 sampled_ids, offsets = corruption.sample_mixture(config, masked, sampled, words, temperature)
+                offsets = offsets if told is None else offsets + told
         corrupted = corruption.corrupt(config, masked, sampled_ids)
         encoded = self.encoder(
             corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds, needs.attention, offsets
@@ -193,10 +197,14 @@ class PretrainingModel(Layer):
         if self.encoder is None:
             return {}
         return {
-            objective.loss_name: [self.encoder(*view, seeds) for view in views]
+            objective.loss_name: [self.encoder(*view, seeds, word_offsets=self._told(masked)) for view in views]
             for objective in self.objectives
             if (views := objective.views(masked))
         }
+
+    def _told(self, masked: MaskedBatch) -> tf.Tensor | None:
+        """float32 [B, 1, E], what tells the network that is kept of the step's task; None if nothing does."""
+        return None if self._task_vectors is None else self._task_vectors(masked.task_ids)
 
     def _taught(self, masked: MaskedBatch, corrupted: CorruptedBatch | None) -> TeacherOutput | None:
         return None if self._teacher is None else self._teacher(masked, corrupted)

@@ -15,11 +15,11 @@ from model.fusion import unfused
 from pretrain import auxiliary_schedule, masking, ramps
 from pretrain.cropping import halves
 from pretrain.flops import parameter_count
-from pretrain.objectives.sentence_order import swapped_segments
 from pretrain.objectives.term_frequency import frequencies, scaled
 from pretrain.objectives.token_corruption import SequenceCorruption, tampered
 from pretrain.objectives.trigram_order import ORDERS, shuffled
 from pretrain.pretraining_model import PretrainingModel
+from pretrain.segments import swapped_segments
 from pretrain.task import PretrainingTask
 from tests import golden_support as golden
 from tests import training_support as support

@@ -60,7 +60,7 @@ def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
     tokens = tf.range(5)[tf.newaxis]
     cloze = tf.math.log(tf.constant(noise, tf.float32))
     zeros, nothing = tf.zeros([1, 5], tf.int32), tf.zeros([1, 5])
-    masked = MaskedBatch(zeros, zeros, zeros, zeros, zeros, zeros, nothing, nothing, nothing, nothing, {})
+    masked = MaskedBatch(zeros, zeros, zeros, zeros, zeros, zeros, nothing, nothing, nothing, nothing, {}, zeros[:, 0])
     everywhere = VocabularySoftmax(tf.ones([1, 5, 1]), cloze[:, tf.newaxis], tf.zeros([5]))
     generated = GeneratorOutput(nothing, cloze=everywhere)
     forward = Forward(masked, generated, CorruptedBatch(tokens, zeros, zeros, zeros))

@@ -1,0 +1,24 @@
+"""FastSent, as the configuration knows it (pretrain.objectives.fast_sent computes it)."""
+
+from configure_pretraining import PretrainingConfig
+from model.flops import Part
+from pretrain.objectives.spec import Needs, ObjectiveSpec
+
+
+def _parts(c: PretrainingConfig) -> list[Part]:
+    hidden, vectors = c.architecture.hidden_size, 2 * (1 + c.half_length)
+    flops = 2 * vectors * hidden * hidden + 2 * 2 * c.half_length * hidden
+    return [Part("FastSent", 2 * (hidden * hidden + 3 * hidden), flops, vectors * hidden)]
+
+
+SPECS = (
+    ObjectiveSpec(
+        flag="",
+        task="fs",
+        role="beside",
+        objectives=("pretrain.objectives.fast_sent:FastSent",),
+        parts=_parts,
+        needs=lambda c: Needs(views=(c.half_length, c.half_length)),
+        without_main=True,
+    ),
+)

@@ -1,0 +1,66 @@
+"""How does the second segment belong to the first? ("On Losses": adjacent sentence prediction, ASP, and sentence
+distance, SDP)
+
+Records hold the text that follows, text from elsewhere in the document and text of another one (corpus.other_segments).
+Which of them a record shows is drawn at every step, each with the same chance, so a row depends on no other row. A
+record that lacks one of those that its task needs has no label and stays as it is.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from pretrain.masking import Arranged, Draw
+from pretrain.objectives.auxiliary import Classification, PooledHead
+from pretrain.objectives.base import Built
+from pretrain.segments import replaced_segment, swapped_segments
+
+
+class SegmentRelation(Classification):
+    """Cross-entropy over three relations from the [CLS] state.
+
+    Attributes:
+      texts: fields of the records without which there is no label.
+    """
+
+    classes = 3
+    texts: Sequence[str]
+
+    def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
+        super().__init__(config, built)
+        self.head = PooledHead(f"{self.task}_predictions", config, self.classes)
+
+    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+        possible = active & tf.reduce_any(batch["segment_ids"] * batch["input_mask"] > 0, -1)
+        for name in self.texts:
+            possible &= batch[name][:, 0] > 0
+        drawn = tf.minimum(tf.cast(draw(0, []) * self.classes, tf.int32), self.classes - 1)
+        labels = tf.where(possible, drawn, -1)
+        return self.rearranged(batch, candidates, labels), {self.task: labels}
+
+    def rearranged(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The batch with segments of the relation that labels, int32 [B], say; -1: untouched."""
+        raise NotImplementedError
+
+
+class AdjacentSegments(SegmentRelation):
+    """Does the second segment follow the first (0), precede it (1), or is it of another document (2)?"""
+
+    task, loss_name, texts = "asp", "asp_loss", ("other_document_ids",)
+
+    def rearranged(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        return replaced_segment(
+            swapped_segments(batch, candidates, labels == 1), batch["other_document_ids"], labels == 2
+        )
+
+
+class SameDocument(SegmentRelation):
+    """Does the second segment follow the first (0), is it from elsewhere in its document (1), or of another (2)?"""
+
+    task, loss_name, texts = "sdp", "sdp_loss", ("same_document_ids", "other_document_ids")
+
+    def rearranged(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+        for label, name in enumerate(self.texts, start=1):
+            batch = replaced_segment(batch, batch[name], labels == label)
+        return batch

@@ -1,0 +1,36 @@
+"""Relations of segments, as the configuration knows them (pretrain.objectives.segment_relation computes them)."""
+
+from collections.abc import Iterator
+
+from configure_pretraining import PretrainingConfig
+from model.flops import pooled_classes
+from pretrain.objectives.spec import Needs, ObjectiveSpec
+
+_RELATIONS = ("asp", "sdp")
+
+
+def _problems(c: PretrainingConfig, task: str) -> Iterator[str]:
+    tasks = [name for name in c.aux_tasks if name in ("so", *_RELATIONS)]
+    if c.aux_combination not in ("sum", "inc") or task != next(name for name in tasks if name in _RELATIONS):
+        return
+    turns = "choose one, or an aux_combination that trains one at a time (alt, alt+, cmtl, cmtl+)"
+    if len(tasks) > 1:
+        yield f"aux_tasks {', '.join(tasks)} rearrange the same two segments: {turns}"
+    halves = [name for name in c.aux_tasks if name in ("qt", "fs")]
+    if halves:
+        yield f"aux_tasks {', '.join(halves)} want halves of one text, {task} puts text of others there: {turns}"
+
+
+SPECS = tuple(
+    ObjectiveSpec(
+        flag="",
+        task=task,
+        role="beside",
+        objectives=(f"pretrain.objectives.segment_relation:{name}",),
+        problems=lambda c, task=task: _problems(c, task),  # type: ignore[misc]
+        parts=lambda c: [pooled_classes("relation of segments", c.architecture, 3)],
+        needs=lambda c: Needs(two_segments=True, other_segments=True),
+        without_main=True,
+    )
+    for task, name in (("asp", "AdjacentSegments"), ("sdp", "SameDocument"))
+)

@@ -1,0 +1,221 @@
+"""Auxiliary tasks about two segments (ASP, SDP, FastSent) and task ids: labels and losses against loops, balance, what
+records must hold, and that neither replicas nor micro-batches change anything."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from configure_pretraining import PretrainingConfig
+from model.fusion import unfused
+from pretrain import auxiliary_schedule, pretrain_data, ramps
+from pretrain.cropping import halves
+from pretrain.flops import parameter_count
+from pretrain.objectives.fast_sent import FastSent
+from pretrain.pretraining_model import PretrainingModel
+from pretrain.segments import replaced_segment
+from pretrain.task import PretrainingTask
+from tests import training_support as support
+from tests.pretrain.test_auxiliary_tasks import batch_of, tensors
+from util.errors import UserError
+
+SEED = tf.constant([3, 4])
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def plain():
+    with unfused():
+        yield
+
+
+def segments_of(rows, seed=0):
+    """`batch_of` with texts for the second segment's place, no longer than it; every fifth row lacks one, every seventh
+    the other."""
+    batch, random = batch_of(rows, seed, repeated=600), np.random.RandomState(seed)
+    second = np.maximum(0, batch["segment_ids"].sum(1) - 1)
+    for name, every in (("same_document_ids", 5), ("other_document_ids", 7)):
+        lengths = np.where(np.arange(rows) % every, np.ceil(second * random.rand(rows)), 0)
+        text = random.randint(20, 600, [rows, support.LENGTH])
+        batch[name] = (text * (np.arange(support.LENGTH) < lengths[:, None])).astype(np.int32)
+    return batch
+
+
+def config_of(folder, tasks, **changes):
+    return PretrainingConfig.from_dict(support.hparams(folder, aux_tasks=tasks, num_warmup_steps=0, **changes))
+
+
+def put_together(batch, row, relation):
+    """[CLS] A [SEP] and the segment that a relation names, by plain lists, and the segment ids."""
+    ids, segments = (batch[name][row].tolist() for name in ("input_ids", "segment_ids"))
+    size, second = batch["input_mask"][row].sum(), sum(segments)
+    a, b = ids[1 : size - second - 1], ids[size - second : size - 1]
+    first, last = {
+        "next": (a, b),
+        "previous": (b, a),
+        "same": (a, [token for token in batch["same_document_ids"][row] if token]),
+        "other": (a, [token for token in batch["other_document_ids"][row] if token]),
+    }[relation]
+    tokens = [2, *first, 3, *last, 3]
+    padding = [0] * (support.LENGTH - len(tokens))
+    return tokens + padding, [0] * (len(first) + 2) + [1] * (len(last) + 1) + padding
+
+
+def test_replaced_segments_are_those_of_plain_lists():
+    batch = segments_of(60)
+    possible = batch["other_document_ids"][:, 0] > 0
+    chosen = possible & (np.arange(60) % 2 == 0)
+    found = replaced_segment(tensors(batch), tf.constant(batch["other_document_ids"]), tf.constant(chosen))
+    assert chosen.sum() > 10
+    for row in range(60):
+        expected = batch["input_ids"][row].tolist(), batch["segment_ids"][row].tolist()
+        if chosen[row]:
+            expected = put_together(batch, row, "other")
+        assert found["input_ids"][row].numpy().tolist() == expected[0]
+        assert found["segment_ids"][row].numpy().tolist() == expected[1]
+        assert found["input_mask"][row].numpy().tolist() == [int(token > 0) for token in expected[0]]
+
+
+@pytest.mark.parametrize(
+    ("task", "relations", "needed"),
+    [
+        ("asp", ("next", "previous", "other"), ("other_document_ids",)),
+        ("sdp", ("next", "same", "other"), ("same_document_ids", "other_document_ids")),
+    ],
+)
+def test_relations_are_balanced_and_shown(tmp_path, task, relations, needed):
+    model = PretrainingModel(config_of(tmp_path, [task]))
+    batch = segments_of(3000)
+    masked, normalizers = model.prepare(tensors(batch), SEED)
+    labels = masked.labels[task].numpy()
+    possible = np.logical_and.reduce([batch[name][:, 0] > 0 for name in needed])
+    np.testing.assert_array_equal(labels >= 0, possible)
+    assert float(normalizers[f"{task}_loss"]) == possible.sum() > 1500
+    np.testing.assert_allclose(np.bincount(labels[possible]) / possible.sum(), 1 / 3, atol=0.04)
+    for row in range(300):
+        expected = batch["input_ids"][row].tolist(), batch["segment_ids"][row].tolist()
+        if possible[row]:
+            expected = put_together(batch, row, relations[labels[row]])
+        assert (masked.input_ids[row].numpy().tolist(), masked.segment_ids[row].numpy().tolist()) == expected
+    half = {name: value[1500:] for name, value in tensors(batch).items()}
+    again, _ = model.prepare(half, SEED, 1500, 3000)  # rows of another replica
+    np.testing.assert_array_equal(again.input_ids, masked.input_ids[1500:])
+    np.testing.assert_array_equal(again.labels[task], labels[1500:])
+
+
+def test_fast_sent_is_the_loss_of_a_loop(tmp_path):
+    config = config_of(tmp_path, ["fs"])
+    model = PretrainingModel(config)
+    masked, normalizers = model.prepare(tensors(batch_of(9)), SEED)
+    objective = next(one for one in model.objectives if isinstance(one, FastSent))
+    forward = model.forward(masked)
+    sentences, words = (value.numpy() for value in objective.vectors(forward))
+    sizes = np.stack([half.input_mask.numpy().sum(1) for half in halves(config, masked)], 1) - 2
+    total, count, strangers = 0.0, 0, []
+    for row in range(8):  # the last one is empty
+        for half in (0, 1):
+            if sizes[row].min() < 1:
+                continue
+            for place in range(1, 1 + sizes[row, 1 - half]):
+                total += (1 - sentences[row, half] @ words[row, half, place]) ** 2
+                count += 1
+            above = row - 1
+            if above >= 0 and sizes[above].min() >= 1:
+                of_above = range(1, 1 + sizes[above, 1 - half])
+                strangers += [sentences[row, half] @ words[above, half, place] for place in of_above]
+    output = objective(forward, True)
+    assert count > 40 and float(normalizers["fs_loss"]) == count
+    assert float(output.numerator) == pytest.approx(total, rel=1e-5)
+    cosine, pairs = output.metrics["fs_negative_cosine"]
+    assert float(cosine / pairs) == pytest.approx(np.mean(strangers), abs=1e-5)
+
+
+def gradients_of(folder, parts):
+    """Of every step of a turn, with micro-batches, by one traced step."""
+    changes = {"aux_combination": "alt+", "use_task_ids": True, "gradient_accumulation_steps": parts}
+    config = config_of(folder, ["asp", "fs", "sdp"], sizes=NO_DROPOUT, **changes)
+    task = PretrainingTask(config, tf.distribute.get_strategy())
+    found = []
+    for step in range(3):
+        ramped = ramps.at(config, tf.constant(step, tf.int64))
+        masked, normalizers = task._prepare(tensors(segments_of(8)), SEED, tf.constant(0), ramped)
+        found.append(task._gradients(masked, normalizers, SEED, tf.constant(1.0), ramped))
+    return task, found
+
+
+def test_micro_batches_change_nothing_and_every_task_has_its_turn(tmp_path):
+    task, expected = gradients_of(tmp_path, 1)
+    _, found = gradients_of(tmp_path, 2)
+    variables = task.model.trained_variables
+    heads = {"asp": "asp_predictions", "fs": "fast_sent_sentence", "sdp": "sdp_predictions"}
+    for turn, ((gradients, result), (others, same)) in enumerate(zip(expected, found, strict=True)):
+        norm = float(tf.linalg.global_norm(gradients))
+        for one, other in zip(gradients, others, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=2e-6 * norm)
+        for name, value in result["losses"].items():
+            assert float(same["losses"][name]) == pytest.approx(float(value), rel=1e-5, abs=1e-7), name
+        moved = {
+            variable.name.split("/")[0]
+            for variable, gradient in zip(variables, gradients, strict=True)
+            if np.abs(tf.convert_to_tensor(gradient)).max() > 0
+        }
+        assert moved & set(heads.values()) == {[*heads.values()][turn]}
+        assert "task_embeddings" in moved
+    assert parameter_count(task.config) == sum(math.prod(v.shape) for v in task.model.trainable_variables)
+    metrics = task.summarise(task.eval_step(tensors(segments_of(16)), tf.constant(0, tf.int64)))
+    assert {"asp_accuracy", "sdp_accuracy", "fs_positive_cosine", "fs_negative_cosine"} <= metrics.keys()
+
+
+@pytest.mark.parametrize("how", ["alt", "alt+"])
+def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
+    tasks = ["so", "tf"]
+    config = config_of(tmp_path, tasks, aux_combination=how, use_task_ids=True, sizes=NO_DROPOUT)
+    model = PretrainingModel(config)
+    table = next(v for v in model.trainable_variables if v.name.startswith("task_embeddings"))
+    table.assign(tf.random.stateless_normal(table.shape, [1, 2]))
+    without = PretrainingModel(config_of(tmp_path, tasks, aux_combination=how, sizes=NO_DROPOUT))
+    batch = tensors(batch_of(6))
+    masked, _ = model.prepare(batch, SEED)
+    assert not masked.task_ids.numpy().any()  # evaluation
+    np.testing.assert_array_equal(model.forward(masked).states, without.forward(masked).states)
+    added = model._told(masked._replace(task_ids=tf.constant([0, 1, 2, 0, 1, 2])))
+    assert added is not None
+    vectors = table.numpy() - (table.numpy().mean(0) if how == "alt+" else 0)
+    np.testing.assert_allclose(added[:3, 0], [0 * vectors[0], *vectors], atol=1e-6)
+    of_first = model.forward(masked._replace(task_ids=masked.task_ids + 1))
+    assert np.abs(of_first.states - model.forward(masked).states).max() > 1e-3
+    np.testing.assert_array_equal(of_first.generator.logits, without.forward(masked).generator.logits)
+    for step in range(3):
+        ramped = ramps.at(config, tf.constant(step, tf.int64))
+        told, _ = model.prepare(batch, SEED, ramped=ramped)
+        active = auxiliary_schedule.active(config, tf.constant(step, tf.int64)) or {}
+        expected = next((k for k, task in enumerate(tasks, 1) if float(active[task])), 0)
+        assert set(told.task_ids.numpy()) == {expected}
+        with tf.GradientTape() as tape:
+            loss = model(told, SEED, True, ramped).loss
+        touched = np.abs(tf.convert_to_tensor(tape.gradient(loss, table))).max(1) > 0
+        assert touched.tolist() == [how == "alt+" or expected == k for k in (1, 2)]
+
+
+def test_records_without_other_segments_are_refused(tmp_path):
+    support.write_records(tmp_path / "pretrain_tfrecords", examples=4)
+    config = config_of(tmp_path, ["asp"])
+    with pytest.raises(UserError, match=r"record 1 has no 'same_document_ids': build records with --other-segments"):
+        pretrain_data.find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "changes", "message"),
+    [
+        (["so", "asp"], {}, "so, asp rearrange the same two segments: choose one, or"),
+        (["asp", "sdp"], {"aux_combination": "inc"}, "asp, sdp rearrange"),
+        (["sdp", "qt", "fs"], {}, "qt, fs want halves of one text, sdp puts text of others there"),
+        (["so", "tf"], {"use_task_ids": True}, "use_task_ids needs tasks that take turns"),
+        (["so"], {"use_task_ids": True, "aux_combination": "alt+"}, "needs two aux_tasks or more to tell apart"),
+    ],
+)
+def test_what_cannot_be_combined_is_refused_once(tmp_path, tasks, changes, message):
+    with pytest.raises(UserError, match=message) as refused:
+        config_of(tmp_path, tasks, **changes)
+    assert ";" not in str(refused.value)  # one problem
