@@ -185,6 +185,12 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     prompt_words: dict[str, Any] = model_hparam(
         {}, "words of prompt: label -> word, one token each; low and high for regression; default: LM-BFF's, for GLUE"
     )
+    prompt_mask_mode: str = model_hparam(
+        "mask",
+        "what the network reads at a prompt's [MASK]: mask: [MASK]; aux_fill: the word that COCO-LM's auxiliary "
+        "network would put there, whose copying is part of that word's score (ours)",
+        choices=("mask", "aux_fill"),
+    )
     prompt_demonstrations: bool = model_hparam(
         True, "with prompt, a training example of each label stands beside the question"
     )
@@ -307,6 +313,8 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 problems.append(f"intermediate_task {self.intermediate_task} is one of task_names")
         if not self.prompt and (self.prompt_template or self.prompt_words):
             problems.append("prompt_template and prompt_words need prompt to be true")
+        if not self.prompt and self.prompt_mask_mode != "mask":
+            problems.append(f"prompt_mask_mode {self.prompt_mask_mode} needs prompt to be true")
         if self.reinit_layers > architecture.num_hidden_layers:
             problems.append(f"reinit_layers {self.reinit_layers} exceeds the {architecture.num_hidden_layers} layers")
         if self.reinit_layers and architecture.share_layers != "none":

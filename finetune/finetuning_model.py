@@ -37,23 +37,35 @@ class FinetuningModel(Layer):
           seed: int32 [2] of the dropout; None switches it off.
         """
         seeds = None if seed is None else SeedStream(seed)
-        sequence = self._encode(batch, seeds)
-        return [self._apply_head(number, sequence, batch, seeds, training) for number in range(len(self.tasks))]
+        return self._apply(range(len(self.tasks)), batch, seeds, training)
 
     def predict(self, batch: Batch, number: int) -> HeadOutput:
         """The output of one task's head, without dropout."""
-        return self._apply_head(number, self._encode(batch, None), batch, None, training=False)
+        return self._apply([number], batch, None, training=False)[0]
 
-    def _encode(self, batch: Batch, seeds: SeedStream | None) -> tf.Tensor:
-        return self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], seeds).sequence
+    @property
+    def trained_variables(self) -> list[tf.Variable]:
+        """The trainable variables, without those that a head only reads."""
+        frozen = {id(variable) for head in self.heads for variable in head.frozen}
+        return [variable for variable in self.trainable_variables if id(variable) not in frozen]
 
-    def _apply_head(
-        self, number: int, sequence: tf.Tensor, batch: Batch, seeds: SeedStream | None, training: bool
-    ) -> HeadOutput:
-        task = self.tasks[number]
-        labels = {name: batch[f"{task.name}/{name}"] for name in task.labels}
-        inputs = HeadInput(sequence, batch["input_mask"], batch["segment_ids"], labels)
-        return self.heads[number](inputs, seeds, training)
+    def _apply(
+        self, numbers: Sequence[int], batch: Batch, seeds: SeedStream | None, training: bool
+    ) -> list[HeadOutput]:
+        """The outputs of the heads of these numbers."""
+        input_ids, input_mask, segment_ids = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
+        labels = [
+            {name: batch[f"{self.tasks[number].name}/{name}"] for name in self.tasks[number].labels}
+            for number in numbers
+        ]
+        for number, of_task in zip(numbers, labels, strict=True):
+            inputs = HeadInput(None, input_mask, segment_ids, of_task)
+            input_ids = self.heads[number].rewritten(input_ids, inputs)
+        sequence = self.encoder(input_ids, input_mask, segment_ids, seeds).sequence
+        return [
+            self.heads[number](HeadInput(sequence, input_mask, segment_ids, of_task, input_ids), seeds, training)
+            for number, of_task in zip(numbers, labels, strict=True)
+        ]
 
 
 def layer_of(name: str, num_layers: int) -> int | None:

@@ -4,14 +4,20 @@ GPT (Radford et al. 2018, section 3.2) goes on with its language model on the te
 encoder's is the masked one: a second pass over the same batch, some of whose tokens are masked.
 """
 
+from pathlib import Path
+
 import tensorflow as tf
 
+from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import SpecialIds
 from exchange.checkpoints import CheckpointVariables
+from formats.folders import read_config
+from model.architecture import Architecture
 from model.encoder import Encoder
 from model.heads import LanguageModelHead, TiedHead
 from model.layers import Layer, SeedStream
 from util.errors import UserError
+from util.hparams import places
 
 _BIAS = "/output_bias"
 _MASKED = 0.15  # of a sequence's tokens
@@ -38,6 +44,28 @@ def language_model_head(hparam: str, checkpoint: str | None) -> tuple[str, bool]
         "replace_mlm_objective or all_tokens_mlm_objective, or with a generator that shares the network "
         "(--no-untied-generator)"
     )
+
+
+def generator_sizes(hparam: str, checkpoint: str | None) -> Architecture:
+    """Of the generator that a checkpoint has beside a main network that copies or corrects (COCO-LM).
+
+    Args:
+      hparam: that needs them, for the message.
+
+    Raises:
+      UserError: the checkpoint has no such generator or network.
+    """
+    assert checkpoint is not None, "checked with the hparams"
+    names = CheckpointVariables(checkpoint).names()
+    saved = read_config(checkpoint) or read_config(Path(checkpoint).parent)
+    needed = ("generator_predictions/dense/kernel", "copy_predictions/dense/kernel")
+    if saved is None or not any(name.startswith("generator/encoder/") for name in names) or set(needed) - set(names):
+        raise UserError(
+            f"{hparam} needs the auxiliary network and the copy head of COCO-LM's pre-training "
+            f"(corrective_lm_objective), which {checkpoint} has not"
+        )
+    kept = {name: value for name, value in saved.items() if name not in places(PretrainingConfig)}
+    return PretrainingConfig.from_dict(kept).generator_architecture
 
 
 class AuxiliaryLanguageModel(Layer):

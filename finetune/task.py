@@ -77,12 +77,14 @@ class HeadInput(NamedTuple):
     sequence: [B, L, H], the encoder's last layer, in the compute type.
     input_mask, segment_ids: int32 [B, L].
     labels: name -> [B] or [B, L]; zeros where there are none.
+    input_ids: int32 [B, L], what the encoder read.
     """
 
     sequence: tf.Tensor
     input_mask: tf.Tensor
     segment_ids: tf.Tensor
     labels: dict[str, tf.Tensor]
+    input_ids: tf.Tensor | None = None
 
 
 class HeadOutput(NamedTuple):
@@ -98,6 +100,16 @@ class HeadOutput(NamedTuple):
 
 class Head(Layer):
     """Base of heads; variables under "task_specific/<task>" as in the original."""
+
+    @property
+    def frozen(self) -> Sequence[tf.Variable]:
+        """Those of its variables that are loaded and kept, but not trained."""
+        return ()
+
+    def rewritten(self, input_ids: tf.Tensor, inputs: HeadInput) -> tf.Tensor:
+        """int32 [B, L]: what the encoder is to read instead of `input_ids`; `inputs` without its output."""
+        del inputs
+        return input_ids
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
         """`seeds` of the dropout, None without it."""

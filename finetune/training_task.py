@@ -56,7 +56,7 @@ class FinetuningTask(ReplicatedTask):
         )
         layers = config.architecture.num_hidden_layers
         self.optimizer = AdamW(
-            self.model.trainable_variables,
+            self.model.trained_variables,
             schedule,
             self.model.decays,
             **config.adam_settings(),
@@ -101,7 +101,7 @@ class FinetuningTask(ReplicatedTask):
                 losses /= self.config.train_batch_size
             return losses, {"losses": {"loss": losses}, "metrics": metrics}
 
-        return self.summed_gradients(self.model.trainable_variables, forward, batch, seed, scale)
+        return self.summed_gradients(self.model.trained_variables, forward, batch, seed, scale)
 
     # Data, on the host.
 

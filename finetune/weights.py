@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
-from exchange.checkpoints import LoadReport, warm_start
+from exchange.checkpoints import LoadReport, generator_names, warm_start
 from finetune.finetuning_model import FinetuningModel, layer_of
 from finetune.task import Task
 from finetune.trained_folder import TASKS
@@ -31,7 +31,7 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
 
     def names(name: str) -> list[str]:
         layer = layer_of(name, layers)
-        return [name] if layer is None or layer < layers - config.reinit_layers else []
+        return generator_names(name) if layer is None or layer < layers - config.reinit_layers else []
 
     report = warm_start(model, config.init_checkpoint, names)
     again = [name for name in report.missing if not names(name)]

@@ -1,11 +1,42 @@
-"""A language-model head that scores the label words at the [MASK] of a prompt."""
+"""A language-model head that scores the label words at the [MASK] of a prompt, and what may fill that [MASK]."""
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from finetune.task import Head, HeadInput, HeadOutput
+from model.architecture import Architecture
 from model.encoder import Encoder
-from model.heads import LanguageModelHead, TiedHead
-from model.layers import SeedStream
+from model.generator import MaskedLanguageModel
+from model.heads import CopyHead, LanguageModelHead, TiedHead
+from model.layers import Layer, SeedStream
+
+
+class Filler(Layer):
+    """COCO-LM's auxiliary network, which fills a prompt's [MASK], and the main network's copy head (ours).
+
+    The auxiliary network is as pre-training left it, with embeddings of its own, so that training the main network does
+    not change what it says.
+
+    Args:
+      architecture: of the auxiliary network.
+      main: sizes of the main network.
+      mask_id: of [MASK].
+    """
+
+    def __init__(self, architecture: Architecture, main: Architecture, mask_id: int, compute_dtype: str) -> None:
+        super().__init__("")
+        self.auxiliary = MaskedLanguageModel(Encoder("generator", architecture, compute_dtype=compute_dtype))
+        self.copy_head = CopyHead("copy_predictions", main)
+        self.mask_id = mask_id
+
+    def filled(self, input_ids: tf.Tensor, inputs: HeadInput) -> tf.Tensor:
+        """int32 [B, L]: the ids with the likeliest word at `mask_positions`, wherever there is a [MASK]."""
+        places = inputs.labels["mask_positions"][:, tf.newaxis]
+        states = self.auxiliary.encoder(input_ids, inputs.input_mask, inputs.segment_ids).sequence
+        words = tf.argmax(self.auxiliary.head(tf.gather(states, places, batch_dims=1)), -1, tf.int32)  # [B, 1]
+        at_mask = tf.equal(tf.range(tf.shape(input_ids)[1]), places) & tf.equal(input_ids, self.mask_id)
+        return tf.where(at_mask, words, input_ids)
 
 
 class LabelWordHead(Head):
@@ -13,6 +44,8 @@ class LabelWordHead(Head):
 
     For corrective language modelling p(word) at [MASK] is (1 - p_copy) times the softmax, since no label word is
     [MASK] itself; the factor cancels among the words, and the head's logits are all it takes (COCO-LM, section 3.1).
+    Where a word was filled in, its own p has p_copy besides (equation 2); divided by the same factor and the softmax's
+    normaliser Z, that adds Z p_copy / (1 - p_copy) to the exponential of its logit.
 
     Args:
       scope: of the pre-trained head's variables.
@@ -33,17 +66,31 @@ class LabelWordHead(Head):
         else:
             self.language_model = TiedHead(scope, architecture, encoder.embeddings, seed)
         self.word_ids, self.regression = tf.constant(word_ids), regression
+        self.filler: Filler | None = None
+
+    @property
+    def frozen(self) -> Sequence[tf.Variable]:
+        return () if self.filler is None else self.filler.auxiliary.trainable_variables
+
+    def rewritten(self, input_ids: tf.Tensor, inputs: HeadInput) -> tf.Tensor:
+        return input_ids if self.filler is None else self.filler.filled(input_ids, inputs)
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
         """Labels: int32 [B] `mask_positions`; int32 [B] `label_ids`, or float32 [B] `targets` in [0, 1].
 
         Predictions: float32 [B, words] logits.
         """
-        states = tf.gather(inputs.sequence, inputs.labels["mask_positions"][:, tf.newaxis], batch_dims=1)
+        places = inputs.labels["mask_positions"][:, tf.newaxis]
+        states = tf.gather(inputs.sequence, places, batch_dims=1)
         hidden = tf.cast(self.language_model.hidden(states), tf.float32)[:, 0]
         words = tf.gather(self.language_model.embeddings.word_embeddings, self.word_ids)
         logits = tf.matmul(hidden, words, transpose_b=True)
         logits += tf.gather(self.language_model.output_bias, self.word_ids)
+        if self.filler is not None:
+            copied = tf.equal(tf.gather(inputs.input_ids, places, batch_dims=1), self.word_ids)  # [B, words]
+            log_normalizer = tf.reduce_logsumexp(self.language_model(states), -1)  # [B, 1]
+            by_copying = self.filler.copy_head(states) + log_normalizer
+            logits += tf.where(copied, tf.nn.softplus(by_copying - logits), 0.0)  # log(exp(a) + exp(b))
         if self.regression:
             # Cross-entropy with a mixture of the two words: the KL divergence up to a constant.
             targets = inputs.labels["targets"]

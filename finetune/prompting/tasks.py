@@ -9,6 +9,7 @@ averaged. All segment ids are 0.
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +18,10 @@ from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
 from exchange.encoding import truncated_lengths
 from finetune.classification.tasks import TextExample, TextTask
-from finetune.language_model import language_model_head
-from finetune.prompting.head import LabelWordHead
+from finetune.language_model import generator_sizes, language_model_head
+from finetune.prompting.head import Filler, LabelWordHead
 from finetune.task import Features, Label, Prediction, Split
+from model.architecture import Architecture
 from model.encoder import Encoder
 from tasks.spec import TextTaskSpec
 from tasks.templates import Field, Literal, Mask, parse_template, prompt_of
@@ -46,6 +48,7 @@ class PromptTask(TextTask):
         literals = [part.text for part in self.parts if isinstance(part, Literal)]
         self._literals = dict(zip(literals, self.pieces(literals), strict=True))
         self._head: tuple[str, bool] | None = None  # scope, and whether it has a transform
+        self._auxiliary: Architecture | None = None  # of what fills [MASK]
         self._pools: dict[bool, tuple[list[_Prompted], list[list[int]]]] = {}  # for new text, for the task's files
         self._kept: list[TextExample] = []
 
@@ -179,12 +182,18 @@ class PromptTask(TextTask):
     def make_head(self, encoder: Encoder, seed: int) -> LabelWordHead:
         scope, transform = self._head or language_model_head("prompt", self.config.init_checkpoint)
         self._head = scope, transform
-        return LabelWordHead(scope, encoder, transform, self.word_ids, self.is_regression, seed)
+        head = LabelWordHead(scope, encoder, transform, self.word_ids, self.is_regression, seed)
+        if self.config.prompt_mask_mode == "aux_fill":
+            self._auxiliary = self._auxiliary or generator_sizes("prompt_mask_mode", self.config.init_checkpoint)
+            mask_id = self.tokenizer.special.mask
+            head.filler = Filler(self._auxiliary, encoder.architecture, mask_id, self.config.precision)
+        return head
 
     def state(self) -> dict[str, Any]:
         assert self._head is not None
         kept = self._to_keep() if self.config.prompt_demonstrations else []
-        return super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
+        state = super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
+        return state | ({"auxiliary": asdict(self._auxiliary)} if self._auxiliary else {})
 
     def _to_keep(self) -> list[tuple[tuple[str, ...], str | float | None]]:
         """Training examples that stay with the model as demonstrations for new text: a few of each label."""
@@ -197,6 +206,8 @@ class PromptTask(TextTask):
     def check_state(self, saved: dict[str, Any]) -> None:
         super().check_state(saved)
         self._head = saved["language_model_head"][0], saved["language_model_head"][1]
+        if self.config.prompt_mask_mode == "aux_fill":
+            self._auxiliary = Architecture(**saved["auxiliary"])
         self._kept = [TextExample(tuple(texts), label) for texts, label in saved.get("demonstrations", [])]
 
     def mean_prediction(self, means: Prediction) -> Prediction:

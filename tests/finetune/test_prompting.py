@@ -12,11 +12,15 @@ from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from corpus.tokenization import WordpieceTokenizer
 from corpus.vocabulary import SpecialIds
+from finetune.batching import FeatureTable, TaskFeatures
 from finetune.classification.few_shot import few_shot_split
-from finetune.language_model import language_model_head
+from finetune.finetuning_model import FinetuningModel
+from finetune.language_model import generator_sizes, language_model_head
 from finetune.prompting.head import LabelWordHead
 from finetune.prompting.tasks import PromptTask
 from finetune.task import HeadInput, make_tasks
+from finetune.weights import start
+from model.fusion import unfused
 from pretrain.objectives.corrective_lm import mixture_log_prob
 from pretrain.pretraining_model import PretrainingModel
 from tasks.built_in import BUILT_IN
@@ -158,9 +162,70 @@ def test_the_scores_of_words_do_not_depend_on_the_copy_probability():
         )
 
 
+@pytest.fixture(scope="module")
+def coco_lm(tmp_path_factory, folder):
+    """A pre-trained COCO-LM of random weights, whose auxiliary network prefers the word "yes", and its folder."""
+    hparams = {"vocab_size": len(SPECIAL + WORDS), "vocab_file": str(folder / "vocab.txt"), "embedding_size": 16}
+    hparams |= {"model_hparam_overrides": SIZES, "electra_objective": False, "corrective_lm_objective": True}
+    config = PretrainingConfig.from_dict(hparams | {"clm_head": "tied", "generator_hidden_size": 0.5})
+    model = PretrainingModel(config)
+    for variable in model.trainable_variables:
+        variable.assign_add(0.3 * tf.random.stateless_normal(variable.shape, [1, 2]))
+    model.generator.head.output_bias.assign_add(5.0 * tf.one_hot((SPECIAL + WORDS).index("yes"), 25))
+    path = tmp_path_factory.mktemp("coco_lm")
+    tf.train.Checkpoint(model=model).save(str(path / "model.ckpt"))
+    (path / "config.json").write_text(config.to_json())
+    return model, path
+
+
+def test_a_filled_prompt_is_scored_by_copying_and_predicting(folder, coco_lm):
+    """prompt_mask_mode aux_fill against the definition: p_LM of the label words at what the auxiliary network says."""
+    pretrained, path = coco_lm
+    filled = {"model_hparam_overrides": SIZES, "embedding_size": 16, "prompt_evaluation_draws": 1}
+    filled |= {"prompt_mask_mode": "aux_fill", "init_checkpoint": str(path)}
+    task = make(folder, **filled)
+    with unfused():
+        model = FinetuningModel(task.config, [task], 0)
+        start(model, task.config)
+        features = task.load("dev_matched").features
+        table = FeatureTable([TaskFeatures("mnli", features, task.labels)], 128)
+        batch = next(iter(table.evaluation_batches(len(features))))
+        logits = model.predict(batch, 0).predictions["logits"].numpy()
+        trained = {variable.name for variable in model.trained_variables}
+        assert (
+            not [name for name in trained if name.startswith("generator")]
+            and "copy_predictions/dense/bias:0" in trained
+        )
+        copies = 0
+        for row, places in enumerate(batch["mnli/mask_positions"].numpy()):
+            ids, mask = batch["input_ids"][row].numpy(), batch["input_mask"][row : row + 1]
+            at = tf.constant([[places]])
+            states = pretrained.generator.encoder(ids[np.newaxis], mask, tf.zeros_like(mask)).sequence
+            ids[places] = np.argmax(pretrained.generator.head(tf.gather(states, at, batch_dims=1)))
+            states = pretrained.encoder(ids[np.newaxis], mask, tf.zeros_like(mask)).sequence
+            copying, correcting = pretrained.objectives[1], pretrained.objectives[2]
+            log_probs = tf.nn.log_softmax(correcting.head(tf.gather(states, at, batch_dims=1)))[0, 0]
+            copy = copying.head(states)[0, places]
+            scores = [mixture_log_prob(copy, log_probs[word], word == ids[places]) for word in task.word_ids]
+            np.testing.assert_allclose(tf.nn.softmax(logits[row]), tf.nn.softmax(scores), rtol=1e-4)
+            copies += int(ids[places] in task.word_ids)
+    assert copies
+    again = make(folder, **filled | {"init_checkpoint": None})
+    again.check_state(json.loads(json.dumps(task.state())))
+    assert again.make_head(model.encoder, 0).filler is not None  # of the state alone
+
+
+def test_only_coco_lm_can_fill_a_prompt(coco_lm):
+    _, path = coco_lm
+    with pytest.raises(UserError, match="prompt_mask_mode needs the auxiliary network and the copy head"):
+        generator_sizes("prompt_mask_mode", str(golden.CHECKPOINT))
+    assert generator_sizes("prompt_mask_mode", str(path / "model.ckpt-1")).hidden_size == 8
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        ({"prompt": False, "prompt_mask_mode": "aux_fill"}, "aux_fill needs prompt to be true"),
         ({"prompt_template": "{0} it was"}, r"\[MASK\] must occur once"),
         ({"prompt_template": "{2} [MASK]"}, "fields are"),
         ({"prompt_template": "[MASK]"}, "no field for a text"),
