@@ -200,12 +200,12 @@ class OtherSegmentFinder:
 def _rows(
     found: np.ndarray, ids: np.ndarray, line_ends: np.ndarray, wanted: np.ndarray, full: np.ndarray
 ) -> np.ndarray:
-    """int32 [examples, length]: of those that are `found`, as many ids as are `wanted`, or where the example is not
-    `full` only up to the last line that ends in them."""
+    """int32 [examples, length]: of those that are `found`, as many ids as are `wanted`; where the example is not `full`
+    only up to the last line that ends in them, so none if none does."""
     column = np.arange(ids.shape[1])
     rows = np.zeros([len(found), ids.shape[1]], np.int32)
     ends = line_ends & (column < wanted[found, None])
-    last = ids.shape[1] - ends[:, ::-1].argmax(axis=1)
-    lengths = np.where(~full[found] & ends.any(axis=1), last, wanted[found])
+    last = np.where(ends.any(axis=1), ids.shape[1] - ends[:, ::-1].argmax(axis=1), 0)
+    lengths = np.where(full[found], wanted[found], last)
     rows[found] = ids * (column < lengths[:, None])
     return rows

@@ -98,12 +98,18 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
             listed |= {os.path.join(folder, name): of_folder.check_shard(name) for name in names}
     counts = [listed[file] if file in listed else count_records(file) for file in files]
     entropy = metadata[0].unigram_entropy if len(metadata) == 1 and metadata[0] is not None else None
-    record_format = RecordFormat(config.max_seq_length, config.vocab_size, needs.other_segments)
+    record_format = RecordFormat(config.max_seq_length, config.vocab_size, bool(needs.other_segments))
     records = Records(files, counts, record_format, entropy)
     if not records.total:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
     first = next(file for file, count in zip(files, counts, strict=True) if count)
-    next(read_batches(first, records.format))
+    batch = next(read_batches(first, records.format))
+    lacking = [field for field in sorted(needs.other_segments) if not (batch[field] > 0).any()]
+    if lacking and flag == "pretrain_tfrecords":
+        raise UserError(
+            f"{first}: no record has text in {' and '.join(lacking)}, which aux_tasks asp and sdp need: the documents "
+            "are too few or too short, or not told apart (by blank lines)"
+        )
     return records
 
 

@@ -6,26 +6,20 @@ Which of them a record shows is drawn at every step, each with the same chance, 
 record that lacks one of those that its task needs has no label and stays as it is.
 """
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from pretrain.masking import Arranged, Draw
 from pretrain.objectives.auxiliary import Classification, PooledHead
 from pretrain.objectives.base import Built
+from pretrain.objectives.segment_relation_spec import TEXTS
 from pretrain.segments import replaced_segment, swapped_segments
 
 
 class SegmentRelation(Classification):
-    """Cross-entropy over three relations from the [CLS] state.
-
-    Attributes:
-      texts: fields of the records without which there is no label.
-    """
+    """Cross-entropy over three relations from the [CLS] state."""
 
     classes = 3
-    texts: Sequence[str]
 
     def __init__(self, config: PretrainingConfig, built: Built | None = None) -> None:
         super().__init__(config, built)
@@ -33,7 +27,7 @@ class SegmentRelation(Classification):
 
     def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         possible = active & tf.reduce_any(batch["segment_ids"] * batch["input_mask"] > 0, -1)
-        for name in self.texts:
+        for name in TEXTS[self.task]:
             possible &= batch[name][:, 0] > 0
         drawn = tf.minimum(tf.cast(draw(0, []) * self.classes, tf.int32), self.classes - 1)
         labels = tf.where(possible, drawn, -1)
@@ -47,7 +41,7 @@ class SegmentRelation(Classification):
 class AdjacentSegments(SegmentRelation):
     """Does the second segment follow the first (0), precede it (1), or is it of another document (2)?"""
 
-    task, loss_name, texts = "asp", "asp_loss", ("other_document_ids",)
+    task, loss_name = "asp", "asp_loss"
 
     def rearranged(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
         return replaced_segment(
@@ -58,9 +52,9 @@ class AdjacentSegments(SegmentRelation):
 class SameDocument(SegmentRelation):
     """Does the second segment follow the first (0), is it from elsewhere in its document (1), or of another (2)?"""
 
-    task, loss_name, texts = "sdp", "sdp_loss", ("same_document_ids", "other_document_ids")
+    task, loss_name = "sdp", "sdp_loss"
 
     def rearranged(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        for label, name in enumerate(self.texts, start=1):
+        for label, name in enumerate(TEXTS[self.task], start=1):
             batch = replaced_segment(batch, batch[name], labels == label)
         return batch

@@ -6,12 +6,13 @@ from configure_pretraining import PretrainingConfig
 from model.flops import pooled_classes
 from pretrain.objectives.spec import Needs, ObjectiveSpec
 
-_RELATIONS = ("asp", "sdp")
+# Task -> fields of the records without which there is no label.
+TEXTS = {"asp": ("other_document_ids",), "sdp": ("same_document_ids", "other_document_ids")}
 
 
 def _problems(c: PretrainingConfig, task: str) -> Iterator[str]:
-    tasks = [name for name in c.aux_tasks if name in ("so", *_RELATIONS)]
-    if c.aux_combination not in ("sum", "inc") or task != next(name for name in tasks if name in _RELATIONS):
+    tasks = [name for name in c.aux_tasks if name in ("so", *TEXTS)]
+    if c.aux_combination not in ("sum", "inc") or task != next(name for name in tasks if name in TEXTS):
         return
     turns = "choose one, or an aux_combination that trains one at a time (alt, alt+, cmtl, cmtl+)"
     if len(tasks) > 1:
@@ -29,7 +30,7 @@ SPECS = tuple(
         objectives=(f"pretrain.objectives.segment_relation:{name}",),
         problems=lambda c, task=task: _problems(c, task),  # type: ignore[misc]
         parts=lambda c: [pooled_classes("relation of segments", c.architecture, 3)],
-        needs=lambda c: Needs(two_segments=True, other_segments=True),
+        needs=lambda c, task=task: Needs(two_segments=True, other_segments=frozenset(TEXTS[task])),  # type: ignore[misc]
         without_main=True,
     )
     for task, name in (("asp", "AdjacentSegments"), ("sdp", "SameDocument"))

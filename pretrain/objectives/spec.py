@@ -48,7 +48,7 @@ class Needs(NamedTuple):
     whole_batch: rows are related to all others of their replica; with several micro-batches that takes a further
       forward pass (`Objective.shared`).
     two_segments: records must have a second segment.
-    other_segments: records must also hold text that could stand in its place (corpus.other_segments).
+    other_segments: fields of records that must hold text that could stand in its place (corpus.other_segments).
     """
 
     views: tuple[int, ...] = ()
@@ -56,7 +56,7 @@ class Needs(NamedTuple):
     teacher: TeacherNeed | None = None
     whole_batch: bool = False
     two_segments: bool = False
-    other_segments: bool = False
+    other_segments: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,5 +101,5 @@ def needs_of(config: PretrainingConfig) -> Needs:
         teacher=next(iter(teachers), None),
         whole_batch=any(needs.whole_batch for needs in every),
         two_segments=any(needs.two_segments for needs in every),
-        other_segments=any(needs.other_segments for needs in every),
+        other_segments=frozenset().union(*(needs.other_segments for needs in every)),
     )
