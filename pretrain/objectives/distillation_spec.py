@@ -1,6 +1,7 @@
 """Distillation from a teacher, as the configuration knows it (pretrain.objectives.distillation computes it)."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from configure_pretraining import PretrainingConfig
 from formats.folders import network_hparams
@@ -64,31 +65,12 @@ def _token_parts(c: PretrainingConfig) -> list[Part]:
     return [head._replace(parameters=0, backward=False)]
 
 
+_term = partial(ObjectiveSpec, flag="", role="beside", needs=_needs)
+
 SPECS = (
-    ObjectiveSpec(
-        flag="",
-        role="beside",
-        objectives=(f"{_MODULE}:SoftTokens",),
-        chosen=_learns_tokens,
-        parts=_token_parts,
-        needs=_needs,
-        without_main=True,
-    ),
-    ObjectiveSpec(
-        flag="",
-        role="beside",
-        objectives=(f"{_MODULE}:SoftDetection",),
-        chosen=_learns_detection,
-        needs=_needs,
-    ),
-    ObjectiveSpec(
-        flag="",
-        role="beside",
-        objectives=(f"{_MODULE}:StateCosine",),
-        chosen=_learns_states,
-        needs=_needs,
-        without_main=True,
-    ),
+    _term(objectives=(f"{_MODULE}:SoftTokens",), chosen=_learns_tokens, parts=_token_parts, without_main=True),
+    _term(objectives=(f"{_MODULE}:SoftDetection",), chosen=_learns_detection),
+    _term(objectives=(f"{_MODULE}:StateCosine",), chosen=_learns_states, without_main=True),
     ObjectiveSpec(  # what has to be said once, whatever is learned
         flag="teacher", role="beside", objectives=(), problems=_problems, without_main=True
     ),

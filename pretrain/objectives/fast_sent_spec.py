@@ -2,7 +2,7 @@
 
 from configure_pretraining import PretrainingConfig
 from model.flops import Part
-from pretrain.objectives.spec import Needs, ObjectiveSpec
+from pretrain.objectives.spec import Needs, auxiliary_task
 
 
 def _parts(c: PretrainingConfig) -> list[Part]:
@@ -12,13 +12,10 @@ def _parts(c: PretrainingConfig) -> list[Part]:
 
 
 SPECS = (
-    ObjectiveSpec(
-        flag="",
+    auxiliary_task(
         task="fs",
-        role="beside",
         objectives=("pretrain.objectives.fast_sent:FastSent",),
         parts=_parts,
         needs=lambda c: Needs(views=(c.half_length, c.half_length)),
-        without_main=True,
     ),
 )

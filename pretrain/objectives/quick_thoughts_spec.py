@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from configure_pretraining import PretrainingConfig
 from model.flops import Part
-from pretrain.objectives.spec import Needs, ObjectiveSpec
+from pretrain.objectives.spec import Needs, auxiliary_task
 
 
 def _problems(c: PretrainingConfig) -> Iterator[str]:
@@ -19,14 +19,11 @@ def _parts(c: PretrainingConfig) -> list[Part]:
 
 
 SPECS = (
-    ObjectiveSpec(
-        flag="",
+    auxiliary_task(
         task="qt",
-        role="beside",
         objectives=("pretrain.objectives.quick_thoughts:QuickThoughts",),
         problems=_problems,
         parts=_parts,
         needs=lambda c: Needs(views=(c.half_length, c.half_length), whole_batch=True),
-        without_main=True,
     ),
 )

@@ -1,10 +1,11 @@
 """Relations of segments, as the configuration knows them (pretrain.objectives.segment_relation computes them)."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from configure_pretraining import PretrainingConfig
 from model.flops import pooled_classes
-from pretrain.objectives.spec import Needs, ObjectiveSpec
+from pretrain.objectives.spec import Needs, auxiliary_task
 
 # Task -> fields of the records without which there is no label.
 TEXTS = {"asp": ("other_document_ids",), "sdp": ("same_document_ids", "other_document_ids")}
@@ -22,16 +23,18 @@ def _problems(c: PretrainingConfig, task: str) -> Iterator[str]:
         yield f"aux_tasks {', '.join(halves)} want halves of one text, {task} puts text of others there: {turns}"
 
 
+def _needs(c: PretrainingConfig, task: str) -> Needs:
+    del c
+    return Needs(two_segments=True, other_segments=frozenset(TEXTS[task]))
+
+
 SPECS = tuple(
-    ObjectiveSpec(
-        flag="",
+    auxiliary_task(
         task=task,
-        role="beside",
         objectives=(f"pretrain.objectives.segment_relation:{name}",),
-        problems=lambda c, task=task: _problems(c, task),  # type: ignore[misc]
+        problems=partial(_problems, task=task),
         parts=lambda c: [pooled_classes("relation of segments", c.architecture, 3)],
-        needs=lambda c, task=task: Needs(two_segments=True, other_segments=frozenset(TEXTS[task])),  # type: ignore[misc]
-        without_main=True,
+        needs=partial(_needs, task=task),
     )
     for task, name in (("asp", "AdjacentSegments"), ("sdp", "SameDocument"))
 )

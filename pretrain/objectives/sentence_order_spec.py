@@ -1,16 +1,13 @@
 """Sentence order, as the configuration knows it (pretrain.objectives.sentence_order computes it)."""
 
 from model.flops import pooled_classes
-from pretrain.objectives.spec import Needs, ObjectiveSpec
+from pretrain.objectives.spec import Needs, auxiliary_task
 
 SPECS = (
-    ObjectiveSpec(
-        flag="",
+    auxiliary_task(
         task="so",
-        role="beside",
         objectives=("pretrain.objectives.sentence_order:SentenceOrder",),
         parts=lambda c: [pooled_classes("sentence order", c.architecture, 2)],
         needs=lambda c: Needs(two_segments=True),
-        without_main=True,
     ),
 )

@@ -7,6 +7,7 @@ name (util.catalogue); no other file lists objectives.
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal, NamedTuple
 
 from configure_pretraining import PretrainingConfig
@@ -88,6 +89,10 @@ class ObjectiveSpec:
         if self.task:
             return self.task in config.aux_tasks
         return self.chosen(config) if self.chosen is not None else bool(getattr(config, self.flag))
+
+
+# What the entries of aux_tasks have in common.
+auxiliary_task = partial(ObjectiveSpec, flag="", role="beside", without_main=True)
 
 
 def needs_of(config: PretrainingConfig) -> Needs:

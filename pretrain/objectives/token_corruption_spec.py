@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from configure_pretraining import PretrainingConfig
 from model.flops import pooled_classes, state_classes
-from pretrain.objectives.spec import ObjectiveSpec
+from pretrain.objectives.spec import auxiliary_task
 
 
 def _problems(c: PretrainingConfig) -> Iterator[str]:
@@ -13,21 +13,15 @@ def _problems(c: PretrainingConfig) -> Iterator[str]:
 
 
 SPECS = (
-    ObjectiveSpec(
-        flag="",
+    auxiliary_task(
         task="tcp",
-        role="beside",
         objectives=("pretrain.objectives.token_corruption:TokenCorruption",),
         problems=_problems,
         parts=lambda c: [state_classes("corrupted tokens", c.architecture, c.max_seq_length, 2)],
-        without_main=True,
     ),
-    ObjectiveSpec(
-        flag="",
+    auxiliary_task(
         task="scp",
-        role="beside",
         objectives=("pretrain.objectives.token_corruption:SequenceCorruption",),
         parts=lambda c: [pooled_classes("corrupted sequences", c.architecture, 2)],
-        without_main=True,
     ),
 )

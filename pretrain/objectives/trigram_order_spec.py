@@ -2,7 +2,7 @@
 
 from configure_pretraining import PretrainingConfig
 from model.flops import Part, state_classes
-from pretrain.objectives.spec import ObjectiveSpec
+from pretrain.objectives.spec import auxiliary_task
 
 
 def _parts(c: PretrainingConfig) -> list[Part]:
@@ -11,12 +11,9 @@ def _parts(c: PretrainingConfig) -> list[Part]:
 
 
 SPECS = (
-    ObjectiveSpec(
-        flag="",
+    auxiliary_task(
         task="tgs",
-        role="beside",
         objectives=("pretrain.objectives.trigram_order:TrigramOrder",),
         parts=_parts,
-        without_main=True,
     ),
 )
