@@ -281,7 +281,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     generator_exits: list[int] = hparam(
         [],
         "layers of the generator, from 1, after each of which it is a language model of its own, whose logits are "
-        "mixed (AMOS: 4 6 8 of 8); none given: the last layer alone, not mixed",
+        "mixed (AMOS: [4, 6, 8] of 8); none given: the last layer alone, not mixed",
     )
     mixture_temperature: float = hparam(
         0.3, "temperature of the softmax whose gradient stands for that of generator_exits' samples", above=0

@@ -29,6 +29,7 @@ MAIN: list[dict[str, Any]] = [
     OFF | {"corrective_lm_objective": True, "clm_loss": "weighted_ce"},
     OFF | {"replace_mlm_objective": True},
     OFF | {"all_tokens_mlm_objective": True},
+    OFF | {"multiple_choice_objective": True, "choice_candidates": 3},
     {"adversarial_generator": True},
 ]
 BESIDE: list[dict[str, Any]] = [
