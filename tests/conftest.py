@@ -2,11 +2,12 @@
 
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as util.environment.before_tensorflow
+from util.environment import before_tensorflow
 
-import hypothesis
-import tensorflow as tf
+before_tensorflow()
+
+import hypothesis  # noqa: E402
+import tensorflow as tf  # noqa: E402
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

@@ -1,7 +1,8 @@
 """MPA on a corpus with a planted bias: "bedroom" mostly stands before "bed", and a cue tells when it does not.
 
-The generator is frozen and always says "bed", also where the cue says otherwise. There the main network should attend
-less to the planted word than without the penalty; whether it finds these tokens out is measured beside it.
+The generator is frozen and always says "bed", also where the cue says otherwise. The main network begins with heads
+that look at the planted word, and should look less at it there than without the penalty; whether it finds these tokens
+out is measured beside it.
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ from tests import training_support as support
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 PLANTED, USUAL, UNUSUAL, CUE, OTHER = 30, 31, 32, 33, 34  # bedroom; bed, table; the table's cue; anything else
 PLANT, PLACE, CUES = 3, 8, 12  # where the planted word, bed or table, and the cue stand
-STEPS = 120
+STEPS = 15
 
 
 def sentences(planted: np.ndarray, usual: np.ndarray) -> dict[str, tf.Tensor]:
@@ -50,19 +51,34 @@ def table_file(tmp_path_factory) -> str:
     return path
 
 
+def look_at_planted_word(model: PretrainingModel) -> None:
+    """Lets all heads of the first layer attend to the planted word, with scores of about 5 before the softmax."""
+    assert model.encoder is not None
+    batch = sentences(np.ones(1, bool), np.ones(1, bool))
+    planted = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"]).embeddings[0, PLANT]
+    attention = model.encoder.transformer_layers[0].attention
+    query, key, value = tf.split(attention.qkv.kernel, 3, axis=-1)
+    key += planted[:, tf.newaxis] / tf.reduce_sum(tf.square(planted))  # the planted word's keys are 1 larger
+    attention.qkv.kernel.assign(tf.concat([query, key, value], -1))
+    bias = attention.qkv.bias.numpy()
+    bias[: key.shape[-1]] = 5.0 / attention.head_size**0.5
+    attention.qkv.bias.assign(bias)
+
+
 def trained(table_file: str, **changes: object) -> PretrainingModel:
     settings = support.hparams(
         ".",  # type: ignore[arg-type]
         sizes={"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_dropout_prob": 0.0,
                "attention_probs_dropout_prob": 0.0, "initializer_range": 0.15},
         cooccurrence_file=table_file, mpa_objective=True, mask_prob=0.3, mask_rates=[1.0, 0.0, 0.0],
-        num_train_steps=1000, learning_rate=3e-3, num_warmup_steps=20, lr_schedule="separate", mpa_layers=[0, 1],
+        num_train_steps=1000, learning_rate=1e-3, num_warmup_steps=5, lr_schedule="separate", mpa_layers=[0, 1],
         mpa_heads=[0, 1, 2, 3], embedding_size=32, embedding_sharing="nes", freeze_generator=True, **changes,
     )  # fmt: skip
     task = PretrainingTask(PretrainingConfig.from_dict(settings), tf.distribute.get_strategy())
     generator = task.model.generator
     assert isinstance(generator, MaskedLanguageModel)
     generator.head.output_bias.assign(tf.one_hot(USUAL, 600) * 30.0)
+    look_at_planted_word(task.model)
     step = tf.function(task.train_step, autograph=False)
     for number in range(STEPS):
         step(biased_batch(number), tf.constant(number, tf.int64))
@@ -98,6 +114,6 @@ def test_attention_on_a_planted_word_falls(table_file):
             ("prob_mass", {"mpa_gamma": 50.0, "mpa_target": "prob_mass"}),
         ):
             found[name] = at_the_place(trained(table_file, **changes))
-    # What is detected there is not asserted: without the penalty it hangs on the last digits of sums.
-    assert found["scaled_logits"]["wrong/attention"] < 0.9 * found["none"]["wrong/attention"]
-    assert found["prob_mass"]["wrong/attention"] < 0.5 * found["none"]["wrong/attention"]
+    # What is detected after so few steps is chance.
+    assert found["scaled_logits"]["wrong/attention"] < 0.6 * found["none"]["wrong/attention"]
+    assert found["prob_mass"]["wrong/attention"] < 0.3 * found["none"]["wrong/attention"]
