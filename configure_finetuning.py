@@ -236,12 +236,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "", "folder of test predictions and submissions; default <pretrained_model_dir>/test_predictions", place="other"
     )
 
-    compat: str = hparam(
-        "none",
-        "which bugs of the original program that are fixed here return: none, or original: all (docs/differences.md)",
-        choices=("none", "original"),
-    )
-
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":
         """Checks the hparams and fills in what follows from the tasks and the pre-trained model (tasks.defaults).

@@ -26,6 +26,11 @@ class NetworkHparams:
     )
     vocab_size: int = model_hparam(30522, "tokens in the vocabulary", at_least=6)
     do_lower_case: bool = model_hparam(True, "whether the vocabulary is uncased")
+    compat: str = hparam(
+        "none",
+        "which bugs of the original program that are fixed here return: none, or original: all (docs/differences.md)",
+        choices=("none", "original"),
+    )
 
     @property
     def architecture(self) -> Architecture:
