@@ -4,6 +4,8 @@ import os
 
 from util.environment import before_tensorflow
 
+# XLA's programs are the same, but LLVM takes half the time to turn them into machine code, which is slower.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 before_tensorflow()
 
 import hypothesis  # noqa: E402
