@@ -35,7 +35,7 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
                     words = [vocab[token] for token in kept if token not in (special.cls, special.sep)]
                     if len(kept):
                         yield f"  segment {segment + 1}: " + " ".join(words).replace(" ##", "")
-                for field in [field for field in OTHER_FIELDS if field in batch]:
+                for field in [field for field in OTHER_FIELDS if field in batch and segments.any()]:
                     words = [vocab[token] for token in batch[field][row] if token]
                     yield f"  or {_OTHERS[field]}: " + (" ".join(words).replace(" ##", "") or "none")
             break

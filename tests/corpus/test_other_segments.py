@@ -1,5 +1,6 @@
 """Text that could stand in place of second segments: what may be chosen, by a loop over numbered tokens; records."""
 
+import dataclasses
 import itertools
 import random
 
@@ -15,6 +16,7 @@ from corpus.dataset_builder import build, run_local
 from corpus.example_builder import ExampleBuilder
 from corpus.other_segments import OtherSegmentFinder
 from corpus.records import OTHER_FIELDS
+from corpus.vocabulary import special_ids
 from pretrain import pretrain_data
 from tests import golden_support as golden
 from tests.corpus.test_packing import records
@@ -154,6 +156,53 @@ def test_records_hold_them_beside_what_they_hold_without(corpus, tmp_path):
     assert set(OTHER_FIELDS) < set(batch)
     with pytest.raises(UserError, match="which aux_tasks asp and sdp need: build records with --other-segments"):
         pretrain_data.find_records(str(plain / "pretrain_data*"), config, "pretrain_tfrecords")
+
+
+def test_a_mark_of_the_source_leaves_them_as_they_are(corpus, tmp_path):
+    marked, vocab = tmp_path / "marked", tmp_path / "vocab.txt"
+    vocab.write_text("\n".join([*TOKENS[:500], "[unused0]", "[unused1]"]) + "\n", encoding="utf-8")
+    given = settings(corpus, marked, other_segments=True, max_seq_length=33)
+    tokens = {"one": "[unused0]", "two": "[unused1]"}
+    build(make_plan(dataclasses.replace(given, vocab_file=str(vocab), domain_tokens=tokens)), run_local(1))
+    assert record_inspection.verify(str(marked), str(vocab)) > 100
+    found = records(marked)
+    second = np.maximum(0, found["segment_ids"].sum(1) - 1)
+    for field in OTHER_FIELDS:
+        sizes = (found[field] > 0).sum(1)
+        assert (sizes == second)[(found["input_mask"].all(1)) & (sizes > 0)].all() and (sizes > 0).mean() > 0.4
+
+
+@pytest.mark.parametrize(
+    ("field", "place", "value", "problem"),
+    [
+        ("other_document_ids", 2, 9, "other_document_ids is longer than the second segment"),
+        ("same_document_ids", 0, 0, "same_document_ids has zeros between tokens"),
+    ],
+)
+def test_verifying_looks_at_them(field, place, value, problem):
+    batch = {
+        "input_ids": [[2, 9, 3, 9, 9, 3]],
+        "input_mask": [[1] * 6],
+        "segment_ids": [[0, 0, 0, 1, 1, 1]],
+        "same_document_ids": [[7, 7, 0, 0, 0, 0]],
+        "other_document_ids": [[8, 8, 0, 0, 0, 0]],
+    }
+    arrays = {name: np.array(rows) for name, rows in batch.items()}
+    special = special_ids(TOKENS)
+    assert record_inspection._problem(arrays, special) is None
+    arrays[field][0, place] = value
+    assert record_inspection._problem(arrays, special) == problem
+
+
+def test_documents_without_such_text_are_refused(tmp_path):
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "a.txt").write_text("a b c d e f .\n" * 40, encoding="utf-8")
+    output = tmp_path / "records"
+    build(make_plan(settings(tmp_path / "text", output, other_segments=True, dev_fraction=0.0)), run_local(1))
+    hparams = {"vocab_file": str(VOCAB), "vocab_size": 600, "max_seq_length": 32, "aux_tasks": ["asp"]}
+    config = PretrainingConfig.from_dict(hparams)
+    with pytest.raises(UserError, match=r"no record has text in other_document_ids.*not told apart \(by blank lines\)"):
+        pretrain_data.find_records(str(output / "pretrain_data*"), config, "pretrain_tfrecords")
 
 
 @pytest.mark.parametrize("changes", [{"packing": "full_sentences"}, {"compat": "original"}])
