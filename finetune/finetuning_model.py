@@ -22,7 +22,13 @@ class FinetuningModel(Layer):
     def __init__(self, config: FinetuningConfig, tasks: Sequence[Task], seed: int) -> None:
         super().__init__("", seed)
         self.tasks = list(tasks)
-        self.encoder = Encoder("electra", config.architecture, compute_dtype=config.precision, seed=seed)
+        self.encoder = Encoder(
+            "electra",
+            config.architecture,
+            compute_dtype=config.precision,
+            seed=seed,
+            recompute=config.recomputes_layers,
+        )
         self.heads = [task.make_head(self.encoder, seed) for task in tasks]
         self.language_model = None
         if config.auxiliary_lm_weight and config.do_train:

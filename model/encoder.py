@@ -5,9 +5,10 @@ scope, embedding block (own or shared) and attention direction. Shapes: B batch,
 A heads, D head size.
 """
 
+import copy
 import dataclasses
 from collections.abc import Collection
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -30,14 +31,15 @@ from model.relative_positions import (
     RelativeTerms,
     Rotation,
     TransformerXLTerms,
+    between,
     rotated,
     rotation,
     shifted,
     sloped_bias,
 )
+from model.tiled_attention import Direction, Tiling, queries_of_tile, reaches, tiled_attention
 
 DIFFERENCE = "_difference"  # ends the names of tables that another block's are added to
-Direction = Literal["both", "left_to_right", "right_to_left"]
 
 
 class AttentionMap(NamedTuple):
@@ -71,12 +73,15 @@ class Keys(NamedTuple):
     position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
     rotation: by which queries and keys are turned, or None.
     terms: of which Transformer-XL's scores are made, or None.
+    tiling: of attention in tiles; `allowed` is [B, 1, 1, L] then, whatever the direction, and `position_bias`
+      [1 or A, 2L - 1], by distance. None: attention on whole arrays.
     """
 
     allowed: tf.Tensor
     position_bias: tf.Tensor
     rotation: Rotation | None = None
     terms: RelativeTerms | None = None
+    tiling: Tiling | None = None
 
 
 class Embeddings(Layer):
@@ -196,12 +201,16 @@ class SelfAttention(SizedLayer):
         rate, seed = (0.0, (0, 0)) if seeds is None else (self.probs_dropout_rate, seeds.next())
         if keys.rotation is not None:
             q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)
-        scores = tf.matmul(q, k, transpose_b=True) if keys.terms is None else self._relative_scores(q, k, keys.terms)
-        probs = attention_probabilities(
-            scores, keys.allowed, keys.position_bias, seed, scale=self.head_size**-0.5, rate=rate
-        )
-        context = tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
-        maps = {head: self._map(scores, keys, head) for head in heads}
+        read, scale, maps = (keys.allowed, keys.position_bias, seed), self.head_size**-0.5, {}
+        if keys.tiling is not None:
+            context = tiled_attention((q, k, v), *read, keys.tiling, scale=scale, rate=rate)
+        else:
+            scores = (
+                tf.matmul(q, k, transpose_b=True) if keys.terms is None else self._relative_scores(q, k, keys.terms)
+            )
+            probs = attention_probabilities(scores, *read, scale=scale, rate=rate)
+            context = tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
+            maps = {head: self._map(scores, keys, head) for head in heads}
         return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
 
     def _relative_scores(self, q: tf.Tensor, k: tf.Tensor, terms: RelativeTerms) -> tf.Tensor:
@@ -312,6 +321,8 @@ class Encoder(SizedLayer):
       embeddings: an embedding block to share (ELECTRA, section 3.2: weight sharing), or None for an own one.
       direction: which keys a position may see; "both" for everything but the towers of a two-tower generator.
       compute_dtype: type of activations and matrix products.
+      recompute: keep nothing of a layer but its input; its gradient computes the layer again (Chen et al. 2016,
+        "Training Deep Nets with Sublinear Memory Cost"). Layers whose attention maps are asked for are kept.
     """
 
     def __init__(
@@ -322,9 +333,11 @@ class Encoder(SizedLayer):
         direction: Direction = "both",
         compute_dtype: str = "float32",
         seed: int = 0,
+        recompute: bool = False,
     ) -> None:
         super().__init__(scope, architecture, seed)
         self.direction = direction
+        self._recompute = recompute
         self.activation_dtype = tf.as_dtype(compute_dtype)
         self.embeddings = embeddings or Embeddings(f"{scope}/embeddings", architecture, seed)
         self.project = None
@@ -379,16 +392,19 @@ class Encoder(SizedLayer):
         if self.project is not None:
             x = self.project(x)
         embeddings = x
-        keys = self._keys(input_mask)
+        keys = self._keys(input_mask, in_tiles=not attention)
         outputs, kept = [], {}
         read, next_norms = x, self._next_norms()
         if next_norms[-1] is not None:
             read = self.transformer_layers[0].attention_norm(x)
         for number, (layer, next_norm) in enumerate(zip(self.transformer_layers, next_norms, strict=True)):
             heads = sorted(head for of_layer, head in attention if of_layer == number)
-            x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
+            if self._recompute and not heads:
+                x, read = self._recomputed(layer, x, read, next_norm, keys, seeds)
+            else:
+                x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
+                kept.update({(number, head): found for head, found in maps.items()})
             outputs.append(x)
-            kept.update({(number, head): found for head, found in maps.items()})
             x, read = self.handed_on(number, x, read)
         return EncoderOutput(sequence=read, embeddings=embeddings, layers=tuple(outputs), attention=kept)
 
@@ -396,6 +412,28 @@ class Encoder(SizedLayer):
         """What the next layer gets of the output of layer `number`, from 0, and of what is read of it."""
         del number
         return x, read
+
+    def _recomputed(
+        self,
+        layer: TransformerLayer,
+        x: tf.Tensor,
+        read: tf.Tensor,
+        next_norm: LayerNorm | None,
+        keys: Keys,
+        seeds: SeedStream | None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """A layer whose gradient computes it again, with the same dropout."""
+        first = copy.copy(seeds)
+
+        # What has a gradient is an argument or a variable.
+        def states(x: tf.Tensor, read: tf.Tensor, position_bias: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            again = copy.copy(first)
+            x, read, _ = layer(x, read, next_norm, keys._replace(position_bias=position_bias), again)
+            if seeds is not None and again is not None:
+                seeds.skip_past(again)
+            return x, read
+
+        return tf.recompute_grad(states)(x, read, keys.position_bias)
 
     def _next_norms(self) -> list[LayerNorm | None]:
         """Of pre-norm layers, each one's `next_norm`."""
@@ -407,14 +445,11 @@ class Encoder(SizedLayer):
         """Embeddings that are shared are not part of it."""
         return super().get_config() | {"direction": self.direction, "compute_dtype": self.activation_dtype.name}
 
-    def _keys(self, input_mask: tf.Tensor) -> Keys:
-        allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]
-        if self.direction != "both":
-            places = tf.range(shape_of(input_mask)[1])
-            queries = places[:, tf.newaxis]
-            allowed &= places <= queries if self.direction == "left_to_right" else places >= queries
+    def _keys(self, input_mask: tf.Tensor, in_tiles: bool) -> Keys:
+        """`in_tiles`: whether attention may be in tiles, which keep no maps."""
         length, positions, a = shape_of(input_mask)[1], self.architecture.positions, self.architecture
-        bias, turn = tf.zeros([1, 1, 1, 1]), None
+        allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]
+        bias, turn = tf.zeros([1, 2 * length - 1]), None
         if self.relative_positions is not None:
             bias += self.relative_positions(length)
         if positions.slopes is not None:
@@ -422,4 +457,13 @@ class Encoder(SizedLayer):
         if positions.frequencies is not None:
             turn = rotation(positions.frequencies(a.head_size), length)
         terms = self.relative_terms(length) if self.relative_terms is not None else None
+        learned, biased = positions.bucket is not None, positions.bucket is not None or positions.slopes is not None
+        queries = queries_of_tile(input_mask.shape) if in_tiles and terms is None else None
+        if queries is not None:
+            tiling = Tiling(queries, self.direction, "learned" if learned else "fixed" if biased else "none")
+            return Keys(allowed, bias, turn, terms, tiling)
+        if self.direction != "both":
+            places = tf.range(length)
+            allowed &= reaches(self.direction, places[:, tf.newaxis], places)
+        bias = between(bias, length) if biased else tf.zeros([1, 1, 1, 1])
         return Keys(allowed, bias, turn, terms)

@@ -78,9 +78,44 @@ def differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def compiles_blocks() -> bool:
+    """Whether blocks are compiled one by one, between operations of TensorFlow's own."""
+    return _compiled.get()
+
+
+def is_fused() -> bool:
+    """Whether blocks are compiled at all, by themselves or in one program."""
+    return not _plain.get()
+
+
+def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One graph for all calls alike, for what is many operations; keyword arguments are Python values."""
+    graphs = {whether: tf.function(function, autograph=False) for whether in (True, False)}
+
+    @functools.wraps(function)
+    def call(*tensors: Any, **static: Any) -> Any:
+        return graphs[compiles_blocks()](*tensors, **static)
+
+    return call
+
+
 def wide(x: tf.Tensor) -> tf.Tensor:
     """In the type in which blocks compute."""
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
+
+
+def narrow(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """float32, or float64, in the type of activations.
+
+    Rounds to the nearest bfloat16, ties to even, by integers: LLVM makes much faster code of them on CPUs than of XLA's
+    conversion (an exponential with dropout: 12 in place of 31 ms, benchmarks/RESULTS.md). NaN and infinities stay.
+    """
+    if dtype != tf.bfloat16 or not _compiled.get():
+        return tf.cast(x, dtype)
+    bits, half = tf.bitcast(x, tf.uint32), tf.constant(16, tf.uint32)
+    odd = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, half), tf.constant(1, tf.uint32))
+    rounded = tf.bitwise.right_shift(bits + (tf.constant(0x7FFF, tf.uint32) + odd), half)
+    return tf.bitcast(tf.cast(rounded, tf.uint16), dtype)
 
 
 def row_sums(x: tf.Tensor) -> tf.Tensor:
@@ -153,8 +188,8 @@ def _mixed(x: tf.Tensor) -> tf.Tensor:
     return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(16, tf.uint32)))
 
 
-def random_bits(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """uint32 of this shape, a hash of (seed, place): computed where they are used instead of drawn and stored.
+def random_bits(places: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """uint32, a hash of seed and uint32 place: computed where they are used instead of drawn and stored.
 
     The int32 [2] seed chooses start and odd step of a sequence, whose members are mixed (as SplitMix does). Unlike
     TensorFlow's generators it costs no memory and is part of the pass that uses it; dropout needs no better randomness
@@ -163,15 +198,24 @@ def random_bits(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     words = tf.bitcast(seed, tf.uint32)
     step = _mixed(words[1])
     start = _mixed(tf.bitwise.bitwise_xor(words[0], step))
-    places = tf.bitcast(tf.range(tf.reduce_prod(shape)), tf.uint32)
-    return tf.reshape(_mixed(start + places * (2 * step + 1)), shape)
+    return _mixed(start + places * (2 * step + 1))
 
 
-def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    """Inverted dropout, for use inside of blocks; it is its own gradient."""
+def places_in(shape: tf.Tensor) -> tf.Tensor:
+    """uint32 of this shape: 0, 1, 2, ... in the order of memory."""
+    return tf.reshape(tf.bitcast(tf.range(tf.reduce_prod(shape)), tf.uint32), shape)
+
+
+def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float, places: tf.Tensor | None = None) -> tf.Tensor:
+    """Inverted dropout, for use inside of blocks; it is its own gradient.
+
+    Args:
+      places: of a part of an array in the whole, uint32 [...]; those in `x` if not given.
+    """
     if rate == 0.0:
         return x
-    keep = random_bits(tf.shape(x), seed) >= tf.constant(round(rate * 2**32), tf.uint32)
+    places = places_in(tf.shape(x)) if places is None else places
+    keep = random_bits(places, seed) >= tf.constant(round(rate * 2**32), tf.uint32)
     return tf.where(keep, x * tf.cast(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))
 
 
@@ -194,14 +238,14 @@ def _normal_cdf(x: tf.Tensor) -> tf.Tensor:
 @xla
 def _gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     biased = wide(x) + wide(bias)
-    return tf.cast(biased * _normal_cdf(biased), x.dtype)
+    return narrow(biased * _normal_cdf(biased), x.dtype)
 
 
 @xla
 def _gelu_gradient(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     biased = wide(x) + wide(bias)
     density = tf.exp(-0.5 * tf.square(biased)) / math.sqrt(2.0 * math.pi)
-    return tf.cast(wide(upstream) * (_normal_cdf(biased) + biased * density), x.dtype)
+    return narrow(wide(upstream) * (_normal_cdf(biased) + biased * density), x.dtype)
 
 
 @differentiable
@@ -249,13 +293,13 @@ def _normalised_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tupl
 @xla
 def _layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     y, mean, inverse = _normalised(wide(x), gamma, beta)
-    return tf.cast(y, x.dtype), mean, inverse
+    return narrow(y, x.dtype), mean, inverse
 
 
 @xla
 def _layer_norm_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     to_x, to_gamma, to_beta = _normalised_gradient(upstream, wide(x), norm)
-    return tf.cast(to_x, x.dtype), to_gamma, to_beta
+    return narrow(to_x, x.dtype), to_gamma, to_beta
 
 
 @differentiable
@@ -277,15 +321,15 @@ def _norm_of_sum(
     x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     y, mean, inverse = _normalised(_sum(x, branch, bias, seed, rate), gamma, beta)
-    return tf.cast(y, x.dtype), mean, inverse
+    return narrow(y, x.dtype), mean, inverse
 
 
 def _through_sum(
     to_sum: tf.Tensor, to_scales: list[tf.Tensor], dtype: tf.DType, seed: tf.Tensor, rate: float
 ) -> tuple[tf.Tensor, ...]:
     """The gradients of gamma, beta, x and, if there is dropout, of the branch; else it is x's."""
-    to_branch = [tf.cast(dropped_out(to_sum, seed, rate), dtype)] if rate else []
-    return *to_scales, tf.cast(to_sum, dtype), *to_branch
+    to_branch = [narrow(dropped_out(to_sum, seed, rate), dtype)] if rate else []
+    return *to_scales, narrow(to_sum, dtype), *to_branch
 
 
 def _of_arguments(found: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor | None, ...]:
@@ -316,9 +360,9 @@ def norm_of_sum(
 def _sum_and_norm(
     x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    total = tf.cast(_sum(x, branch, bias, seed, rate), x.dtype)
+    total = narrow(_sum(x, branch, bias, seed, rate), x.dtype)
     y, mean, inverse = _normalised(wide(total), gamma, beta)
-    return total, tf.cast(y, x.dtype), mean, inverse
+    return total, narrow(y, x.dtype), mean, inverse
 
 
 @xla
@@ -354,14 +398,14 @@ def _attention(
     # The exponential is taken twice, each time within a pass: storing it would take longer than computing it.
     below = biased - row_maxima(biased)
     probs = tf.exp(below - tf.math.log(row_sums(tf.exp(below))))
-    dropped = [tf.cast(dropped_out(probs, seed, rate), scores.dtype)] if rate else []
-    return *dropped, tf.cast(probs, scores.dtype)
+    dropped = [narrow(dropped_out(probs, seed, rate), scores.dtype)] if rate else []
+    return *dropped, narrow(probs, scores.dtype)
 
 
 @xla
 def _attention_gradient(upstream: tf.Tensor, probs: tf.Tensor, seed: tf.Tensor, scale: float, rate: float) -> tf.Tensor:
     to_probs, p = dropped_out(wide(upstream), seed, rate), wide(probs)
-    return tf.cast(scale * p * (to_probs - row_sums(to_probs * p)), probs.dtype)
+    return narrow(scale * p * (to_probs - row_sums(to_probs * p)), probs.dtype)
 
 
 @xla

@@ -175,11 +175,12 @@ class TwoTowerClozeModel(Layer):
         embeddings: Embeddings | None,
         compute_dtype: str = "float32",
         seed: int = 0,
+        recompute: bool = False,
     ) -> None:
         super().__init__("cloze_predictions", seed)
 
         def tower(scope: str, direction: Direction) -> Encoder:
-            return Encoder(scope, architecture, embeddings, direction, compute_dtype, seed)
+            return Encoder(scope, architecture, embeddings, direction, compute_dtype, seed, recompute)
 
         self.left_to_right = tower("generator_ltr", "left_to_right")
         self.right_to_left = tower("generator_rtl", "right_to_left")

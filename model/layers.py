@@ -143,6 +143,10 @@ class SeedStream:
         self._count += 1
         return self._seed + tf.constant([0, self._count], self._seed.dtype)
 
+    def skip_past(self, other: "SeedStream") -> None:
+        """Gives none of the seeds that a copy of this stream gave."""
+        self._count = max(self._count, other._count)
+
 
 class LayerNorm(Layer):
     """Layer normalisation over the last axis, epsilon 1e-12 as in the original, statistics in float32."""

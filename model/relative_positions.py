@@ -1,7 +1,8 @@
 """Relative positions in attention: learned or fixed biases of its scores, and turned queries and keys.
 
-`model.positions` says what each scheme adds. The biases are [1, A, L, L], added to the scaled scores; the bucket of
-every distance is a constant, computed once in numpy.
+`model.positions` says what each scheme adds. The biases, added to the scaled scores, are a number per head and distance
+= key position - query position, [A, 2L - 1] from 1 - L up to L - 1; `between` spreads them over pairs of positions. The
+bucket of every distance is a constant, computed once in numpy.
 """
 
 from typing import Any, NamedTuple
@@ -24,44 +25,62 @@ class RelativePositionBias(Layer):
 
     >>> sizes = make_architecture("small", {"hidden_size": 128, "relative_positions": "t5"}, 600, None)
     >>> RelativePositionBias("encoder", sizes)(7).shape  # of 2 heads
-    TensorShape([1, 2, 7, 7])
+    TensorShape([2, 13])
     """
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
         super().__init__(scope, seed)
         a, bucket = architecture, architecture.positions.bucket
         assert bucket is not None
-        longest = a.max_position_embeddings
-        bucket_of = np.array(
+        self._longest = longest = a.max_position_embeddings
+        self._bucket_of = np.array(
             [
                 bucket(distance, a.relative_position_buckets, a.relative_position_max_distance)
                 for distance in range(1 - longest, longest)
             ],
             np.int32,
         )
-        places = np.arange(longest)
-        self._buckets = bucket_of[places[np.newaxis, :] - places[:, np.newaxis] + longest - 1]
         shape = [a.relative_position_buckets, a.num_attention_heads]
         initializer = truncated_normal(a.initializer_range)
         if a.relative_position_start == "local":
             far_to_near = sorted(range(1 - longest, longest), key=abs, reverse=True)
-            nearest = {int(bucket_of[distance + longest - 1]): distance for distance in far_to_near}
+            nearest = {int(self._bucket_of[distance + longest - 1]): distance for distance in far_to_near}
             initializer = constant(
                 [[local_bias(nearest.get(row, 0), head) for head in range(shape[1])] for row in range(shape[0])]
             )
         self.table = self.weight("relative_attention", shape, initializer)
 
     def call(self, length: int | tf.Tensor) -> tf.Tensor:
-        """float32 [1, A, L, L] for sequences of this length."""
-        buckets = tf.constant(self._buckets)[:length, :length]
-        return tf.transpose(tf.gather(self.table, buckets), [2, 0, 1])[tf.newaxis]
+        """float32 [A, 2L - 1] for sequences of this length."""
+        buckets = tf.constant(self._bucket_of)[self._longest - length : self._longest + length - 1]
+        return tf.transpose(tf.gather(self.table, buckets))
 
 
 def sloped_bias(slopes: list[float], length: int | tf.Tensor) -> tf.Tensor:
-    """float32 [1, A, L, L]: minus slope x distance, in both directions alike (ALiBi)."""
-    places = tf.range(tf.cast(length, tf.float32))
-    distances = tf.abs(places[tf.newaxis, :] - places[:, tf.newaxis])
-    return -tf.constant(slopes)[:, tf.newaxis, tf.newaxis] * distances[tf.newaxis, tf.newaxis]
+    """float32 [A, 2L - 1]: minus slope x distance, in both directions alike (ALiBi)."""
+    length = tf.cast(length, tf.float32)
+    return -tf.constant(slopes)[:, tf.newaxis] * tf.abs(tf.range(1.0 - length, length))
+
+
+def between(by_distance: tf.Tensor, queries: int | tf.Tensor) -> tf.Tensor:
+    """[A, n] of n distances in a row -> [1, A, T, n - T + 1]: those of T queries in a row to all keys.
+
+    The first distance is that of the last query to the first key. Row i begins one place earlier than row i - 1: copies
+    of the distances, each with a place more, are cut into rows without it.
+    """
+    heads, count = shape_of(by_distance)
+    copies = tf.tile(tf.pad(by_distance, [[0, 0], [0, 1]]), [1, queries])
+    rows = copies[:, queries - 1 : queries - 1 + queries * count]
+    return tf.reshape(rows, [1, heads, queries, count])[..., : count - queries + 1]
+
+
+def summed_by_distance(of_pairs: tf.Tensor) -> tf.Tensor:
+    """[1, A, T, L] -> [A, T + L - 1]: the sum over the pairs of each distance; the gradient of `between`."""
+    _, heads, queries, keys = of_pairs.shape
+    count = queries + keys - 1
+    rows = tf.reshape(tf.pad(of_pairs[0], [[0, 0], [0, 0], [0, queries - 1]]), [heads, queries * count])
+    copies = tf.reshape(tf.pad(rows, [[0, 0], [queries - 1, 1]]), [heads, queries, count + 1])
+    return tf.reduce_sum(copies, 1)[:, :count]
 
 
 class RelativeTerms(NamedTuple):

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from model import fusion
 from model.fusion import wide, xla
+from model.in_turn import Parts, in_turn
 
 BLOCK = 128  # words
 CHUNK = 1024  # tokens whose gradient exists at the same time
@@ -207,15 +208,10 @@ def chunked_log_probs(
 
 def _in_chunks(part: Callable[[tf.Tensor], Gradients], chunks: int) -> Gradients:
     """Gradients of states [T, E], of which `part` computes a chunk, and of table and bias, which add up."""
-    if chunks == 1:
-        return part(tf.constant(0))
 
-    def add_part(index: tf.Tensor, out: tf.TensorArray, *totals: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        to_states, *found = part(index)
-        return index + 1, out.write(index, to_states), *map(tf.add, totals, found)
+    def split(index: tf.Tensor) -> Parts:
+        to_states, *totals = part(index)
+        return [to_states], totals
 
-    first, *totals = part(tf.constant(0))
-    out = tf.TensorArray(first.dtype, chunks, element_shape=first.shape).write(0, first)
-    start = (tf.constant(1), out, *totals)
-    _, out, *totals = tf.while_loop(lambda index, *_: index < chunks, add_part, start, parallel_iterations=1)
-    return tf.reshape(out.stack(), [-1, first.shape[-1]]), *totals
+    (to_states,), (to_table, to_bias) = in_turn(split, chunks)
+    return tf.reshape(to_states, [-1, to_states.shape[-1]]), to_table, to_bias

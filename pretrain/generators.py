@@ -16,12 +16,17 @@ from model.generator import (
 Generator = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator
 
 
+def _how(config: PretrainingConfig) -> tuple[str, int, bool]:
+    """The last arguments of every encoder: compute type, seed, whether layers are recomputed."""
+    return config.precision, config.seed, config.recomputes_layers
+
+
 def make_main_network(config: PretrainingConfig) -> Encoder:
     embeddings = None
     if config.embedding_sharing == "gdes":
         base = Embeddings("generator/embeddings", config.generator_architecture, config.seed)
         embeddings = Embeddings("electra/embeddings", config.architecture, config.seed, base=base)
-    return Encoder("electra", config.architecture, embeddings, "both", config.precision, config.seed)
+    return Encoder("electra", config.architecture, embeddings, "both", *_how(config))
 
 
 def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:
@@ -44,8 +49,8 @@ def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator
     elif config.generator_sample_mode == "zero_dropout":
         shared = Embeddings("generator/embeddings", architecture, config.seed, words=main.embeddings)
     if config.two_tower_generator:
-        return TwoTowerClozeModel(architecture, shared, config.precision, config.seed)
-    network: tuple[Any, ...] = ("generator", architecture, shared, "both", config.precision, config.seed)
+        return TwoTowerClozeModel(architecture, shared, *_how(config))
+    network: tuple[Any, ...] = ("generator", architecture, shared, "both", *_how(config))
     if config.generator_exits:
         return MixtureOfGenerators(BlockwiseEncoder(config.generator_exits, *network), seed=config.seed)
     return MaskedLanguageModel(Encoder(*network), seed=config.seed)

@@ -92,6 +92,12 @@ class DeviceHparams:
         choices=("float32", "bfloat16", "float16"),
         heading="Numerics and devices",
     )
+    recompute: str = free_hparam(
+        "none",
+        "what is computed again for its gradient instead of kept: none, or layers: of each encoder layer only the input "
+        "is kept, less memory for about a third more time",
+        choices=("none", "layers"),
+    )
     jit_compile: str = free_hparam(
         "auto", "whether the whole step is compiled with XLA; auto: on GPUs and TPUs", choices=("auto", "true", "false")
     )
@@ -109,6 +115,10 @@ class DeviceHparams:
     num_tpu_cores: int = free_hparam(
         1, "number of TPU cores that are expected; checked against what is found", at_least=1
     )
+
+    @property
+    def recomputes_layers(self) -> bool:
+        return self.recompute == "layers"
 
     def device_problems(self) -> list[str]:
         """What is wrong with the combination; empty if nothing is."""

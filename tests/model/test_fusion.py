@@ -142,6 +142,16 @@ def _elements(instruction: str) -> int:
     return math.prod(int(size) for size in instruction[instruction.index("[") + 1 : instruction.index("]")].split(","))
 
 
+def test_numbers_are_rounded_to_the_nearest_bfloat16():
+    bits = np.random.RandomState(0).randint(0, 2**32, 10_000, np.uint32)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1 + 2**-8, 1 + 3 * 2**-8, 3.4e38], np.float32)
+    numbers = np.concatenate([special, bits.view(np.float32)])
+    normal = ~(np.abs(numbers) < 2.0**-126) | (numbers == 0)  # XLA's functions may flush the others to 0
+    numbers = tf.constant(numbers[normal & ((np.abs(numbers) <= 3.4e38) | np.isin(numbers, special))])
+    found = tf.function(lambda x: fusion.narrow(x, tf.bfloat16), jit_compile=True)(numbers)
+    np.testing.assert_array_equal(tf.cast(found, tf.float32), tf.cast(tf.cast(numbers, tf.bfloat16), tf.float32))
+
+
 def test_the_gradient_of_a_bias_adds_up_more_than_bfloat16_can_tell_apart():
     x = tf.cast(normal(4096, 8), tf.bfloat16) + 1
     exact = tf.reduce_sum(tf.cast(x, tf.float64), 0)
@@ -185,7 +195,7 @@ def test_dropout_keeps_the_mean_and_its_gradient_drops_the_same(rate):
 def test_draws_are_uniform_and_those_of_neighbouring_seeds_are_unrelated(first, second):
     size = 1 << 14
     draws = [
-        fusion.random_bits(tf.constant([size]), tf.constant(seed)).numpy().astype(np.float64) / 2**32
+        fusion.random_bits(fusion.places_in(tf.constant([size])), tf.constant(seed)).numpy().astype(np.float64) / 2**32
         for seed in ([first, second], [first, second + 1], [first ^ 1, second])
     ]
     for draw in draws:

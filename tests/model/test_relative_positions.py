@@ -13,7 +13,7 @@ from model.architecture import Architecture
 from model.encoder import Encoder
 from model.fusion import one_program, unfused
 from model.positions import SCHEMES, alibi_slopes, coco_bucket, t5_bucket
-from model.relative_positions import RelativePositionBias, shifted
+from model.relative_positions import RelativePositionBias, between, shifted, summed_by_distance
 from tests.model import encoder_reference
 from util.errors import UserError
 
@@ -46,7 +46,7 @@ def test_buckets_grow_with_the_distance(sizes, rule):
 @pytest.mark.parametrize("rule", ["t5", "coco"])
 def test_the_bias_depends_on_the_distance_only(rule):
     architecture = dataclasses.replace(encoder(rule).architecture, num_attention_heads=3, max_position_embeddings=64)
-    bias = RelativePositionBias("test", architecture)(20).numpy()
+    bias = between(RelativePositionBias("test", architecture)(20), 20).numpy()
     assert bias.shape == (1, 3, 20, 20)
     np.testing.assert_array_equal(bias[:, :, 1:, 1:], bias[:, :, :-1, :-1])
     assert len(np.unique(bias[0, 0, 5])) > 5
@@ -62,7 +62,7 @@ def test_a_local_start_looks_to_the_left_to_the_right_to_both_sides_and_everywhe
         relative_position_max_distance=128,
         relative_position_start="local",
     )
-    bias = RelativePositionBias("test", architecture)(33).numpy()[0, :, 16]  # of the query at 16, [A, L]
+    bias = RelativePositionBias("test", architecture)(33).numpy()[:, 16:49]  # of the query at 16, [A, L]
     np.testing.assert_array_equal(bias[4], bias[0])
     assert bias[0].argmax() == 15 and bias[0, 17] < bias[0, 13]
     assert bias[1].argmax() == 17 and bias[1, 15] < bias[1, 19]
@@ -154,6 +154,20 @@ def test_rows_of_distances_are_shifted_as_by_plain_loops():
     expected = [[[[row[i, j - i + 6] for j in range(7)] for i in range(7)] for row in heads] for heads in scores]
     np.testing.assert_array_equal(shifted(tf.constant(scores)), expected)
     assert shifted(tf.ones([1, 1, 1, 1])).shape == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 7), (7, 7)])
+def test_distances_are_spread_over_pairs_and_summed_over_them_as_by_plain_loops(queries, keys):
+    random = np.random.RandomState(0)
+    by_distance, of_pairs = random.rand(2, queries + keys - 1), random.rand(1, 2, queries, keys)
+    spread, summed = np.zeros_like(of_pairs), np.zeros_like(by_distance)
+    for head in range(2):
+        for i in range(queries):
+            for j in range(keys):
+                spread[0, head, i, j] = by_distance[head, queries - 1 - i + j]
+                summed[head, queries - 1 - i + j] += of_pairs[0, head, i, j]
+    np.testing.assert_array_equal(between(tf.constant(by_distance), queries), spread)
+    np.testing.assert_allclose(summed_by_distance(tf.constant(of_pairs)), summed, rtol=1e-12)
 
 
 def test_distances_are_told_in_both_directions():

@@ -1,0 +1,51 @@
+"""Layers that are computed again for their gradient: the same states and gradients, dropout included."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from model.architecture import Architecture
+from model.encoder import Encoder, TransformerLayer
+from model.fusion import one_program
+from model.layers import SeedStream
+
+
+@pytest.mark.parametrize(("norm_style", "positions", "program"), [("pre", "coco", False), ("post", "xl", True)])
+def test_a_layer_is_computed_twice_and_its_gradient_is_the_same(monkeypatch, norm_style, positions, program):
+    layers = 1 if program else 2  # compiling takes seconds
+    sizes = Architecture(
+        50, 8, 8, layers, 2, 16, max_position_embeddings=16, relative_positions=positions, norm_style=norm_style,
+        initializer_range=0.3,
+    )  # fmt: skip
+    random = np.random.RandomState(0)
+    ids, weights = tf.constant(random.randint(1, 50, [2, 12]), tf.int32), tf.constant(random.rand(2, 12, 8), tf.float32)
+    calls, call = [], TransformerLayer.call
+
+    def counted(*arguments):
+        calls.append(1)
+        return call(*arguments)
+
+    monkeypatch.setattr(TransformerLayer, "call", counted)
+
+    def passes(recompute, compiled):
+        network = Encoder("electra", sizes, recompute=recompute)
+
+        def gradients():
+            seeds = SeedStream(tf.constant([5, 6]))
+            with tf.GradientTape() as tape:
+                output = network(ids, tf.ones_like(ids), tf.zeros_like(ids), seeds)
+                loss = tf.reduce_sum(weights * (output.sequence + output.layers[0] ** 2))
+            found = tape.gradient(loss, network.trainable_variables)
+            return [output.sequence, seeds.next(), *map(tf.convert_to_tensor, found)]
+
+        calls.clear()
+        return compiled(gradients)(), len(calls)
+
+    def in_a_graph(function):
+        return tf.function(function, autograph=False)
+
+    kept, once = passes(False, in_a_graph)
+    recomputed, twice = passes(True, one_program if program else in_a_graph)
+    assert (once, twice) == (layers, 2 * layers)
+    for value, exact in zip(recomputed, kept, strict=True):
+        np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())

@@ -1,0 +1,116 @@
+"""Attention in tiles against attention on whole arrays: values, gradients, dropout; encoders that use either."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from model import fusion, tiled_attention
+from model.architecture import Architecture
+from model.encoder import Encoder
+from model.layers import SeedStream
+from model.relative_positions import between
+from model.tiled_attention import Tiling
+
+ROWS, HEADS, LENGTH, WIDTH = 4, 2, 12, 4
+SEED = tf.constant([5, 6])
+
+
+def normal(*shape, seed=0):
+    return tf.random.stateless_normal(shape, [seed, 2], dtype=tf.float64)
+
+
+def whole(q, k, v, by_distance, allowed, direction, rate):
+    """The same with [B, A, L, L] arrays."""
+    places = tf.range(LENGTH)
+    if direction != "both":
+        allowed &= tiled_attention.reaches(direction, places[:, tf.newaxis], places)
+    scores = tf.matmul(q, k, transpose_b=True)
+    probs = fusion.attention_probabilities(
+        scores, allowed, between(by_distance, LENGTH), SEED, scale=WIDTH**-0.5, rate=rate
+    )
+    return tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
+
+
+UPSTREAM = normal(ROWS, LENGTH, HEADS, WIDTH, seed=9)
+
+
+def with_gradients(function, *tensors):
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        output = function(*tensors)
+        loss = tf.reduce_sum(tf.square(output) * UPSTREAM)
+    return [output, *tape.gradient(loss, tensors)]
+
+
+@pytest.mark.parametrize(
+    ("direction", "bias", "rate", "scores", "compiled"),
+    [  # scores of a tile: few, so that there are tiles of one row; two rows; or all
+        ("both", "none", 0.0, 1, "blocks"),
+        ("left_to_right", "learned", 0.3, 2 * HEADS * 4 * LENGTH, "blocks"),
+        ("right_to_left", "fixed", 0.3, 2**20, "program"),
+    ],
+)
+def test_tiles_compute_what_whole_arrays_do(monkeypatch, direction, bias, rate, scores, compiled):
+    monkeypatch.setattr(tiled_attention, "SCORES", scores)
+    allowed = tf.sequence_mask([LENGTH, 7, 10, LENGTH], LENGTH)[:, tf.newaxis, tf.newaxis]
+    tensors = [normal(ROWS, HEADS, LENGTH, WIDTH, seed=i) for i in range(3)]
+    tensors.append(tf.zeros([HEADS, 2 * LENGTH - 1], tf.float64) if bias == "none" else normal(HEADS, 2 * LENGTH - 1))
+
+    def tiled(q, k, v, by_distance):
+        tiling = Tiling(4, direction, bias)
+        return tiled_attention.tiled_attention(
+            (q, k, v), allowed, by_distance, SEED, tiling, scale=WIDTH**-0.5, rate=rate
+        )
+
+    compile_as = fusion.one_program if compiled == "program" else lambda f: tf.function(f, autograph=False)
+    found = compile_as(lambda *tensors: with_gradients(tiled, *tensors))(*tensors)
+    with fusion.unfused():
+        expected = with_gradients(lambda q, k, v, b: whole(q, k, v, b, allowed, direction, rate), *tensors)
+    for number, (value, exact) in enumerate(zip(found, expected, strict=True)):
+        if number == 4 and bias != "learned":
+            assert value is None
+        else:
+            np.testing.assert_allclose(value, exact, rtol=1e-9, atol=1e-12)
+
+
+def architecture(positions):
+    return Architecture(
+        50, 8, 8, 1, 2, 16, max_position_embeddings=16, relative_positions=positions, relative_position_buckets=8,
+        relative_position_max_distance=8, initializer_range=0.3,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("positions", ["coco", "alibi"])
+def test_an_encoder_of_long_sequences_computes_the_same_in_tiles(monkeypatch, positions):
+    """In float32, with dropout."""
+    network = Encoder("electra", architecture(positions), direction="left_to_right")
+    ids = tf.constant(np.random.RandomState(0).randint(1, 50, [2, 16]), tf.int32)
+    mask = tf.cast(tf.range(16) < [[16], [11]], tf.int32)
+
+    def passes(attention=()):
+        with tf.GradientTape() as tape:
+            output = network(ids, mask, tf.zeros_like(ids), SeedStream(SEED), attention)
+            loss = tf.reduce_sum(tf.square(output.sequence[:, :11]))
+        return [loss, *map(tf.convert_to_tensor, tape.gradient(loss, network.trainable_variables))]
+
+    def in_a_graph(*arguments):
+        return tf.function(lambda: passes(*arguments), autograph=False)()
+
+    expected = in_a_graph()
+    monkeypatch.setattr(tiled_attention, "SHORTEST", 16)
+    monkeypatch.setattr(tiled_attention, "FEWEST", 4)
+    monkeypatch.setattr(tiled_attention, "QUERIES", 4)
+    for value, exact in zip(in_a_graph([(0, 0)]), expected, strict=True):
+        np.testing.assert_array_equal(value, exact)  # maps are asked for: whole arrays
+    monkeypatch.setattr("model.encoder.attention_probabilities", None)
+    for value, exact in zip(in_a_graph(), expected, strict=True):
+        np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-5)
+
+
+def test_lengths_that_have_no_good_divisor_are_not_cut():
+    shapes = {512: 256, 2048: 256, 4096: 256, 1000: 250, 520: 130, 524: 131, 2 * 263: None, 511: None, 256: None}
+    found = {length: tiled_attention.queries_of_tile(tf.TensorShape([2, length])) for length in shapes}
+    assert found == shapes
+    assert tiled_attention.queries_of_tile(tf.TensorShape([None, 512])) is None
+    with fusion.unfused():
+        assert tiled_attention.queries_of_tile(tf.TensorShape([2, 512])) is None
