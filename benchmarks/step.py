@@ -4,13 +4,17 @@
   python benchmarks/step.py --what evaluation
   python benchmarks/step.py --model-size mini --batch-size 64 --max-seq-length 64
   python benchmarks/step.py --what finetuning --max-seq-length 32
+  python benchmarks/step.py --contenders ours_bfloat16,ours_whole_bfloat16,ours_recompute_bfloat16 --batch-size 8 \
+      --max-seq-length 512
 
 Every contender is a process that keeps its model in memory (benchmarks/step_contenders.py); they take turns of a few
 steps, so that what else the machine does hits all of them alike. The median of the turns counts. Among them are the
 matrix products of our step and nothing else, by TensorFlow's own kernels: the limit, of which our share is printed. A
 step of pre-training is masking (where the program does it in the step), both networks, dropout, the gradient and
 AdamW's update on random tokens; of evaluation, the forward passes without dropout; of fine-tuning, one network,
-dropout, the gradient and the update for a classifier of sequences without padding.
+dropout, the gradient and the update for a classifier of sequences without padding. Beside the rate stand the processor
+time of a step (of all threads; the least of the turns, which other work disturbs little) and the most memory that the
+process ever had.
 """
 
 import argparse
@@ -33,14 +37,15 @@ class Contender:
         self.process = subprocess.Popen(
             [python, str(_WORKER), name, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.startup = self._answer("ready")
+        (self.startup,) = self._answer("ready")
+        self.processor_seconds, self.memory = float("inf"), 0.0  # of a step, the least; in bytes, the most
 
-    def _answer(self, word: str) -> float:
-        """The number behind a word that the worker prints when it is done."""
+    def _answer(self, word: str) -> list[float]:
+        """The numbers behind a word that the worker prints when it is done."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith(word):
-                return float(line.split()[1])
+                return [float(number) for number in line.split()[1:]]
         raise RuntimeError(f"{self.name} ended with exit code {self.process.wait()}")
 
     def turn(self, steps: int) -> float:
@@ -48,7 +53,9 @@ class Contender:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
-        return self._answer("seconds") / steps
+        seconds, processor_seconds, self.memory = self._answer("seconds")
+        self.processor_seconds = min(self.processor_seconds, processor_seconds / steps)
+        return seconds / steps
 
 
 def processor() -> str:
@@ -100,6 +107,7 @@ def main() -> None:
             f"{name:30} {rate:8.2f} examples/s (best {best:.2f})  {slowest / median:5.2f}x"
             f"  {flops / median / 1e9:6.0f} GFLOP/s"
             + (f", {limit / median:4.0%} of its products alone" if limit else "")
+            + f"  {contender.processor_seconds:.2f} s of processor time a step  {contender.memory / 1e9:.2f} GB"
             + f"  third step after {contender.startup:.0f} s"
         )
         contender.process.kill()

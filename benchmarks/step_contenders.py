@@ -3,10 +3,12 @@
 Pre-training: ours; tf-models-official's ElectraPretrainer with its task's losses; Hugging Face's ElectraForMaskedLM and
 ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sampling and losses. Evaluation: their
 forward passes without dropout, with the metrics that each computes beside its losses. Fine-tuning: our task CoLA;
-tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification. `products` are the matrix products of our
+tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification. `ours_recompute` is ours with --recompute
+layers, `ours_whole` with attention on whole arrays at every length. `products` are the matrix products of our
 step and nothing else: its limit.
 """
 
+import resource
 import sys
 import tempfile
 import time
@@ -149,6 +151,7 @@ def our_hparams(job: Job) -> dict[str, Any]:
             "num_hidden_layers": size.layers,
             "num_attention_heads": size.heads,
             "intermediate_size": 4 * size.hidden,
+            "max_position_embeddings": max(512, job.length),
         },
         "embedding_size": size.embedding,
         "vocab_size": size.vocabulary,
@@ -160,14 +163,18 @@ def our_hparams(job: Job) -> dict[str, Any]:
     }
 
 
-def ours(job: Job, jit_compile: bool) -> Step:
+def ours(job: Job, jit_compile: bool, recompute: str = "none", tiles: bool = True) -> Step:
     import tensorflow as tf
 
     from configure_pretraining import PretrainingConfig
+    from model import tiled_attention
     from pretrain.task import PretrainingTask
     from training.distribution import make_strategy
 
-    config = PretrainingConfig.from_dict(our_hparams(job) | {"generator_hidden_size": 1 / job.size.generator_share})
+    if not tiles:
+        tiled_attention.SHORTEST = sys.maxsize
+    own = {"generator_hidden_size": 1 / job.size.generator_share, "recompute": recompute}
+    config = PretrainingConfig.from_dict(our_hparams(job) | own)
     strategy = make_strategy(config)
     with strategy.scope():
         task = PretrainingTask(config, strategy, jit_compile)
@@ -398,6 +405,8 @@ def main() -> None:
     makers: dict[str, Callable[[], Step]] = {
         "ours": lambda: ours_of(job, jit_compile=False),
         "products": lambda: products(job),
+        "ours_recompute": lambda: ours(job, jit_compile=False, recompute="layers"),
+        "ours_whole": lambda: ours(job, jit_compile=False, tiles=False),
         "ours_xla": lambda: ours_of(job, jit_compile=True),
         "tf_models": lambda: tf_models_of(job),
         "hugging_face": lambda: hugging_face_of(job, compiled=False),
@@ -411,10 +420,11 @@ def main() -> None:
         step()
     print("ready", time.perf_counter() - start, flush=True)
     for line in sys.stdin:
-        start = time.perf_counter()
+        start, processor_start = time.perf_counter(), time.process_time()
         for _ in range(int(line)):
             step()
-        print("seconds", time.perf_counter() - start, flush=True)
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print("seconds", time.perf_counter() - start, time.process_time() - processor_start, most, flush=True)
 
 
 if __name__ == "__main__":
