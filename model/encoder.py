@@ -37,7 +37,7 @@ from model.relative_positions import (
     shifted,
     sloped_bias,
 )
-from model.tiled_attention import Direction, Tiling, queries_of_tile, reaches, tiled_attention
+from model.tiled_attention import Bias, Direction, Tiling, queries_of_tile, reaches, tiled_attention
 
 DIFFERENCE = "_difference"  # ends the names of tables that another block's are added to
 
@@ -457,13 +457,12 @@ class Encoder(SizedLayer):
         if positions.frequencies is not None:
             turn = rotation(positions.frequencies(a.head_size), length)
         terms = self.relative_terms(length) if self.relative_terms is not None else None
-        learned, biased = positions.bucket is not None, positions.bucket is not None or positions.slopes is not None
+        kind: Bias = "learned" if positions.bucket is not None else "fixed" if positions.slopes is not None else "none"
         queries = queries_of_tile(input_mask.shape) if in_tiles and terms is None else None
         if queries is not None:
-            tiling = Tiling(queries, self.direction, "learned" if learned else "fixed" if biased else "none")
-            return Keys(allowed, bias, turn, terms, tiling)
+            return Keys(allowed, bias, turn, tiling=Tiling(queries, self.direction, kind))
         if self.direction != "both":
             places = tf.range(length)
             allowed &= reaches(self.direction, places[:, tf.newaxis], places)
-        bias = between(bias, length) if biased else tf.zeros([1, 1, 1, 1])
+        bias = tf.zeros([1, 1, 1, 1]) if kind == "none" else between(bias, length)
         return Keys(allowed, bias, turn, terms)

@@ -36,6 +36,7 @@ from model.in_turn import Parts, in_turn
 from model.relative_positions import between, summed_by_distance
 
 Direction = Literal["both", "left_to_right", "right_to_left"]
+Bias = Literal["none", "fixed", "learned"]
 
 SHORTEST = 512  # length from which attention is in tiles (benchmarks/RESULTS.md)
 QUERIES = 256  # of a tile, at most
@@ -44,11 +45,11 @@ SCORES = 2**20  # of a tile, if it has more rows than one
 
 
 class Tiling(NamedTuple):
-    """How attention is cut, known when a step is traced; `bias` says what has to be done about `position_bias`."""
+    """How attention is cut, and what of its arguments counts: known when a step is traced."""
 
     queries: int
     direction: Direction
-    bias: Literal["none", "fixed", "learned"]
+    bias: Bias
 
 
 class Attention(NamedTuple):

@@ -94,8 +94,8 @@ class DeviceHparams:
     )
     recompute: str = free_hparam(
         "none",
-        "what is computed again for its gradient instead of kept: none, or layers: of each encoder layer only the input "
-        "is kept, less memory for about a third more time",
+        "what is computed again for its gradient instead of kept: none, or layers: of every encoder layer only the "
+        "input is kept",
         choices=("none", "layers"),
     )
     jit_compile: str = free_hparam(
