@@ -15,6 +15,7 @@ import numpy as np
 from absl import flags
 
 from corpus.cooccurrence import (
+    KIND,
     NOBODY,
     SCORES,
     CooccurrenceTable,
@@ -25,7 +26,7 @@ from corpus.cooccurrence import (
 )
 from corpus.key_counts import PARTS, Counting, count_records_of, parts_of
 from corpus.table_inputs import table_inputs
-from util.flags import run
+from util.flags import define_table_flags, run
 from util.progress import track
 
 
@@ -40,26 +41,17 @@ def examples(table: CooccurrenceTable, tokens: Sequence[str], number: int = 5) -
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("data_dir", "data", "Folder of vocabulary, records and models.")
-    flags.DEFINE_string("pretrain_tfrecords", None, "Pattern of the records (default: those in --data-dir).")
-    flags.DEFINE_string("vocab_file", None, "Vocabulary of the records (default: <data-dir>/vocab.txt).")
-    flags.DEFINE_string("output_file", None, "File of the table to write (default: <data-dir>/cooccurrence.npz).")
+    define_table_flags(KIND)
     flags.DEFINE_integer("window", 10, "Number of tokens that two tokens may be apart.", lower_bound=1)
     flags.DEFINE_integer("min_count", 5, "Least number of times that a pair occurs.", lower_bound=1)
     flags.DEFINE_enum("score", "npmi", list(SCORES), "Score: normalised PMI, or counts over the row's highest or sum.")
     flags.DEFINE_integer("top_k", 64, "Number of neighbours that a token keeps.", lower_bound=1)
     flags.DEFINE_integer("drop_frequent", 0, "Number of most frequent tokens to leave out.", lower_bound=0)
-    flags.DEFINE_integer("num_processes", 0, "Number of processes that count (0: one for each core).", lower_bound=0)
-    flags.DEFINE_string("work_dir", None, "Folder for counts while they are made (default: the system's).")
-    flags.DEFINE_boolean("overwrite", False, "Replace the file if it exists.")
 
 
 def main() -> None:
     values = flags.FLAGS
-    output = values.output_file or str(Path(values.data_dir, "cooccurrence.npz"))
-    found = table_inputs(
-        values.data_dir, values.pretrain_tfrecords, values.vocab_file, output, overwrite=values.overwrite
-    )
+    found = table_inputs(KIND, flags.FLAGS)
     with tempfile.TemporaryDirectory(dir=values.work_dir, prefix="pair_counts.") as counts:
         count_in = partial(count_pairs, vocab_file=found.vocab_file, window=values.window)
         counting = Counting(count_in, len(found.tokens), found.record_format, Path(counts))

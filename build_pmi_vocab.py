@@ -18,6 +18,7 @@ from absl import flags
 
 from corpus.key_counts import Counting, count_records_of, parts_of
 from corpus.pmi_vocabulary import (
+    KIND,
     SHARES,
     Frequencies,
     NgramVocabulary,
@@ -31,7 +32,7 @@ from corpus.pmi_vocabulary import (
 from corpus.records import RecordFormat, read_batches
 from corpus.table_inputs import table_inputs
 from util.errors import UserError
-from util.flags import run
+from util.flags import define_table_flags, run
 from util.progress import track
 
 
@@ -119,26 +120,17 @@ def examples(vocabulary: NgramVocabulary, tokens: Sequence[str], number: int = 3
 
 
 def _define_flags() -> None:
-    flags.DEFINE_string("data_dir", "data", "Folder of vocabulary, records and models.")
-    flags.DEFINE_string("pretrain_tfrecords", None, "Pattern of the records (default: those in --data-dir).")
-    flags.DEFINE_string("vocab_file", None, "Vocabulary of the records (default: <data-dir>/vocab.txt).")
-    flags.DEFINE_string("output_file", None, "File of n-grams to write (default: <data-dir>/pmi_vocab.npz).")
+    define_table_flags(KIND)
     flags.DEFINE_integer(
         "size", 800_000, "Number of n-grams: half of 2 words, a quarter of 3, an eighth of 4 and 5.", 8
     )
     flags.DEFINE_integer("min_count", 11, "Least number of times that an n-gram occurs.", lower_bound=1)
     flags.DEFINE_enum("score", "pmi", ["pmi", "pmi_freq"], "Score: the paper's, or one that prefers frequent n-grams.")
-    flags.DEFINE_integer("num_processes", 0, "Number of processes that count (0: one for each core).", lower_bound=0)
-    flags.DEFINE_string("work_dir", None, "Folder for counts while they are made (default: the system's).")
-    flags.DEFINE_boolean("overwrite", False, "Replace the file if it exists.")
 
 
 def main() -> None:
     values = flags.FLAGS
-    output = values.output_file or str(Path(values.data_dir, "pmi_vocab.npz"))
-    found = table_inputs(
-        values.data_dir, values.pretrain_tfrecords, values.vocab_file, output, overwrite=values.overwrite
-    )
+    found = table_inputs(KIND, flags.FLAGS)
     options = Options(**{name: values[name].value for name in Options._fields if values[name].value is not None})
     vocabulary = build(found.files, found.record_format, found.vocab_file, options)
     write_vocabulary(found.output, vocabulary, found.vocab_file)

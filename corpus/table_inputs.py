@@ -1,10 +1,10 @@
-"""What build_pmi_vocab.py and build_cooccurrence.py count, and where their table goes.
+"""What scripts count over all records (build_cooccurrence.py and its like), and where their table goes.
 
-Both count over all records (corpus/key_counts.py) and write one table (corpus/table_file.py).
+They count by corpus/key_counts.py and write one table, `<data-dir>/<kind>.npz` (corpus/table_file.py).
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from corpus.key_counts import record_files
 from corpus.records import RecordFormat
@@ -23,18 +23,17 @@ class TableInputs(NamedTuple):
     output: str
 
 
-def table_inputs(
-    data_dir: str, pretrain_tfrecords: str | None, vocab_file: str | None, output: str, overwrite: bool
-) -> TableInputs:
-    """Finds the records and their vocabulary, in `data_dir` where no other place is given.
+def table_inputs(kind: str, flags: Any) -> TableInputs:
+    """Finds the records and their vocabulary, as the values of `util.flags.define_table_flags` say.
 
     Raises:
       UserError: the output exists or cannot be written; no records, or records of another vocabulary.
     """
-    if Path(output).exists() and not overwrite:
+    output = flags.output_file or str(Path(flags.data_dir, f"{kind}.npz"))
+    if Path(output).exists() and not flags.overwrite:
         raise UserError(f"--output-file {output!r} exists; pass --overwrite to replace it or name another file")
     check_writable(output)
-    vocab_file = vocab_file or str(Path(data_dir, "vocab.txt"))
+    vocab_file = flags.vocab_file or str(Path(flags.data_dir, "vocab.txt"))
     tokens = load_vocab(vocab_file)
-    pattern = pretrain_tfrecords or str(Path(data_dir, "pretrain_tfrecords", "pretrain_data.tfrecord*"))
+    pattern = flags.pretrain_tfrecords or str(Path(flags.data_dir, "pretrain_tfrecords", "pretrain_data.tfrecord*"))
     return TableInputs(*record_files(pattern, vocab_file), vocab_file, tokens, output)

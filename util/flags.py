@@ -273,6 +273,17 @@ def with_underscores(argv: Sequence[str]) -> list[str]:
     return result
 
 
+def define_table_flags(kind: str) -> None:
+    """Flags of a script that counts over all records and writes the table `<data-dir>/<kind>.npz`."""
+    flags.DEFINE_string("data_dir", "data", "Folder of vocabulary, records and models.")
+    flags.DEFINE_string("pretrain_tfrecords", None, "Pattern of the records (default: those in --data-dir).")
+    flags.DEFINE_string("vocab_file", None, "Vocabulary of the records (default: <data-dir>/vocab.txt).")
+    flags.DEFINE_string("output_file", None, f"File of the table to write (default: <data-dir>/{kind}.npz).")
+    flags.DEFINE_integer("num_processes", 0, "Number of processes that count (0: one for each core).", lower_bound=0)
+    flags.DEFINE_string("work_dir", None, "Folder for counts while they are made (default: the system's).")
+    flags.DEFINE_boolean("overwrite", False, "Replace the file if it exists.")
+
+
 def print_help(doc: str) -> None:
     """The script's docstring and its flags, hparams under their headings."""
     print(doc.strip())
