@@ -49,8 +49,8 @@ def uninterrupted(data_dir):
     return lines
 
 
-def test_killed_five_times_the_losses_are_the_same(data_dir, uninterrupted):
-    steps = sorted(random.Random(0).sample(range(2, STEPS), 5))
+def test_killed_three_times_the_losses_are_the_same(data_dir, uninterrupted):
+    steps = sorted(random.Random(0).sample(range(2, STEPS), 3))
     for step in steps:
         code, output = run(data_dir, "killed", step, signal.SIGKILL)
         assert code == -signal.SIGKILL, output
