@@ -176,8 +176,8 @@ class ObjectiveHparams(MaskingHparams, NetworkHparams):
     )
     aux_weight: float = hparam(
         1.0,
-        "weight of each auxiliary task's loss; tf and tf_idf have squared errors of up to 100, the others the "
-        "cross-entropy of a choice",
+        "weight of each auxiliary task's loss; tf and tf_idf have squared errors of up to 100, fs of up to 4, the "
+        "others the cross-entropy of a choice",
         at_least=0,
     )
     aux_combination: str = hparam(
