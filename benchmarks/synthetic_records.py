@@ -12,8 +12,8 @@ _SPECIAL = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
 
 
 def write_vocabulary(path: Path, size: int = VOCABULARY) -> None:
-    """A vocabulary with the special tokens at BERT's places."""
-    path.write_text("".join(f"{_SPECIAL.get(i, f'[unused{i}]')}\n" for i in range(size)))
+    """A vocabulary of made-up words with the special tokens at BERT's places."""
+    path.write_text("".join(f"{_SPECIAL.get(i, f'word{i}')}\n" for i in range(size)))
 
 
 def write_records(folder: Path, length: int, examples: int, shards: int) -> None:
