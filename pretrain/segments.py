@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+_MOST_REMOVED = 8
+
 
 def swapped_segments(batch: dict[str, tf.Tensor], candidates: tf.Tensor, swapped: tf.Tensor) -> dict[str, tf.Tensor]:
     """[CLS] A [SEP] B [SEP] becomes [CLS] B [SEP] A [SEP] in the rows of `swapped`, bool [B]; segment ids follow.
@@ -10,7 +12,7 @@ def swapped_segments(batch: dict[str, tf.Tensor], candidates: tf.Tensor, swapped
     order away.
     """
     places = tf.range(batch["input_ids"].shape[1])[tf.newaxis]
-    start = tf.maximum(1, tf.argmax(candidates, -1, tf.int32))[:, tf.newaxis]
+    start = _start(candidates)
     body = tf.reduce_sum(batch["input_mask"], -1, keepdims=True) - start
     second = tf.reduce_sum(batch["segment_ids"] * batch["input_mask"], -1, keepdims=True)
     inside = (places >= start) & (places < start + body) & swapped[:, tf.newaxis]
@@ -19,6 +21,44 @@ def swapped_segments(batch: dict[str, tf.Tensor], candidates: tf.Tensor, swapped
     return batch | {
         "input_ids": tf.gather(batch["input_ids"], source, batch_dims=1),
         "segment_ids": tf.where(inside, tf.cast(places - start >= second, tf.int32), batch["segment_ids"]),
+    }
+
+
+def _start(candidates: tf.Tensor) -> tf.Tensor:
+    """int32 [B, 1], the place of the first segment's first token."""
+    return tf.maximum(1, tf.argmax(candidates, -1, tf.int32))[:, tf.newaxis]
+
+
+def parted_segments(
+    batch: dict[str, tf.Tensor], candidates: tf.Tensor, draws: tf.Tensor, parted: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """The rows of `parted`, bool [B], without some tokens on both sides of the border of their two segments.
+
+    The builder's first segments end with a line and second ones begin with one, while text is cut within lines at the
+    other ends: a full stop before [SEP] would tell which of the two came first.
+
+    Args:
+      candidates: float32 [B, L], 1 at tokens that are not special.
+      draws: float32 [B, 2], uniform: 1 to 8 tokens are taken off either segment, but at most half of it.
+    """
+    ids, mask, segments = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
+    places = tf.range(ids.shape[1])[tf.newaxis]
+    length = tf.reduce_sum(mask, -1, keepdims=True)
+    second = tf.reduce_sum(segments * mask, -1, keepdims=True)
+    border = length - second  # where the second segment begins, behind a [SEP]
+    sizes = tf.concat([border - 1 - _start(candidates), second - 1], 1)
+    most = tf.where(parted[:, tf.newaxis], tf.clip_by_value(sizes // 2, 0, _MOST_REMOVED), 0)
+    drawn = 1 + tf.cast(draws * tf.cast(most, tf.float32), tf.int32)
+    before, behind = tf.split(tf.minimum(drawn, most), 2, 1)
+    separator = border - 1 - before
+    moved = tf.where(places <= separator, before, before + behind)
+    source = tf.where(places < separator, places, tf.minimum(places + moved, ids.shape[1] - 1))
+    real = tf.cast(places < length - before - behind, tf.int32)
+    chosen = parted[:, tf.newaxis]
+    return batch | {
+        "input_ids": tf.where(chosen, tf.gather(ids, source, batch_dims=1) * real, ids),
+        "input_mask": tf.where(chosen, real, mask),
+        "segment_ids": tf.where(chosen, tf.cast(places > separator, tf.int32) * real, segments),
     }
 
 

@@ -13,7 +13,7 @@ from pretrain.masking import Arranged, Draw
 from pretrain.objectives.auxiliary import Classification, PooledHead
 from pretrain.objectives.base import Built
 from pretrain.objectives.segment_relation_spec import TEXTS
-from pretrain.segments import replaced_segment, swapped_segments
+from pretrain.segments import parted_segments, replaced_segment, swapped_segments
 
 
 class SegmentRelation(Classification):
@@ -31,9 +31,11 @@ class SegmentRelation(Classification):
             possible &= batch[name][:, 0] > 0
         drawn = tf.minimum(tf.cast(draw(0, []) * self.classes, tf.int32), self.classes - 1)
         labels = tf.where(possible, drawn, -1)
-        return self.rearranged(batch, candidates, labels), {self.task: labels}
+        return self.rearranged(batch, candidates, draw, labels), {self.task: labels}
 
-    def rearranged(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+    def rearranged(
+        self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, labels: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         """The batch with segments of the relation that labels, int32 [B], say; -1: untouched."""
         raise NotImplementedError
 
@@ -43,10 +45,12 @@ class AdjacentSegments(SegmentRelation):
 
     task, loss_name = "asp", "asp_loss"
 
-    def rearranged(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        return replaced_segment(
-            swapped_segments(batch, candidates, labels == 1), batch["other_document_ids"], labels == 2
-        )
+    def rearranged(
+        self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, labels: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        batch = replaced_segment(batch, batch["other_document_ids"], labels == 2)
+        batch = parted_segments(batch, candidates, draw(1, [2]), labels >= 0)
+        return swapped_segments(batch, candidates, labels == 1)
 
 
 class SameDocument(SegmentRelation):
@@ -54,7 +58,9 @@ class SameDocument(SegmentRelation):
 
     task, loss_name = "sdp", "sdp_loss"
 
-    def rearranged(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+    def rearranged(
+        self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, labels: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         for label, name in enumerate(TEXTS[self.task], start=1):
             batch = replaced_segment(batch, batch[name], labels == label)
         return batch

@@ -178,7 +178,7 @@ def config_of(folder, tasks, **changes):
 
 def test_labels_are_balanced_and_say_what_was_done(folder):
     model = PretrainingModel(config_of(folder, ["so", "tgs", "scp"]))
-    batch = batch_of(2000, repeated=600)
+    batch = batch_of(3000, repeated=600)
     masked, _ = model.prepare(tensors(batch), tf.constant([3, 4]))
     order, trigrams, tampered_with = (masked.labels[task].numpy() for task in ("so", "tgs", "scp"))
     two = batch["segment_ids"].any(-1)
@@ -188,7 +188,7 @@ def test_labels_are_balanced_and_say_what_was_done(folder):
     assert len(drawn) > 100 and np.bincount(drawn, minlength=6).min() > len(drawn) / 12
     assert tampered_with[-1] == -1
     again, _ = model.prepare(
-        {name: value[1000:] for name, value in tensors(batch).items()}, tf.constant([3, 4]), 1000, 2000
+        {name: value[1000:] for name, value in tensors(batch).items()}, tf.constant([3, 4]), 1000, 3000
     )
     np.testing.assert_array_equal(again.input_ids, masked.input_ids[1000:])  # rows on another replica
     np.testing.assert_array_equal(again.labels["tgs"], trigrams[1000:])
