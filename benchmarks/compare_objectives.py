@@ -1,15 +1,21 @@
 """Recipes side by side at one small size: pre-trains each at equal compute or equal steps, fine-tunes, and compares.
 
-  python benchmarks/compare_objectives.py --data-dir data --flops 2e14 --seeds 3
+  python benchmarks/compare_objectives.py --data-dir data --start models/bert_mini --flops 2e14 --seeds 3
   python benchmarks/compare_objectives.py --data-dir data --steps 1000 --recipes coco_lm_base,electra_base --tasks=
 
 The default is ELECTRA's question where its efficiency comes from, with COCO-LM beside it: masked language modelling,
 Replace MLM, ELECTRA 15 %, All-Tokens MLM, ELECTRA, COCO-LM (ELECTRA, section 3.5 and Table 4), once for each seed, on
 <data-dir>/pretrain_tfrecords, each model fine-tuned on tasks in <data-dir>/finetuning_data. FLOPs are those of
 flops_computation.py. Stopped, the same command goes on. Results: <data-dir>/compare_objectives.json, and tables.
+
+From random weights, small models stay where they know how frequent tokens are and nothing else, whatever the objective.
+With --start, all go on from one young masked language model instead: generator and main network begin as its copies,
+sizes and optimizer are those of its recipe, and a recipe that is compared gives its objective alone. Records and
+vocabulary must be of that model's sizes.
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -24,6 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from configure_pretraining import PretrainingConfig
 from pretrain.flops import training_flops_per_example
+from training.hparams import NetworkHparams
+from training.pretraining_hparams import GeneratorHparams, MaskingHparams
 from util.errors import UserError
 from util.files import write_json
 from util.flags import read_recipe
@@ -32,21 +40,26 @@ ROOT = Path(__file__).resolve().parent.parent
 RECIPES = (
     "bert_small,electra_small_replace_mlm,electra_small_15,electra_small_all_tokens_mlm,electra_small,coco_lm_small"
 )
-TASKS = {"cola": "mcc", "sst": "accuracy", "mrpc": "accuracy", "rte": "accuracy", "sts": "spearman"}
+TASKS = {"chunk": "f1", "cola": "mcc", "sst": "accuracy", "mrpc": "accuracy", "rte": "accuracy", "sts": "spearman"}
 FINETUNING = {"learning_rate": 3e-4, "layerwise_lr_decay": 1.0, "train_batch_size": 8, "num_train_epochs": 2.0}
+# What a recipe says of its objective, apart from sizes and what is masked.
+_OBJECTIVE = sorted(
+    {field.name for field in dataclasses.fields(GeneratorHparams)}
+    - {field.name for group in (MaskingHparams, NetworkHparams) for field in dataclasses.fields(group)}
+    - {"generator_layers", "generator_hidden_size", "untied_generator_embeddings", "clm_head"}
+)
 SHOWN = (
     *("masked_lm_accuracy", "disc_auc", "copy_accuracy_replaced", "copy_accuracy_original", "clm_accuracy_replaced"),
     *("clm_accuracy_original", "positive_cosine", "negative_cosine"),
 )
 
 
-def pretraining_hparams(recipe: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """The recipe at the benchmark's size: 4 layers of 128; its number of steps follows from the budget."""
+def from_random_weights(recipe: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The recipe at the benchmark's size: 4 layers of 128."""
     given = read_recipe(recipe)
     sizes = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
     given |= {
         "model_size": "small",
-        "data_dir": options.data_dir,
         "model_hparam_overrides": given.get("model_hparam_overrides", {}) | sizes,
         "embedding_size": 128,
         "vocab_size": options.vocab_size,
@@ -54,10 +67,6 @@ def pretraining_hparams(recipe: str, options: argparse.Namespace, seed: int) -> 
         "train_batch_size": options.batch_size,
         "eval_batch_size": 64,
         "learning_rate": options.learning_rate,
-        "seed": seed,
-        "iterations_per_loop": 50,
-        "save_checkpoints_steps": 500,
-        "keep_checkpoint_max": 1,
         "precision": options.precision,
     }
     if given.get("generator_hidden_size", 0.25) < 1.0:
@@ -66,9 +75,30 @@ def pretraining_hparams(recipe: str, options: argparse.Namespace, seed: int) -> 
         given["generator_layers"] = max(0.25, given["generator_layers"])
     if given.get("freeze_generator"):
         given["init_generator_checkpoint"] = options.init_generator_checkpoint
+    return given
+
+
+def from_start(recipe: str, start: Path) -> dict[str, Any]:
+    """The recipe's objective, from a masked language model and by its recipe."""
+    of_recipe = read_recipe(recipe)
+    objective = {name: of_recipe[name] for name in _OBJECTIVE if name in of_recipe}
+    given = read_recipe(start.name) | {"recipe": start.name, "electra_objective": True} | objective
+    if not PretrainingConfig.from_dict(given).trains_main_network:
+        return given | {"init_checkpoint": str(start)}
+    whole = {"generator_layers": 1.0, "generator_hidden_size": 1.0}
+    return given | whole | {"init_generator_checkpoint": str(start), "init_encoder_from_generator": True}
+
+
+def pretraining_hparams(recipe: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """The run's hyperparameters; its number of steps follows from the budget."""
+    given = from_start(recipe, options.start) if options.start else from_random_weights(recipe, options)
+    given |= {"data_dir": options.data_dir, "seed": seed, "iterations_per_loop": 50, "keep_checkpoint_max": 1}
+    given["save_checkpoints_steps"] = 500
     flops = training_flops_per_example(PretrainingConfig.from_dict(given))
     steps = options.steps or math.ceil(options.flops / (flops * given["train_batch_size"]))
-    name = f"compared_{recipe}_{steps}_{seed}"
+    if given.get("lr_schedule") == "trapezoid":
+        given["lr_decay_steps"] = steps // 4
+    name = f"{'continued' if options.start else 'compared'}_{recipe}_{steps}_{seed}"
     return given | {"model_name": name, "num_train_steps": steps, "num_warmup_steps": steps // 10}
 
 
@@ -98,14 +128,15 @@ def measured(recipe: str, options: argparse.Namespace, seed: int) -> dict[str, A
         metrics |= json.loads(contrast.read_text(encoding="utf-8"))[hparams["model_name"]]["trained"]
     scores = {}
     for task in options.tasks:
-        finetuning = FINETUNING | {
+        finetuning = ({} if options.start else FINETUNING) | {
             "data_dir": options.data_dir,
             "model_name": hparams["model_name"],
             "task_names": [task],
-            "max_seq_length": options.max_seq_length,
             "keep_all_models": False,
             "seed": seed,
         }
+        if not options.start:
+            finetuning["max_seq_length"] = options.max_seq_length
         if options.debug_examples:
             finetuning["debug_examples"] = options.debug_examples
         results = folder / "results" / f"{task}_results.json"
@@ -145,6 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--recipes", default=RECIPES)
+    parser.add_argument("--start", type=Path, help="folder of a masked language model, named like its recipe")
     parser.add_argument("--flops", type=float, default=2e14, help="of pre-training a model")
     parser.add_argument("--steps", type=int, default=0, help="the same for all recipes, instead of --flops")
     parser.add_argument("--seeds", type=int, default=3)
