@@ -38,7 +38,7 @@ from model.relative_positions import between, summed_by_distance
 Direction = Literal["both", "left_to_right", "right_to_left"]
 Bias = Literal["none", "fixed", "learned"]
 
-SHORTEST = 512  # length from which attention is in tiles (benchmarks/RESULTS.md)
+SHORTEST = 2048  # length from which memory counts for more than the time of tiles (benchmarks/RESULTS.md)
 QUERIES = 256  # of a tile, at most
 FEWEST = 32  # queries of a tile; a length without a divisor from here to QUERIES is not cut
 SCORES = 2**20  # of a tile, if it has more rows than one
