@@ -1,7 +1,7 @@
 # Everything on a fresh machine: `make demo` and `make test` need Python 3.10-3.12 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
-# Processes that share the tests; each needs 1 to 2 GB.
+# Processes that share the tests; each grows to several GB, as what XLA compiled is kept.
 JOBS ?= 2
 RUN := $(VENV)/bin/python
 export TF_CPP_MIN_LOG_LEVEL ?= 3
