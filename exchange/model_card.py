@@ -6,16 +6,6 @@ from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from exchange.sources import Model
 
-_OBJECTIVES = {
-    "electra_objective": "replaced-token detection (ELECTRA)",
-    "electric_objective": "noise-contrastive estimation (Electric)",
-    "corrective_lm_objective": "corrective language modelling (COCO-LM)",
-    "sequence_contrast_objective": "sequence contrast (COCO-LM)",
-    "multiple_choice_objective": "multiple choice among candidates (MC-BERT)",
-    "replace_mlm_objective": "Replace MLM",
-    "all_tokens_mlm_objective": "All-Tokens MLM",
-}
-
 
 def model_card(model: Model, class_name: str, left_out: list[str]) -> str:
     """Markdown with the header that Hugging Face's hub reads."""
@@ -30,7 +20,7 @@ def model_card(model: Model, class_name: str, left_out: list[str]) -> str:
         "",
         "## Training",
         "",
-        *(_training(model.config) if model.is_run else ["See the model that it was converted from."]),
+        *([training_of(model.config)] if model.is_run else ["See the model that it was converted from."]),
     ]
     if model.scores:
         lines += ["", "## Scores", "", "```json", json.dumps(model.scores, indent=2, sort_keys=True), "```"]
@@ -39,16 +29,19 @@ def model_card(model: Model, class_name: str, left_out: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _training(config: PretrainingConfig | FinetuningConfig) -> list[str]:
+def training_of(config: PretrainingConfig | FinetuningConfig) -> str:
+    """What a run learned, in a sentence."""
     if isinstance(config, FinetuningConfig):
-        return [
+        return (
             f"Fine-tuned on {', '.join(config.task_names)} for {config.num_train_epochs:g} epochs: batches of "
             f"{config.train_batch_size}, learning rate {config.learning_rate:g}, layer-wise decay "
             f"{config.layerwise_lr_decay:g}, inputs of up to {config.max_seq_length} tokens."
-        ]
-    objectives = [text for name, text in _OBJECTIVES.items() if getattr(config, name)]
-    return [
-        f"Pre-trained by {' and '.join(objectives) or 'masked language modelling (BERT)'}: "
-        f"{config.num_train_steps:,} steps of {config.train_batch_size} sequences of up to {config.max_seq_length} "
-        f"tokens, learning rate {config.learning_rate:g}."
-    ]
+        )
+    titles = [spec.title for spec in config.objectives if spec.title]
+    if not config.trains_main_network:
+        titles = ["masked language modelling (BERT)", *titles]
+    titles += [f"the auxiliary task {task}" for task in config.aux_tasks]
+    return (
+        f"Pre-trained by {' and '.join(titles)}: {config.num_train_steps:,} steps of {config.train_batch_size} "
+        f"sequences of up to {config.max_seq_length} tokens, learning rate {config.learning_rate:g}."
+    )

@@ -97,7 +97,10 @@ class MaskedLanguageModel(Layer):
     ) -> GeneratorOutput:
         """`attention`, `word_offsets`: of the encoder."""
         inputs = (masked.masked_input_ids, masked.input_mask, masked.segment_ids)
-        output = self.encoder(*inputs, seeds, attention, word_offsets)
+        return self.said(masked, seeds, self.encoder(*inputs, seeds, attention, word_offsets))
+
+    def said(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> GeneratorOutput:
+        """At the drawn positions, by the encoder's output."""
         states = tf.gather(output.sequence, masked.positions, batch_dims=1)
         softmax = self.head.softmax(_exact(states, seeds))
         return GeneratorOutput(softmax.logits, softmax, states=states, encoded=output)
@@ -140,15 +143,7 @@ class MixtureOfGenerators(MaskedLanguageModel):
         initializer = truncated_normal(sizes.initializer_range)
         self.mixture_kernel = self.weight("mixture/kernel", [sizes.hidden_size, 1], initializer)
 
-    def call(
-        self,
-        masked: MaskedInput,
-        seeds: SeedStream | None = None,
-        attention: Collection[tuple[int, int]] = (),
-        word_offsets: tf.Tensor | None = None,
-    ) -> GeneratorOutput:
-        inputs = (masked.masked_input_ids, masked.input_mask, masked.segment_ids)
-        output = self.encoder(*inputs, seeds, attention, word_offsets)
+    def said(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> GeneratorOutput:
         layers = [output.layers[number - 1] for number in self.encoder.exits]
         states = tf.stack([tf.gather(layer, masked.positions, batch_dims=1) for layer in layers], 2)  # [B, N, K, Hg]
         softmax = self.head.softmax(_exact(states, seeds))

@@ -55,6 +55,12 @@ def _listed(metadata: RecordMetadata, pattern: str) -> list[str]:
     return fnmatch.filter(metadata.shards, os.path.basename(pattern))
 
 
+def _tasks_that_need(what: str, config: PretrainingConfig) -> str:
+    """Which entries of aux_tasks have this among their `Needs`."""
+    tasks = [spec.task for spec in config.objectives if getattr(spec.needs(config), what)]
+    return "aux_tasks " + ", ".join(tasks)
+
+
 def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     """The records behind a pattern, checked against the configuration.
 
@@ -86,13 +92,13 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
             packing = of_folder.values.get("packing")
             if packing in (FULL_SENTENCES, DOC_SENTENCES) and needs.two_segments:
                 raise UserError(
-                    f"{of_folder.path}: records of --packing {packing} have one segment, and an objective of the run "
-                    "(aux_tasks so, asp, sdp) needs two: build records with --packing electra"
+                    f"{of_folder.path}: records of --packing {packing} have one segment, and "
+                    f"{_tasks_that_need('two_segments', config)} needs two: build records with --packing electra"
                 )
             if needs.other_segments and not of_folder.other_segments:
                 raise UserError(
                     f"{of_folder.path}: the records hold no text that could stand in place of their second segments, "
-                    "which aux_tasks asp and sdp need: build records with --other-segments"
+                    f"which {_tasks_that_need('other_segments', config)} needs: build records with --other-segments"
                 )
             names = _listed(of_folder, pattern)
             listed |= {os.path.join(folder, name): of_folder.check_shard(name) for name in names}
@@ -107,8 +113,9 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     lacking = [field for field in sorted(needs.other_segments) if not (batch[field] > 0).any()]
     if lacking and flag == "pretrain_tfrecords":
         raise UserError(
-            f"{first}: no record has text in {' and '.join(lacking)}, which aux_tasks asp and sdp need: the documents "
-            "are too few or too short, or not told apart (by blank lines)"
+            f"{first}: no record has text in {' and '.join(lacking)}, which "
+            f"{_tasks_that_need('other_segments', config)} needs: the documents are too few or too short, or not told "
+            "apart (by blank lines)"
         )
     return records
 

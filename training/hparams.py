@@ -13,7 +13,7 @@ from util.hparams import free_hparam, hparam, model_hparam
 
 @dataclasses.dataclass(frozen=True)
 class NetworkHparams:
-    """The main network, and the vocabulary that it reads."""
+    """The main network, the vocabulary that it reads, and whether both are to be as the original had them."""
 
     model_size: str = model_hparam(
         "small", "size of the network by name (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"

@@ -32,6 +32,7 @@ def _parts(c: PretrainingConfig) -> list[Part]:
 SPECS = (
     ObjectiveSpec(
         flag="adversarial_generator",
+        title="an adversarial generator",
         role="generator",
         objectives=("pretrain.objectives.adversarial:AdversarialGenerator",),
         problems=_problems,

@@ -26,6 +26,7 @@ def head_part(c: PretrainingConfig, positions: int) -> Part:
 SPECS = (
     ObjectiveSpec(
         flag="corrective_lm_objective",
+        title="corrective language modelling (COCO-LM)",
         role="main",
         objectives=(
             "pretrain.objectives.corrective_lm:CopyDetection",

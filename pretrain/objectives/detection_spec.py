@@ -32,12 +32,14 @@ def _parts(c: PretrainingConfig) -> list[Part]:
 SPECS = (
     ObjectiveSpec(
         flag="electra_objective",
+        title="replaced-token detection (ELECTRA)",
         role="main",
         objectives=("pretrain.objectives.detection:ReplacedTokenDetection",),
         parts=_parts,
     ),
     ObjectiveSpec(
         flag="electric_objective",
+        title="noise-contrastive estimation (Electric)",
         role="main",
         objectives=("pretrain.objectives.detection:NoiseContrastive",),
         problems=_electric_problems,

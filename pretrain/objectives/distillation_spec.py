@@ -72,6 +72,11 @@ SPECS = (
     _term(objectives=(f"{_MODULE}:SoftDetection",), chosen=_learns_detection),
     _term(objectives=(f"{_MODULE}:StateCosine",), chosen=_learns_states, without_main=True),
     ObjectiveSpec(  # what has to be said once, whatever is learned
-        flag="teacher", role="beside", objectives=(), problems=_problems, without_main=True
+        flag="teacher",
+        title="distillation from a teacher (DistilBERT)",
+        role="beside",
+        objectives=(),
+        problems=_problems,
+        without_main=True,
     ),
 )

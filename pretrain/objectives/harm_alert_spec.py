@@ -28,6 +28,7 @@ def _problems(c: PretrainingConfig) -> Iterator[str]:
 SPECS = (
     ObjectiveSpec(
         flag="mpa_objective",
+        title="a penalty of attention to what misled (MPA)",
         role="beside",
         objectives=("pretrain.objectives.harm_alert:HarmAlert",),
         problems=_problems,

@@ -41,6 +41,7 @@ def _parts(c: PretrainingConfig) -> list[Part]:
 SPECS = (
     ObjectiveSpec(
         flag="",
+        title="a mixture of generators (AMOS)",
         role="generator",
         objectives=("pretrain.objectives.mixture_lm:MixtureLM",),
         chosen=lambda c: bool(c.generator_exits),

@@ -27,6 +27,7 @@ def _parts(c: PretrainingConfig) -> list[Part]:
 SPECS = (
     ObjectiveSpec(
         flag="multiple_choice_objective",
+        title="multiple choice among candidates (MC-BERT)",
         role="main",
         objectives=("pretrain.objectives.multiple_choice:MultipleChoice",),
         problems=_problems,

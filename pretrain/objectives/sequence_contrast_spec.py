@@ -23,6 +23,7 @@ def _parts(c: PretrainingConfig) -> list[Part]:
 SPECS = (
     ObjectiveSpec(
         flag="sequence_contrast_objective",
+        title="sequence contrast (COCO-LM)",
         role="beside",
         objectives=("pretrain.objectives.sequence_contrast:SequenceContrast",),
         problems=_problems,

@@ -72,6 +72,7 @@ class ObjectiveSpec:
     problems: why a run that has it cannot be, one sentence each.
     parts: its heads and further passes, priced.
     task: the name in aux_tasks that asks for it.
+    title: what the card of an exported model says of it; every flag has one.
     without_main: of role "beside": whether it may come with the generator alone, as in BERT.
     """
 
@@ -83,6 +84,7 @@ class ObjectiveSpec:
     parts: Callable[[PretrainingConfig], list[Part]] = lambda config: []
     needs: Callable[[PretrainingConfig], Needs] = lambda config: Needs()
     task: str = ""
+    title: str = ""
     without_main: bool = False
 
     def is_chosen(self, config: PretrainingConfig) -> bool:

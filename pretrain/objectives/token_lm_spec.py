@@ -15,6 +15,7 @@ def _all_tokens_parts(c: PretrainingConfig) -> list[Part]:
 SPECS = (
     ObjectiveSpec(
         flag="replace_mlm_objective",
+        title="Replace MLM",
         role="main",
         objectives=("pretrain.objectives.token_lm:ReplaceMLM",),
         problems=head_problems,
@@ -22,6 +23,7 @@ SPECS = (
     ),
     ObjectiveSpec(
         flag="all_tokens_mlm_objective",
+        title="All-Tokens MLM",
         role="main",
         objectives=("pretrain.objectives.token_lm:AllTokensMLM",),
         problems=head_problems,

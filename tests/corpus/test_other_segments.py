@@ -154,7 +154,7 @@ def test_records_hold_them_beside_what_they_hold_without(corpus, tmp_path):
     assert set(OTHER_FIELDS) < set(batch) and batch["other_document_ids"].shape == [8, 32]
     batch = next(iter(pretrain_data.evaluation_batches(usable, 8)))
     assert set(OTHER_FIELDS) < set(batch)
-    with pytest.raises(UserError, match="which aux_tasks asp and sdp need: build records with --other-segments"):
+    with pytest.raises(UserError, match="which aux_tasks sdp needs: build records with --other-segments"):
         pretrain_data.find_records(str(plain / "pretrain_data*"), config, "pretrain_tfrecords")
 
 

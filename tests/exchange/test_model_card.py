@@ -1,0 +1,29 @@
+"""What an exported model's card says of its training."""
+
+import pytest
+
+from configure_pretraining import PretrainingConfig
+from exchange.model_card import training_of
+from tests import training_support as support
+from training.pretraining_hparams import objective_catalogue
+
+
+def test_whatever_a_flag_asks_for_has_a_title():
+    assert [spec.flag for spec in objective_catalogue() if spec.flag and not spec.title] == []
+
+
+@pytest.mark.parametrize(
+    ("hparams", "text"),
+    [
+        ({"electra_objective": False}, "by masked language modelling (BERT): 30 steps"),
+        ({}, "by replaced-token detection (ELECTRA): 30 steps"),
+        (
+            {"mpa_objective": True, "aux_tasks": ["so"]},
+            "by replaced-token detection (ELECTRA) and a penalty of attention to what misled (MPA) and the auxiliary "
+            "task so: 30 steps",
+        ),
+    ],
+)
+def test_all_that_was_trained_is_named(tmp_path, hparams, text):
+    config = PretrainingConfig.from_dict(support.hparams(tmp_path, num_train_steps=30, **hparams))
+    assert text in training_of(config)
