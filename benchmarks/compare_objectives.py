@@ -1,6 +1,8 @@
 """Recipes side by side at one small size: pre-trains each at equal compute or equal steps, fine-tunes, and compares.
 
-  python benchmarks/compare_objectives.py --data-dir data --start models/bert_mini --flops 2e14 --seeds 3
+  python benchmarks/compare_objectives.py --data-dir data --start models/bert_mini --flops 5e13 --seeds 3
+  python benchmarks/compare_objectives.py --data-dir data --start models/bert_mini --flops 5e13 \
+      --recipes electra_small,electra_small_whole_word,electra_small+uniform_generator=true --tasks sts
   python benchmarks/compare_objectives.py --data-dir data --steps 1000 --recipes coco_lm_base,electra_base --tasks=
 
 The default is ELECTRA's question where its efficiency comes from, with COCO-LM beside it: masked language modelling,
@@ -9,9 +11,9 @@ Replace MLM, ELECTRA 15 %, All-Tokens MLM, ELECTRA, COCO-LM (ELECTRA, section 3.
 flops_computation.py. Stopped, the same command goes on. Results: <data-dir>/compare_objectives.json, and tables.
 
 From random weights, small models stay where they know how frequent tokens are and nothing else, whatever the objective.
-With --start, all go on from one young masked language model instead: generator and main network begin as its copies,
-sizes and optimizer are those of its recipe, and a recipe that is compared gives its objective alone. Records and
-vocabulary must be of that model's sizes.
+With --start, all go on from one young masked language model instead: generator and main network begin with its weights,
+sizes and optimizer are those of its recipe, and a recipe that is compared gives its objective and generator alone.
+Records and vocabulary must be of that model's sizes. A recipe's name may be followed by changes, +hparam=value each.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -41,12 +44,14 @@ RECIPES = (
     "bert_small,electra_small_replace_mlm,electra_small_15,electra_small_all_tokens_mlm,electra_small,coco_lm_small"
 )
 TASKS = {"chunk": "f1", "cola": "mcc", "sst": "accuracy", "mrpc": "accuracy", "rte": "accuracy", "sts": "spearman"}
+OTHER_TASKS = {"qnli": "accuracy"}  # to be asked for
 FINETUNING = {"learning_rate": 3e-4, "layerwise_lr_decay": 1.0, "train_batch_size": 8, "num_train_epochs": 2.0}
-# What a recipe says of its objective, apart from sizes and what is masked.
+# What a recipe says of its objective and generator, apart from sizes and from how much is masked.
 _OBJECTIVE = sorted(
     {field.name for field in dataclasses.fields(GeneratorHparams)}
     - {field.name for group in (MaskingHparams, NetworkHparams) for field in dataclasses.fields(group)}
-    - {"generator_layers", "generator_hidden_size", "untied_generator_embeddings", "clm_head"}
+    - {"generator_layers", "generator_hidden_size", "clm_head"}
+    | {"mask_unit", "initial_temperature", "temperature_decay"}
 )
 SHOWN = (
     *("masked_lm_accuracy", "disc_auc", "copy_accuracy_replaced", "copy_accuracy_original", "clm_accuracy_replaced"),
@@ -83,27 +88,38 @@ def from_start(recipe: str, start: Path) -> dict[str, Any]:
     of_recipe = read_recipe(recipe)
     objective = {name: of_recipe[name] for name in _OBJECTIVE if name in of_recipe}
     given = read_recipe(start.name) | {"recipe": start.name, "electra_objective": True} | objective
-    if not PretrainingConfig.from_dict(given).trains_main_network:
-        return given | {"init_checkpoint": str(start)}
-    whole = {"generator_layers": 1.0, "generator_hidden_size": 1.0}
-    return given | whole | {"init_generator_checkpoint": str(start), "init_encoder_from_generator": True}
+    return given | {"generator_layers": 1.0, "generator_hidden_size": 1.0, "init_checkpoint": str(start)}
 
 
-def pretraining_hparams(recipe: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """The run's hyperparameters; its number of steps follows from the budget."""
+def with_changes(contender: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The hyperparameters of RECIPE+hparam=value+..."""
+    recipe, *changes = contender.split("+")
     given = from_start(recipe, options.start) if options.start else from_random_weights(recipe, options)
+    for change in changes:
+        name, _, value = change.partition("=")
+        given[name] = json.loads(value)
+    config = PretrainingConfig.from_dict(given)
+    if options.start and config.has_own_generator and not config.uniform_generator and not config.two_tower_generator:
+        given["init_generator_checkpoint"] = str(options.start)
+    return given
+
+
+def pretraining_hparams(contender: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """The run's hyperparameters; its number of steps follows from the budget."""
+    given = with_changes(contender, options)
     given |= {"data_dir": options.data_dir, "seed": seed, "iterations_per_loop": 50, "keep_checkpoint_max": 1}
     given["save_checkpoints_steps"] = 500
     flops = training_flops_per_example(PretrainingConfig.from_dict(given))
     steps = options.steps or math.ceil(options.flops / (flops * given["train_batch_size"]))
     if given.get("lr_schedule") == "trapezoid":
         given["lr_decay_steps"] = steps // 4
-    name = f"{'continued' if options.start else 'compared'}_{recipe}_{steps}_{seed}"
+    plain = re.sub(r"[^\w.=-]+", "_", contender)
+    name = f"{'continued' if options.start else 'compared'}_{plain}_{steps}_{seed}"
     return given | {"model_name": name, "num_train_steps": steps, "num_warmup_steps": steps // 10}
 
 
 def run(options: argparse.Namespace, *words: str) -> None:
-    threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
+    threads = str(max(1, len(os.sched_getaffinity(0)) // options.jobs))
     environment = os.environ | {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": threads}
     result = subprocess.run(
         [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
@@ -112,9 +128,9 @@ def run(options: argparse.Namespace, *words: str) -> None:
         sys.exit(f"{' '.join(words)}\nfailed with exit code {result.returncode}:\n{result.stdout}{result.stderr}")
 
 
-def measured(recipe: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Pre-trains and fine-tunes one model where that was not done before: held-out metrics and scores."""
-    hparams = pretraining_hparams(recipe, options, seed)
+    hparams = pretraining_hparams(contender, options, seed)
     folder = Path(options.data_dir) / "models" / hparams["model_name"]
     held_out = folder / "results" / "unsup_results.json"
     if not held_out.exists():
@@ -143,7 +159,7 @@ def measured(recipe: str, options: argparse.Namespace, seed: int) -> dict[str, A
         if not results.exists():
             run(options, "run_finetuning.py", "--hparams", json.dumps(finetuning))
         trial = json.loads(results.read_text(encoding="utf-8"))["trials"][0]
-        scores[task] = next(iter(trial["scores"][task].values()))[TASKS[task]]
+        scores[task] = next(iter(trial["scores"][task].values()))[(TASKS | OTHER_TASKS)[task]]
     return {"steps": hparams["num_train_steps"], "held_out": metrics, "scores": scores}
 
 
@@ -175,7 +191,7 @@ def main() -> None:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default="data")
-    parser.add_argument("--recipes", default=RECIPES)
+    parser.add_argument("--recipes", default=RECIPES, help="RECIPE or RECIPE+hparam=value+..., by commas")
     parser.add_argument("--start", type=Path, help="folder of a masked language model, named like its recipe")
     parser.add_argument("--flops", type=float, default=2e14, help="of pre-training a model")
     parser.add_argument("--steps", type=int, default=0, help="the same for all recipes, instead of --flops")
