@@ -19,6 +19,7 @@ from util.progress import Progress
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+PRELOADED = ["tensorflow", "tensorflow_text"]  # by the process that workers are forked from
 Work = Callable[[Item], Generator[float, None, Result]]
 
 
@@ -95,10 +96,21 @@ def _work(item: Any) -> Any:
     return _result(work(item), advance)
 
 
+def _context() -> multiprocessing.context.BaseContext:
+    """Workers are forked from a process that has imported TensorFlow but run nothing of it (one that has cannot be
+    forked), where the system can do that; else each imports it anew, which takes seconds of a core."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    quiet_tensorflow()  # the server has the environment of this process
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
 def _in_pool(
     work: Work[Item, Result], items: Sequence[Item], processes: int, progress: Progress, when_killed: str
 ) -> list[Result]:
-    context = multiprocessing.get_context("spawn")  # TensorFlow cannot be forked
+    context = _context()
     done = context.Value("d")
     pool = concurrent.futures.ProcessPoolExecutor(
         processes, mp_context=context, initializer=_start_worker, initargs=(work, done)

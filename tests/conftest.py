@@ -11,6 +11,10 @@ before_tensorflow()
 import hypothesis  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
+from corpus import worker_pool  # noqa: E402
+
+worker_pool.PRELOADED = ["tests.programs", "tests.training_support"]  # for programs that are forked, too
+
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )

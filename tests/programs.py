@@ -15,6 +15,7 @@ from unittest import mock
 
 from absl import flags
 
+from corpus import worker_pool
 from util.environment import before_tensorflow
 
 ROOT = Path(__file__).parent.parent
@@ -77,7 +78,7 @@ def start_fork_server() -> None:
     """Waits until the process that others are forked from has imported everything."""
     context = multiprocessing.get_context("forkserver")
     before_tensorflow()
-    context.set_forkserver_preload(["tests.programs", "tests.training_support"])
+    context.set_forkserver_preload(worker_pool.PRELOADED)
     process = context.Process(target=os.getpid)
     process.start()
     process.join()
