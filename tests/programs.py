@@ -90,3 +90,21 @@ def start_forked(words: list[str], log: Path) -> ForkServerProcess:
     process = multiprocessing.get_context("forkserver").Process(target=_run_in_child, args=(words, log))
     process.start()
     return process
+
+
+def run_forked(words: list[str], pipe: Path, step: int = 0, number: int = 0) -> tuple[int | None, str]:
+    """`python words` in a process of its own, sent a signal when it reports a step, if one is given.
+
+    Returns its exit code and output, which comes through a named pipe.
+    """
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    process = start_forked(words, pipe)
+    output = []
+    with open(pipe) as lines:
+        for line in lines:
+            output.append(line)
+            if process.pid and step and line.startswith(f"step {step}/"):
+                os.kill(process.pid, number)
+    process.join()
+    return process.exitcode, "".join(output)

@@ -1,8 +1,6 @@
 """Accuracies on pairs, re-ranking of n-best lists, and score_sentences.py on small files."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 
 from exchange import ranking
 from tests import golden_support as golden
-from tests.training_support import ROOT
+from tests.programs import run_program
 from util.errors import UserError
 
 _WORDS = st.lists(st.sampled_from("abc"), max_size=6)
@@ -63,8 +61,9 @@ def test_wrong_lists_name_the_line(row: dict[str, Any]) -> None:
         ranking.read_hypotheses(row, "file, line 7")
 
 
-def test_files_in_files_out(tmp_path: Path) -> None:
-    """The three things that the program does, each in its own process; the model is the golden checkpoint."""
+def test_files_in_files_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The three things that the program does; the model is the golden checkpoint."""
+    monkeypatch.chdir(tmp_path)
     pairs = [
         {"sentence_good": "the man", "sentence_bad": "man the", "UID": name} for name in ("order", "order", "other")
     ]
@@ -76,8 +75,9 @@ def test_files_in_files_out(tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("the man\n\nman the\n")
 
     def run(*words: str) -> str:
-        command = [sys.executable, str(ROOT / "score_sentences.py"), "--model", str(golden.CHECKPOINT), *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+        done = run_program("score_sentences.py", "--model", str(golden.CHECKPOINT), *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     shown = run("--pairs", "pairs.jsonl", "--output", "accuracy.json")
     found = json.loads((tmp_path / "accuracy.json").read_text())

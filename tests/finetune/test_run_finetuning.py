@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from tests import golden_support as golden
 from tests.finetuning_support import write_lines
-from tests.programs import run_program
+from tests.programs import run_forked, run_program
 
 ROOT = golden.GOLDEN.parent.parent
 WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "names", "value", "type", "object", "all"]
@@ -127,7 +126,9 @@ def test_evaluation_alone_gives_the_same_scores(trained, data_dir):
 
 
 def test_two_tasks_and_three_trials_make_one_table(data_dir, tmp_path):
-    output = run(data_dir, tmp_path, "--task-names", "kind,count", num_trials=3, keep_all_models=False)
+    output = run(
+        data_dir, tmp_path, "--task-names", "kind,count", num_trials=3, keep_all_models=False, num_train_epochs=0.25
+    )
     lines = [line.split() for line in (tmp_path / "results" / "kind,count_results.txt").read_text().splitlines()]
     assert lines[0] == ["task", "split", "metric", "trial", "1", "trial", "2", "trial", "3", "median", "mean", "std"]
     rows = {(line[0], line[2]): line[3:] for line in lines[1:] if line[1] == "dev"}
@@ -148,15 +149,8 @@ def test_a_killed_trial_goes_on_to_the_same_scores(data_dir, tmp_path):
     dropout = SIZES["model_hparam_overrides"] | {"hidden_dropout_prob": 0.1}
     settings["model_hparam_overrides"] = dropout
     run(data_dir, tmp_path / "whole", **settings)
-    process = subprocess.Popen(
-        command(data_dir, tmp_path / "killed", **settings), cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("step 19/"):
-            process.send_signal(signal.SIGKILL)
-            break
-    process.communicate()
+    words = command(data_dir, tmp_path / "killed", **settings)[1:]
+    assert run_forked(words, tmp_path / "output", 19, signal.SIGKILL)[0] == -signal.SIGKILL
     output = run(data_dir, tmp_path / "killed", **settings)
     assert "resuming at step 14 of 120" in output
     whole, killed = (results(tmp_path / name)["trials"][0]["scores"] for name in ("whole", "killed"))

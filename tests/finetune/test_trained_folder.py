@@ -203,13 +203,13 @@ def test_upper_layers_may_start_anew():
 
 
 def test_an_evaluation_that_was_interrupted_changes_no_score(data_dir, tmp_path, monkeypatch):
-    settings = {"eval_every_steps": 40, "save_checkpoints_steps": 40, "keep_best": True, "num_train_epochs": 4.0}
+    settings = {"eval_every_steps": 5, "save_checkpoints_steps": 5, "keep_best": True, "num_train_epochs": 0.5}
     run(data_dir, tmp_path / "whole", **settings)
     selecting, calls = Evaluation.selecting, []
 
     def interrupted(self, model):
         calls.append(model)
-        if len(calls) in (2, 5):  # after the checkpoint of step 80 was saved, and after the last one
+        if len(calls) in (2, 5):  # after the checkpoint of step 10 was saved, and after the last one
             raise RuntimeError("killed")
         return selecting(self, model)
 

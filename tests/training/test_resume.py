@@ -1,14 +1,13 @@
 """A run that is killed, anywhere, goes on as if nothing had happened; SIGTERM saves first; runs are never mixed."""
 
 import json
-import os
 import random
 import signal
 
 import pytest
 
 from tests import training_support as support
-from tests.programs import run_program, start_forked
+from tests.programs import run_forked, run_program
 
 STEPS = 24
 
@@ -26,18 +25,8 @@ def settings(data_dir, name):
 
 def run(folder, name, step=0, number=0):
     """A run, sent a signal when it reports a step, if one is given; its exit code and output."""
-    pipe = folder / "output"
-    pipe.unlink(missing_ok=True)
-    os.mkfifo(pipe)
-    process = start_forked(["run_pretraining.py", "--hparams", json.dumps(settings(folder, name))], pipe)
-    output = []
-    with open(pipe) as lines:
-        for line in lines:
-            output.append(line)
-            if process.pid and step and line.startswith(f"step {step}/"):
-                os.kill(process.pid, number)
-    process.join()
-    return process.exitcode, "".join(output)
+    words = ["run_pretraining.py", "--hparams", json.dumps(settings(folder, name))]
+    return run_forked(words, folder / "output", step, number)
 
 
 @pytest.fixture(scope="module")
