@@ -43,7 +43,7 @@ class Mixture(NamedTuple):
 class GeneratorOutput(NamedTuple):
     """What a generator says.
 
-    logits: float32 [B, N, V] at the drawn positions; costly, for evaluation.
+    logits: float32 [B, N, V] at the drawn positions; costly, for what wants all of them.
     softmax: of the drawn positions [B, N]; None without a network, and where it is a mixture.
     cloze: of every position [B, L], q(x_t | the other tokens); two-tower generators only.
     states: [B, N, Hg], what the logits are made from; masked language models only.
@@ -63,6 +63,19 @@ class GeneratorOutput(NamedTuple):
         if self.softmax is None:
             return -tf.nn.sparse_softmax_cross_entropy_with_logits(token_ids, self.logits)
         return self.softmax.log_probs(token_ids)
+
+    def are_likeliest(self, token_ids: tf.Tensor) -> tf.Tensor:
+        """bool [B, N], whether the generator's first choice at the drawn positions are these tokens."""
+        if self.softmax is None:
+            return tf.equal(tf.argmax(self.logits, -1, tf.int32), token_ids)
+        return self.softmax.are_likeliest(token_ids)
+
+    def entropies(self) -> tf.Tensor:
+        """float32 [B, N], of the distributions at the drawn positions, in nats; no gradient."""
+        if self.softmax is None:
+            log_probs = tf.nn.log_softmax(tf.stop_gradient(self.logits))
+            return -tf.reduce_sum(tf.exp(log_probs) * log_probs, -1)
+        return self.softmax.entropies()
 
 
 def _exact(states: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:

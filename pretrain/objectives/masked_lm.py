@@ -48,7 +48,7 @@ class ClozeLM(Objective):
         losses = -generator.cloze.log_probs(masked.input_ids)
         metrics = masked_lm_metrics(forward, tf.gather(losses, masked.positions, batch_dims=1), training)
         if not training:
-            correct = tf.equal(tf.argmax(generator.cloze.logits, -1, tf.int32), masked.input_ids)
+            correct = generator.cloze.are_likeliest(masked.input_ids)
             metrics["cloze_accuracy"] = weighted_mean(correct, masked.candidates)
         return self.output(forward, losses, metrics)
 
@@ -58,20 +58,18 @@ def masked_lm_metrics(forward: Forward, losses: tf.Tensor, training: bool) -> Me
 
     Those called hidden leave out the positions that masking kept, whose tokens the model can see.
     """
-    masked, logits = forward.masked, forward.generator.logits
+    masked, generator = forward.masked, forward.generator
     weights = masked.masked_lm_weights
     metrics = {"masked_lm_loss": weighted_mean(losses, weights)}
     if forward.corrupted is not None:
         sampled_correctly = tf.equal(forward.corrupted.sampled_ids, masked.masked_lm_ids)
         metrics["sampled_masked_lm_accuracy"] = weighted_mean(sampled_correctly, weights)
     if not training:
-        correct = tf.equal(tf.argmax(logits, -1, tf.int32), masked.masked_lm_ids)
+        correct = generator.are_likeliest(masked.masked_lm_ids)
         metrics["masked_lm_accuracy"] = weighted_mean(correct, weights)
         seen = tf.gather(masked.masked_input_ids, masked.positions, batch_dims=1)
         hidden = weights * tf.cast(tf.not_equal(seen, masked.masked_lm_ids), tf.float32)
         metrics["hidden_masked_lm_loss"] = weighted_mean(losses, hidden)
         metrics["hidden_masked_lm_accuracy"] = weighted_mean(correct, hidden)
-        log_probs = tf.nn.log_softmax(logits)
-        entropy = -tf.reduce_sum(tf.exp(log_probs) * log_probs, -1)
-        metrics["generator_entropy"] = weighted_mean(entropy, weights)
+        metrics["generator_entropy"] = weighted_mean(generator.entropies(), weights)
     return metrics
