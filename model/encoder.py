@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from model.architecture import Architecture
-from model.fusion import MASKED_SCORE, attention_probabilities
+from model.fusion import MASKED_SCORE, attention_probabilities, heads_apart
 from model.layers import (
     Dense,
     Layer,
@@ -196,8 +196,7 @@ class SelfAttention(SizedLayer):
     ) -> tuple[tf.Tensor, dict[int, AttentionMap]]:
         """[B, L, H] -> [B, L, H] without the last bias, and the attention maps of some heads."""
         length, hidden = shape_of(x)[1:]
-        qkv = tf.reshape(self.qkv(x), [-1, length, 3, self.num_heads, self.head_size])
-        q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # each [B, A, L, D]
+        q, k, v = heads_apart(self.qkv.product(x), self.qkv.bias, heads=self.num_heads)
         rate, seed = (0.0, (0, 0)) if seeds is None else (self.probs_dropout_rate, seeds.next())
         if keys.rotation is not None:
             q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)

@@ -45,6 +45,7 @@ BLOCKS = {
     "attention": (attention(0.0), ((2, 3, 5, 5), (1, 3, 5, 5))),
     "attention, dropout": (attention(0.3), ((2, 3, 5, 5), (1, 3, 1, 5))),
     "bias": (fusion.add_bias, (ROWS, ROW)),
+    "heads apart": (lambda x, bias: fusion.heads_apart(x, bias, heads=2), ((2, 5, 24), (24,))),
     "dropout": (lambda x: fusion.dropout(x, SEED, rate=0.3), (ROWS,)),
     "rotation": (turned, ((2, 3, 5, 4),)),
 }
@@ -114,6 +115,7 @@ PASSES: dict[str, Any] = {
     "its gradient   ": (
         fusion._sum_and_norm_gradient, (_X, (_X, _X), _NORM, SEED), {"rate": 0.0}, 7, 0,
     ),
+    "heads apart": (fusion._heads_apart, (big(8, LENGTH, 3 * WIDTH), big(3 * WIDTH)), {"heads": HEADS}, 3, 0),
     "attention": (fusion._attention, (_SCORES, _KEYS, _BIAS, SEED), {"scale": 0.125, "rate": 0.0}, 4, 0),
     "its gradient    ": (fusion._attention_gradient, (_SCORES, _SCORES, SEED), {"scale": 0.125, "rate": 0.0}, 2, 0),
 }  # fmt: skip
@@ -175,6 +177,20 @@ def test_gradients_reach_variables_through_graphs_and_unknown_lengths():
         normed = (total - total.mean(-1, keepdims=True)) / total.std(-1, keepdims=True)
         np.testing.assert_allclose(to_gamma, (normed * x.numpy()).sum(0), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(to_beta, x.numpy().sum(0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 7, 40])
+def test_attention_over_a_length_that_is_not_known_when_it_is_traced(length):
+    """As when fine-tuning, in batches of similar length."""
+    scores, allowed = normal(2, 3, length, length), tf.ones([2, 1, 1, length], tf.bool)
+
+    def probabilities(scores, allowed):
+        bias = tf.zeros([1, 1, 1, 1], tf.float64)
+        return fusion.attention_probabilities(scores, allowed, bias, SEED, scale=3.0, rate=0.0)
+
+    unknown = [tf.TensorSpec([2, 3, None, None], tf.float64), tf.TensorSpec([2, 1, 1, None], tf.bool)]
+    traced = tf.function(probabilities, input_signature=unknown, autograph=False)
+    np.testing.assert_allclose(traced(scores, allowed), tf.nn.softmax(3.0 * scores), rtol=1e-12)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
