@@ -57,6 +57,10 @@ class Contender:
         self.processor_seconds = min(self.processor_seconds, processor_seconds / steps)
         return seconds / steps
 
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
 
 def processor() -> str:
     """Its name, the cores that may be used, and what multiplies matrices, where Linux says so."""
@@ -108,9 +112,9 @@ def main() -> None:
             f"  {flops / median / 1e9:6.0f} GFLOP/s"
             + (f", {limit / median:4.0%} of its products alone" if limit else "")
             + f"  {contender.processor_seconds:.2f} s of processor time a step  {contender.memory / 1e9:.2f} GB"
-            + f"  third step after {contender.startup:.0f} s"
+            + f"  warm after {contender.startup:.0f} s"
         )
-        contender.process.kill()
+        contender.end()
 
 
 if __name__ == "__main__":

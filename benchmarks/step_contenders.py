@@ -4,8 +4,8 @@ Pre-training: ours; tf-models-official's ElectraPretrainer with its task's losse
 ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sampling and losses. Evaluation: their
 forward passes without dropout, with the metrics that each computes beside its losses. Fine-tuning: our task CoLA;
 tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification. `ours_recompute` is ours with --recompute
-layers, `ours_whole` with attention on whole arrays at every length. `products` are the matrix products of our
-step and nothing else: its limit.
+layers, `ours_accumulated` in four micro-batches, `ours_whole` with attention on whole arrays at every length.
+`products` are the matrix products of our step and nothing else: its limit.
 """
 
 import resource
@@ -26,6 +26,7 @@ from synthetic_records import VOCABULARY, write_vocabulary
 from util.environment import before_tensorflow
 
 _MASK = 103
+_WARM_UP_STEPS, _WARM_UP_SECONDS = 3, 20.0  # two steps where three would take longer
 
 
 class Size(NamedTuple):
@@ -37,6 +38,11 @@ class Size(NamedTuple):
     embedding: int
     generator_share: int
     vocabulary: int = VOCABULARY
+
+    @classmethod
+    def read(cls, text: str) -> "Size":
+        """A name of `SIZES`, or the fields with commas between them."""
+        return SIZES[text] if text in SIZES else cls(*map(int, text.split(",")))
 
     def shared(self, share: int) -> "Size":
         """1/share the width, with the generator's heads as the original has them."""
@@ -163,7 +169,8 @@ def our_hparams(job: Job) -> dict[str, Any]:
     }
 
 
-def ours(job: Job, jit_compile: bool, recompute: str = "none", tiles: bool = True) -> Step:
+def ours(job: Job, jit_compile: bool, tiles: bool = True, **own: Any) -> Step:
+    """`own`: hparams besides those of the job."""
     import tensorflow as tf
 
     from configure_pretraining import PretrainingConfig
@@ -173,7 +180,7 @@ def ours(job: Job, jit_compile: bool, recompute: str = "none", tiles: bool = Tru
 
     if not tiles:
         tiled_attention.SHORTEST = sys.maxsize
-    own = {"generator_hidden_size": 1 / job.size.generator_share, "recompute": recompute}
+    own |= {"generator_hidden_size": 1 / job.size.generator_share}
     config = PretrainingConfig.from_dict(our_hparams(job) | own)
     strategy = make_strategy(config)
     with strategy.scope():
@@ -391,7 +398,7 @@ def hugging_face_classifier(job: Job, compiled: bool) -> Step:
 
 def make_job(contender: str, size: str, batch_size: str, length: str, what: str) -> Job:
     """Of a contender's command line."""
-    return Job(what, SIZES[size], int(batch_size), int(length), contender.rsplit("_", 1)[1])
+    return Job(what, Size.read(size), int(batch_size), int(length), contender.rsplit("_", 1)[1])
 
 
 def main() -> None:
@@ -406,6 +413,7 @@ def main() -> None:
         "ours": lambda: ours_of(job, jit_compile=False),
         "products": lambda: products(job),
         "ours_recompute": lambda: ours(job, jit_compile=False, recompute="layers"),
+        "ours_accumulated": lambda: ours(job, jit_compile=False, gradient_accumulation_steps=4),
         "ours_whole": lambda: ours(job, jit_compile=False, tiles=False),
         "ours_xla": lambda: ours_of(job, jit_compile=True),
         "tf_models": lambda: tf_models_of(job),
@@ -416,8 +424,11 @@ def main() -> None:
         sys.exit(f"unknown contender {contender}: one of {', '.join(makers)} and _float32 or _bfloat16")
     start = time.perf_counter()
     step = makers[program]()
-    for _ in range(3):
+    step()
+    for _ in range(_WARM_UP_STEPS - 1):
         step()
+        if time.perf_counter() - start > _WARM_UP_SECONDS:
+            break
     print("ready", time.perf_counter() - start, flush=True)
     for line in sys.stdin:
         start, processor_start = time.perf_counter(), time.process_time()

@@ -1,0 +1,214 @@
+"""How a step of pre-training grows with batch, length, vocabulary, layers and width: time, memory, share of its limit.
+
+  taskset -c 1 python benchmarks/scaling.py benchmarks/scaling.json
+  python benchmarks/scaling.py benchmarks/scaling.json --figure docs/scaling.png
+
+One factor at a time is varied round a base: four layers as wide as electra_small's, with its kind of generator. Every
+point is a process of its own (benchmarks/step_contenders.py), because memory is a high-water mark, and so are the
+matrix products of that step alone, its limit. Points are written as they are measured, and those that the file has are
+not measured again. Times are processor time, which other work on the machine disturbs little: on one thread, the
+default, the least of some steps is what a quiet core takes.
+
+An exponent is the slope of the line through the logarithms, and in brackets that of the last two points, where what
+does not grow counts least. Beside that of the time stands that of the FLOPs: a time that grows faster has a cause.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from step import Contender, processor
+from step_contenders import Job, Size, product_flops
+
+from util.files import write_json
+
+BASE = Job("pretraining", Size(256, 4, 4, 128, 4, 32768), batch_size=32, length=128, precision="bfloat16")
+FACTORS = {
+    "batch": (8, 32, 128, 512),
+    "length": (64, 128, 256, 512, 1024, 2048),
+    "vocabulary": (8192, 32768, 131072),
+    "layers": (2, 4, 8, 24),
+    "width": (128, 256, 512, 1024),
+}
+_HEAD_SIZE = 64
+_SECONDS = 4.0  # that a point's steps may take, once there are two of them
+_STEPS = 4
+
+
+class Point(NamedTuple):
+    """A step, and what was measured of it.
+
+    seconds, limit: of processor time, of a step and of its products alone. memory: bytes, the most there ever was.
+    """
+
+    program: str
+    job: Job
+    seconds: float
+    limit: float
+    memory: float
+
+    @property
+    def flops(self) -> float:
+        return product_flops(self.job)
+
+
+def job_of(factor: str, value: int) -> Job:
+    """The base, but for one factor."""
+    if factor == "batch":
+        return BASE._replace(batch_size=value)
+    if factor == "length":
+        return BASE._replace(length=value)
+    changed = {"hidden": value, "heads": value // _HEAD_SIZE} if factor == "width" else {factor: value}
+    return BASE._replace(size=BASE.size._replace(**changed))
+
+
+# Beside the base's program: micro-batches, and layers computed again.
+BESIDE = [
+    ("ours_accumulated", job_of("batch", 128)),
+    ("ours_recompute", job_of("batch", 128)),
+    ("ours_recompute", job_of("layers", 24)),
+]
+
+
+class Measurements:
+    """Points in a JSON file, measured where they are missing.
+
+    Raises:
+      SystemExit: the file is another processor's.
+    """
+
+    def __init__(self, path: Path, measure: bool) -> None:
+        self._path, self._measure = path, measure
+        self._found: dict[str, Any] = {"processor": processor(), "points": {}}
+        if path.exists():
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if measure and found["processor"] != self._found["processor"]:
+                sys.exit(f"error: {path} was measured on {found['processor']}; give another file for this processor.")
+            self._found = found
+
+    @property
+    def processor(self) -> str:
+        return self._found["processor"]
+
+    def point(self, program: str, job: Job) -> Point | None:
+        """None where it is neither there nor to be measured, or ended with an error."""
+        arguments = [",".join(map(str, job.size)), str(job.batch_size), str(job.length), job.what]
+        found = {}
+        for name in (program, "products"):
+            key = " ".join([f"{name}_{job.precision}", *arguments])
+            if key not in self._found["points"] and self._measure:
+                self._found["points"][key] = _measured(f"{name}_{job.precision}", arguments)
+                write_json(self._path, self._found)
+                print(key, self._found["points"][key], flush=True)
+            found[name] = self._found["points"].get(key)
+        step, products = found[program], found["products"]
+        if not step or not products:
+            return None
+        return Point(program, job, step["seconds"], products["seconds"], step["memory"])
+
+
+def _measured(contender: str, arguments: list[str]) -> dict[str, float] | None:
+    """None if the process ended with an error, as for want of memory."""
+    try:
+        process = Contender(contender, sys.executable, arguments)
+        wall = process.turn(1)
+        for _ in range(min(_STEPS, max(2, int(_SECONDS / wall))) - 1):
+            wall = min(wall, process.turn(1))
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return None
+    process.end()
+    return {"seconds": round(process.processor_seconds, 4), "wall": round(wall, 4), "memory": process.memory}
+
+
+def exponents(values: list[int], measured: list[float]) -> tuple[float, float]:
+    """Slopes between logarithms: of all points, and of the last two."""
+    x, y = np.log(values), np.log(measured)
+    return float(np.polyfit(x, y, 1)[0]), float((y[-1] - y[-2]) / (x[-1] - x[-2]))
+
+
+def table(points: dict[str, list[tuple[int, Point]]]) -> str:
+    """Markdown: a row per point and one of exponents per factor."""
+    lines = ["| factor | | s a step | share of its products alone | GB |", "|---|---|---|---|---|"]
+    for factor, rows in points.items():
+        for value, point in rows:
+            lines.append(
+                f"| {factor} | {value:,} | {point.seconds:.3g} | {point.limit / point.seconds:.0%} "
+                f"| {point.memory / 1e9:.2f} |"
+            )
+        if len(rows) > 1:
+            values, found = zip(*rows, strict=True)
+            of = {
+                "time": [p.seconds for p in found],
+                "FLOPs": [p.flops for p in found],
+                "GB": [p.memory for p in found],
+            }
+            time, flops, memory = ("{:.2f} ({:.2f})".format(*exponents(list(values), y)) for y in of.values())
+            lines.append(f"| | exponents | {time}; of FLOPs {flops} | | {memory} |")
+    return "\n".join(lines)
+
+
+def draw(path: Path, points: dict[str, list[tuple[int, Point]]]) -> None:
+    """A panel per factor with the time of a step, and one with the memory of all."""
+    from analysis.figures import curve, panels
+
+    titles = [*(f"time and {factor}" for factor in points), "memory"]
+    with panels(path.with_suffix(""), titles) as axes:
+        *of_factors, of_memory = axes
+        for number, (axis, (factor, rows)) in enumerate(zip(of_factors, points.items(), strict=True)):
+            values, found = (list(part) for part in zip(*rows, strict=True))
+            seconds = [point.seconds for point in found]
+            curve(axis, values, seconds, 0, f"step, exponent {exponents(values, seconds)[0]:.2f}")
+            limits = [point.limit for point in found]
+            curve(axis, values, limits, 1, f"its products alone, {exponents(values, limits)[0]:.2f}")
+            base = next(value for value, point in rows if point.job == BASE)
+            memory = [point.memory / 1e9 for point in found]
+            curve(of_memory, [value / base for value in values], memory, number, factor)
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log")
+            axis.set_xticks(values, [f"{value // 1024}k" if value > 4096 else str(value) for value in values])
+            axis.minorticks_off()
+            axis.set_xlabel(factor)
+            axis.set_ylabel("seconds of one core")
+            axis.legend()
+        of_memory.set_xscale("log", base=2)
+        of_memory.set_yscale("log", base=2)
+        of_memory.set_xlabel("multiple of the base")
+        of_memory.set_ylabel("gigabytes")
+        of_memory.legend()
+
+
+def main() -> None:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, help="JSON, of points")
+    parser.add_argument("--figure", type=Path, help="draw what the file has into this picture; nothing is measured")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
+        os.environ[name] = str(options.threads)
+    measurements = Measurements(options.file, measure=options.figure is None)
+    points = {}
+    for factor, values in FACTORS.items():
+        rows = [(value, measurements.point("ours", job_of(factor, value))) for value in values]
+        points[factor] = [(value, point) for value, point in rows if point is not None]
+    print(measurements.processor)
+    print(table(points))
+    for program, job in BESIDE:
+        plain, other = measurements.point("ours", job), measurements.point(program, job)
+        if plain and other:
+            print(
+                f"{program}, batch {job.batch_size}, {job.size.layers} layers: "
+                f"{other.seconds / plain.seconds:.2f} times the time, {other.memory / 1e9:.2f} GB in place of "
+                f"{plain.memory / 1e9:.2f}"
+            )
+    if options.figure is not None:
+        draw(options.figure, points)
+
+
+if __name__ == "__main__":
+    main()
