@@ -72,11 +72,16 @@ _PAPERS: dict[str, Any] = {
     "mask_sampling": "with_replacement",
     "lr_schedule": "multiply",
 }
+_OTHER_POSITIONS = {"relative_position_start": "random"}  # a local start is of T5's and COCO-LM's buckets
 ROWS: dict[str, dict[str, Any]] = {
     "base": {},
     "random_start": {"relative_position_start": "random"},
     "post_norm": {"norm_style": "post"},
     "learned_positions": {"relative_positions": "none", "relative_position_start": "random"},
+    "coco_positions": {"relative_positions": "coco"},
+    "rotary_positions": _OTHER_POSITIONS | {"relative_positions": "rotary"},
+    "alibi_positions": _OTHER_POSITIONS | {"relative_positions": "alibi"},
+    "xl_positions": _OTHER_POSITIONS | {"relative_positions": "xl"},
     "dropout": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
     "initial_scale_0.02": {"initializer_range": 0.02},
     "beta2_0.999": {"adam_beta2": 0.999},
@@ -93,6 +98,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "width_192": {"hidden_size": 192, "learning_rate": 1.5e-3},
     "layers_2": {"num_hidden_layers": 2},
     "scaled_residuals": {"scaled_residual_init": True},
+    "shared_layers": {"share_layers": "all"},
+    "whole_words": {"mask_unit": "whole_word"},
+    "spans": {"mask_unit": "span"},
     "heads_2": {"num_attention_heads": 2},
     "papers_settings": _PAPERS,
     "papers_and_local_start": _PAPERS | {"relative_positions": "t5", "relative_position_start": "local"},
