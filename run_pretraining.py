@@ -254,7 +254,7 @@ def evaluate(trainer: Any, config: PretrainingConfig) -> None:
 
 def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
     """What a new run starts from: a whole checkpoint, or one for the generator and, in two-stage training, for both."""
-    from exchange.checkpoints import copy_encoder, generator_names, warm_start
+    from exchange.checkpoints import copy_encoder, generator_names, main_network_names, warm_start
 
     if config.teacher and config.init_from_teacher:
         from pretrain.teacher import start_from_teacher
@@ -262,7 +262,8 @@ def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
         report = start_from_teacher(model, config.teacher)
         say(f"teacher: loaded {len(report.loaded)} variables; random values for {', '.join(report.missing) or 'none'}")
     if config.init_checkpoint:
-        say(str(warm_start(model, config.init_checkpoint)))
+        names = main_network_names(config.init_checkpoint, config.has_own_generator)
+        say(str(warm_start(model, config.init_checkpoint, names)))
     if config.init_generator_checkpoint:
         report = warm_start(model.generator, config.init_generator_checkpoint, generator_names)
         say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")

@@ -126,6 +126,10 @@ class TensorFlowCheckpoint:
         return self._reader.get_tensor(self._keys[name])
 
 
+_MASKED_LM = "generator_predictions"  # the head of a masked language model or a generator
+_LANGUAGE_MODELS = ("clm_predictions", "choice_predictions")  # those of main networks
+
+
 class CheckpointVariables:
     """The variables of a model in a file, by our names.
 
@@ -221,6 +225,23 @@ def warm_start(
 def generator_names(name: str) -> list[str]:
     """Where a checkpoint may hold a variable of the generator: as one, or as the network of a masked language model."""
     return [name, name.replace("generator/", "electra/", 1)] if name.startswith("generator/") else [name]
+
+
+def main_network_names(path: str, has_own_generator: bool) -> Callable[[str], list[str]]:
+    """Where a checkpoint may hold a variable of the main network, as `warm_start` asks.
+
+    The language model of a main network may be that of a masked language model, which is not for a generator of its
+    own, since that has other states. Those of an ELECTRA are each for its own network.
+    """
+    masked_lm = not any(name.startswith("generator/") for name in CheckpointVariables(path).names())
+
+    def names(name: str) -> list[str]:
+        head, _, rest = name.partition("/")
+        if masked_lm and head in _LANGUAGE_MODELS:
+            return [name, f"{_MASKED_LM}/{rest}"]
+        return [] if masked_lm and head == _MASKED_LM and has_own_generator else [name]
+
+    return names
 
 
 def copy_encoder(source: tf.Module, target: tf.Module) -> None:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exchange.checkpoints import copy_encoder, generator_names, warm_start
+from exchange.checkpoints import copy_encoder, generator_names, main_network_names, warm_start
 from model.vocabulary_loss import chunked_log_probs
 from pretrain.objectives.adversarial import AdversarialGenerator, policy_losses, rewards
 from pretrain.pretraining_model import PretrainingModel
@@ -139,6 +139,24 @@ def test_the_second_stage_starts_from_the_first_and_keeps_its_generator(tmp_path
     assert {v.name for v in model.trainable_variables} - trained == {
         v.name for v in model.generator.trainable_variables
     }
+
+
+@pytest.mark.parametrize("objective", ["replace_mlm_objective", "corrective_lm_objective", "multiple_choice_objective"])
+def test_the_main_networks_language_model_starts_as_that_of_a_masked_language_model(tmp_path, objective):
+    first = PretrainingModel(golden.config(electra_objective=False))
+    path = tf.train.Checkpoint(model=first).save(str(tmp_path / "model.ckpt"))
+    draws = {"mask_rates": [1.0, 0.0, 0.0], "mask_sampling": "without_replacement"}
+    model = PretrainingModel(golden.config(electra_objective=False, **{objective: True}, **draws))
+    report = warm_start(model, path, main_network_names(path, has_own_generator=True))
+    assert "generator_predictions/output_bias" in report.missing  # the generator is narrower
+    ours, theirs = ({variable.name: variable for variable in one.trainable_variables} for one in (model, first))
+    loaded = [name for name in report.loaded if name.startswith(("clm_predictions/", "choice_predictions/"))]
+    assert len(loaded) > 1
+    for name in loaded:
+        of_first = f"generator_predictions/{name.partition('/')[2]}:0"
+        np.testing.assert_array_equal(ours[f"{name}:0"], theirs[of_first])
+    pair = tf.train.Checkpoint(model=model).save(str(tmp_path / "pair.ckpt"))
+    assert main_network_names(pair, True)("clm_predictions/output_bias") == ["clm_predictions/output_bias"]
 
 
 @pytest.mark.parametrize(
