@@ -239,6 +239,18 @@ def _normal_cdf(x: tf.Tensor) -> tf.Tensor:
     return 0.5 * (1.0 + tf.math.erf(x * 0.5**0.5))
 
 
+def _normal_cdf_and_density(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """In float32, Phi out of the exponential that phi takes anyway, to 8e-8 (Abramowitz and Stegun 1964, 7.1.26)."""
+    exponential = tf.exp(-0.5 * tf.square(x))
+    density = exponential * (1.0 / math.sqrt(2.0 * math.pi))
+    if x.dtype == tf.float64:
+        return _normal_cdf(x), density
+    t = 1.0 / (1.0 + (0.3275911 * 0.5**0.5) * tf.abs(x))
+    polynomial = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    tail = 0.5 * exponential * polynomial  # Phi(-|x|)
+    return tf.where(x < 0.0, tail, 1.0 - tail), density
+
+
 @xla
 def _gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     biased = wide(x) + wide(bias)
@@ -248,8 +260,8 @@ def _gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 @xla
 def _gelu_gradient(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     biased = wide(x) + wide(bias)
-    density = tf.exp(-0.5 * tf.square(biased)) / math.sqrt(2.0 * math.pi)
-    return narrow(wide(upstream) * (_normal_cdf(biased) + biased * density), x.dtype)
+    cdf, density = _normal_cdf_and_density(biased)
+    return narrow(wide(upstream) * (cdf + biased * density), x.dtype)
 
 
 @differentiable

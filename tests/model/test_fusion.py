@@ -161,6 +161,15 @@ def test_the_gradient_of_a_bias_adds_up_more_than_bfloat16_can_tell_apart():
         np.testing.assert_allclose(compiled(x), exact, rtol=2**-8)
 
 
+def test_the_gradient_of_gelu_in_float32_is_as_good_as_float32():
+    x = tf.linspace(tf.constant(-12.0, tf.float64), 12.0, 4001)[:, tf.newaxis]
+    exact, found = (
+        values_and_gradients(lambda x: fusion.gelu(x, tf.zeros([1], x.dtype)), tf.cast(x, dtype))[1]
+        for dtype in (tf.float64, tf.float32)
+    )
+    np.testing.assert_allclose(found, exact, rtol=4e-7, atol=4e-7)
+
+
 def test_gradients_reach_variables_through_graphs_and_unknown_lengths():
     norm = layers.LayerNorm("norm", 8)
 
