@@ -28,27 +28,28 @@ from util.files import write_json
 
 BASE = Job("pretraining", Size(256, 4, 4, 128, 4, 32768), batch_size=32, length=128, precision="bfloat16")
 FACTORS = {
-    "batch": (8, 32, 128, 512),
-    "length": (64, 128, 256, 512, 1024, 2048),
     "vocabulary": (8192, 32768, 131072),
     "layers": (2, 4, 8, 24),
     "width": (128, 256, 512, 1024),
+    "batch": (8, 32, 128, 512),
+    "length": (64, 128, 256, 512, 1024, 2048),
 }
 _HEAD_SIZE = 64
 _SECONDS = 4.0  # that a point's steps may take, once there are two of them
-_STEPS = 4
+_STEPS = 3
 
 
 class Point(NamedTuple):
     """A step, and what was measured of it.
 
-    seconds, limit: of processor time, of a step and of its products alone. memory: bytes, the most there ever was.
+    seconds, limit: of processor time, of a step and, where they were measured, of its products alone. memory: bytes,
+      the most there ever was.
     """
 
     program: str
     job: Job
     seconds: float
-    limit: float
+    limit: float | None
     memory: float
 
     @property
@@ -95,7 +96,7 @@ class Measurements:
         return self._found["processor"]
 
     def point(self, program: str, job: Job) -> Point | None:
-        """None where it is neither there nor to be measured, or ended with an error."""
+        """None where the step is neither there nor to be measured, or ended with an error."""
         arguments = [",".join(map(str, job.size)), str(job.batch_size), str(job.length), job.what]
         found = {}
         for name in (program, "products"):
@@ -106,9 +107,9 @@ class Measurements:
                 print(key, self._found["points"][key], flush=True)
             found[name] = self._found["points"].get(key)
         step, products = found[program], found["products"]
-        if not step or not products:
+        if not step:
             return None
-        return Point(program, job, step["seconds"], products["seconds"], step["memory"])
+        return Point(program, job, step["seconds"], products["seconds"] if products else None, step["memory"])
 
 
 def _measured(contender: str, arguments: list[str]) -> dict[str, float] | None:
@@ -136,10 +137,8 @@ def table(points: dict[str, list[tuple[int, Point]]]) -> str:
     lines = ["| factor | | s a step | share of its products alone | GB |", "|---|---|---|---|---|"]
     for factor, rows in points.items():
         for value, point in rows:
-            lines.append(
-                f"| {factor} | {value:,} | {point.seconds:.3g} | {point.limit / point.seconds:.0%} "
-                f"| {point.memory / 1e9:.2f} |"
-            )
+            share = f"{point.limit / point.seconds:.0%}" if point.limit else ""
+            lines.append(f"| {factor} | {value:,} | {point.seconds:.3g} | {share} | {point.memory / 1e9:.2f} |")
         if len(rows) > 1:
             values, found = zip(*rows, strict=True)
             of = {
@@ -162,9 +161,10 @@ def draw(path: Path, points: dict[str, list[tuple[int, Point]]]) -> None:
         for number, (axis, (factor, rows)) in enumerate(zip(of_factors, points.items(), strict=True)):
             values, found = (list(part) for part in zip(*rows, strict=True))
             seconds = [point.seconds for point in found]
-            curve(axis, values, seconds, 0, f"step, exponent {exponents(values, seconds)[0]:.2f}")
-            limits = [point.limit for point in found]
-            curve(axis, values, limits, 1, f"its products alone, {exponents(values, limits)[0]:.2f}")
+            label = f"step, exponent {exponents(values, seconds)[0]:.2f}" if len(rows) > 1 else "step"
+            curve(axis, values, seconds, 0, label)
+            limits = {value: point.limit for value, point in rows if point.limit}
+            curve(axis, list(limits), list(limits.values()), 1, "its products alone")
             base = next(value for value, point in rows if point.job == BASE)
             memory = [point.memory / 1e9 for point in found]
             curve(of_memory, [value / base for value in values], memory, number, factor)

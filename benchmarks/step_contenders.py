@@ -401,12 +401,14 @@ def make_job(contender: str, size: str, batch_size: str, length: str, what: str)
     return Job(what, Size.read(size), int(batch_size), int(length), contender.rsplit("_", 1)[1])
 
 
-def main() -> None:
-    contender = sys.argv[1]
-    before_tensorflow()
-    program, job = contender.rsplit("_", 1)[0], make_job(*sys.argv[1:])
-    what, precision = job.what, job.precision
-    finetuning = what == "finetuning"
+def make_step(contender: str, job: Job) -> Step:
+    """Of a contender's name, such as ours_float32; its model is built here.
+
+    Raises:
+      SystemExit: there is no such contender.
+    """
+    program = contender.rsplit("_", 1)[0]
+    finetuning = job.what == "finetuning"
     ours_of, tf_models_of = (ours_classifier, tf_models_classifier) if finetuning else (ours, tf_models)
     hugging_face_of = hugging_face_classifier if finetuning else hugging_face
     makers: dict[str, Callable[[], Step]] = {
@@ -420,10 +422,15 @@ def main() -> None:
         "hugging_face": lambda: hugging_face_of(job, compiled=False),
         "hugging_face_compiled": lambda: hugging_face_of(job, compiled=True),
     }
-    if program not in makers or precision not in ("float32", "bfloat16"):
+    if program not in makers or job.precision not in ("float32", "bfloat16"):
         sys.exit(f"unknown contender {contender}: one of {', '.join(makers)} and _float32 or _bfloat16")
+    return makers[program]()
+
+
+def main() -> None:
+    before_tensorflow()
     start = time.perf_counter()
-    step = makers[program]()
+    step = make_step(sys.argv[1], make_job(*sys.argv[1:]))
     step()
     for _ in range(_WARM_UP_STEPS - 1):
         step()

@@ -1,0 +1,112 @@
+"""Where the time of a step goes, by kind of operation, on one thread.
+
+  taskset -c 1 python benchmarks/step_profile.py --model-size mini --batch-size 64 --max-seq-length 64
+  taskset -c 1 python benchmarks/step_profile.py --what evaluation --contender ours_float32
+
+TensorFlow's profiler times every operation, and every kernel of XLA's blocks. A kind's time is the median of each of
+its operations over some steps, added up, so that work beside this one, which delays an operation now and then, counts
+little. What a contender is, benchmarks/step_contenders.py says.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from step import processor
+from step_contenders import SIZES, make_job, make_step, product_flops
+
+from util.environment import before_tensorflow
+
+# What the names of blocks (model/fusion.py, model/vocabulary_loss.py) and of TensorFlow's operations begin with.
+KINDS = {
+    "matrix products": ("_MklMatMul", "MatMul", "_MklBatchMatMul", "BatchMatMul"),
+    "gelu": ("gelu",),
+    "layer norms, sums, biases": ("layer_norm", "norm_of_sum", "sum_and_norm", "BiasAdd"),
+    "attention between products": ("attention", "heads_apart", "position_bias", "_MklTranspose", "Transpose", "Pack"),
+    "vocabulary": ("block_", "weighted_", "TensorScatter", "GatherV2", "Cumsum", "LogSoftmax", "ArgMax", "Exp"),
+    "embeddings": ("ResourceGather", "UnsortedSegmentSum", "dropped_out"),
+    "optimizer": ("ResourceApplyAdam", "AssignVariable", "L2Loss"),
+    "casts": ("Cast",),
+    "starting blocks and operations": ("ExecutorState", "ThunkExecutor", "ExecutorDone"),
+}
+
+
+def kind_of(name: str) -> str:
+    return next((kind for kind, names in KINDS.items() if name.startswith(names)), "the rest")
+
+
+def operations(folder: Path) -> Iterator[tuple[str, str, float]]:
+    """Of a profile: what is run (a block's name or an operation's type), which one, milliseconds without its parts."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    space = xplane_pb2.XSpace()
+    space.ParseFromString(next(folder.glob("**/*.xplane.pb")).read_bytes())
+    (host,) = (plane for plane in space.planes if plane.name == "/host:CPU")
+    for line in (line for line in host.lines if line.name.startswith("tf_Compute")):
+        stack: list[tuple[int, list[Any]]] = []  # ends of what is running, and its entry
+        entries = []
+        for event in sorted(line.events, key=lambda event: (event.offset_ps, -event.duration_ps)):
+            name = host.event_metadata[event.metadata_id].name
+            if name.startswith(("end: ", "Memory")):
+                continue
+            while stack and stack[-1][0] <= event.offset_ps:
+                stack.pop()
+            if stack:
+                stack[-1][1][2] -= event.duration_ps / 1e9
+            stats = {host.stat_metadata[stat.metadata_id].name: stat for stat in event.stats}
+            what = name if "::" in name else name.rsplit(":", 1)[-1]
+            if "hlo_module" in stats:
+                module = stats["hlo_module"]
+                module = module.str_value or host.stat_metadata[module.ref_value].name
+                what, name = re.sub(r"^a_inference_+(.*?)_\d+_.*$", r"\1", module), f"{module} {name}"
+            entry = [what, name, event.duration_ps / 1e9]
+            entries.append(entry)
+            stack.append((event.offset_ps + event.duration_ps, entry))
+        yield from ((what, name, milliseconds) for what, name, milliseconds in entries)
+
+
+def main() -> None:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--contender", default="ours_bfloat16")
+    parser.add_argument("--what", default="pretraining", choices=("pretraining", "evaluation", "finetuning"))
+    parser.add_argument("--model-size", default="small", choices=tuple(SIZES))
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--max-seq-length", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=15)
+    options = parser.parse_args()
+    sizes = (options.model_size, str(options.batch_size), str(options.max_seq_length))
+    job = make_job(options.contender, *sizes, options.what)
+    os.environ |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), "1")
+    before_tensorflow()
+    import tensorflow as tf
+
+    step = make_step(options.contender, job)
+    for _ in range(3):
+        step()
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(folder, tf.profiler.experimental.ProfilerOptions(host_tracer_level=2))
+        for _ in range(options.steps):
+            step()
+        tf.profiler.experimental.stop()
+        times = defaultdict(list)
+        for what, name, milliseconds in operations(Path(folder)):
+            times[what, name].append(milliseconds)
+    kinds = Counter[str]()
+    for (what, _), found in times.items():
+        kinds[kind_of(what)] += statistics.median(found) * len(found) / options.steps
+    total = kinds.total()
+    print(f"{options.what}, {' '.join(sizes)}, {options.contender}, one thread of {processor()}")
+    print(f"{total:.0f} ms a step, {product_flops(job) / total / 1e6:.0f} GFLOP/s")
+    for kind, milliseconds in kinds.most_common():
+        print(f"| {kind} | {milliseconds:.1f} ms | {milliseconds / total:.0%} |")
+
+
+if __name__ == "__main__":
+    main()
