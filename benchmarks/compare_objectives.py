@@ -149,6 +149,7 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
             "model_name": hparams["model_name"],
             "task_names": [task],
             "keep_all_models": False,
+            "precision": hparams["precision"],
             "seed": seed,
         }
         if not options.start:
