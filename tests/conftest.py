@@ -6,9 +6,6 @@ from util.environment import before_tensorflow
 
 # XLA's programs are the same, but LLVM takes half the time to turn them into machine code, which is slower.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-# Processes that share the tests share the cores: threads that wait for one another cost a quarter of the time.
-_processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(max(1, (os.cpu_count() or 1) // _processes)))
 before_tensorflow()
 
 import hypothesis  # noqa: E402
