@@ -194,6 +194,7 @@ def run(phase: Phase, data: PhaseData, whole: Run, first: bool) -> int:
     """
     config, last = phase.config, phase.end == whole.config.num_train_steps
     folder, strategy = whole.folder, whole.strategy
+    from pretrain.initial_weights import load_initial_weights
     from pretrain.task import PretrainingTask
     from training.distribution import wants_xla
     from training.loop import Schedule, Trainer
@@ -250,32 +251,6 @@ def evaluate(trainer: Any, config: PretrainingConfig) -> None:
     if trainer.chief:
         write_json(config.results_json, {"step": step} | metrics)
         write_atomically(config.results_txt, "".join(f"{name} = {value}\n" for name, value in metrics.items()))
-
-
-def load_initial_weights(model: Any, config: PretrainingConfig) -> None:
-    """What a new run starts from: a whole checkpoint, or one for the generator and, in two-stage training, for both."""
-    from exchange.checkpoints import copy_encoder, generator_names, main_network_names, warm_start
-
-    if config.teacher and config.init_from_teacher:
-        from pretrain.teacher import start_from_teacher
-
-        report = start_from_teacher(model, config.teacher)
-        say(f"teacher: loaded {len(report.loaded)} variables; random values for {', '.join(report.missing) or 'none'}")
-    if config.init_checkpoint:
-        names = main_network_names(config.init_checkpoint, config.has_own_generator)
-        say(str(warm_start(model, config.init_checkpoint, names)))
-    if config.init_generator_checkpoint:
-        report = warm_start(model.generator, config.init_generator_checkpoint, generator_names)
-        say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
-        heads = [name for name in report.missing if "_predictions/" in name]
-        if len(heads) < len(report.missing):
-            lacking = [name for name in report.missing if name not in heads]
-            raise UserError(f"init_generator_checkpoint lacks {', '.join(lacking[:5])}")
-        if heads:
-            say(f"  an encoder alone: random values for {', '.join(heads)}")
-    if config.init_encoder_from_generator:
-        copy_encoder(model.generator.encoder, model.encoder)
-        say("the main network starts as a copy of the generator")
 
 
 def time_some_steps(trainer: Any, config: PretrainingConfig, steps: int) -> int:

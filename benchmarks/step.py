@@ -24,7 +24,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from step_contenders import SIZES, make_job, product_flops
+from step_contenders import add_job_flags, job_arguments, make_job, product_flops
 
 _WORKER = Path(__file__).resolve().parent / "step_contenders.py"
 
@@ -75,15 +75,12 @@ def main() -> None:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contenders", default="ours_float32,ours_bfloat16,tf_models_float32")
-    parser.add_argument("--what", default="pretraining", choices=("pretraining", "evaluation", "finetuning"))
-    parser.add_argument("--model-size", default="small", choices=tuple(SIZES))
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--max-seq-length", type=int, default=128)
+    add_job_flags(parser)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=4, help="of a turn")
     parser.add_argument("--torch-python", default=sys.executable, help="interpreter that has torch and transformers")
     options = parser.parse_args()
-    arguments = [options.model_size, str(options.batch_size), str(options.max_seq_length), options.what]
+    arguments = job_arguments(options)
     contenders = []
     names = options.contenders.split(",")
     limits = [f"products_{precision}" for precision in ("float32", "bfloat16") if any(precision in n for n in names)]

@@ -8,6 +8,7 @@ layers, `ours_accumulated` in four micro-batches, `ours_whole` with attention on
 `products` are the matrix products of our step and nothing else: its limit.
 """
 
+import argparse
 import resource
 import sys
 import tempfile
@@ -394,6 +395,19 @@ def hugging_face_classifier(job: Job, compiled: bool) -> Step:
         return torch.nn.functional.cross_entropy(model(ids).logits.float(), labels)
 
     return hugging_face_step(job, [model], losses, compiled)
+
+
+def add_job_flags(parser: argparse.ArgumentParser) -> None:
+    """What `make_job` needs to know beside the contender."""
+    parser.add_argument("--what", default="pretraining", choices=("pretraining", "evaluation", "finetuning"))
+    parser.add_argument("--model-size", default="small", choices=tuple(SIZES))
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--max-seq-length", type=int, default=128)
+
+
+def job_arguments(options: argparse.Namespace) -> list[str]:
+    """Those flags as the arguments of `make_job` and of a contender's process."""
+    return [options.model_size, str(options.batch_size), str(options.max_seq_length), options.what]
 
 
 def make_job(contender: str, size: str, batch_size: str, length: str, what: str) -> Job:

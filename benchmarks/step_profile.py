@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from step import processor
-from step_contenders import SIZES, make_job, make_step, product_flops
+from step_contenders import add_job_flags, job_arguments, make_job, make_step, product_flops
 
 from util.environment import before_tensorflow
 
@@ -75,14 +75,11 @@ def main() -> None:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contender", default="ours_bfloat16")
-    parser.add_argument("--what", default="pretraining", choices=("pretraining", "evaluation", "finetuning"))
-    parser.add_argument("--model-size", default="small", choices=tuple(SIZES))
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--max-seq-length", type=int, default=128)
+    add_job_flags(parser)
     parser.add_argument("--steps", type=int, default=15)
     options = parser.parse_args()
-    sizes = (options.model_size, str(options.batch_size), str(options.max_seq_length))
-    job = make_job(options.contender, *sizes, options.what)
+    arguments = job_arguments(options)
+    job = make_job(options.contender, *arguments)
     os.environ |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), "1")
     before_tensorflow()
     import tensorflow as tf
@@ -102,7 +99,7 @@ def main() -> None:
     for (what, _), found in times.items():
         kinds[kind_of(what)] += statistics.median(found) * len(found) / options.steps
     total = kinds.total()
-    print(f"{options.what}, {' '.join(sizes)}, {options.contender}, one thread of {processor()}")
+    print(f"{' '.join(arguments)}, {options.contender}, one thread of {processor()}")
     print(f"{total:.0f} ms a step, {product_flops(job) / total / 1e6:.0f} GFLOP/s")
     for kind, milliseconds in kinds.most_common():
         print(f"| {kind} | {milliseconds:.1f} ms | {milliseconds / total:.0%} |")

@@ -19,8 +19,9 @@ from util.progress import Progress
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-PRELOADED = ["tensorflow", "tensorflow_text"]  # by the process that workers are forked from
 Work = Callable[[Item], Generator[float, None, Result]]
+
+PRELOADED = ["tensorflow", "tensorflow_text"]  # by the process that workers are forked from
 
 
 def run_on_processes(

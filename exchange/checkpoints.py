@@ -26,6 +26,10 @@ _FUSED = "/self/qkv/"
 # Of the optimizer and the training loop, not of the model.
 _BOOKKEEPING = ("adam_m", "adam_v", "global_step", "save_counter", "/m", "/v")
 _PARTS = ("/self/query/", "/self/key/", "/self/value/")
+_GENERATOR = "generator/"
+_MAIN_NETWORK = "electra/"
+MASKED_LM = "generator_predictions"  # head of the generator, or of the main network where there is no other network
+_CORRECTIVE_LM = "clm_predictions"  # head of a main network beside its generator
 
 
 class LoadReport(NamedTuple):
@@ -44,7 +48,7 @@ class LoadReport(NamedTuple):
 
 def _base_name(name: str) -> str:
     """Of the generator's table that a main network's differences are from."""
-    return name.replace("electra/", "generator/", 1)
+    return name.replace(_MAIN_NETWORK, _GENERATOR, 1)
 
 
 def original_names(variable_name: str) -> list[str]:
@@ -126,10 +130,6 @@ class TensorFlowCheckpoint:
         return self._reader.get_tensor(self._keys[name])
 
 
-_MASKED_LM = "generator_predictions"  # the head of a masked language model or a generator
-_LANGUAGE_MODELS = ("clm_predictions", "choice_predictions")  # those of main networks
-
-
 class CheckpointVariables:
     """The variables of a model in a file, by our names.
 
@@ -151,6 +151,17 @@ class CheckpointVariables:
 
     def names(self) -> list[str]:
         return sorted(self._names | self._folded)
+
+    @property
+    def has_own_generator(self) -> bool:
+        """Whether there is a generator of other states than the main network's."""
+        return any(name.startswith(_GENERATOR) for name in self.names())
+
+    @property
+    def language_model(self) -> str | None:
+        """Scope of the head over the vocabulary that reads the main network's states; None where it has none."""
+        heads = [_CORRECTIVE_LM] if self.has_own_generator else [_CORRECTIVE_LM, MASKED_LM]
+        return next((head for head in heads if f"{head}/output_bias" in self._names), None)
 
     def weights(self) -> dict[str, np.ndarray]:
         """Every array but those of the optimizer and of the training loop; parts of the original are fused."""
@@ -177,19 +188,22 @@ class CheckpointVariables:
 
 
 def warm_start(
-    model: tf.Module, path: str, names_in_checkpoint: Callable[[str], list[str]] = lambda name: [name]
+    model: tf.Module,
+    checkpoint: str | CheckpointVariables,
+    names_in_checkpoint: Callable[[str], list[str]] = lambda name: [name],
 ) -> LoadReport:
     """Loads the weights that model and checkpoint have in common.
 
     Args:
       model: its trainable variables are assigned.
-      path: see `CheckpointVariables`.
+      checkpoint: or where it is, see `CheckpointVariables`.
       names_in_checkpoint: of a variable of the model, the names under which the checkpoint may hold it, best first.
 
     Raises:
       UserError: no checkpoint there, a variable of another shape, or nothing in common.
     """
-    checkpoint = CheckpointVariables(path)
+    if isinstance(checkpoint, str):
+        checkpoint = CheckpointVariables(checkpoint)
     loaded, missing, wrong, used = [], [], [], set()
     values = {}
     for variable in model.trainable_variables:
@@ -224,24 +238,7 @@ def warm_start(
 
 def generator_names(name: str) -> list[str]:
     """Where a checkpoint may hold a variable of the generator: as one, or as the network of a masked language model."""
-    return [name, name.replace("generator/", "electra/", 1)] if name.startswith("generator/") else [name]
-
-
-def main_network_names(path: str, has_own_generator: bool) -> Callable[[str], list[str]]:
-    """Where a checkpoint may hold a variable of the main network, as `warm_start` asks.
-
-    The language model of a main network may be that of a masked language model, which is not for a generator of its
-    own, since that has other states. Those of an ELECTRA are each for its own network.
-    """
-    masked_lm = not any(name.startswith("generator/") for name in CheckpointVariables(path).names())
-
-    def names(name: str) -> list[str]:
-        head, _, rest = name.partition("/")
-        if masked_lm and head in _LANGUAGE_MODELS:
-            return [name, f"{_MASKED_LM}/{rest}"]
-        return [] if masked_lm and head == _MASKED_LM and has_own_generator else [name]
-
-    return names
+    return [name, name.replace(_GENERATOR, _MAIN_NETWORK, 1)] if name.startswith(_GENERATOR) else [name]
 
 
 def copy_encoder(source: tf.Module, target: tf.Module) -> None:

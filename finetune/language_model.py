@@ -19,7 +19,6 @@ from model.layers import Layer, SeedStream
 from util.errors import UserError
 from util.hparams import places
 
-_BIAS = "/output_bias"
 _MASKED = 0.15  # of a sequence's tokens
 
 
@@ -33,11 +32,10 @@ def language_model_head(hparam: str, checkpoint: str | None) -> tuple[str, bool]
       UserError: there is none, as after ELECTRA's pre-training with a generator of its own.
     """
     assert checkpoint is not None, "checked with the hparams"
-    names = CheckpointVariables(checkpoint).names()
-    for scope in ("clm_predictions", "generator_predictions"):
-        own_generator = scope == "generator_predictions" and any(name.startswith("generator/") for name in names)
-        if f"{scope}{_BIAS}" in names and not own_generator:
-            return scope, f"{scope}/dense/kernel" in names
+    variables = CheckpointVariables(checkpoint)
+    scope = variables.language_model
+    if scope is not None:
+        return scope, f"{scope}/dense/kernel" in variables.names()
     raise UserError(
         f"{hparam}: the main network of {checkpoint} has no language-model head: it was pre-trained to detect replaced "
         "tokens only. One is there after COCO-LM (corrective_lm_objective), BERT (--no-electra-objective), "
@@ -56,10 +54,10 @@ def generator_sizes(hparam: str, checkpoint: str | None) -> Architecture:
       UserError: the checkpoint has no such generator or network.
     """
     assert checkpoint is not None, "checked with the hparams"
-    names = CheckpointVariables(checkpoint).names()
+    variables = CheckpointVariables(checkpoint)
     saved = read_config(checkpoint) or read_config(Path(checkpoint).parent)
     needed = ("generator_predictions/dense/kernel", "copy_predictions/dense/kernel")
-    if saved is None or not any(name.startswith("generator/encoder/") for name in names) or set(needed) - set(names):
+    if saved is None or not variables.has_own_generator or set(needed) - set(variables.names()):
         raise UserError(
             f"{hparam} needs the auxiliary network and the copy head of COCO-LM's pre-training "
             f"(corrective_lm_objective), which {checkpoint} has not"

@@ -1,11 +1,10 @@
 """A frozen network beside the trained ones, for objectives that learn from its outputs."""
 
-import re
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from exchange.checkpoints import CheckpointVariables, LoadReport, warm_start
+from exchange.checkpoints import MASKED_LM, CheckpointVariables, warm_start
 from model.encoder import Encoder, EncoderOutput
 from model.heads import LanguageModelHead, ReplacedTokenHead
 from model.layers import Layer
@@ -13,8 +12,6 @@ from pretrain.corruption import CorruptedBatch
 from pretrain.masking import MaskedBatch
 from pretrain.objectives.spec import TeacherNeed
 from util.errors import UserError
-
-_LAYER = re.compile(r"(.+/encoder/layer_)(\d+)(/.+)")
 
 
 class TeacherOutput(NamedTuple):
@@ -39,9 +36,7 @@ class _Network(Layer):
         self.detector = ReplacedTokenHead("discriminator_predictions", sizes) if need.detection else None
         self.language_model = None
         if need.tokens:
-            self.language_model = LanguageModelHead(
-                "generator_predictions", sizes.hidden_size, sizes, self.encoder.embeddings
-            )
+            self.language_model = LanguageModelHead(MASKED_LM, sizes.hidden_size, sizes, self.encoder.embeddings)
 
 
 class Teacher:
@@ -65,14 +60,15 @@ class Teacher:
                 f"the teacher {need.checkpoint} has a vocabulary of {architecture.vocab_size}, "
                 f"this run one of {vocab_size}"
             )
-        if need.tokens and any(name.startswith("generator/") for name in CheckpointVariables(need.checkpoint).names()):
+        variables = CheckpointVariables(need.checkpoint)
+        if need.tokens and variables.language_model != MASKED_LM:
             raise UserError(
-                f"the teacher {need.checkpoint} has a language model in its generator only: a masked language model "
-                "learns from another one, such as bert_base"
+                f"the teacher {need.checkpoint} has no masked language model but in a generator: a masked language "
+                "model learns from another one, such as bert_base"
             )
         self._reads = need.reads
         self._network = _Network(need, compute_dtype)
-        missing = warm_start(self._network, need.checkpoint).missing
+        missing = warm_start(self._network, variables).missing
         if missing:
             raise UserError(f"the teacher {need.checkpoint} lacks {', '.join(missing[:5])}")
 
@@ -91,35 +87,3 @@ class Teacher:
             else network.language_model(tf.gather(encoded.sequence, masked.positions, batch_dims=1)),
         )
         return tf.nest.map_structure(lambda value: None if value is None else tf.stop_gradient(value), output)
-
-
-def start_from_teacher(model: tf.Module, teacher: str) -> LoadReport:
-    """Gives a shallower model the teacher's weights: layers 0, 2, 4, ... for half of its depth (DistilBERT, Sanh et al.
-    2019, section 3, "student initialization").
-
-    Raises:
-      UserError: the teacher is of other sizes than the depth, or lacks a part of the main network.
-    """
-    depths: dict[str, int] = {}
-    for where, names in (
-        ("here", [variable.name for variable in model.trainable_variables]),
-        ("there", CheckpointVariables(teacher).names()),
-    ):
-        for name in names:
-            found = _LAYER.fullmatch(name)
-            if found is not None:
-                scope = where + found[1]
-                depths[scope] = max(depths.get(scope, 0), int(found[2]) + 1)
-
-    def names_of(name: str) -> list[str]:
-        found = _LAYER.fullmatch(name)
-        if found is None:
-            return [name]
-        scope, number, rest = found.groups()
-        return [f"{scope}{int(number) * depths.get('there' + scope, 0) // depths['here' + scope]}{rest}"]
-
-    report = warm_start(model, teacher, names_of)
-    lacking = [name for name in report.missing if name.startswith("electra/")]
-    if lacking:
-        raise UserError(f"init_from_teacher: {teacher} lacks {', '.join(lacking[:5])}")
-    return report

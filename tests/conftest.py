@@ -11,9 +11,7 @@ before_tensorflow()
 import hypothesis  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from corpus import worker_pool  # noqa: E402
-
-worker_pool.PRELOADED = ["tests.programs", "tests.training_support"]  # for programs that are forked, too
+import tests.programs  # noqa: E402, F401 - before anything is forked
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

@@ -19,6 +19,7 @@ from corpus import worker_pool
 from util.environment import before_tensorflow
 
 ROOT = Path(__file__).parent.parent
+worker_pool.PRELOADED = [__name__, "tests.training_support"]  # for programs that are forked, too
 
 
 class Finished(NamedTuple):

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from absl import flags
 
-import run_pretraining
 from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import load_vocab
 from exchange.checkpoints import warm_start
 from exchange.huggingface_export import to_huggingface, write_huggingface
 from finetune.finetuning_model import FinetuningModel
+from pretrain.initial_weights import load_initial_weights
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
@@ -59,7 +59,7 @@ def test_pretraining_continues_from_a_discriminator_and_its_generator(pair: Path
     assert config.generator_architecture.hidden_size == 64
     assert load_vocab(config.vocab_file) == support.tiny().tokens and config.do_lower_case
     model = PretrainingModel(config)
-    run_pretraining.load_initial_weights(model, config)
+    load_initial_weights(model, config)
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]
         np.testing.assert_array_equal(variable.numpy(), support.tiny().weights[name], err_msg=name)
@@ -72,7 +72,7 @@ def test_one_encoder_is_the_start_of_both_networks(pair: Path, parse: Any, capsy
     assert config.embedding_size == config.architecture.hidden_size == 24
     assert config.generator_architecture.hidden_size == 24 and config.generator_architecture.num_hidden_layers == 1
     model = PretrainingModel(config)
-    run_pretraining.load_initial_weights(model, config)
+    load_initial_weights(model, config)
     values = {variable.name.split(":")[0]: variable.numpy() for variable in model.trainable_variables}
     first = "encoder/layer_0/output/dense/kernel"
     np.testing.assert_array_equal(values[f"generator/{first}"], values[f"electra/{first}"])

@@ -7,10 +7,10 @@ import tensorflow as tf
 from configure_pretraining import PretrainingConfig
 from model.fusion import unfused
 from pretrain.flops import parameter_count, training_flops_per_example
+from pretrain.initial_weights import start_from_teacher
 from pretrain.objectives.distillation import binary_divergence, token_divergence
 from pretrain.pretraining_model import PretrainingModel
 from pretrain.task import PretrainingTask
-from pretrain.teacher import start_from_teacher
 from tests import training_support as support
 from tests.pretrain.test_harm_alert import batch_of
 from training.run_folder import RunFolder
@@ -166,7 +166,7 @@ def test_what_cannot_teach_is_refused(teachers, tmp_path):
         PretrainingConfig.from_dict(support.hparams(tmp_path, teacher=str(tmp_path)))
     with pytest.raises(UserError, match="teacher needs electra_objective, or BERT's"):
         student(teachers, "electra", 2, electra_objective=False, replace_mlm_objective=True)
-    with pytest.raises(UserError, match="has a language model in its generator only"):
+    with pytest.raises(UserError, match="has no masked language model but in a generator"):
         PretrainingModel(
             PretrainingConfig.from_dict(
                 support.hparams(tmp_path, teacher=teachers["electra"][0], electra_objective=False)

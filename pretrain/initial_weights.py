@@ -1,0 +1,102 @@
+"""What a new run starts from: a checkpoint for all of it, one for its generator, its teacher's layers."""
+
+import re
+from collections.abc import Callable
+
+from configure_pretraining import PretrainingConfig
+from exchange.checkpoints import (
+    MASKED_LM,
+    CheckpointVariables,
+    LoadReport,
+    copy_encoder,
+    generator_names,
+    warm_start,
+)
+from model.heads import LanguageModelHead, TiedHead
+from pretrain.pretraining_model import PretrainingModel
+from util.errors import UserError
+from util.progress import say
+
+_LAYER = re.compile(r"(.+/encoder/layer_)(\d+)(/.+)")
+
+
+def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> None:
+    """Loads what the hparams ask for, and says what was loaded.
+
+    Raises:
+      UserError: no checkpoint there, one of other sizes, or one that lacks what is needed.
+    """
+    if config.teacher and config.init_from_teacher:
+        report = start_from_teacher(model, config.teacher)
+        say(f"teacher: loaded {len(report.loaded)} variables; random values for {', '.join(report.missing) or 'none'}")
+    if config.init_checkpoint:
+        checkpoint = CheckpointVariables(config.init_checkpoint)
+        say(str(warm_start(model, checkpoint, main_network_names(model, checkpoint))))
+    if config.init_generator_checkpoint:
+        report = warm_start(model.generator, config.init_generator_checkpoint, generator_names)
+        say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
+        heads = [name for name in report.missing if "_predictions/" in name]
+        if len(heads) < len(report.missing):
+            lacking = [name for name in report.missing if name not in heads]
+            raise UserError(f"init_generator_checkpoint lacks {', '.join(lacking[:5])}")
+        if heads:
+            say(f"  an encoder alone: random values for {', '.join(heads)}")
+    if config.init_encoder_from_generator:
+        copy_encoder(model.generator.encoder, model.encoder)
+        say("the main network starts as a copy of the generator")
+
+
+def main_network_names(model: PretrainingModel, checkpoint: CheckpointVariables) -> Callable[[str], list[str]]:
+    """Where a checkpoint may hold a variable of the main network, as `warm_start` asks.
+
+    A language model of the main network may go on as another's, whatever the head is called. A generator of its own has
+    other states, so its head goes on as that of a generator only.
+    """
+    of_generator = {id(variable) for variable in model.generator.trainable_variables}
+    heads = {
+        module.scope
+        for module in model.submodules
+        if isinstance(module, LanguageModelHead | TiedHead) and id(module.output_bias) not in of_generator
+    }
+
+    def names(name: str) -> list[str]:
+        scope, _, rest = name.partition("/")
+        if scope in heads and checkpoint.language_model is not None:
+            return [name, f"{checkpoint.language_model}/{rest}"]
+        of_other_states = model.config.has_own_generator and not checkpoint.has_own_generator
+        return [] if scope == MASKED_LM and of_other_states else [name]
+
+    return names
+
+
+def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
+    """Gives a shallower model the teacher's weights: layers 0, 2, 4, ... for half of its depth (DistilBERT, Sanh et al.
+    2019, section 3, "student initialization").
+
+    Raises:
+      UserError: the teacher is of other sizes than the depth, or lacks a part of the main network.
+    """
+    checkpoint = CheckpointVariables(teacher)
+    depths: dict[str, int] = {}
+    for where, names in (
+        ("here", [variable.name for variable in model.trainable_variables]),
+        ("there", checkpoint.names()),
+    ):
+        for name in names:
+            found = _LAYER.fullmatch(name)
+            if found is not None:
+                scope = where + found[1]
+                depths[scope] = max(depths.get(scope, 0), int(found[2]) + 1)
+
+    def names_of(name: str) -> list[str]:
+        found = _LAYER.fullmatch(name)
+        if found is None:
+            return [name]
+        scope, number, rest = found.groups()
+        return [f"{scope}{int(number) * depths.get('there' + scope, 0) // depths['here' + scope]}{rest}"]
+
+    report = warm_start(model, checkpoint, names_of)
+    lacking = [name for name in report.missing if name.startswith("electra/")]
+    if lacking:
+        raise UserError(f"init_from_teacher: {teacher} lacks {', '.join(lacking[:5])}")
+    return report
