@@ -10,6 +10,7 @@ put into canonical order.
 
 import functools
 import sys
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from corpus.vocabulary import special_ids
 from formats.huggingface_config import Casing
 
 _KEEP, _DROP, _SPACED, _LISTED = range(4)  # what happens to a character
+_UNKNOWN = ("Cn", "Co")  # unassigned and private: seven characters of eight, all treated alike
+_UNASSIGNED = "\uffff"
 _SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
 _FINAL_SIGMA = "\N{GREEK SMALL LETTER FINAL SIGMA}"
 # A word as WordPiece sees it: neither blanks nor ASCII punctuation. Longer ones become a word that no piece matches.
@@ -48,36 +51,35 @@ class _Characters(NamedTuple):
 @functools.cache
 def _characters(casing: Casing) -> _Characters:
     normalize = TextNormalizer(*casing)
-    codes = [code for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
-    texts = [chr(code) for code in codes]
+    codes = np.array([code for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF], np.int32)
+    known = np.array([unicodedata.category(chr(code)) not in _UNKNOWN for code in codes])
+    texts = [*map(chr, codes[known]), _UNASSIGNED]  # the last one stands for all that are not known
     # One line per character; in a line with a letter after it, for "\n" would end the line and a blank be lost.
     lines = [f"{text}x".encode() if text != "\n" else b" x" for text in texts]
     normalized = [line[:-1].decode() for line in normalize(lines)]
-    kinds, listed, results = np.zeros(len(codes), np.int32), [], []
-    for place, (code, text, result) in enumerate(zip(codes, texts, normalized, strict=True)):
+    kinds, listed, results = np.zeros(len(texts), np.int32), [], []
+    for place, (text, result) in enumerate(zip(texts, normalized, strict=True)):
         if result == text:
             continue
         if result in ("", f" {text} "):
             kinds[place] = _SPACED if result else _DROP
         else:
             kinds[place] = _LISTED
-            listed.append(code)
+            listed.append(ord(text))
             results.append(result.encode())
-    cased = np.zeros(len(codes), np.int32)
-    ignorable = np.zeros(len(codes), np.int32)
+    cased = np.zeros(len(texts), np.int32)
+    ignorable = np.zeros(len(texts), np.int32)
     if normalize.do_lower_case:
         cased[:] = [f"{text}{_SIGMA}".lower().endswith(_FINAL_SIGMA) for text in texts]
         # A character that changes nothing after a letter, but starts nothing either, is passed over.
         passed = [f"a{text}{_SIGMA}".lower().endswith(_FINAL_SIGMA) for text in texts]
         ignorable[:] = np.array(passed) & ~cased.astype(bool)
         ignorable |= kinds == _DROP
-    together = np.stack([kinds, cased, ignorable])
+    together = np.stack([kinds, cased, ignorable])[:, np.where(known, np.cumsum(known) - 1, len(texts) - 1)]
     changes = np.flatnonzero((together[:, 1:] != together[:, :-1]).any(0)) + 1
     places = np.concatenate([[0], changes])
-    return _Characters(
-        np.array(codes, np.int32)[places], kinds[places], np.array(listed, np.int64), results, cased[places],
-        ignorable[places],
-    )  # fmt: skip
+    kinds, cased, ignorable = together[:, places]
+    return _Characters(codes[places], kinds, np.array(listed, np.int64), results, cased, ignorable)
 
 
 class GraphTokenizer(tf.Module):
