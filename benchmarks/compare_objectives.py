@@ -32,7 +32,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from configure_pretraining import PretrainingConfig
-from pretrain.flops import training_flops_per_example
+from pretrain.flops import parameter_count, training_flops_per_example
 from training.hparams import NetworkHparams
 from training.pretraining_hparams import GeneratorHparams, MaskingHparams
 from util.errors import UserError
@@ -126,7 +126,8 @@ def pretraining_hparams(contender: str, options: argparse.Namespace, seed: int) 
     return given | {"model_name": name, "num_train_steps": steps, "num_warmup_steps": steps // 10}
 
 
-def run(options: argparse.Namespace, *words: str) -> None:
+def run(options: argparse.Namespace, *words: str) -> str:
+    """What the program printed. It ends this one if it fails."""
     threads = str(max(1, len(os.sched_getaffinity(0)) // options.jobs))
     environment = os.environ | {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": threads}
     result = subprocess.run(
@@ -134,6 +135,7 @@ def run(options: argparse.Namespace, *words: str) -> None:
     )
     if result.returncode:
         sys.exit(f"{' '.join(words)}\nfailed with exit code {result.returncode}:\n{result.stdout}{result.stderr}")
+    return result.stdout
 
 
 def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
@@ -170,6 +172,27 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
         trial = json.loads(results.read_text(encoding="utf-8"))["trials"][0]
         scores[task] = next(iter(trial["scores"][task].values()))[METRICS[task]]
     return {"steps": hparams["num_train_steps"], "held_out": metrics, "scores": scores}
+
+
+def costs(options: argparse.Namespace, rounds: int = 3) -> str:
+    """Of each recipe: trained parameters, examples per second (the best of some dry runs in turns), memory."""
+    contenders = options.recipes.split(",")
+    rates: dict[str, list[float]] = {contender: [] for contender in contenders}
+    memory: dict[str, str] = {}
+    for _ in range(rounds):
+        for contender in contenders:
+            hparams = pretraining_hparams(contender, options, seed=0)
+            printed = run(options, "run_pretraining.py", "--dry-run", "--hparams", json.dumps(hparams))
+            found = re.search(r"([\d.]+) examples/s, (.+?) of memory", printed)
+            if found is None:
+                sys.exit(f"{contender}: no figures in what the dry run printed:\n{printed}")
+            rates[contender].append(float(found[1]))
+            memory[contender] = found[2]
+    lines = [f"{'':36}{'parameters':>12}{'examples/s':>12}  memory at most"]
+    for contender in contenders:
+        parameters = parameter_count(PretrainingConfig.from_dict(pretraining_hparams(contender, options, seed=0)))
+        lines.append(f"{contender:36}{parameters:12,}{max(rates[contender]):12.1f}  {memory[contender]}")
+    return "\n".join(lines)
 
 
 def table(results: dict[str, list[dict[str, Any]]], tasks: list[str]) -> str:
@@ -214,6 +237,7 @@ def main() -> None:
     parser.add_argument("--debug-examples", type=int, default=0, help="examples of a task, at most; 0: all")
     parser.add_argument("--jobs", type=int, default=1, help="models trained side by side, each with its share of cores")
     parser.add_argument("--init-generator-checkpoint", help="of a recipe whose generator is frozen")
+    parser.add_argument("--costs", action="store_true", help="instead: parameters, speed and memory of each recipe")
     options = parser.parse_args()
     options.tasks = [task for task in options.tasks.split(",") if task]
     unknown = set(options.tasks) - set(METRICS)
@@ -222,6 +246,9 @@ def main() -> None:
     runs = [(recipe, seed) for seed in range(options.seeds) for recipe in options.recipes.split(",")]
     results: dict[str, list[dict[str, Any]]] = {}
     try:
+        if options.costs:
+            print(costs(options))
+            return
         with ThreadPoolExecutor(options.jobs) as pool:
             for (recipe, seed), found in zip(
                 runs, pool.map(lambda one: measured(one[0], options, one[1]), runs), strict=True
