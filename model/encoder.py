@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from model.architecture import Architecture
-from model.fusion import MASKED_SCORE, attention_probabilities, heads_apart
+from model.fusion import MASKED_SCORE, attention, heads_apart
 from model.layers import (
     Dense,
     Layer,
@@ -207,8 +207,7 @@ class SelfAttention(SizedLayer):
             scores = (
                 tf.matmul(q, k, transpose_b=True) if keys.terms is None else self._relative_scores(q, k, keys.terms)
             )
-            probs = attention_probabilities(scores, *read, scale=scale, rate=rate)
-            context = tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
+            context = tf.transpose(attention(scores, v, *read, scale=scale, rate=rate), [0, 2, 1, 3])
             maps = {head: self._map(scores, keys, head) for head in heads}
         return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
 
@@ -364,9 +363,9 @@ class Encoder(SizedLayer):
         a = self.architecture
         made: dict[int, TransformerLayer] = {}
         owners = zip(a.owners("attention"), a.owners("ffn"), strict=True)
-        for number, (attention, ffn) in reversed(list(enumerate(owners))):
+        for number, (attending, feeding) in reversed(list(enumerate(owners))):
             scope = f"{self.scope}/encoder/layer_{number}"
-            made[number] = TransformerLayer(scope, a, self.seed, made.get(attention), made.get(ffn))
+            made[number] = TransformerLayer(scope, a, self.seed, made.get(attending), made.get(feeding))
         return [made[number] for number in range(a.num_hidden_layers)]
 
     def call(

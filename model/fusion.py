@@ -423,28 +423,36 @@ def heads_apart(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
     return _heads_apart(product, bias, heads=heads), gradient
 
 
-# Attention: p = softmax(scale s + position bias), then dropout. With d the gradient of p, that of the softmax's input
-# is p (d - sum(d p)).
+# Attention: o = (m p) v with p = softmax(scale s + position bias), dropout as a mask m. With do the gradient of o, that
+# of p is d = m (do v^T), and that of the softmax's input p (d - sum(d p)), whose sum is that of do o (Dao et al. 2022,
+# "FlashAttention", appendix B): over a head's size, not over the keys.
 
 
 @xla
-def _attention(
-    scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, seed: tf.Tensor, scale: float, rate: float
-) -> tuple[tf.Tensor, ...]:
-    """The probabilities after dropout and, if there is any, before."""
+def _biased(scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
     biased = wide(scores) * scale + wide(position_bias)
-    biased += tf.where(allowed, tf.zeros([], biased.dtype), MASKED_SCORE)
-    # The exponential is taken twice, each time within a pass: storing it would take longer than computing it.
-    below = biased - row_maxima(biased)
-    probs = tf.exp(below - tf.math.log(row_sums(tf.exp(below))))
-    dropped = [narrow(dropped_out(probs, seed, rate), scores.dtype)] if rate else []
-    return *dropped, narrow(probs, scores.dtype)
+    return narrow(biased + tf.where(allowed, tf.zeros([], biased.dtype), MASKED_SCORE), scores.dtype)
 
 
 @xla
-def _attention_gradient(upstream: tf.Tensor, probs: tf.Tensor, seed: tf.Tensor, scale: float, rate: float) -> tf.Tensor:
-    to_probs, p = dropped_out(wide(upstream), seed, rate), wide(probs)
-    return narrow(scale * p * (to_probs - row_sums(to_probs * p)), probs.dtype)
+def _probabilities_after_dropout(probs: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+    return narrow(dropped_out(wide(probs), seed, rate), probs.dtype)
+
+
+@xla
+def _attention_gradient(
+    to_dropped: tf.Tensor,
+    probs: tf.Tensor,
+    output: tuple[tf.Tensor, tf.Tensor],
+    seed: tf.Tensor,
+    scale: float,
+    rate: float,
+) -> tf.Tensor:
+    """Of the scores; of do v^T, p and (o, do)."""
+    values, upstream = output
+    inner = row_sums(wide(upstream) * wide(values))
+    to_scores = scale * wide(probs) * (dropped_out(wide(to_dropped), seed, rate) - inner)
+    return narrow(to_scores, probs.dtype)
 
 
 @xla
@@ -454,23 +462,36 @@ def _position_bias_gradient(to_scores: tf.Tensor, position_bias: tf.Tensor, scal
 
 
 @differentiable
-def attention_probabilities(
-    scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, seed: tf.Tensor, scale: float, rate: float
+def attention(
+    scores: tf.Tensor,
+    values: tf.Tensor,
+    allowed: tf.Tensor,
+    position_bias: tf.Tensor,
+    seed: tf.Tensor,
+    scale: float,
+    rate: float,
 ) -> Any:
-    """Softmax over the keys, then dropout.
+    """[B, A, L, D]: the values' mean, weighted by the softmax over the keys after dropout.
 
     Args:
       scores: [B, A, L, L] products of queries and keys, to be multiplied by `scale`.
+      values: [B, A, L, D].
       allowed: bool, broadcastable to [B, A, L, L].
       position_bias: float32 [1, 1 or A, 1 or L, 1 or L].
       seed: int32 [2]; rate: of the dropout.
     """
-    found = _attention(scores, allowed, position_bias, seed, scale=scale, rate=rate)
-    dropped, probs = found[0], found[-1]
+    # The softmax is not part of a block: on CPUs TensorFlow's own (oneDNN's) keeps a row in the cache, where XLA's goes
+    # over memory for the maximum, the sum and the quotient. XLA's softmax of bfloat16 would add up in bfloat16.
+    biased = _biased(scores, allowed, position_bias, scale=scale)
+    probs = tf.nn.softmax(biased) if _compiled.get() else tf.cast(tf.nn.softmax(wide(biased)), scores.dtype)
+    dropped = _probabilities_after_dropout(probs, seed, rate=rate) if rate else probs
+    output = tf.matmul(dropped, values)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        to_scores = _attention_gradient(upstream, probs, seed, scale=scale, rate=rate)
+        to_dropped = tf.matmul(upstream, values, transpose_b=True)
+        to_scores = _attention_gradient(to_dropped, probs, (output, upstream), seed, scale=scale, rate=rate)
+        to_values = tf.matmul(dropped, upstream, transpose_a=True)
         # A constant's gradient is not asked for, and TensorFlow drops what nobody asks for.
-        return to_scores, None, _position_bias_gradient(to_scores, position_bias, scale=scale), None
+        return to_scores, to_values, None, _position_bias_gradient(to_scores, position_bias, scale=scale), None
 
-    return dropped, gradient
+    return output, gradient

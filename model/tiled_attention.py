@@ -1,7 +1,7 @@
 """Attention over long sequences in tiles of queries: no array of all pairs of positions is ever in memory.
 
-`model.encoder` takes it, where sequences are long enough (`queries_of_tile`), in place of two products and the block
-between them, `fusion.attention_probabilities`. With s_ij = scale q_i k_j + b_(j-i) and dropout as a mask m_ij,
+`model.encoder` takes it, where sequences are long enough (`queries_of_tile`), in place of the products of queries and
+keys and `fusion.attention`. With s_ij = scale q_i k_j + b_(j-i) and dropout as a mask m_ij,
 
   o_i = sum_j m_ij p_ij v_j,  p_ij = exp(s_ij - n_i),  n_i = log sum_j exp(s_ij).
 

@@ -22,7 +22,7 @@ def normal(*shape, seed=0, dtype=tf.float64):
 
 
 def attention(rate):
-    return lambda scores, bias: fusion.attention_probabilities(scores, ALLOWED, bias, SEED, scale=0.5, rate=rate)
+    return lambda scores, values, bias: fusion.attention(scores, values, ALLOWED, bias, SEED, scale=0.5, rate=rate)
 
 
 def of_branch(block, rate):
@@ -42,8 +42,8 @@ BLOCKS = {
     "norm of sum, dropout": (of_branch(fusion.norm_of_sum, 0.3), BRANCH),
     "sum and norm": (of_branch(fusion.sum_and_norm, 0.0), BRANCH),
     "sum and norm, dropout": (of_branch(fusion.sum_and_norm, 0.3), BRANCH),
-    "attention": (attention(0.0), ((2, 3, 5, 5), (1, 3, 5, 5))),
-    "attention, dropout": (attention(0.3), ((2, 3, 5, 5), (1, 3, 1, 5))),
+    "attention": (attention(0.0), ((2, 3, 5, 5), (2, 3, 5, 5), (1, 3, 5, 5))),
+    "attention, dropout": (attention(0.3), ((2, 3, 5, 5), (2, 3, 5, 5), (1, 3, 1, 5))),
     "bias": (fusion.add_bias, (ROWS, ROW)),
     "heads apart": (lambda x, bias: fusion.heads_apart(x, bias, heads=2), ((2, 5, 24), (24,))),
     "dropout": (lambda x: fusion.dropout(x, SEED, rate=0.3), (ROWS,)),
@@ -99,6 +99,7 @@ def big(*shape, dtype=tf.bfloat16):
 
 _X, _ROW, _COLUMN = big(TOKENS, WIDTH), big(WIDTH, dtype=tf.float32), big(TOKENS, 1, dtype=tf.float32)
 _SCORES, _BIAS = big(8, HEADS, LENGTH, LENGTH), big(1, HEADS, LENGTH, LENGTH, dtype=tf.float32)
+_VALUES = big(8, HEADS, LENGTH, WIDTH // HEADS)
 _NORM = fusion._Norm(_ROW, _COLUMN, _COLUMN)
 _KEYS = tf.ones([8, 1, 1, LENGTH], tf.bool)
 # Block: its compiled function, arguments, kernels, and temporaries of full size.
@@ -116,8 +117,11 @@ PASSES: dict[str, Any] = {
         fusion._sum_and_norm_gradient, (_X, (_X, _X), _NORM, SEED), {"rate": 0.0}, 7, 0,
     ),
     "heads apart": (fusion._heads_apart, (big(8, LENGTH, 3 * WIDTH), big(3 * WIDTH)), {"heads": HEADS}, 3, 0),
-    "attention": (fusion._attention, (_SCORES, _KEYS, _BIAS, SEED), {"scale": 0.125, "rate": 0.0}, 4, 0),
-    "its gradient    ": (fusion._attention_gradient, (_SCORES, _SCORES, SEED), {"scale": 0.125, "rate": 0.0}, 2, 0),
+    "attention, before the softmax": (fusion._biased, (_SCORES, _KEYS, _BIAS), {"scale": 0.125}, 1, 0),
+    "attention, after it": (fusion._probabilities_after_dropout, (_SCORES, SEED), {"rate": 0.1}, 1, 0),
+    "attention's gradient": (
+        fusion._attention_gradient, (_SCORES, _SCORES, (_VALUES, _VALUES), SEED), {"scale": 0.125, "rate": 0.1}, 2, 0,
+    ),
 }  # fmt: skip
 
 
@@ -193,13 +197,16 @@ def test_attention_over_a_length_that_is_not_known_when_it_is_traced(length):
     """As when fine-tuning, in batches of similar length."""
     scores, allowed = normal(2, 3, length, length), tf.ones([2, 1, 1, length], tf.bool)
 
-    def probabilities(scores, allowed):
-        bias = tf.zeros([1, 1, 1, 1], tf.float64)
-        return fusion.attention_probabilities(scores, allowed, bias, SEED, scale=3.0, rate=0.0)
+    values = normal(2, 3, length, 4, seed=1)
 
-    unknown = [tf.TensorSpec([2, 3, None, None], tf.float64), tf.TensorSpec([2, 1, 1, None], tf.bool)]
-    traced = tf.function(probabilities, input_signature=unknown, autograph=False)
-    np.testing.assert_allclose(traced(scores, allowed), tf.nn.softmax(3.0 * scores), rtol=1e-12)
+    def output(scores, values, allowed):
+        bias = tf.zeros([1, 1, 1, 1], tf.float64)
+        return fusion.attention(scores, values, allowed, bias, SEED, scale=3.0, rate=0.0)
+
+    shapes = ([2, 3, None, None], [2, 3, None, 4])
+    unknown = [*(tf.TensorSpec(shape, tf.float64) for shape in shapes), tf.TensorSpec([2, 1, 1, None], tf.bool)]
+    traced = tf.function(output, input_signature=unknown, autograph=False)
+    np.testing.assert_allclose(traced(scores, values, allowed), tf.nn.softmax(3.0 * scores) @ values, rtol=1e-12)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])

@@ -25,10 +25,8 @@ def whole(q, k, v, by_distance, allowed, direction, rate):
     if direction != "both":
         allowed &= tiled_attention.reaches(direction, places[:, tf.newaxis], places)
     scores = tf.matmul(q, k, transpose_b=True)
-    probs = fusion.attention_probabilities(
-        scores, allowed, between(by_distance, LENGTH), SEED, scale=WIDTH**-0.5, rate=rate
-    )
-    return tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
+    output = fusion.attention(scores, v, allowed, between(by_distance, LENGTH), SEED, scale=WIDTH**-0.5, rate=rate)
+    return tf.transpose(output, [0, 2, 1, 3])
 
 
 UPSTREAM = normal(ROWS, LENGTH, HEADS, WIDTH, seed=9)
@@ -102,7 +100,7 @@ def test_an_encoder_of_long_sequences_computes_the_same_in_tiles(monkeypatch, po
     monkeypatch.setattr(tiled_attention, "QUERIES", 4)
     for value, exact in zip(in_a_graph([(0, 0)]), expected, strict=True):
         np.testing.assert_array_equal(value, exact)  # maps are asked for: whole arrays
-    monkeypatch.setattr("model.encoder.attention_probabilities", None)
+    monkeypatch.setattr("model.encoder.attention", None)
     for value, exact in zip(in_a_graph(), expected, strict=True):
         np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-5)
 
