@@ -5,12 +5,13 @@ question's document is cut at the model's length: windows over long documents re
 B batch, L length, W words.
 """
 
-import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from configure_finetuning import FinetuningConfig
 from exchange.graph_tokenizer import GraphTokenizer
 from exchange.saved_model import Signature
 from finetune.classification.targets import Scale
@@ -19,8 +20,10 @@ from finetune.finetuning_model import FinetuningModel
 from finetune.predictor import Predictor
 from finetune.prompting.tasks import PromptTask
 from finetune.qa.tasks import QATask
+from finetune.qa.windows import Window
 from finetune.spans.tasks import SpanTask
 from finetune.tagging.tasks import TaggingTask
+from finetune.task import Prediction
 from util.errors import UserError
 
 _TEXTS = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))  # of the self-check
@@ -53,18 +56,20 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
 
 
 def difference_from_strings(predictor: Predictor, folder: str | Path) -> float:
-    """The largest difference between a SavedModel's numbers and those of `predict`, on fixed texts; infinite where a
-    label, a tag or an answer differs."""
+    """The largest difference between a SavedModel's numbers and those of `predict`, on fixed texts."""
     loaded = tf.saved_model.load(str(folder))
     largest = 0.0
-    for task in predictor.tasks:
+    for number, task in enumerate(predictor.tasks):
         signature = loaded.signatures[task.name]
         names = sorted(signature.structured_input_signature[1], key=("text", "question", "text_pair", "context").index)
-        columns = [tf.constant([row[number] for row in _TEXTS]) for number in range(len(names))]
+        columns = [tf.constant([row[place] for row in _TEXTS]) for place in range(len(names))]
         found = {key: value.numpy() for key, value in signature(**dict(zip(names, columns, strict=True))).items()}
+        rows = [{key: value[row] for key, value in found.items()} for row in range(len(_TEXTS))]
+        if isinstance(task, QATask):
+            largest = max(largest, _difference_of_spans(rows, predictor, number, task))
+            continue
         answers = predictor([row if len(names) == 2 else row[0] for row in _TEXTS], task.name)
-        for row, answer in enumerate(answers):
-            largest = max(largest, _difference({key: value[row] for key, value in found.items()}, answer))
+        largest = max(largest, *(_difference(row, answer) for row, answer in zip(rows, answers, strict=True)))
     return largest
 
 
@@ -74,11 +79,43 @@ def _difference(found: dict[str, Any], answer: dict[str, Any]) -> float:
     if "label" in found:
         theirs = dict(zip((name.decode() for name in found["labels"]), found["probabilities"], strict=True))
         return max(abs(float(theirs[name]) - probability) for name, probability in answer["probabilities"].items())
-    if "tags" in found:
-        theirs = found["probabilities"][: len(answer["words"])]
-        return max(abs(float(a) - b) for a, b in zip(theirs, answer["probabilities"], strict=True))
-    spelled = found["answer"].decode().replace(" ", "")
-    return 0.0 if spelled.lower() == answer["nbest"][0]["text"].replace(" ", "").lower() else math.inf
+    theirs = found["probabilities"][: len(answer["words"])]
+    return max(abs(float(a) - b) for a, b in zip(theirs, answer["probabilities"], strict=True))
+
+
+def _difference_of_spans(rows: list[dict[str, Any]], predictor: Predictor, number: int, task: QATask) -> float:
+    """Of the answers' probabilities and the logits of there being none, on the first window, which is all that a
+    SavedModel reads of a document."""
+    split = task.parse([dict(zip(("question", "context"), row, strict=True)) for row in _TEXTS], "texts")
+    predictions = iter(predictor.predictions(number, split))
+    largest = 0.0
+    for row, example in zip(rows, split.examples, strict=True):
+        first, *_ = [next(predictions) for _ in example.windows]
+        scores = _span_scores(first, example.windows[0], task.config)
+        stop = len(scores)
+        of_found = scores[row["start"], row["end"]] if max(row["start"], row["end"]) < stop else -np.inf
+        differences = (
+            row["probability"] - np.exp(of_found),
+            row["probability"] - np.exp(scores.max()),
+            row["no_answer_logit"] - first["answerable_logit"],
+        )
+        largest = max(largest, *(abs(float(difference)) for difference in differences))
+    return largest
+
+
+def _span_scores(prediction: Prediction, window: Window, config: FinetuningConfig) -> np.ndarray:
+    """float [start, end], the log-probabilities of a window's spans; -inf of those that are no answers."""
+    stop = window.offset + window.length
+    start, end = np.arange(stop)[:, np.newaxis], np.arange(stop)
+    legal = (window.offset <= start) & (start <= end) & (end - start < config.max_answer_length)
+    if config.joint_prediction:
+        scores = np.full([config.max_seq_length] * 2, -np.inf)
+        places = prediction["start_top_index"][:, np.newaxis], prediction["end_top_index"]
+        scores[places] = prediction["start_top_log_probs"][:, np.newaxis] + prediction["end_top_log_probs"]
+    else:
+        starts, ends = (tf.nn.log_softmax(prediction[name]).numpy() for name in ("start_logits", "end_logits"))
+        scores = starts[:, np.newaxis] + ends
+    return np.where(legal, scores[:stop, :stop], -np.inf)
 
 
 class _Run:
@@ -164,7 +201,7 @@ class _Run:
         places = tf.ragged.range(start, end + 1)
         words = tf.strings.reduce_join(tf.gather(tokens, places, batch_dims=1), separator=" ", axis=-1)
         return {
-            "answer": tf.strings.regex_replace(words, " ##", ""),
+            "answer": tf.strings.regex_replace(words, "(^| )##", ""),
             "probability": tf.exp(score),
             "start": start,
             "end": end,

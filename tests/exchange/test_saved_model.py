@@ -179,3 +179,14 @@ def test_spans_are_those_of_predict(heads: dict[str, list[int]], joint: bool, tm
         text = found["answer"][row].decode()
         assert text.replace(" ", "") == answer["nbest"][0]["text"].replace(" ", ""), (text, answer)
         assert 0 < found["probability"][row] <= 1
+
+
+@pytest.mark.parametrize(("heads", "joint"), [(_SPANS, False), (_JOINT, True)], ids=["independent", "joint"])
+def test_the_check_of_spans_compares_numbers_where_documents_are_cut(heads, joint: bool, tmp_path: Path) -> None:
+    cut = {"max_seq_length": 20, "max_query_length": 8, "doc_stride": 4, "joint_prediction": joint}
+    predictor, run = _served(tmp_path, "squadv1", heads, {}, **cut, **_PLAIN)
+    found = run(["of ?"], ["whereabouts"])  # a word of several pieces, of which an answer may be a later one
+    assert not found["answer"][0].startswith(b"##")
+    [*_, bias] = (v for v in predictor.model.trainable_variables if "answerable" in v.name)
+    bias.assign_add(tf.ones_like(bias))
+    assert difference_from_strings(predictor, tmp_path / "1") > 0.5
