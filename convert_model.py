@@ -44,7 +44,11 @@ def main() -> int:
     told = Told(values.vocab_file, values.num_attention_heads, values.do_lower_case)
     model = read_model(values["from"].value, told)
     count = sum(value.size for value in model.weights.values())
-    print(f"read {model.origin}: {len(model.weights)} arrays, {count:,} parameters, {len(model.tokens):,} tokens")
+    sizes = model.architecture
+    print(
+        f"read {model.origin}: {sizes.num_hidden_layers} layers of {sizes.hidden_size} with "
+        f"{sizes.num_attention_heads} heads, {count:,} parameters, {len(model.tokens):,} tokens"
+    )
     for name in model.left_out:
         print(f"  left out, as our networks have no such part: {name}")
     difference = check.source_difference(model, values["from"].value)
@@ -78,7 +82,7 @@ def to_huggingface(model, target: Path) -> None:
     dtype, part = flags.FLAGS.dtype, flags.FLAGS.part
     exported = to_huggingface(model, part)
     write_huggingface(target, model, exported, dtype)
-    print(f"wrote {target}: a {exported.class_name} with tokenizer and model card")
+    print(f"wrote {target}: {exported.class_name} with tokenizer and model card")
     for what in exported.left_out:
         print(f"  left out, as {exported.class_name} has no such part: {what}")
     difference = check.huggingface_difference(model, exported, str(target), part)
@@ -87,16 +91,17 @@ def to_huggingface(model, target: Path) -> None:
 
 def to_tf1(model, target: Path) -> None:
     from exchange import check, original
-    from exchange.sources import Told, read_model
+    from exchange.sources import read_model
+    from formats import original_config
 
     prefix = original.write_checkpoint(
         target, model.weights, model.architecture, flags.FLAGS.step, flags.FLAGS.adam_slots
     )
     write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
-    write_atomically(target / "hparams.json", json.dumps(original.original_hparams(model.config), indent=2) + "\n")
+    hparams = json.dumps(original.original_hparams(model.config), indent=2)
+    write_atomically(target / original_config.HPARAMS, f"{hparams}\n")
     print(f"wrote {prefix}; hparams.json holds the --hparams that the original needs with it")
-    told = Told(None, model.architecture.num_attention_heads, model.casing.do_lower_case)
-    difference = check.read_back_difference(model, read_model(str(target), told))
+    difference = check.read_back_difference(model, read_model(str(target)))
     print(check.report(difference, "float32", "our network before and after"))
 
 
@@ -143,8 +148,10 @@ flags.DEFINE_enum(
 flags.DEFINE_enum("part", "main", ["main", "generator", "body"], "part of the model that --format huggingface writes")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16", "float16"], "type of the stored weights")
 flags.DEFINE_string("vocab_file", None, "vocabulary; default: the model's own, or vocab.txt beside the checkpoint")
-flags.DEFINE_integer("num_attention_heads", None, "heads of a TF1 checkpoint's network; default: its width / 64")
-flags.DEFINE_bool("do_lower_case", None, "casing of a checkpoint without configuration; default: from the vocabulary")
+flags.DEFINE_integer(
+    "num_attention_heads", None, "heads of a TF1 checkpoint; default: those of hparams.json beside it, or width / 64"
+)
+flags.DEFINE_bool("do_lower_case", None, "casing of a TF1 checkpoint; default: as in hparams.json, or the vocabulary's")
 flags.DEFINE_integer("step", 0, "step that a TF1 checkpoint says it is of")
 flags.DEFINE_bool("adam_slots", False, "write Adam's slots, as zeros, into a TF1 checkpoint: the original wants them")
 flags.DEFINE_bool("overwrite", False, "write into a folder that is not empty")

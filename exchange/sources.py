@@ -19,7 +19,7 @@ from exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, find
 from exchange.huggingface import HuggingFaceWeights
 from formats.folders import is_uncased, read_config, vocabulary_of
 from formats.huggingface_config import Casing, casing_of, is_huggingface, network_of, tokens_in
-from formats.original_config import hparams_of
+from formats.original_config import hparams_beside, hparams_of
 from model.architecture import Architecture
 from util.errors import UserError
 from util.hparams import places
@@ -159,21 +159,22 @@ def _from_checkpoint(path: str, told: Told) -> Model:
     if not Path(vocab_file).is_file():
         raise UserError(f"{path} has no vocab.txt beside it: name its vocabulary with --vocab-file")
     tokens = load_vocab(vocab_file)
-    left_out = []
-    heads = told.num_attention_heads
+    left_out, said = [], hparams_beside(prefix)
+    if told.num_attention_heads:
+        said["num_attention_heads"] = told.num_attention_heads
     if tf_models.is_checkpoint(prefix):
-        weights, heads = tf_models.read_weights(prefix), tf_models.number_of_heads(prefix)
+        weights, said["num_attention_heads"] = tf_models.read_weights(prefix), tf_models.number_of_heads(prefix)
         left_out = [name for name in TensorFlowCheckpoint(prefix).names() if "pooler_transform" in name]
         origin = f"tf-models' encoder in {folder.name}"
     else:
         weights = CheckpointVariables(prefix).weights()
         origin = f"a TF1 checkpoint in {folder.name}"
-    hparams = hparams_of({name: value.shape for name, value in weights.items()}, prefix, heads)
+    hparams = hparams_of({name: value.shape for name, value in weights.items()}, prefix, said)
     if len(tokens) != hparams["vocab_size"]:
         raise UserError(f"{prefix} has {hparams['vocab_size']} tokens, but {vocab_file} has {len(tokens)}")
     lower = told.do_lower_case
     if lower is None:
-        lower = is_uncased(tokens)
+        lower = said.get("do_lower_case", is_uncased(tokens))
     hparams["do_lower_case"] = lower
     made = _pretraining(hparams, folder.name)
     return Model(made, weights, tokens, Casing(lower), None, origin, left_out, {}, False)

@@ -17,7 +17,7 @@ from typing import Any
 from corpus.vocabulary import load_vocab
 from formats.checkpoint_index import Shape, find_prefix, shapes_in
 from formats.huggingface_config import casing_of, is_huggingface, network_of
-from formats.original_config import GENERATOR_HPARAMS, WORDS, hparams_of
+from formats.original_config import GENERATOR_HPARAMS, WORDS, hparams_beside, hparams_of
 from util.errors import UserError
 from util.reading import is_file, read_json
 
@@ -109,11 +109,13 @@ def _network_of_checkpoint(path: str | Path) -> dict[str, Any]:
     folder = Path(prefix).parent
     if not shapes:
         return network_hparams(folder) if prefix and read_config(folder) is not None else {}
-    hparams = hparams_of(shapes, prefix)
+    said = hparams_beside(prefix)
+    hparams = hparams_of(shapes, prefix, said)
     found = {name: hparams[name] for name in NETWORK_HPARAMS if name in hparams}
     vocabulary = folder / VOCABULARY
     if vocabulary.is_file():
-        found |= {"vocab_file": str(vocabulary), "do_lower_case": is_uncased(load_vocab(vocabulary))}
+        lower = said.get("do_lower_case", is_uncased(load_vocab(vocabulary)))
+        found |= {"vocab_file": str(vocabulary), "do_lower_case": lower}
     return found
 
 

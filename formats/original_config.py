@@ -1,28 +1,44 @@
 """What network a TF1 checkpoint of the original holds.
 
-Such a checkpoint says nothing of itself, so sizes are read off the shapes of its variables; the number of heads cannot
-be and follows the papers' rule (width / 64) unless told. Imports neither TensorFlow nor numpy (formats.folders calls
-this for configurations).
+Such a checkpoint says nothing of itself, so sizes are read off the shapes of its variables. The number of heads cannot
+be: it is told, or that of an hparams.json beside it, which convert_model.py writes, or else follows the papers' rule
+(width / 64). Imports neither TensorFlow nor numpy (formats.folders calls this for configurations).
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from formats.checkpoint_index import Shape
 from model.architecture import HEAD_SIZE
 from util.errors import UserError
+from util.reading import is_file, read_json
 
+HPARAMS = "hparams.json"
+_OVERRIDES = ("num_attention_heads", "hidden_act")
 WORDS = "electra/embeddings/word_embeddings"
 # Those of pre-training that say how the generator's network differs from the main one.
 GENERATOR_HPARAMS = ("generator_hidden_size", "generator_layers", "untied_generator_embeddings")
 
 
-def hparams_of(shapes: Mapping[str, Shape], where: str, num_attention_heads: int | None = None) -> dict[str, Any]:
+def hparams_beside(prefix: str) -> dict[str, Any]:
+    """Of an hparams.json beside a checkpoint what shapes do not tell: heads, activation and casing; {} without one.
+
+    Raises:
+      UserError: it is no JSON object.
+    """
+    path = Path(prefix).parent / HPARAMS
+    said = read_json(path, "hparams") if is_file(path) else {}
+    said = said | said.get("model_hparam_overrides", {})
+    return {name: said[name] for name in (*_OVERRIDES, "do_lower_case") if name in said}
+
+
+def hparams_of(shapes: Mapping[str, Shape], where: str, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The hparams of pre-training that make a model with these variables.
 
     Args:
       shapes: of the variables, under our names or the original's.
-      num_attention_heads: of the main network; None: its width / 64.
+      said: what shapes do not tell, as `hparams_beside`.
 
     Raises:
       UserError: there is no encoder of ELECTRA's among them.
@@ -35,10 +51,11 @@ def hparams_of(shapes: Mapping[str, Shape], where: str, num_attention_heads: int
         "num_hidden_layers": layers,
         "hidden_size": hidden,
         "intermediate_size": inner,
-        "num_attention_heads": num_attention_heads or max(1, hidden // HEAD_SIZE),
+        "num_attention_heads": max(1, hidden // HEAD_SIZE),
         "max_position_embeddings": shapes["electra/embeddings/position_embeddings"][0],
         "type_vocab_size": shapes.get("electra/embeddings/token_type_embeddings", (0,))[0],
     }
+    overrides |= {name: value for name, value in (said or {}).items() if name in _OVERRIDES}
     hparams: dict[str, Any] = {
         "model_size": "large" if hidden >= 1024 else "base" if hidden >= 768 else "small",
         "model_hparam_overrides": overrides,

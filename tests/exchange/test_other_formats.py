@@ -1,5 +1,6 @@
 """The original's TF1 checkpoints and tf-models-official's encoder, out and back."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import tensorflow as tf
 from configure_pretraining import PretrainingConfig
 from exchange import check, original, tf_models
 from exchange.sources import Told, read_model
+from formats.folders import network_hparams
+from formats.huggingface_config import Casing
 from formats.original_config import hparams_of
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
@@ -46,6 +49,20 @@ def test_sizes_are_read_off_the_shapes(tmp_path: Path) -> None:
     assert model.tokens == support.tiny().tokens and model.casing.do_lower_case
     assert check.read_back_difference(support.tiny(), model) == 0
     assert read_model(str(tmp_path), Told(num_attention_heads=4)).architecture.num_attention_heads == 4
+
+
+def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_beside_them(tmp_path: Path) -> None:
+    overrides = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = golden.config(model_hparam_overrides=overrides, do_lower_case=False)
+    model = support.tiny()._replace(config=config, casing=Casing(False))
+    _write_tf1(tmp_path, adam_slots=False)
+    (tmp_path / "hparams.json").write_text(json.dumps(original.original_hparams(model.config)))
+    again = read_model(str(tmp_path))
+    assert again.architecture.num_attention_heads == 4 and not again.casing.do_lower_case
+    assert check.read_back_difference(model, again) == 0
+    start = network_hparams(str(tmp_path))
+    assert start["model_hparam_overrides"]["num_attention_heads"] == 4 and not start["do_lower_case"]
+    assert read_model(str(tmp_path), Told(num_attention_heads=2)).architecture.num_attention_heads == 2
 
 
 @pytest.mark.parametrize(
