@@ -34,10 +34,11 @@ from exchange.network import Network, graph_of_any_shape  # noqa: E402
 from exchange.scoring import Scorer  # noqa: E402
 from exchange.sources import Model as Source  # noqa: E402
 from exchange.sources import Told, read_model, with_generator  # noqa: E402
-from util.errors import UserError  # noqa: E402
+from util.errors import UserError, shown  # noqa: E402
 
 __all__ = ["Model", "Replaced", "States", "Suggestion", "UserError", "load"]
 
+PRECISIONS = ("float32", "bfloat16", "float16")
 _BATCH = 32
 _LENGTHS = 16  # inputs are padded to a multiple, so that few lengths are traced
 
@@ -88,8 +89,10 @@ def load(
       precision: "float32", "bfloat16" or "float16", of activations and matrix products.
 
     Raises:
-      UserError: nothing is there that can be read; says what was looked for.
+      UserError: nothing is there that can be read (says what was looked for), or a precision that there is not.
     """
+    if precision not in PRECISIONS:
+        raise UserError(f"precision is one of {', '.join(PRECISIONS)}, not {shown(precision)}")
     told = Told(vocab_file, num_attention_heads, pairs=pairs)
     source = read_model(path, told)
     if generator is not None:
@@ -148,10 +151,12 @@ class Model:
         """For each [MASK] in a text, in order, the `top` most probable wordpieces.
 
         Raises:
-          UserError: there is no [MASK] in it, or the model has no masked language model.
+          UserError: there is no [MASK] in it, `top` is out of range, or the model has no masked language model.
         """
         if MASK not in text:
             raise UserError(f"fill: there is no {MASK} in {text!r}")
+        if not 1 <= top <= len(self.tokenizer):
+            raise UserError(f"fill: top is between 1 and the {len(self.tokenizer):,} tokens, not {top}")
         special = self.tokenizer.special
         ids, lengths = self.tokenizer.tokenize([part.encode("utf-8", "ignore") for part in text.split(MASK)])
         row = [special.cls]

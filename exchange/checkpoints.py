@@ -75,14 +75,14 @@ def find_checkpoint(path: str) -> str:
     if prefix is not None:
         return prefix
     for tensors in (where, where / tensor_file.FILE_NAME):
-        several = tensors.with_name(f"{tensors.name}.index.json")
+        several = Path(f"{tensors}.index.json")
         if tensors.suffix == ".safetensors" and (tensors.is_file() or several.is_file()):
             return str(tensors)
     folder = where if where.is_dir() else where.parent
     found = sorted(p.name for p in folder.glob("*"))[:10] if folder.is_dir() else []
     listing = f"; {folder} holds {', '.join(found) or 'nothing'}" if folder.is_dir() else f"; {folder} does not exist"
     raise UserError(
-        f"init_checkpoint: no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and "
+        f"no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and "
         f"{path}/{tensor_file.FILE_NAME}){listing}."
     )
 
@@ -103,7 +103,7 @@ class TensorFlowCheckpoint:
         if step.isdigit() and checkpoint_files.has_checksums(Path(folder), int(step)):
             problem = checkpoint_files.problem(Path(folder), int(step))
             if problem is not None:
-                raise UserError(f"init_checkpoint: {prefix} is damaged: {problem}")
+                raise UserError(f"{prefix} is damaged: {problem}")
         try:
             self._reader = tf.train.load_checkpoint(prefix)
             self._shapes = self._reader.get_variable_to_shape_map()
@@ -111,7 +111,7 @@ class TensorFlowCheckpoint:
             if _OBJECT_GRAPH in self._shapes:
                 self._keys = self._keys_by_variable_name()
         except (tf.errors.OpError, ValueError) as error:
-            raise UserError(f"init_checkpoint: {prefix} cannot be read: {error}") from error
+            raise UserError(f"{prefix} cannot be read: {error}") from error
 
     def _keys_by_variable_name(self) -> dict[str, str]:
         graph = trackable_object_graph_pb2.TrackableObjectGraph()
@@ -221,14 +221,13 @@ def warm_start(
             used.update([there, *original_names(there)])
     if wrong:
         raise UserError(
-            f"init_checkpoint: {checkpoint.prefix} was trained with other sizes: {'; '.join(wrong[:5])}"
+            f"{checkpoint.prefix} was trained with other sizes: {'; '.join(wrong[:5])}"
             f"{f' and {len(wrong) - 5} more' if len(wrong) > 5 else ''}. Set the sizes (model_size, embedding_size, "
             "vocab_size, generator_hidden_size, ...) to the checkpoint's."
         )
     if not loaded:
         raise UserError(
-            f"init_checkpoint: {checkpoint.prefix} has no variable of this model; it holds "
-            f"{', '.join(checkpoint.names()[:5])} ..."
+            f"{checkpoint.prefix} has no variable of this model; it holds {', '.join(checkpoint.names()[:5])} ..."
         )
     for variable, value in values.values():
         variable.assign(value)

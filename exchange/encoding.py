@@ -7,6 +7,7 @@ import numpy as np
 
 from corpus.tokenization import WordpieceTokenizer
 from corpus.vocabulary import SpecialIds
+from util.errors import UserError, shown
 
 Text = str | tuple[str, str]
 
@@ -29,8 +30,12 @@ def encode(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: int
     Args:
       max_length: tokens of a row, at most, special ones included.
       multiple: the common length is rounded up to one of it (but not beyond max_length).
+
+    Raises:
+      UserError: one text instead of several, or what is neither a text nor a pair.
     """
-    pairs = [(text,) if isinstance(text, str) else text for text in texts]
+    refuse_single(texts)
+    pairs = [_parts(text) for text in texts]
     flat = [part.encode("utf-8", "ignore") for pair in pairs for part in pair]
     ids, lengths = tokenizer.tokenize(flat)
     pieces = iter(np.split(ids, np.cumsum(lengths)[:-1]))
@@ -44,6 +49,19 @@ def encode(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: int
         encoded.input_mask[number, : len(row)] = 1
         encoded.segment_ids[number, : len(row)] = segments
     return encoded
+
+
+def refuse_single(texts: object) -> None:
+    """Raises UserError where a text stands for a list of texts: a string is a list of its characters, too."""
+    if isinstance(texts, (str, bytes)):
+        raise UserError(f"a list of texts is needed, got a single one: {shown(texts)}")
+
+
+def _parts(text: object) -> Sequence[str]:
+    parts = (text,) if isinstance(text, str) else text
+    if not isinstance(parts, (tuple, list)) or len(parts) not in (1, 2) or not all(isinstance(p, str) for p in parts):
+        raise UserError(f"a text or a pair of texts is needed, got {shown(text)}")
+    return parts
 
 
 def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -128,6 +128,6 @@ def _kind(network: Network, electric: bool) -> str:
     if network.language_model is None:
         raise UserError(
             "this model gives no probabilities: neither energies (Electric) nor a masked language model (BERT, or "
-            "ELECTRA with its generator: load(..., generator=...))"
+            "ELECTRA with its generator: --generator, or load(..., generator=...))"
         )
     return "bert" if network.detector is None else "electra"

@@ -7,13 +7,14 @@ import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
 from corpus.tokenization import WordpieceTokenizer
+from exchange.encoding import refuse_single
 from exchange.network import graph_of_any_shape
 from exchange.sources import Model
 from finetune.batching import FeatureTable, TaskFeatures
 from finetune.finetuning_model import FinetuningModel
 from finetune.task import Prediction, Split, Task, make_tasks
 from finetune.weights import adopt_states
-from util.errors import UserError
+from util.errors import UserError, shown
 from util.progress import track
 
 
@@ -53,7 +54,8 @@ class Predictor:
             raise UserError(f"predict: there is no task {name!r}; the model learned {', '.join(names)}")
         number = names.index(name) if name else 0
         task = self.tasks[number]
-        if not texts:
+        refuse_single(texts)
+        if not len(texts):
             return []
         split = task.parse([self._row(task, text) for text in texts], "texts")
         return task.answers(split, self.predictions(number, split))
@@ -78,6 +80,8 @@ class Predictor:
         """A text or a pair as the object that the task's `parse` reads."""
         if isinstance(text, dict):
             return text
+        if not isinstance(text, (str, tuple, list)):
+            raise UserError(f"predict: a text, a tuple of texts, a list of words or an object, not {shown(text)}")
         kind = self.config.kind_of(task.name)
         if kind == "tagging":
             return {"text": text} if isinstance(text, str) else {"words": list(text)}

@@ -51,7 +51,7 @@ def shapes_in(prefix: str) -> dict[str, Shape]:
                     found[key.decode()] = _shape(value)
         return found
     except (IndexError, ValueError, struct.error) as error:
-        raise UserError(f"init_checkpoint: {path} cannot be read, it is damaged: {error}") from None
+        raise UserError(f"{path} cannot be read, it is damaged: {error}") from None
 
 
 def _entries(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,6 +177,31 @@ def test_fine_tuned_models_of_hugging_face_predict(name: str, tmp_path: Path) ->
 def test_predict_needs_a_fine_tuned_model(model: electra.Model) -> None:
     with pytest.raises(UserError, match="not fine-tuned"):
         model.predict(["text"])
+
+
+def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Path, monkeypatch) -> None:
+    chunk = electra.Model(_fine_tuned("chunk"))
+    for call in (model.states, model.score, chunk.predict):  # a string is a sequence of strings, too
+        with pytest.raises(UserError, match="list of texts is needed, got a single one: 'the man'"):
+            call("the man")
+    not_texts: list[Any] = [None, b"text", 3]
+    for odd in not_texts:
+        with pytest.raises(UserError, match="pair of texts"):
+            model.states(["a text", odd])
+        with pytest.raises(UserError, match="tuple of texts"):
+            chunk.predict([odd])
+    triple: Any = ("one", "two", "three")
+    with pytest.raises(UserError, match="pair of texts"):
+        model.states([triple])
+    for top in (0, 601):
+        with pytest.raises(UserError, match="between 1 and the 600 tokens"):
+            model.fill("[MASK]", top=top)
+    with pytest.raises(UserError, match="float32, bfloat16, float16, not 'int8'"):
+        electra.load(str(golden.CHECKPOINT), precision="int8")
+    monkeypatch.chdir(tmp_path)
+    for path in ("", ".", "nowhere"):
+        with pytest.raises(UserError, match=f"^no checkpoint at '{path}'"):
+            electra.load(path)
 
 
 def test_keras_users_can_put_a_head_on_train_and_save(model: electra.Model, tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def damage(folder, kind):
         ("truncated", {}, "is truncated or no TFRecord"),
         ("text", {}, "is truncated or no TFRecord"),
         ("empty", {}, "hold no record; was the corpus empty?"),
-        ("", {"init_checkpoint": "/nowhere/model.ckpt-1"}, "init_checkpoint: no checkpoint at '/nowhere/model.ckpt-1'"),
+        ("", {"init_checkpoint": "/nowhere/model.ckpt-1"}, "no checkpoint at '/nowhere/model.ckpt-1'"),
         ("", {"train_batch_size": 9, "strategy": "mirrored"}, "train_batch_size 9 is not divisible by 2 devices"),
     ],
 )
