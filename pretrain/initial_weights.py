@@ -31,7 +31,11 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
         say(f"teacher: loaded {len(report.loaded)} variables; random values for {', '.join(report.missing) or 'none'}")
     if config.init_checkpoint:
         checkpoint = CheckpointVariables(config.init_checkpoint)
-        say(str(warm_start(model, checkpoint, main_network_names(model, checkpoint))))
+        report = warm_start(model, checkpoint, main_network_names(model, checkpoint))
+        if config.init_generator_checkpoint:  # which fills the generator, or is refused
+            of_generator = {variable.name.split(":")[0] for variable in model.generator.trainable_variables}
+            report = report._replace(missing=[name for name in report.missing if name not in of_generator])
+        say(str(report))
     if config.init_generator_checkpoint:
         report = warm_start(model.generator, config.init_generator_checkpoint, generator_names)
         say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")

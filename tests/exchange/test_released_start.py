@@ -51,7 +51,9 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[..., PretrainingConfig]:
     return run
 
 
-def test_pretraining_continues_from_a_discriminator_and_its_generator(pair: Path, parse: Any) -> None:
+def test_pretraining_continues_from_a_discriminator_and_its_generator(
+    pair: Path, parse: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     start = ["--init-checkpoint", str(pair / "discriminator"), "--init-generator-checkpoint", str(pair / "generator")]
     config = parse("--recipe", "electra_small", "--max-seq-length", "32", *start)
     assert config.generator_architecture.num_hidden_layers == golden.config().generator_architecture.num_hidden_layers
@@ -60,6 +62,7 @@ def test_pretraining_continues_from_a_discriminator_and_its_generator(pair: Path
     assert load_vocab(config.vocab_file) == support.tiny().tokens and config.do_lower_case
     model = PretrainingModel(config)
     load_initial_weights(model, config)
+    assert "; 0 missing; " in capsys.readouterr().out  # what the second checkpoint has is not said to be missing
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]
         np.testing.assert_array_equal(variable.numpy(), support.tiny().weights[name], err_msg=name)
