@@ -12,8 +12,11 @@ def _run(program: str) -> None:
 
 
 analyze = functools.partial(_run, "run_analysis")
+build_cooccurrence = functools.partial(_run, "build_cooccurrence")
 build_data = functools.partial(_run, "build_pretraining_dataset")
+build_document_frequency = functools.partial(_run, "build_document_frequency")
 build_openwebtext = functools.partial(_run, "build_openwebtext_pretraining_dataset")
+build_pmi_vocab = functools.partial(_run, "build_pmi_vocab")
 build_vocab = functools.partial(_run, "build_vocab")
 convert = functools.partial(_run, "convert_model")
 finetune = functools.partial(_run, "run_finetuning")

@@ -112,9 +112,10 @@ def test_the_installed_commands_are_those_of_the_readme_and_run_a_program():
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     entries = dict(re.findall(r'^([\w-]+) = "electra_commands:(\w+)"$', declared, re.MULTILINE))
     assert set(re.findall(r"`(electra-[\w-]+)`", README)) == entries.keys()
-    for name in entries.values():
-        (program,) = getattr(electra_commands, name).args
-        assert "run(main" in (ROOT / f"{program}.py").read_text()
+    programs = {path.stem for path in ROOT.glob("*.py") if "run(main" in path.read_text(encoding="utf-8")}
+    assert {getattr(electra_commands, name).args for name in entries.values()} == {(name,) for name in programs}
+    installed = declared.partition("py-modules = [")[2].partition("]")[0]
+    assert set(re.findall(r'"(\w+)"', installed)) == {path.stem for path in ROOT.glob("*.py")}
 
 
 def test_every_recipe_is_in_the_readme():
