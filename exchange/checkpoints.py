@@ -99,6 +99,7 @@ class TensorFlowCheckpoint:
     """Variables of a checkpoint of ours, which has them in an object graph, or of the original, by name."""
 
     def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
         folder, _, step = prefix.rpartition(checkpoint_files.PREFIX)
         if step.isdigit() and checkpoint_files.has_checksums(Path(folder), int(step)):
             problem = checkpoint_files.problem(Path(folder), int(step))
@@ -110,7 +111,7 @@ class TensorFlowCheckpoint:
             self._keys = {name: name for name in self._shapes}
             if _OBJECT_GRAPH in self._shapes:
                 self._keys = self._keys_by_variable_name()
-        except (tf.errors.OpError, ValueError) as error:
+        except (tf.errors.OpError, IndexError, ValueError) as error:
             raise UserError(f"{prefix} cannot be read: {error}") from error
 
     def _keys_by_variable_name(self) -> dict[str, str]:
@@ -127,7 +128,10 @@ class TensorFlowCheckpoint:
         return sorted(self._keys)
 
     def get(self, name: str) -> np.ndarray:
-        return self._reader.get_tensor(self._keys[name])
+        try:
+            return self._reader.get_tensor(self._keys[name])
+        except (tf.errors.OpError, IndexError, ValueError) as error:
+            raise UserError(f"{self._prefix} cannot be read, it is damaged: {name}: {error}") from None
 
 
 class CheckpointVariables:

@@ -107,7 +107,8 @@ def with_generator(model: Model, generator: Model) -> Model:
     return model._replace(weights=model.weights | parts, generator_sizes=sizes)
 
 
-def _from_ours(path: str, saved: dict[str, Any], told: Told) -> Model:
+def _from_ours(path: str, saved: dict[str, Any], told: Told, checkpoint: str | None = None) -> Model:
+    """A folder's model; `checkpoint` is that of its checkpoints to take, None: the newest, or the best."""
     folder = Path(path)
     vocab_file = told.vocab_file or vocabulary_of(folder, saved)
     config_class: type[PretrainingConfig] | type[FinetuningConfig]
@@ -115,11 +116,11 @@ def _from_ours(path: str, saved: dict[str, Any], told: Told) -> Model:
     kept = {name: value for name, value in saved.items() if name not in places(config_class)}
     config = config_class.from_dict(kept | {"vocab_file": vocab_file})
     states = None
-    weights = str(folder)
+    weights = checkpoint or str(folder)
     if isinstance(config, FinetuningConfig):
         states = read_json(folder / "tasks.json", "tasks") if (folder / "tasks.json").is_file() else None
         best = folder / "best" / "best.json"
-        if best.is_file():
+        if best.is_file() and checkpoint is None:
             weights = str(folder / "best" / read_json(best, "best checkpoint")["path"])
         casing = Casing(config.do_lower_case, config.do_strip_accents)
     else:
@@ -151,10 +152,15 @@ def _from_huggingface(path: str, config: dict[str, Any], told: Told) -> Model:
 
 
 def _from_checkpoint(path: str, told: Told) -> Model:
+    """Of the original, of tf-models, or one of several of a run of ours."""
     prefix = find_checkpoint(path)
-    if prefix.endswith(".safetensors"):
-        raise UserError(f"{prefix} has no config.json beside it, which says what it is")
     folder = Path(prefix).parent
+    saved = read_config(folder)
+    if prefix.endswith(".safetensors"):
+        wanted = "has no config.json beside it, which says what it is" if saved is None else f"is read with {folder}"
+        raise UserError(f"{prefix} {wanted}: give a model's folder")
+    if saved is not None and not is_huggingface(saved):
+        return _from_ours(str(folder), saved, told, prefix)
     vocab_file = told.vocab_file or str(folder / "vocab.txt")
     if not Path(vocab_file).is_file():
         raise UserError(f"{path} has no vocab.txt beside it: name its vocabulary with --vocab-file")

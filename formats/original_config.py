@@ -29,7 +29,8 @@ def hparams_beside(prefix: str) -> dict[str, Any]:
     """
     path = Path(prefix).parent / HPARAMS
     said = read_json(path, "hparams") if is_file(path) else {}
-    said = said | said.get("model_hparam_overrides", {})
+    overrides = said.get("model_hparam_overrides")
+    said |= overrides if isinstance(overrides, dict) else {}
     return {name: said[name] for name in (*_OVERRIDES, "do_lower_case") if name in said}
 
 

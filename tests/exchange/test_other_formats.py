@@ -63,6 +63,8 @@ def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_bes
     start = network_hparams(str(tmp_path))
     assert start["model_hparam_overrides"]["num_attention_heads"] == 4 and not start["do_lower_case"]
     assert read_model(str(tmp_path), Told(num_attention_heads=2)).architecture.num_attention_heads == 2
+    (tmp_path / "hparams.json").write_text('{"model_hparam_overrides": "2 layers"}')
+    assert read_model(str(tmp_path)).architecture.num_attention_heads == 2
 
 
 @pytest.mark.parametrize(

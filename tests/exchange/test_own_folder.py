@@ -70,6 +70,23 @@ def test_a_checkpoint_that_differs_from_its_checksums_is_not_read(run: Path, tmp
         read_model(str(folder))
 
 
+def test_one_checkpoint_of_a_run_is_what_the_runs_configuration_says(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    config = golden.config(data_dir="elsewhere", model_hparam_overrides={"num_attention_heads": 4})
+    (folder / "config.json").write_text(config.to_json())
+    (prefix,) = (path.with_suffix("") for path in folder.glob("model.ckpt-*.index"))
+    model = read_model(str(prefix))
+    assert model.architecture.num_attention_heads == 4 and model.is_run
+    data = next(folder.glob("model.ckpt-*.data*"))
+    data.write_bytes(data.read_bytes()[:3000])
+    with pytest.raises(UserError, match=r"model\.ckpt-400 cannot be read"):
+        read_model(str(prefix))
+    write_folder(tmp_path / "written", model, "float32")
+    with pytest.raises(UserError, match="give a model's folder"):
+        read_model(str(tmp_path / "written" / "model.safetensors"))
+
+
 def test_fine_tuning_takes_sizes_and_vocabulary_from_the_folder(run: Path, tmp_path: Path) -> None:
     _write(run, tmp_path / "models" / "released")
     config = FinetuningConfig.from_dict({"model_name": "released", "data_dir": str(tmp_path), "task_names": ["cola"]})
