@@ -41,7 +41,7 @@ def main() -> int:
     from exchange.shared_layers import with_own_layers
     from exchange.sources import Told, read_model
 
-    told = Told(values.vocab_file, values.num_attention_heads, values.do_lower_case)
+    told = Told(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
     model = read_model(values["from"].value, told)
     count = sum(value.size for value in model.weights.values())
     sizes = model.architecture
@@ -152,6 +152,7 @@ flags.DEFINE_integer(
     "num_attention_heads", None, "heads of a TF1 checkpoint; default: those of hparams.json beside it, or width / 64"
 )
 flags.DEFINE_bool("do_lower_case", None, "casing of a TF1 checkpoint; default: as in hparams.json, or the vocabulary's")
+flags.DEFINE_bool("pairs", False, "whether a classifier of Hugging Face reads two texts, which its files do not say")
 flags.DEFINE_integer("step", 0, "step that a TF1 checkpoint says it is of")
 flags.DEFINE_bool("adam_slots", False, "write Adam's slots, as zeros, into a TF1 checkpoint: the original wants them")
 flags.DEFINE_bool("overwrite", False, "write into a folder that is not empty")

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from tokenizers import Tokenizer
 
+import electra_tf2 as electra
 from corpus.tokenization import WordpieceTokenizer
 from exchange import check, reference
 from exchange.huggingface import HuggingFaceWeights, Tensors
@@ -19,6 +20,7 @@ from exchange.tensor_file import write_tensors
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
 from tests.exchange import huggingface_oracle as oracle
+from tests.programs import run_program
 from util.errors import UserError
 
 ARRAYS = support.GOLDEN()
@@ -186,3 +188,12 @@ def test_tensors_are_what_the_header_promises(tmp_path: Path) -> None:
     kernel = tensors["discriminator_predictions.dense.weight"]
     expected = tf.cast(tf.cast(model.weights["discriminator_predictions/dense/kernel"].T, tf.bfloat16), tf.float32)
     np.testing.assert_array_equal(kernel, expected.numpy())
+
+
+def test_a_classifier_of_pairs_becomes_a_folder_that_predicts_pairs(tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path / "theirs", "ElectraForSequenceClassification")
+    done = run_program("convert_model.py", "--from", f"{tmp_path}/theirs", "--to", f"{tmp_path}/ours", "--pairs")
+    assert done.returncode == 0 and done.stdout.count("self-check: ") == 2, done
+    [answer] = electra.load(str(tmp_path / "ours")).predict([("a b", "c d")])
+    [expected] = electra.load(str(tmp_path / "theirs"), pairs=True).predict([("a b", "c d")])
+    assert answer == expected
