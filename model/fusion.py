@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 
 LAYER_NORM_EPSILON = 1e-12
 # Added to the scores of forbidden keys; the original's finite value, so that a row without any key stays finite.
 MASKED_SCORE = -10000.0
 
 _compiled = contextvars.ContextVar("compiled", default=True)  # whether each block is compiled by itself
+_GRADIENT = "GradientOfBlock"  # its name in TensorFlow's registry
 _plain = contextvars.ContextVar("plain", default=False)  # whether gradients are TensorFlow's
 
 
@@ -66,16 +68,48 @@ def xla(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` returns its value and its gradient (tf.custom_gradient); keyword arguments are Python values."""
+    """`function` returns its value and its gradient, as for tf.custom_gradient; keyword arguments are Python values."""
 
     @functools.wraps(function)
     def call(*tensors: Any, **static: Any) -> Any:
         tensors = tuple(tf.convert_to_tensor(tensor) for tensor in tensors)
         if _plain.get():
             return function(*tensors, **static)[0]
-        return tf.custom_gradient(lambda *tensors: function(*tensors, **static))(*tensors)
+        return with_gradient(lambda *tensors: function(*tensors, **static), *tensors)
 
     return call
+
+
+def with_gradient(function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
+    """The value of `function`, which returns value and gradient.
+
+    tf.custom_gradient, in a graph, registers each gradient for good, and with it every graph that was ever traced, tens
+    of MB each. Here the graph itself holds the gradients of its blocks.
+    """
+    if tf.executing_eagerly():
+        return tf.custom_gradient(function)(*tensors)
+    graph = tf.compat.v1.get_default_graph()
+    with record.stop_recording():
+        value, gradient = function(*tensors)
+        outputs = tf.nest.flatten(value)
+        with graph.gradient_override_map({"IdentityN": _GRADIENT}):
+            named = tf.identity_n([*outputs, *tensors])
+
+    def of_all(*upstreams: tf.Tensor) -> list[tf.Tensor | None]:
+        """Of the outputs under their first names, which nobody else has, and of the arguments."""
+        return [None] * len(outputs) + tf.nest.flatten(gradient(*upstreams[: len(outputs)]))
+
+    if not hasattr(graph, "gradients_of_blocks"):
+        graph.gradients_of_blocks = {}
+    graph.gradients_of_blocks[named[0].op.name] = of_all
+    record.record_operation(_GRADIENT, named, [*outputs, *tensors], of_all)  # for tapes
+    return tf.nest.pack_sequence_as(value, named[: len(outputs)])
+
+
+@tf.RegisterGradient(_GRADIENT)
+def _gradient_of_block(operation: tf.Operation, *upstreams: tf.Tensor) -> list[tf.Tensor | None]:
+    """For gradients of whole graphs, as of a function that a tape has seen called."""
+    return operation.graph.gradients_of_blocks[operation.name](*upstreams)
 
 
 def compiles_blocks() -> bool:

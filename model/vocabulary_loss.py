@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from model import fusion
-from model.fusion import narrow, wide, xla
+from model.fusion import narrow, wide, with_gradient, xla
 from model.in_turn import Parts, in_turn
 
 BLOCK = 128  # words
@@ -209,7 +209,6 @@ def chunked_log_probs(
     states, token_ids = tf.pad(states, [[0, padding], [0, 0]]), tf.pad(token_ids, [[0, padding]])
     chunks = states.shape[0] // chunk
 
-    @tf.custom_gradient
     def compute(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> Any:
         def rows(x: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
             return x[index * chunk : (index + 1) * chunk]
@@ -230,7 +229,7 @@ def chunked_log_probs(
 
         return tf.reshape(out.stack(), [-1]), gradient
 
-    log_probs = compute(states, tf.convert_to_tensor(table), tf.convert_to_tensor(bias))
+    log_probs = with_gradient(compute, states, tf.convert_to_tensor(table), tf.convert_to_tensor(bias))
     return log_probs[: states.shape[0] - padding]
 
 

@@ -1,7 +1,9 @@
 """Blocks: gradients, passes over memory, the same in every way of compiling them; dropout's rate and independence."""
 
+import gc
 import math
 import re
+import weakref
 from typing import Any
 
 import numpy as np
@@ -207,6 +209,25 @@ def test_attention_over_a_length_that_is_not_known_when_it_is_traced(length):
     unknown = [*(tf.TensorSpec(shape, tf.float64) for shape in shapes), tf.TensorSpec([2, 1, 1, None], tf.bool)]
     traced = tf.function(output, input_signature=unknown, autograph=False)
     np.testing.assert_allclose(traced(scores, values, allowed), tf.nn.softmax(3.0 * scores) @ values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gelu", "sum and norm, dropout", "attention, dropout"])
+def test_gradients_of_a_graph_that_a_tape_has_seen_called(name):
+    block, shapes = BLOCKS[name]
+    tensors = [tf.cast(normal(*shape, seed=i), tf.bfloat16) for i, shape in enumerate(shapes)]
+    called = values_and_gradients(tf.function(block, autograph=False), *tensors)
+    for value, expected in zip(called, values_and_gradients(block, *tensors), strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+def test_a_graph_with_blocks_in_it_is_given_back():
+    x = normal(4, 8, dtype=tf.float32)
+    traced = tf.function(lambda x: values_and_gradients(lambda x: fusion.gelu(x, x[0]), x), autograph=False)
+    graph = weakref.ref(traced.get_concrete_function(x).graph)
+    assert graph() is not None
+    del traced
+    gc.collect()
+    assert graph() is None
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
