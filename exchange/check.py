@@ -4,7 +4,7 @@ What was written is read back from the disk. Hugging Face's side is computed by 
 tf-models itself, and checkpoints of our own variables by our network with the weights read back.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -131,24 +131,30 @@ def tf_models_difference(model: Model, prefix: str) -> float:
 def saved_model_difference(model: Model, folder: str | Path) -> float:
     """The largest difference between our states and those of a SavedModel, from strings."""
     loaded = tf.saved_model.load(str(folder))
-    largest = 0.0
+    differences = []
     for sentence in SENTENCES:
         alone = [sentence] if isinstance(sentence, str) else list(sentence)
         names = ("text", "text_pair")[: len(alone)]
         signature = loaded.signatures["states" if len(alone) == 1 else "pair_states"]
         theirs = signature(**{name: tf.constant([text]) for name, text in zip(names, alone, strict=True)})["states"]
         ours = our_outputs(model, sentences=[sentence])["states"]
-        largest = max(largest, float(np.abs(theirs.numpy() - ours).max()) if theirs.shape == ours.shape else np.inf)
-    return largest
+        differences.append(np.abs(theirs.numpy() - ours).max() if theirs.shape == ours.shape else np.inf)
+    return largest(differences)
 
 
 def read_back_difference(model: Model, again: Model) -> float:
     """The largest difference between the outputs of a model and of what was read back."""
-    kinds = [""]
-    if "discriminator_predictions/dense/kernel" in model.weights:
-        kinds = ["ElectraForPreTraining"]
+    heads = {"discriminator_predictions": "ElectraForPreTraining", "generator_predictions": "ElectraForMaskedLM"}
+    kinds = [kind for scope, kind in heads.items() if f"{scope}/dense/kernel" in model.weights] or [""]
     encoded = check_inputs(model)
-    return max(_largest(our_outputs(model, "main", kind), our_outputs(again, "main", kind), encoded) for kind in kinds)
+    return largest(
+        _largest(our_outputs(model, "main", kind), our_outputs(again, "main", kind), encoded) for kind in kinds
+    )
+
+
+def largest(differences: Iterable[float]) -> float:
+    """NaN if one is, which max() may pass over."""
+    return float(np.max(np.fromiter(differences, np.float64)))
 
 
 def report(difference: float, dtype: str, what: str) -> str:
@@ -167,10 +173,10 @@ def report(difference: float, dtype: str, what: str) -> str:
 
 def _largest(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], encoded: Encoded) -> float:
     """Over real tokens; states beyond a row's end mean nothing."""
-    largest = 0.0
+    differences = []
     for name, value in ours.items():
         difference = np.abs(value - theirs[name])
         if difference.shape[:2] == encoded.input_mask.shape:
             difference = difference[encoded.input_mask.astype(bool)]
-        largest = max(largest, float(difference.max()))
-    return largest
+        differences.append(difference.max())
+    return largest(differences)

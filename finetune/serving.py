@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
+from exchange.check import largest
 from exchange.graph_tokenizer import GraphTokenizer
 from exchange.saved_model import Signature
 from finetune.classification.targets import Scale
@@ -58,7 +59,7 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
 def difference_from_strings(predictor: Predictor, folder: str | Path) -> float:
     """The largest difference between a SavedModel's numbers and those of `predict`, on fixed texts."""
     loaded = tf.saved_model.load(str(folder))
-    largest = 0.0
+    differences: list[float] = []
     for number, task in enumerate(predictor.tasks):
         signature = loaded.signatures[task.name]
         names = sorted(signature.structured_input_signature[1], key=("text", "question", "text_pair", "context").index)
@@ -66,11 +67,11 @@ def difference_from_strings(predictor: Predictor, folder: str | Path) -> float:
         found = {key: value.numpy() for key, value in signature(**dict(zip(names, columns, strict=True))).items()}
         rows = [{key: value[row] for key, value in found.items()} for row in range(len(_TEXTS))]
         if isinstance(task, QATask):
-            largest = max(largest, _difference_of_spans(rows, predictor, number, task))
+            differences.append(_difference_of_spans(rows, predictor, number, task))
             continue
         answers = predictor([row if len(names) == 2 else row[0] for row in _TEXTS], task.name)
-        largest = max(largest, *(_difference(row, answer) for row, answer in zip(rows, answers, strict=True)))
-    return largest
+        differences += [_difference(row, answer) for row, answer in zip(rows, answers, strict=True)]
+    return largest(differences)
 
 
 def _difference(found: dict[str, Any], answer: dict[str, Any]) -> float:
@@ -78,9 +79,9 @@ def _difference(found: dict[str, Any], answer: dict[str, Any]) -> float:
         return abs(float(found["value"]) - answer["label"])
     if "label" in found:
         theirs = dict(zip((name.decode() for name in found["labels"]), found["probabilities"], strict=True))
-        return max(abs(float(theirs[name]) - probability) for name, probability in answer["probabilities"].items())
+        return largest(abs(float(theirs[name]) - other) for name, other in answer["probabilities"].items())
     theirs = found["probabilities"][: len(answer["words"])]
-    return max(abs(float(a) - b) for a, b in zip(theirs, answer["probabilities"], strict=True))
+    return largest(abs(float(a) - b) for a, b in zip(theirs, answer["probabilities"], strict=True))
 
 
 def _difference_of_spans(rows: list[dict[str, Any]], predictor: Predictor, number: int, task: QATask) -> float:
@@ -88,19 +89,18 @@ def _difference_of_spans(rows: list[dict[str, Any]], predictor: Predictor, numbe
     SavedModel reads of a document."""
     split = task.parse([dict(zip(("question", "context"), row, strict=True)) for row in _TEXTS], "texts")
     predictions = iter(predictor.predictions(number, split))
-    largest = 0.0
+    differences = []
     for row, example in zip(rows, split.examples, strict=True):
         first, *_ = [next(predictions) for _ in example.windows]
         scores = _span_scores(first, example.windows[0], task.config)
         stop = len(scores)
         of_found = scores[row["start"], row["end"]] if max(row["start"], row["end"]) < stop else -np.inf
-        differences = (
+        differences += [
             row["probability"] - np.exp(of_found),
             row["probability"] - np.exp(scores.max()),
             row["no_answer_logit"] - first["answerable_logit"],
-        )
-        largest = max(largest, *(abs(float(difference)) for difference in differences))
-    return largest
+        ]
+    return largest(abs(float(difference)) for difference in differences)
 
 
 def _span_scores(prediction: Prediction, window: Window, config: FinetuningConfig) -> np.ndarray:

@@ -122,3 +122,11 @@ def test_tf_models_computes_our_states_and_gives_our_weights_back(tmp_path: Path
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "second-1"\n')
     other = read_model(str(tmp_path))
     assert set(other.weights) == set(again.weights)
+
+
+def test_the_self_check_does_not_pass_over_what_is_no_number() -> None:
+    name = "generator_predictions/dense/kernel"
+    weights = support.tiny().weights
+    broken = support.tiny()._replace(weights={**weights, name: np.full_like(weights[name], np.nan)})
+    with pytest.raises(UserError, match="the conversion is wrong"):
+        check.report(check.read_back_difference(support.tiny(), broken), "float32", "a copy")
