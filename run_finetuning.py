@@ -44,6 +44,16 @@ def check_vocabulary(config: FinetuningConfig) -> None:
         )
 
 
+def check_start(config: FinetuningConfig) -> None:
+    """Raises UserError if there is nothing where the pre-trained model should be, before anything is said of it."""
+    start = config.init_checkpoint
+    if start and "://" not in start and not any(Path(path).exists() for path in (start, f"{start}.index")):
+        raise UserError(
+            f"no model at {start}: pre-train it with run_pretraining.py, or name another by --model-name or "
+            "--init-checkpoint"
+        )
+
+
 def main() -> int:
     given = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
     if flags.FLAGS.predict:
@@ -52,6 +62,7 @@ def main() -> int:
         raise UserError("do_train and do_eval are both false: nothing to do")
     if given.get("do_train", True):
         config = util_flags.config_from_flags(FinetuningConfig, with_recipe=False)
+        check_start(config)
         print_summary(config, given)
     else:
         config = trained_config(find_trained(given, 1), given, elsewhere=False)

@@ -203,3 +203,11 @@ def test_an_unknown_label_and_a_missing_vocabulary(data_dir, tmp_path):
     output = run(data_dir, tmp_path, tasks=tasks, expect=2)
     assert "unknown label 'some'; did you mean 'sone'?" in " ".join(output.split())
     assert "nowhere.txt" in run(data_dir, tmp_path, vocab_file="nowhere.txt", expect=2)
+
+
+def test_a_model_that_is_not_there_is_named_before_anything_is_said_of_it(tmp_path):
+    result = run_program(
+        "run_finetuning.py", "--data-dir", str(tmp_path), "--model-name", "nosuch", "--task-names", "sst"
+    )
+    [error] = result.errors
+    assert f"no model at {tmp_path / 'models' / 'nosuch'}" in error and "layers of" not in result.stdout
