@@ -1,6 +1,7 @@
 """The README.md of an exported model: what was trained, on what, with what, and how well."""
 
 import json
+from pathlib import Path
 
 from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
@@ -41,7 +42,9 @@ def training_of(config: PretrainingConfig | FinetuningConfig) -> str:
     if not config.trains_main_network:
         titles = ["masked language modelling (BERT)", *titles]
     titles += [f"the auxiliary task {task}" for task in config.aux_tasks]
+    records = "/".join(Path(config.pretrain_tfrecords).parent.parts[-2:])  # not where on the machine that is
     return (
         f"Pre-trained by {' and '.join(titles)}: {config.num_train_steps:,} steps of {config.train_batch_size} "
-        f"sequences of up to {config.max_seq_length} tokens, learning rate {config.learning_rate:g}."
+        f"sequences of up to {config.max_seq_length} tokens of the records in `{records}`, "
+        f"learning rate {config.learning_rate:g}."
     )

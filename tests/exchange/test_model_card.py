@@ -27,3 +27,4 @@ def test_whatever_a_flag_asks_for_has_a_title():
 def test_all_that_was_trained_is_named(tmp_path, hparams, text):
     config = PretrainingConfig.from_dict(support.hparams(tmp_path, num_train_steps=30, **hparams))
     assert text in training_of(config)
+    assert "/pretrain_tfrecords`" in training_of(config) and str(tmp_path) not in training_of(config)
