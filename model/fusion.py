@@ -12,7 +12,9 @@ first argument. A bias is added by the block behind the product, which costs not
 import contextlib
 import contextvars
 import functools
+import itertools
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -24,8 +26,8 @@ LAYER_NORM_EPSILON = 1e-12
 MASKED_SCORE = -10000.0
 
 _compiled = contextvars.ContextVar("compiled", default=True)  # whether each block is compiled by itself
-_GRADIENT = "GradientOfBlock"  # its name in TensorFlow's registry
 _plain = contextvars.ContextVar("plain", default=False)  # whether gradients are TensorFlow's
+_numbers = itertools.count()  # of gradients in graphs
 
 
 @contextlib.contextmanager
@@ -84,32 +86,29 @@ def with_gradient(function: Callable[..., Any], *tensors: tf.Tensor) -> Any:
     """The value of `function`, which returns value and gradient.
 
     tf.custom_gradient, in a graph, registers each gradient for good, and with it every graph that was ever traced, tens
-    of MB each. Here the graph itself holds the gradients of its blocks.
+    of MB each. Here the graph itself holds the gradients of its blocks, to which TensorFlow's registry refers weakly.
     """
     if tf.executing_eagerly():
         return tf.custom_gradient(function)(*tensors)
-    graph = tf.compat.v1.get_default_graph()
+    graph, name = tf.compat.v1.get_default_graph(), f"GradientOfBlock{next(_numbers)}"
     with record.stop_recording():
         value, gradient = function(*tensors)
         outputs = tf.nest.flatten(value)
-        with graph.gradient_override_map({"IdentityN": _GRADIENT}):
+
+        def of_all(*upstreams: tf.Tensor) -> list[tf.Tensor | None]:
+            """Of the outputs under their first names, which nobody else has, and of the arguments."""
+            return [None] * len(outputs) + tf.nest.flatten(gradient(*upstreams[: len(outputs)]))
+
+        if not hasattr(graph, "gradients_of_blocks"):
+            graph.gradients_of_blocks = []
+        graph.gradients_of_blocks.append(of_all)
+        held = weakref.proxy(of_all)
+        # For gradients of whole graphs, as of a function that a tape has seen called, and for SavedModels.
+        tf.RegisterGradient(name)(lambda operation, *upstreams: held(*upstreams))
+        with graph.gradient_override_map({"IdentityN": name}):
             named = tf.identity_n([*outputs, *tensors])
-
-    def of_all(*upstreams: tf.Tensor) -> list[tf.Tensor | None]:
-        """Of the outputs under their first names, which nobody else has, and of the arguments."""
-        return [None] * len(outputs) + tf.nest.flatten(gradient(*upstreams[: len(outputs)]))
-
-    if not hasattr(graph, "gradients_of_blocks"):
-        graph.gradients_of_blocks = {}
-    graph.gradients_of_blocks[named[0].op.name] = of_all
-    record.record_operation(_GRADIENT, named, [*outputs, *tensors], of_all)  # for tapes
+    record.record_operation(name, named, [*outputs, *tensors], of_all)  # for tapes
     return tf.nest.pack_sequence_as(value, named[: len(outputs)])
-
-
-@tf.RegisterGradient(_GRADIENT)
-def _gradient_of_block(operation: tf.Operation, *upstreams: tf.Tensor) -> list[tf.Tensor | None]:
-    """For gradients of whole graphs, as of a function that a tape has seen called."""
-    return operation.graph.gradients_of_blocks[operation.name](*upstreams)
 
 
 def compiles_blocks() -> bool:
