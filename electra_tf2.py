@@ -34,11 +34,11 @@ from exchange.network import Network, graph_of_any_shape  # noqa: E402
 from exchange.scoring import Scorer  # noqa: E402
 from exchange.sources import Model as Source  # noqa: E402
 from exchange.sources import Told, read_model, with_generator  # noqa: E402
+from training.hparams import PRECISIONS  # noqa: E402
 from util.errors import UserError, shown  # noqa: E402
 
 __all__ = ["Model", "Replaced", "States", "Suggestion", "UserError", "load"]
 
-PRECISIONS = ("float32", "bfloat16", "float16")
 _BATCH = 32
 _LENGTHS = 16  # inputs are padded to a multiple, so that few lengths are traced
 

@@ -46,7 +46,7 @@ def check_vocabulary(config: FinetuningConfig) -> None:
 
 def check_start(config: FinetuningConfig) -> None:
     """Raises UserError if there is nothing where the pre-trained model should be, before anything is said of it."""
-    start = config.init_checkpoint
+    start = "" if Path(f"{config.model_dir}_1").exists() else config.init_checkpoint  # what was begun has its own
     if start and "://" not in start and not any(Path(path).exists() for path in (start, f"{start}.index")):
         raise UserError(
             f"no model at {start}: pre-train it with run_pretraining.py, or name another by --model-name or "

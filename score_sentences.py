@@ -19,6 +19,7 @@ from typing import Any
 from absl import flags
 
 from exchange import ranking
+from training.hparams import PRECISIONS
 from util import flags as util_flags
 from util.errors import UserError
 from util.files import write_atomically, write_json
@@ -157,7 +158,7 @@ flags.DEFINE_float("weight", None, "lambda, weight of the model's scores in --nb
 flags.DEFINE_string("text", None, "file of sentences to score, one a line")
 flags.DEFINE_string("output", None, "file of scores to write")
 flags.DEFINE_integer("batch_size", 64, "number of sentences, or of masked copies of one, in a pass", lower_bound=1)
-flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16", "float16"], "type of the arithmetic")
+flags.DEFINE_enum("precision", "float32", PRECISIONS, "type of the arithmetic")
 
 if __name__ == "__main__":
     util_flags.run(main, __doc__)

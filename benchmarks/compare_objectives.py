@@ -4,6 +4,7 @@
   python benchmarks/compare_objectives.py --data-dir data --start models/bert_mini --flops 5e13 \
       --recipes electra_small,electra_small_whole_word,electra_small+uniform_generator=true --tasks sts
   python benchmarks/compare_objectives.py --data-dir data --steps 1000 --recipes coco_lm_base,electra_base --tasks=
+  python benchmarks/compare_objectives.py --data-dir data --start models/bert_mini --costs
 
 The default is ELECTRA's question where its efficiency comes from, with COCO-LM beside it: masked language modelling,
 Replace MLM, ELECTRA 15 %, All-Tokens MLM, ELECTRA, COCO-LM (ELECTRA, section 3.5 and Table 4), once for each seed, on
@@ -38,6 +39,7 @@ from training.pretraining_hparams import GeneratorHparams, MaskingHparams
 from util.errors import UserError
 from util.files import write_json
 from util.flags import read_recipe
+from util.hparams import layered
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = (
@@ -99,13 +101,15 @@ def from_start(recipe: str, start: Path) -> dict[str, Any]:
 def with_changes(contender: str, options: argparse.Namespace) -> dict[str, Any]:
     """The hyperparameters of RECIPE+hparam=value+..."""
     recipe, *changes = contender.split("+")
-    given = from_start(recipe, options.start) if options.start else from_random_weights(recipe, options)
+    changed = {}
     for change in changes:
         name, _, value = change.partition("=")
         try:
-            given[name] = json.loads(value)
+            changed[name] = json.loads(value)
         except ValueError as error:
             raise UserError(f"--recipes: {contender}: {change!r} is not hparam=JSON value ({error})") from None
+    of_recipe = from_start(recipe, options.start) if options.start else from_random_weights(recipe, options)
+    given = layered(PretrainingConfig, of_recipe, changed)
     config = PretrainingConfig.from_dict(given)
     if options.start and config.has_own_generator and not config.uniform_generator and not config.two_tower_generator:
         given["init_generator_checkpoint"] = str(options.start)
@@ -116,7 +120,7 @@ def pretraining_hparams(contender: str, options: argparse.Namespace, seed: int) 
     """The run's hyperparameters; its number of steps follows from the budget."""
     given = with_changes(contender, options)
     given |= {"data_dir": options.data_dir, "seed": seed, "iterations_per_loop": 50, "keep_checkpoint_max": 1}
-    given["save_checkpoints_steps"] = 500
+    given |= {"save_checkpoints_steps": 500, "num_eval_steps": 20}
     flops = training_flops_per_example(PretrainingConfig.from_dict(given))
     steps = options.steps or math.ceil(options.flops / (flops * given["train_batch_size"]))
     if given.get("lr_schedule") == "trapezoid":
@@ -146,7 +150,7 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
     if not held_out.exists():
         run(options, "run_pretraining.py", "--do-eval", "--hparams", json.dumps(hparams))
     metrics = json.loads(held_out.read_text(encoding="utf-8"))
-    if "positive_cosine" not in metrics:  # of a model without sequence contrast too, to compare with
+    if options.contrast and "positive_cosine" not in metrics:  # of models without the objective too, to compare with
         contrast = folder / "analysis" / "contrast.json"
         if not contrast.exists():
             names = ["--data-dir", options.data_dir, "--model-names", hparams["model_name"]]
@@ -176,12 +180,11 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
 
 def costs(options: argparse.Namespace, rounds: int = 3) -> str:
     """Of each recipe: trained parameters, examples per second (the best of some dry runs in turns), memory."""
-    contenders = options.recipes.split(",")
+    contenders = {name: pretraining_hparams(name, options, seed=0) for name in options.recipes.split(",")}
     rates: dict[str, list[float]] = {contender: [] for contender in contenders}
     memory: dict[str, str] = {}
     for _ in range(rounds):
-        for contender in contenders:
-            hparams = pretraining_hparams(contender, options, seed=0)
+        for contender, hparams in contenders.items():
             printed = run(options, "run_pretraining.py", "--dry-run", "--hparams", json.dumps(hparams))
             found = re.search(r"([\d.]+) examples/s, (.+?) of memory", printed)
             if found is None:
@@ -189,8 +192,8 @@ def costs(options: argparse.Namespace, rounds: int = 3) -> str:
             rates[contender].append(float(found[1]))
             memory[contender] = found[2]
     lines = [f"{'':36}{'parameters':>12}{'examples/s':>12}  memory at most"]
-    for contender in contenders:
-        parameters = parameter_count(PretrainingConfig.from_dict(pretraining_hparams(contender, options, seed=0)))
+    for contender, hparams in contenders.items():
+        parameters = parameter_count(PretrainingConfig.from_dict(hparams))
         lines.append(f"{contender:36}{parameters:12,}{max(rates[contender]):12.1f}  {memory[contender]}")
     return "\n".join(lines)
 
@@ -249,6 +252,8 @@ def main() -> None:
         if options.costs:
             print(costs(options))
             return
+        every = [with_changes(contender, options) for contender in options.recipes.split(",")]
+        options.contrast = any(given.get("sequence_contrast_objective") for given in every)
         with ThreadPoolExecutor(options.jobs) as pool:
             for (recipe, seed), found in zip(
                 runs, pool.map(lambda one: measured(one[0], options, one[1]), runs), strict=True

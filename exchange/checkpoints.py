@@ -159,7 +159,7 @@ class CheckpointVariables:
     @property
     def has_own_generator(self) -> bool:
         """Whether there is a generator of other states than the main network's."""
-        return any(name.startswith(_GENERATOR) for name in self.names())
+        return any(name.startswith(_GENERATOR) for name in self._names | self._folded)
 
     @property
     def language_model(self) -> str | None:

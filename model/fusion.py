@@ -514,7 +514,7 @@ def attention(
       seed: int32 [2]; rate: of the dropout.
     """
     # The softmax is not part of a block: on CPUs TensorFlow's own (oneDNN's) keeps a row in the cache, where XLA's goes
-    # over memory for the maximum, the sum and the quotient. XLA's softmax of bfloat16 would add up in bfloat16.
+    # over memory for the maximum, the sum and the quotient. In one program it computes as blocks do, in float32.
     biased = _biased(scores, allowed, position_bias, scale=scale)
     probs = tf.nn.softmax(biased) if _compiled.get() else tf.cast(tf.nn.softmax(wide(biased)), scores.dtype)
     dropped = _probabilities_after_dropout(probs, seed, rate=rate) if rate else probs

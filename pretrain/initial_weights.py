@@ -63,11 +63,13 @@ def main_network_names(model: PretrainingModel, checkpoint: CheckpointVariables)
         if isinstance(module, LanguageModelHead | TiedHead) and id(module.output_bias) not in of_generator
     }
 
+    language_model = checkpoint.language_model
+    of_other_states = model.config.has_own_generator and not checkpoint.has_own_generator
+
     def names(name: str) -> list[str]:
         scope, _, rest = name.partition("/")
-        if scope in heads and checkpoint.language_model is not None:
-            return [name, f"{checkpoint.language_model}/{rest}"]
-        of_other_states = model.config.has_own_generator and not checkpoint.has_own_generator
+        if scope in heads and language_model is not None:
+            return [name, f"{language_model}/{rest}"]
         return [] if scope == MASKED_LM and of_other_states else [name]
 
     return names

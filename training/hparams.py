@@ -10,6 +10,8 @@ from typing import Any
 from model.architecture import MODEL_SIZES, Architecture, make_architecture
 from util.hparams import free_hparam, hparam, model_hparam
 
+PRECISIONS = ("float32", "bfloat16", "float16")
+
 
 @dataclasses.dataclass(frozen=True)
 class NetworkHparams:
@@ -89,7 +91,7 @@ class DeviceHparams:
     precision: str = hparam(
         "float32",
         "type of activations and matrix products",
-        choices=("float32", "bfloat16", "float16"),
+        choices=PRECISIONS,
         heading="Numerics and devices",
     )
     recompute: str = free_hparam(
