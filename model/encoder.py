@@ -45,7 +45,7 @@ DIFFERENCE = "_difference"  # ends the names of tables that another block's are 
 class AttentionMap(NamedTuple):
     """What one head of one layer attends to; rows are queries. Queries at padding hold numbers without a meaning.
 
-    scores: float32 [B, L, L], scaled, with position biases, before forbidden keys are masked.
+    scores: float32 [B, L, L], q k^T / sqrt(d), before position biases are added and forbidden keys are masked.
     probabilities: float32 [B, L, L], before dropout.
     """
 
@@ -222,8 +222,8 @@ class SelfAttention(SizedLayer):
     def _map(self, scores: tf.Tensor, keys: Keys, head: int) -> AttentionMap:
         """Of one head, computed again from the products [B, A, L, L], which the fused softmax does not keep."""
         bias = keys.position_bias[:, min(head, keys.position_bias.shape[1] - 1)]
-        scaled = tf.cast(scores[:, head], tf.float32) * self.head_size**-0.5 + bias
-        return AttentionMap(scaled, tf.nn.softmax(scaled + tf.where(keys.allowed[:, 0], 0.0, MASKED_SCORE)))
+        scaled = tf.cast(scores[:, head], tf.float32) * self.head_size**-0.5
+        return AttentionMap(scaled, tf.nn.softmax(scaled + bias + tf.where(keys.allowed[:, 0], 0.0, MASKED_SCORE)))
 
 
 class TransformerLayer(SizedLayer):

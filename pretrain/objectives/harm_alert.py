@@ -48,10 +48,11 @@ class HarmAlert(Objective):
     """The penalty L_A (MPA, "attention regulariser"), with its own factor gamma.
 
     S(t, j) is the co-occurrence score of the wrong token at t and the token at j. Per wrong token and selected head:
-    "scaled_logits": sum_j (a_tj - g_tj)^2 with g = a (1 - S), a the scaled scores of attention (the poster's equation;
-    a score below 0 is raised by it); "prob_mass": sum_j softmax(a)_tj S_tj, which only ever falls with the attention
-    (ours). Both are divided by heads and by N_M, read as the number of masked tokens: it is known before the forward
-    pass, so the loss is the same on any number of devices and micro-batches.
+    "scaled_logits": sum_j (a_tj - g_tj)^2 with g = a (1 - S), a = q_t k_j / sqrt(d) (the poster's equation; a score
+    below 0 is raised by it, so position biases, most of which are, are left out); "prob_mass": sum_j p_tj S_tj of the
+    attention p itself, which only ever falls with it (ours). Both are divided by heads and by N_M, read as the number
+    of masked tokens: it is known before the forward pass, so the loss is the same on any number of devices and
+    micro-batches.
 
     BERT has no sampled tokens: wrong are its own most likely tokens, attention is that of its one pass (ours).
     """
@@ -100,8 +101,7 @@ class HarmAlert(Objective):
         losses = mass = tf.zeros_like(wrong)
         places = sorted(attention_of(self.config))
         for place in places:
-            scores = tf.gather(encoded.attention[place].scores, masked.positions, batch_dims=1)
-            attended = tf.nn.softmax(scores - 1e4 * (1.0 - real))
+            scores, attended = (tf.gather(one, masked.positions, batch_dims=1) for one in encoded.attention[place])
             on_harm = tf.reduce_sum(attended * harm, -1)
             mass += on_harm
             if self.config.mpa_target == "prob_mass":

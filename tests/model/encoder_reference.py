@@ -77,7 +77,9 @@ def attention(
             columns = slice(head * width, (head + 1) * width)
             q, k, v = (part[row, :, columns] for part in np.split(qkv, 3, -1))
             for i in range(length):
-                scores = np.array([score(a, weights, head, q[i], k[j], i, j) for j in range(length)])
+                scores = np.array(
+                    [score(a, weights, head, q[i], k[j], i, j) + bias(a, weights, head, i, j) for j in range(length)]
+                )
                 scores[mask[row] == 0] -= 10000.0
                 shares = np.exp(scores - scores.max())
                 probabilities[row, head, i] = shares / shares.sum()
@@ -88,7 +90,7 @@ def attention(
 def score(
     a: Architecture, weights: Mapping[str, np.ndarray], head: int, q: np.ndarray, k: np.ndarray, i: int, j: int
 ) -> float:
-    """Of the query at position i and the key at position j."""
+    """q k^T / sqrt(d) of the query at position i and the key at position j, without biases."""
     scheme, width, total = a.positions, len(q), float(q @ k)
     if scheme.frequencies is not None:  # the product depends on the difference of the angles alone
         half, total = width // 2, 0.0
@@ -103,11 +105,16 @@ def score(
         distance = (sinusoid @ weights["layer"])[head * width : (head + 1) * width]
         u, v = (weights[f"encoder/relative_{name}_bias"][head] for name in ("content", "distance"))
         total = float((q + u) @ k + (q + v) @ distance)
-    result = total / math.sqrt(width)
-    if scheme.slopes is not None:
+    return total / math.sqrt(width)
+
+
+def bias(a: Architecture, weights: Mapping[str, np.ndarray], head: int, i: int, j: int) -> float:
+    """What is added to a score."""
+    result = 0.0
+    if a.positions.slopes is not None:
         assert a.num_attention_heads == 2
-        result -= abs(i - j) * SLOPES.get(a.relative_positions, scheme.slopes(2))[head]
-    if scheme.bucket is not None:
+        result -= abs(i - j) * SLOPES.get(a.relative_positions, a.positions.slopes(2))[head]
+    if a.positions.bucket is not None:
         result += weights["encoder/relative_attention"][bucket(a, j - i), head]
     return result
 

@@ -110,7 +110,8 @@ def test_an_encoder_equals_its_definition(positions, norm_style):
     assert sorted(output.attention) == asked
     for (layer, head), found in output.attention.items():
         np.testing.assert_allclose(found.probabilities, maps[layer][:, head], atol=2e-6)
-        masked = found.scores + np.where(mask, 0.0, -10000.0)[:, np.newaxis]
+        biases = [[encoder_reference.bias(architecture, values, head, i, j) for j in range(20)] for i in range(20)]
+        masked = found.scores + biases + np.where(mask, 0.0, -10000.0)[:, np.newaxis]
         np.testing.assert_allclose(tf.nn.softmax(masked), found.probabilities, atol=1e-6)
     assert any("position_embeddings" in name for name in values) == encoder_reference.is_embedded(architecture)
 

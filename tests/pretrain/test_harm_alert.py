@@ -69,7 +69,8 @@ def forward_of(config, seed=1):
 
 def with_scores(forward, config, scores):
     """The forward pass, with these scores [B, L, L] as the attention of (layer, head)."""
-    maps = {place: AttentionMap(value, tf.nn.softmax(value)) for place, value in scores.items()}
+    forbidden = -1e4 * tf.cast(forward.masked.input_mask == 0, tf.float32)[:, tf.newaxis]
+    maps = {place: AttentionMap(value, tf.nn.softmax(value + forbidden)) for place, value in scores.items()}
     return forward._replace(encoded=EncoderOutput(forward.states, forward.states, (), maps))
 
 
