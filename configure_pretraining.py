@@ -169,11 +169,16 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         start = hparams.get("init_generator_checkpoint") or ""
         generator = network_hparams(start)
         saved = read_config(start) or {}
-        # The generator of a pair is smaller than what its folder says.
         of_a_pair = any(saved.get(spec.flag) for spec in objective_catalogue() if spec.role == "main")
-        if not generator or of_a_pair or hparams.get("init_encoder_from_generator"):
+        if not generator or hparams.get("init_encoder_from_generator"):
             return main
         together = layered(cls, hparams, main)
+        if together.get("untied_generator_embeddings") or together.get("embedding_sharing") == "nes":
+            separate = of_a_pair and saved.get("embedding_sharing") == "nes"
+            of_tables = saved.get("generator_embedding_size") if separate else generator["embedding_size"]
+            main = main | {"generator_embedding_size": of_tables}
+        if of_a_pair:  # whose generator is smaller than what its folder says
+            return main
         vocab, overrides = generator["vocab_size"], together.get("model_hparam_overrides", {})
         sizes = make_architecture(together.get("model_size", "small"), overrides, vocab, None)
         own = make_architecture(generator["model_size"], generator["model_hparam_overrides"], vocab, None)

@@ -13,7 +13,7 @@ flops_computation.py. Stopped, the same command goes on. Results: <data-dir>/com
 
 From random weights, small models stay where they know how frequent tokens are and nothing else, whatever the objective.
 With --start, all go on from one young masked language model instead: generator and main network begin with its weights,
-sizes and optimizer are those of its recipe, and a recipe that is compared gives its objective and generator alone.
+network and optimizer are those of its recipe, and a recipe that is compared gives its objective and generator alone.
 Records and vocabulary must be of that model's sizes. A recipe's name may be followed by changes, +hparam=value each.
 """
 
@@ -252,8 +252,11 @@ def main() -> None:
         if options.costs:
             print(costs(options))
             return
-        every = [with_changes(contender, options) for contender in options.recipes.split(",")]
-        options.contrast = any(given.get("sequence_contrast_objective") for given in every)
+        every = {contender: with_changes(contender, options) for contender in options.recipes.split(",")}
+        alike = [name for name, given in every.items() if list(every.values()).count(given) > 1]
+        if alike:
+            raise UserError(f"--recipes: {', '.join(alike)} are the same run: --start decides what the network is")
+        options.contrast = any(given.get("sequence_contrast_objective") for given in every.values())
         with ThreadPoolExecutor(options.jobs) as pool:
             for (recipe, seed), found in zip(
                 runs, pool.map(lambda one: measured(one[0], options, one[1]), runs), strict=True

@@ -288,6 +288,9 @@ class GeneratorHparams(ObjectiveHparams):
     generator_hidden_size: float = hparam(
         0.25, "generator's width as a share of the main network's", above=0, at_most=4
     )
+    generator_embedding_size: int | None = hparam(
+        None, "width of embeddings that are the generator's own (embedding_sharing nes); null: its width", at_least=1
+    )
     disallow_correct: bool = hparam(False, "the generator never samples the original token")
     temperature: float = hparam(1.0, "temperature of the generator's softmax when it is sampled", above=0)
     generator_sample_mode: str = hparam(
@@ -344,7 +347,9 @@ class GeneratorHparams(ObjectiveHparams):
             num_hidden_layers=round(main.num_hidden_layers * self.generator_layers),
             intermediate_size=inner,
             num_attention_heads=heads,
-            embedding_size=hidden if self.untied_generator_embeddings else main.embedding_size,
+            embedding_size=self.generator_embedding_size or hidden
+            if self.untied_generator_embeddings
+            else main.embedding_size,
         )
 
     @property
@@ -381,6 +386,8 @@ class GeneratorHparams(ObjectiveHparams):
                 )
         if self.untied_generator_embeddings and self.embedding_sharing != "nes":
             yield f"untied_generator_embeddings and embedding_sharing {self.embedding_sharing} contradict each other"
+        if self.generator_embedding_size and not self.untied_generator_embeddings:
+            yield "generator_embedding_size is of embeddings of the generator's own: it needs embedding_sharing nes"
         if self.embedding_sharing == "gdes":
             if not self.has_own_generator or self.uniform_generator:
                 yield "embedding_sharing gdes needs a generator network of its own"

@@ -68,6 +68,27 @@ def test_pretraining_continues_from_a_discriminator_and_its_generator(
         np.testing.assert_array_equal(variable.numpy(), support.tiny().weights[name], err_msg=name)
 
 
+def test_a_frozen_generator_keeps_embeddings_of_its_own_width(
+    pair: Path, parse: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fast-ELECTRA's recipe asks for embeddings as wide as the generator, where it has none yet."""
+    assert parse("--recipe", "electra_small_fast").generator_architecture.embedding_size == 64
+    generator = str(pair / "generator")
+    config = parse(
+        "--recipe", "electra_small_fast", "--max-seq-length", "32", "--vocab-size", "600", "--embedding-size", "24",
+        "--vocab-file", f"{generator}/vocab.txt", "--init-generator-checkpoint", generator,
+    )  # fmt: skip
+    assert config.generator_architecture.hidden_size == 64 and config.generator_architecture.embedding_size == 32
+    model = PretrainingModel(config)
+    load_initial_weights(model, config)
+    assert ", 0 missing" in capsys.readouterr().out
+    weights = support.tiny().weights
+    for variable in model.generator.trainable_variables:
+        name = variable.name.split(":")[0]
+        found = weights.get(name, weights.get(name.replace("generator/", "electra/", 1)))
+        np.testing.assert_array_equal(variable.numpy(), found, err_msg=name)
+
+
 def test_one_encoder_is_the_start_of_both_networks(pair: Path, parse: Any, capsys: pytest.CaptureFixture[str]) -> None:
     bert = str(pair / "bert")
     start = ["--init-checkpoint", bert, "--init-generator-checkpoint", bert, "--generator-layers", "0.5"]
