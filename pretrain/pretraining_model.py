@@ -175,10 +175,11 @@ class PretrainingModel(Layer):
         generated = self.generator(masked, seeds)
         assert self.encoder is not None
         offsets = told = self._told(masked)
+        temperature = config.temperature if temperature is None else temperature
+        sampled = generated
+        if config.generator_sample_mode == "eval" and seeds is not None:
+            sampled = self.generator(masked, None)
         if sampled_ids is None:
-            sampled = generated
-            if config.generator_sample_mode == "eval" and seeds is not None:
-                sampled = self.generator(masked, None)
             if sampled.mixture is None:
                 sampled_ids = corruption.sample(config, masked, sampled, temperature)
             else:
@@ -189,8 +190,16 @@ class PretrainingModel(Layer):
         encoded = self.encoder(
             corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds, needs.attention, offsets
         )
-        views = self._viewed(masked, seeds)
-        return Forward(masked, generated, corrupted, encoded, views, self._taught(masked, corrupted))
+        return Forward(
+            masked,
+            generated,
+            corrupted,
+            encoded,
+            self._viewed(masked, seeds),
+            self._taught(masked, corrupted),
+            sampled=sampled,
+            temperature=temperature,
+        )
 
     def _viewed(self, masked: MaskedBatch, seeds: SeedStream | None) -> dict[str, list[EncoderOutput]]:
         """The network that is kept on what objectives want it to read besides."""

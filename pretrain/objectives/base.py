@@ -52,6 +52,8 @@ class Forward(NamedTuple):
     views: loss name -> the network's outputs on the sequences that this objective asked for (`Objective.views`).
     teacher: a frozen network's output; likewise.
     whole: the batch that these rows belong to, where they are not all of it and an objective needs the others.
+    sampled: the generator's pass that replacements are drawn from, by `generator_sample_mode`.
+    temperature: of the softmax that they are drawn from, as it is at this step.
     """
 
     masked: MaskedBatch
@@ -61,6 +63,8 @@ class Forward(NamedTuple):
     views: Mapping[str, Sequence[EncoderOutput]] = MappingProxyType({})
     teacher: TeacherOutput | None = None
     whole: WholeBatch | None = None
+    sampled: GeneratorOutput | None = None
+    temperature: float | tf.Tensor = 1.0
 
     @property
     def states(self) -> tf.Tensor:

@@ -41,18 +41,18 @@ class MultipleChoice(Objective):
 
     def candidates(self, forward: Forward) -> tf.Tensor:
         """int32 [B, L, K - 1]: the words to choose from. Rows are sampled one after the other, so that the generator's
-        logits of all tokens never exist together."""
-        encoded, masked = forward.generator.encoded, forward.masked
-        assert encoded is not None
+        logits of all tokens never exist together; from the pass and at the temperature that replacements are of."""
+        masked = forward.masked
+        assert forward.sampled is not None and forward.sampled.encoded is not None
         count, length = self.config.choice_candidates - 1, masked.input_ids.shape[1]
 
         def of_row(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             states, noise = row
             softmax = self.generator_head.softmax(tf.stop_gradient(states)[tf.newaxis])
-            draws = [softmax.sample(draw[tf.newaxis], self.config.temperature)[0] for draw in tf.unstack(noise)]
+            draws = [softmax.sample(draw[tf.newaxis], forward.temperature)[0] for draw in tf.unstack(noise)]
             return tf.stack(draws, -1)
 
-        rows = (encoded.sequence, masked.row_noise([count, length, 2]))
+        rows = (forward.sampled.encoded.sequence, masked.row_noise([count, length, 2]))
         drawn = tf.ensure_shape(tf.map_fn(of_row, rows, fn_output_signature=tf.int32), [None, length, count])
         replaced = corrupted(forward).is_replaced[..., tf.newaxis] > 0
         return tf.concat([tf.where(replaced, masked.input_ids[..., tf.newaxis], drawn[..., :1]), drawn[..., 1:]], -1)

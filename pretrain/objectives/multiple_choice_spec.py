@@ -10,6 +10,8 @@ from pretrain.objectives.spec import ObjectiveSpec
 def _problems(c: PretrainingConfig) -> Iterator[str]:
     if c.uniform_generator or c.two_tower_generator or c.generator_exits:
         yield "multiple_choice_objective draws its candidates from one masked language model as generator"
+    if c.disallow_correct:
+        yield "multiple_choice_objective offers what the generator says, right or not: disallow_correct must be false"
 
 
 def _parts(c: PretrainingConfig) -> list[Part]:

@@ -70,6 +70,25 @@ def test_candidates_are_samples_of_the_generator(model, forward):
     assert len(np.unique(unsure)) > unsure.size / 3
 
 
+def test_candidates_follow_the_temperature_of_the_step_and_the_sampled_pass(model, forward):
+    objective = model.objectives[-1]
+    bias = np.zeros(600, np.float32)
+    bias[77] = 8.0
+    model.generator.head.output_bias.assign(bias)
+    eval_mode = PretrainingModel(config_of(generator_sample_mode="eval"))
+    with unfused():
+        shares = [
+            np.mean(objective.candidates(model.forward(forward.masked, temperature=temperature)).numpy() == 77)
+            for temperature in (1.0, 100.0)
+        ]
+        seeded = eval_mode.forward(forward.masked, tf.constant([3, 4]))
+        plain = eval_mode.forward(forward.masked)
+        offered = [eval_mode.objectives[-1].candidates(one).numpy()[..., 1:] for one in (seeded, plain)]
+    model.generator.head.output_bias.assign(tf.zeros(600))
+    assert shares[0] > 0.5 and shares[1] < 0.1
+    np.testing.assert_array_equal(*offered)  # dropout is that of the trained pass, not of the sampled one
+
+
 def test_it_trains_the_main_network_and_its_head_only(model, forward):
     with unfused(), tf.GradientTape() as tape:
         loss = model.outputs(model.forward(forward.masked), True).losses["choice_loss"]
@@ -89,3 +108,8 @@ def test_what_it_costs_is_what_is_built(model):
 def test_a_generator_that_cannot_offer_words_is_refused(generator):
     with pytest.raises(UserError, match="draws its candidates from one masked language model"):
         config_of(**generator)
+
+
+def test_candidates_may_be_the_original_whatever_is_sampled():
+    with pytest.raises(UserError, match="right or not: disallow_correct must be false"):
+        config_of(disallow_correct=True)
