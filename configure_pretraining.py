@@ -264,6 +264,8 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         ramped = [
             f"initial_{name}" for name, final in finals.items() if getattr(self, f"initial_{name}") not in (None, final)
         ]
+        if "initial_temperature" in ramped and (self.uniform_generator or not self.trains_main_network):
+            yield "initial_temperature has no effect: there is no generator's network to sample"
         if self.temperature_decay:
             if "initial_temperature" not in ramped:
                 yield "temperature_decay without another initial_temperature has no effect"
@@ -281,6 +283,12 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
                 f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {wanted}, rounded to "
                 f"{generator.hidden_size} so that {generator.num_attention_heads} heads divide it"
             )
+        if self.embedding_sharing == "nes" and (self.uniform_generator or not self.has_own_generator):
+            notes.append("embedding_sharing nes has no effect: the generator has no network of its own")
+        mode = self.generator_sample_mode
+        heeded = {"train": True, "eval": self.trains_main_network, "zero_dropout": self.has_own_generator}
+        if not heeded[mode]:
+            notes.append(f"generator_sample_mode {mode} has no effect: the generator has no network of its own")
         if self.freeze_generator and not self.init_generator_checkpoint:
             notes.append("freeze_generator without init_generator_checkpoint: replacements come from random weights")
         small_batch = self.train_batch_size <= 256  # COCO-LM's batches of 2048 bear more
@@ -303,5 +311,5 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
     def free_to_change(self) -> frozenset[str]:
         """Names of the hparams that may differ when this run is resumed."""
         # Shares of the run: steps already done would move.
-        stages = bool(self.phases) or self.aux_combination in ("inc", "cmtl", "cmtl+")
-        return free_on_resume(type(self)) - ({"num_train_steps"} if stages else set())
+        shares = self.phases or self.temperature_decay or self.aux_combination in ("inc", "cmtl", "cmtl+")
+        return free_on_resume(type(self)) - ({"num_train_steps"} if shares else set())

@@ -61,7 +61,7 @@ def at(config: PretrainingConfig, step: tf.Tensor) -> Ramped:
 
 
 def decayed_temperature(config: PretrainingConfig, step: tf.Tensor) -> tf.Tensor:
-    """T + (T0 - T) exp(-u / tau), u the share of the run that is done (Fast-ELECTRA, section 4)."""
+    """T + (T0 - T) exp(-u / tau), u the share of the run that is done (Fast-ELECTRA)."""
     assert config.initial_temperature is not None
     fallen = tf.exp(-step / max(1.0, config.temperature_decay * config.num_train_steps))
     return config.temperature + (config.initial_temperature - config.temperature) * fallen

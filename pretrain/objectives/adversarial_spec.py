@@ -15,6 +15,8 @@ def _problems(c: PretrainingConfig) -> Iterator[str]:
         yield f"{why} a masked language model as generator"
     if not c.untied_generator:
         yield f"{why} untied_generator: one network cannot play both sides"
+    if c.freeze_generator:
+        yield f"{why} a generator that is trained: freeze_generator must be false"
     if c.generator_sample_mode == "eval":
         yield f"{why} the sampled pass to be trained: not generator_sample_mode eval"
     if c.temperature != 1.0 or c.initial_temperature not in (None, 1.0) or c.disallow_correct:

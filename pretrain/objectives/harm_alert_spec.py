@@ -21,6 +21,8 @@ def _problems(c: PretrainingConfig) -> Iterator[str]:
         yield f"mpa_layers must name some of {a.num_hidden_layers} layers, from 0 or from -1, got {c.mpa_layers}"
     if not all(type(head) is int and 0 <= head < a.num_attention_heads for head in c.mpa_heads):
         yield f"mpa_heads must name some of {a.num_attention_heads} heads, from 0, got {c.mpa_heads}"
+    if c.mpa_target == "prob_mass" and not c.mpa_stop_gradient:
+        yield "mpa_stop_gradient false has no effect: mpa_target prob_mass aims at no smaller scores"
     if not c.trains_main_network and c.uniform_generator:
         yield "mpa_objective needs the attention of a network"
 

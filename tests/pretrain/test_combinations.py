@@ -36,7 +36,8 @@ BESIDE: list[dict[str, Any]] = [
     {},
     {"sequence_contrast_objective": True},
     {"mpa_objective": True},
-    {"mpa_objective": True, "mpa_target": "prob_mass", "mpa_layers": [0, -1], "mpa_stop_gradient": False},
+    {"mpa_objective": True, "mpa_layers": [0, -1], "mpa_stop_gradient": False},
+    {"mpa_objective": True, "mpa_target": "prob_mass"},
 ]
 GENERATOR: list[dict[str, Any]] = [
     {},

@@ -141,6 +141,19 @@ def test_predictions_per_sequence(mask_prob: float, length: int, expected: int) 
             {"lr_schedule": "trapezoid", "lr_decay_steps": 95000, "num_train_steps": 100000},
             "num_warmup_steps 10000 and lr_decay_steps 95000 exceed num_train_steps 100000",
         ),
+        (
+            {"adversarial_generator": True, "freeze_generator": True, "embedding_sharing": "nes"},
+            "adversarial_generator needs a generator that is trained",
+        ),
+        (
+            {"mpa_objective": True, "mpa_target": "prob_mass", "mpa_stop_gradient": False},
+            "mpa_stop_gradient false has no effect",
+        ),
+        (
+            {"uniform_generator": True, "initial_temperature": 2.0, "ramp_steps": 5},
+            "initial_temperature has no effect: there is no generator's network",
+        ),
+        ({"electra_objective": False, "initial_temperature": 2.0, "ramp_steps": 5}, "temperature has no effect: there"),
         ({"model_hparam_overrides": {"hiden_size": 128}}, "did you mean 'hidden_size'?"),
         ({"model_hparam_overrides": {"hidden_size": "128"}}, "hidden_size must be int"),
         ({"model_hparam_overrides": {"hidden_size": 0}}, "hidden_size must be at least 1"),
@@ -174,6 +187,25 @@ def test_what_makes_no_sense_is_refused_with_the_reason(hparams: dict[str, Any],
 )
 def test_what_the_original_allows_is_legal(hparams: dict[str, Any]) -> None:
     config(**hparams)
+
+
+@pytest.mark.parametrize(
+    ("hparams", "note"),
+    [
+        ({"uniform_generator": True, "untied_generator_embeddings": True}, "embedding_sharing nes has no effect"),
+        ({"untied_generator": False, "embedding_sharing": "nes"}, "embedding_sharing nes has no effect"),
+        ({"electra_objective": False, "embedding_sharing": "nes"}, "embedding_sharing nes has no effect"),
+        ({"untied_generator": False, "generator_sample_mode": "zero_dropout"}, "zero_dropout has no effect"),
+        ({"electra_objective": False, "generator_sample_mode": "eval"}, "generator_sample_mode eval has no effect"),
+    ],
+)
+def test_what_is_legal_without_effect_is_noted(hparams: dict[str, Any], note: str) -> None:
+    assert any(note in one for one in config(**hparams).notes())
+
+
+def test_a_run_whose_values_are_shares_of_its_steps_keeps_their_number() -> None:
+    shares = config(initial_temperature=2.0, temperature_decay=0.1)
+    assert "num_train_steps" in config().free_to_change and "num_train_steps" not in shares.free_to_change
 
 
 def test_electric_implies_two_towers() -> None:
