@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from finetune.classification.tasks import TextExample
+from finetune.spans.superglue import wsc_spans
 from finetune.task import make_tasks
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
@@ -140,6 +141,23 @@ def test_spans_are_marked_in_the_input(tmp_path):
     assert all(len(short.labels[f"span_{n}"]) == len(short.input_ids) == 8 for n in (1, 2))
 
 
+@pytest.mark.parametrize(
+    ("text", "number", "mention", "expected"),
+    [
+        ("it was\n  the file that Ann read", 2, "the  file\nthat ", "the file that"),  # blanks
+        ("Ann opened the list", 2, "the list.", "the list"),  # a full stop that is not there
+        ("Ann opened the list.", 2, "the list.", "the list"),
+        ("Ann or Tom and May read it", 2, "Tom, and Ann", "Tom and May"),  # no such words: those at the number
+        ("Ann read it", 2, "a file", "it"),
+    ],
+)
+def test_no_mention_of_wsc_is_lost(text, number, mention, expected):
+    target = {"span1_index": number, "span1_text": mention, "span2_index": 0, "span2_text": text.split()[0]}
+    first, second = wsc_spans({"text": text, "target": target}, "line 1")
+    assert " ".join(text[first.start : first.end].split()) == expected
+    assert text[second.start : second.end] == text.split()[0]
+
+
 def test_copa(tmp_path):
     row = {"premise": "the file is open", "choice1": "the list", "choice2": "all", "question": "effect", "idx": 2}
     write_lines(tmp_path / "COPA" / "val.jsonl", *lines_of(row | {"label": 1}, row | {"label": 0, "idx": 3}))
@@ -200,7 +218,7 @@ def test_record(tmp_path):
         ("boolq", {"question": "q", "passage": "p", "label": "maybe"}, "unknown label 'maybe'"),
         ("wic", WIC | {"label": True, "start2": 90, "end2": 95}, "characters 90 to 95 are beyond the text"),
         ("wic", WIC | {"label": True, "end1": "x"}, "end1 must be a number from 0 on, got 'x'"),
-        ("wsc", WSC | {"label": True, "target": WSC_TARGET | {"span1_text": "me"}}, "span1_text 'me' does not occur"),
+        ("wsc", WSC | {"label": True, "target": WSC_TARGET | {"span1_text": " ."}}, r"span1_text must be a mention"),
         (
             "wsc",
             WSC | {"label": True, "target": WSC_TARGET | {"span2_index": 99}},
