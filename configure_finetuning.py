@@ -115,13 +115,14 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     classifier: str = model_hparam(
         "linear",
-        "head of classification: linear: dropout and a dense layer (ELECTRA); tanh, gelu: another one before (COCO-LM)",
+        "head of classification, multiple choice and spans, not of tagging, qa or prompts: linear: dropout and a dense "
+        "layer (ELECTRA); tanh, gelu: another one before (COCO-LM)",
         choices=("linear", "tanh", "gelu"),
     )
     classifier_pooling: str = model_hparam(
         "cls",
-        "what a classifier reads: cls: the state of [CLS] (the papers); mean: the mean of all tokens' states, better "
-        "for models whose pre-training taught [CLS] little",
+        "what such a classifier reads: cls: the state of [CLS] (the papers); mean: the mean of all tokens' states, "
+        "better for models whose pre-training taught [CLS] little",
         choices=("cls", "mean"),
     )
     classifier_dropout: float = hparam(0.1, "dropout before a classifier", at_least=0, below=1)

@@ -5,16 +5,13 @@ import zipfile
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configure_finetuning import FinetuningConfig
 from exchange.encoding import truncated_lengths
-from finetune.classification.head import ClassificationHead
 from finetune.classification.tasks import TextTask
 from finetune.evaluation import zip_submissions
-from finetune.task import HeadInput, make_tasks
+from finetune.task import make_tasks
 from tasks.built_in import BUILT_IN
 from tasks.metrics import METRICS
 from tests import finetuning_support as support
@@ -173,26 +170,3 @@ def test_every_glue_task_has_a_submission():
     for name in ("cola", "sst", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "sts"):
         spec = BUILT_IN[name].options["spec"]
         assert set(spec.submission) == set(spec.test_splits), name
-
-
-@pytest.mark.parametrize("classifier", ["linear", "tanh"])
-def test_a_classifier_of_means_reads_every_token_but_no_padding(classifier):
-    config = FinetuningConfig.from_dict(
-        {"task_names": ["cola"], "model_name": "none", "classifier": classifier, "classifier_pooling": "mean"}
-    )
-    head = ClassificationHead("task_specific/cola", 4, 2, config, 0)
-    states = np.random.default_rng(0).normal(size=(2, 5, 4)).astype(np.float32)
-    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
-
-    def logits(states):
-        inputs = HeadInput(
-            tf.constant(states), tf.constant(mask), tf.zeros_like(mask), {"label_ids": tf.zeros(2, tf.int32)}
-        )
-        return head(inputs, None, training=False).predictions["logits"].numpy()
-
-    means = np.stack([states[0, :3].mean(0), states[1].mean(0)])
-    inner = np.tanh(means @ head.inner.kernel.numpy()) if head.inner is not None else means
-    np.testing.assert_allclose(logits(states), inner @ head.dense.kernel.numpy(), atol=1e-5)
-    padded = states.copy()
-    padded[0, 3:] = 9
-    np.testing.assert_array_equal(logits(padded), logits(states))

@@ -1,0 +1,46 @@
+"""Heads that classify a text read what classifier_pooling says, through the layer that classifier says."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from finetune.choice.head import ChoiceHead
+from finetune.classification.head import ClassificationHead
+from finetune.spans.head import SpanHead
+from finetune.task import HeadInput
+from tests import finetuning_support as support
+
+MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+SPANS = np.array([[[0, 1, 0, 0, 0], [0, 0, 0, 0, 0]], [[0, 1, 1, 0, 0], [0, 0, 0, 1, 0]]], np.int32)  # span, row, token
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling", "classifier"),
+    itertools.product([ClassificationHead, ChoiceHead, SpanHead], ["cls", "mean"], ["linear", "tanh"]),
+)
+def test_every_head_pools_alike_and_reads_no_padding(kind, pooling, classifier):
+    config = support.config("cola", classifier=classifier, classifier_pooling=pooling)
+    head = kind("task_specific/cola", 4, 2, config, 0)
+    states = np.random.default_rng(0).normal(size=(2, 5, 4)).astype(np.float32)
+    labels = {name: tf.zeros(2, tf.int32) for name in ("label_ids", "right")}
+    labels |= {"span_1": tf.constant(SPANS[0]), "span_2": tf.constant(SPANS[1])}
+
+    def predictions(states):
+        inputs = HeadInput(tf.constant(states), tf.constant(MASK), tf.zeros_like(MASK), labels)
+        return next(iter(head(inputs, None, training=False).predictions.values())).numpy()
+
+    expected = states[:, 0] if pooling == "cls" else np.stack([states[0, :3].mean(0), states[1].mean(0)])
+    if kind is SpanHead:
+        first, second = np.stack([states[0, 1], 0 * states[0, 1]]), np.stack([states[0, 1:3].mean(0), states[1, 3]])
+        expected = np.concatenate([expected, first, second], -1)
+    if classifier == "tanh":
+        expected = np.tanh(expected @ head.inner.kernel.numpy())
+    expected = expected @ head.dense.kernel.numpy()
+    if kind is ChoiceHead:
+        expected = (expected - np.log(np.exp(expected).sum()))[:, 0]
+    np.testing.assert_allclose(predictions(states), expected, atol=1e-5)
+    padded = states.copy()
+    padded[0, 3:] = 9
+    np.testing.assert_array_equal(predictions(padded), predictions(states))
