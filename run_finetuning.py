@@ -102,7 +102,8 @@ def main() -> int:
 
 _OF_ANY_RUN = {
     *("model_name", "recipe", "data_dir", "tasks", "debug", "do_strip_accents", "vocab_file", "eval_batch_size"),
-    *("pretrained_model_dir", "raw_data_dir", "init_checkpoint", "save_checkpoints_steps", "iterations_per_loop"),
+    *("pretrained_model_dir", "raw_data_dir", "init_checkpoint", "random_init"),
+    *("save_checkpoints_steps", "iterations_per_loop"),
 }
 
 

@@ -108,6 +108,9 @@ def test_an_intermediate_task_has_settings_of_its_own():
     assert first.task_names == ["mnli"] and first.vocab_size == 600 and first.precision == "bfloat16"
     assert (first.few_shot, first.prompt, first.overwrite, first.num_trials) == (0, False, False, 1)
     assert first.learning_rate != 1.0 and first.model_dir == "p/finetuning_models/mnli_model"
+    assert first.init_checkpoint == "p"
+    without = run_finetuning["intermediate"](config, network | {"task_names": ["rte"], "random_init": True})
+    assert without.random_init and without.init_checkpoint is None
 
 
 def test_shares_of_the_training_data_are_nested(tmp_path):
@@ -273,6 +276,8 @@ def test_scores_of_another_way_to_score_are_not_taken_for_these(trained, data_di
         ({"prompt": True, "distill_from": "x"}, "not for prompts"),
         ({"prompt": True, "average_orders": True}, "average_orders is for heads"),
         ({"few_shot": 4, "train_share": 0.5}, "few_shot and train_share"),
+        ({"intermediate_task": "mnli", "prompt": True}, "prompt asks the pre-trained language model, which an inter"),
+        ({"intermediate_task": "mnli", "auxiliary_lm_weight": 0.5}, "auxiliary_lm_weight needs the .* intermediate"),
         ({"train_share": 0.0}, "train_share"),
     ],
 )
