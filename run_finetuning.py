@@ -56,6 +56,10 @@ def check_start(config: FinetuningConfig) -> None:
 
 def main() -> int:
     given = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
+    if flags.FLAGS.search_budget and not flags.FLAGS.search:
+        raise UserError("--search-budget needs --search, which says what to try")
+    if flags.FLAGS.search and flags.FLAGS.predict:
+        raise UserError("--search trains, --predict labels with a trained model: give one of them")
     if flags.FLAGS.predict:
         return label(given, flags.FLAGS.predict)
     if not (given.get("do_train", True) or given.get("do_eval", True)):

@@ -256,6 +256,8 @@ def test_a_combination_that_is_not_finite_does_not_end_the_search(data_dir, tmp_
         (("--search", '{"train_batch_size": [8]}', "--results-json", "x"), "give --results-dir alone"),
     ],
 )
+        (("--search-budget", "3"), "--search-budget needs --search"),
+        (("--search", '{"train_batch_size": [8]}', "--predict", "x.txt"), "give one of them"),
 def test_a_search_with_a_mistake_trains_nothing(data_dir, tmp_path, words, message):  # noqa: F811
     assert message in " ".join(run(data_dir, tmp_path, *words, expect=2).split())
     assert not (tmp_path / "finetuning_models").exists()
