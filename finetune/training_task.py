@@ -95,7 +95,8 @@ class FinetuningTask(ReplicatedTask):
             if self.model.language_model is not None:
                 inputs = (rows[name] for name in ("input_ids", "input_mask", "segment_ids"))
                 of_rows = self.model.language_model(*inputs, seed)
-                losses += self.config.auxiliary_lm_weight * tf.reduce_sum(of_rows)
+                # An example has as many rows as candidates, and its loss of the task is that of one.
+                losses += self.config.auxiliary_lm_weight * tf.reduce_sum(of_rows) / self.tasks[0].choices
                 metrics["lm_loss"] = (tf.reduce_sum(of_rows), tf.cast(tf.size(of_rows), tf.float32))
             if self.config.loss_reduction == "mean":
                 losses /= self.config.train_batch_size

@@ -79,6 +79,25 @@ def test_some_tokens_are_masked_and_only_they_count(bert, monkeypatch):
     assert losses.numpy()[2] == 0 and (losses.numpy()[:2] > 1).all()
 
 
+def test_a_question_with_candidates_counts_once(bert, tmp_path):
+    row = {"premise": "the file", "choice1": "is open", "choice2": "is read", "question": "cause", "label": 1, "idx": 0}
+    write_lines(tmp_path / "copa" / "train.jsonl", *[json.dumps(row)] * 4)
+    losses, language = {}, 0.0
+    for weight in (0.0, 0.5):
+        of_copa = bert | {"raw_data_dir": str(tmp_path), "auxiliary_lm_weight": weight, "train_batch_size": 4}
+        config = support.config("copa", **of_copa)
+        tasks = make_tasks(config, support.tokenizer())
+        features = TaskFeatures("copa", tasks[0].load("train").features, tasks[0].labels)
+        table = FeatureTable([features], 32, choices=tasks[0].choices)
+        task = FinetuningTask(config, tasks, tf.distribute.get_strategy(), False, table, 0)
+        result = task.train_step(next(iter(task.training_data(0))), tf.constant(0))
+        losses[weight] = float(result["losses"]["loss"])
+        if weight:
+            language, rows = map(float, result["metrics"]["lm_loss"])
+            assert rows == 4 * 2
+    assert losses[0.5] - losses[0.0] == pytest.approx(0.5 * language / 2, rel=1e-4)
+
+
 def test_a_trained_model_needs_no_language_model(bert):
     config, tasks = make(bert, auxiliary_lm_weight=0.5, do_train=False)
     assert FinetuningModel(config, tasks, 0).language_model is None
