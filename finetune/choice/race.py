@@ -1,7 +1,8 @@
 """RACE (Lai et al. 2017): questions of school examinations with four answers each.
 
 As distributed, {train,dev,test}/{middle,high}/*.txt hold a JSON object each: `article`, `questions`, `options`,
-`answers`. JSON lines of such objects, or with one `question`, `options` and `answer` each, are read too.
+`answers`. JSON lines of such objects, or with one `question`, `options` and `answer` each, are read too; `example_id`
+may stand for `id`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,7 +51,7 @@ class Race(ChoiceTask):
         answers = field(row, "answers", list) if labelled or "answers" in row else None
         if len(questions) != len(options) or (answers is not None and len(answers) != len(questions)):
             raise UserError(f"{len(questions)} questions, but {len(options)} lists of options or not as many answers")
-        identity = row.get("id", number)
+        identity = row.get("id", row.get("example_id", number))
         items = []
         for place, (question, choices) in enumerate(zip(questions, options, strict=True)):
             if not isinstance(question, str) or not isinstance(choices, list):

@@ -86,9 +86,10 @@ def test_races_files(tmp_path):
     predictions = [{"log_probs": np.array(math.log(0.7 if i % 4 == 1 else 0.1))} for i in range(16)]  # always B
     assert task.scores(split, predictions) == {"accuracy": 25, "accuracy_middle": 50, "accuracy_high": 0}
     assert [one["label"] for one in task.answers(split, predictions)[0]["answers"]] == ["B", "B"]
-    one = {"article": "a", "question": "the _", "options": list("abcd"), "answer": "C", "example_id": "x"}
+    one = {"article": "a", "question": "the _", "options": list("abcd"), "answer": "C", "example_id": "middle5.txt"}
     write_lines(tmp_path / "race" / "train.jsonl", json.dumps(one))
     assert task.load("train").features[0].labels == {"right": 2}
+    assert task.load("train").examples[0].id == "middle5.txt" and task.load("train").examples[0].kind == "middle"
     assert task.has_labels("test")
 
 
