@@ -111,7 +111,8 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         True, "train mrpc and sts on both orders of the sentences", heading="Heads and tasks"
     )
     average_orders: bool = free_hparam(
-        False, "score pairs whose order means nothing (mrpc, sts) by the mean of both orders' logits (GPT adds states)"
+        False,
+        "score pairs whose order means nothing (mrpc, sts, qqp) by the mean of both orders' logits (GPT adds states)",
     )
     classifier: str = model_hparam(
         "linear",
@@ -292,9 +293,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 problems.append(
                     f"prompt and few_shot are for classification and regression of texts, not for {', '.join(unfit)}"
                 )
-            if self.prompt and self.random_init:
             if self.prompt and self.intermediate_task:
                 problems.append("prompt asks the pre-trained language model, which an intermediate_task does not keep")
+            if self.prompt and self.random_init:
                 problems.append("prompt needs a pre-trained language model: not random_init")
         if self.average_orders and self.prompt:
             problems.append("average_orders is for heads, not for prompts: a template is for one order")
@@ -304,11 +305,11 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             problems += self._distillation_problems()
         if self.auxiliary_lm_weight and (self.prompt or self.random_init):
             problems.append("auxiliary_lm_weight needs a pre-trained language model, and no prompt that asks it")
-        if self.intermediate_task:
         if self.auxiliary_lm_weight and self.intermediate_task:
             problems.append(
                 "auxiliary_lm_weight needs the pre-trained language model, which an intermediate_task does not keep"
             )
+        if self.intermediate_task:
             check_names([self.intermediate_task], self.tasks)
             if self.intermediate_task in self.task_names:
                 problems.append(f"intermediate_task {self.intermediate_task} is one of task_names")

@@ -37,7 +37,8 @@ class TextTaskSpec:
     metrics: of tasks.metrics, the first is the primary one, by which the best weights are chosen.
     labels: names in the order of their ids; None: those of the training data, sorted; unused in regression.
     value_range: least and greatest value of a regression task; None for classification.
-    double_unordered: the order of the two texts means nothing, so training may see both.
+    double_unordered: the order of the two texts means nothing, so training may see both (the original's tasks).
+    unordered: it means nothing, so both may be scored, whether or not training sees both.
     evaluation_splits, optional_splits: scored, the latter where their files are.
     test_splits, optional_test_splits: predicted if that is asked for, the latter where their files are.
     folders: other names of the task's folder.
@@ -56,6 +57,7 @@ class TextTaskSpec:
     columns_of: Mapping[str, Columns] = dataclasses.field(default_factory=dict)
     value_range: tuple[float, float] | None = None
     double_unordered: bool = False
+    unordered: bool = False
     evaluation_splits: tuple[str, ...] = ("dev",)
     optional_splits: tuple[str, ...] = ()
     test_splits: tuple[str, ...] = ("test",)
@@ -66,3 +68,8 @@ class TextTaskSpec:
     submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
     submitted_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     prompt: Prompt | None = None
+
+    @property
+    def scored_in_both_orders(self) -> bool:
+        """Where that is asked for."""
+        return self.unordered or self.double_unordered

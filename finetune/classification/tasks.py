@@ -188,7 +188,7 @@ class TextTask(Task):
     def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
         """The examples with what the network sees of them; `split` is "new" for --predict."""
         labelled = all(example.label is not None for example in examples)
-        if split == "train" or not (self.spec.double_unordered and self.config.average_orders):
+        if split == "train" or not (self.spec.scored_in_both_orders and self.config.average_orders):
             return Split(examples, self.features(examples), labelled=labelled)
         both = [turned for example in examples for turned in (example, _turned(example))]
         return Split(examples, self.features(both), [2] * len(examples), labelled)

@@ -147,12 +147,13 @@ def test_a_share_is_of_pairs_not_of_their_orders_and_demonstrations_are_of_it(tm
 
 
 def test_both_orders_are_averaged(tmp_path):
-    for name, label in (("sts", "2.5"), ("mrpc", "1"), ("rte", "entailment")):
+    for name, label in (("sts", "2.5"), ("mrpc", "1"), ("qqp", "1"), ("rte", "entailment")):
         row = json.dumps({"sentence1": "the file", "sentence2": "a list", "label": label})
-        write_lines(tmp_path / name / "dev.jsonl", row, row)
+        for part in ("train", "dev"):
+            write_lines(tmp_path / name / f"{part}.jsonl", row, row)
     config: dict[str, Any] = {"raw_data_dir": str(tmp_path), "average_orders": True}
-    sts, mrpc, rte = (
-        make_tasks(support.config(name, **config), support.tokenizer())[0] for name in ("sts", "mrpc", "rte")
+    sts, mrpc, qqp, rte = (
+        make_tasks(support.config(name, **config), support.tokenizer())[0] for name in ("sts", "mrpc", "qqp", "rte")
     )
     split = sts.load("dev")
     shown = [sts.tokenizer.readable(feature.input_ids) for feature in split.features]
@@ -165,7 +166,8 @@ def test_both_orders_are_averaged(tmp_path):
     split = mrpc.load("dev")
     assert [answer["label"] for answer in mrpc.answers(split, predictions)] == ["0", "1"]
     assert mrpc.scores(split, predictions)["accuracy"] == 50 and mrpc.complaint(split, predictions) is None
-    assert rte.load("dev").counts is None
+    assert rte.load("dev").counts is None and qqp.load("dev").counts == [2, 2]
+    assert [len(task.load("train").features) for task in (sts, mrpc, qqp)] == [4, 4, 2]  # what is trained on is as ever
 
 
 def test_soft_targets():
@@ -254,10 +256,10 @@ def test_a_combination_that_is_not_finite_does_not_end_the_search(data_dir, tmp_
         (("--search", '{"learning_rat": [1]}', "--intermediate-task", "count"), "did you mean 'learning_rate'"),
         (("--search", '{"train_batch_size": [7]}', "--strategy", "mirrored"), "train_batch_size 7 is not divisible"),
         (("--search", '{"train_batch_size": [8]}', "--results-json", "x"), "give --results-dir alone"),
-    ],
-)
         (("--search-budget", "3"), "--search-budget needs --search"),
         (("--search", '{"train_batch_size": [8]}', "--predict", "x.txt"), "give one of them"),
+    ],
+)
 def test_a_search_with_a_mistake_trains_nothing(data_dir, tmp_path, words, message):  # noqa: F811
     assert message in " ".join(run(data_dir, tmp_path, *words, expect=2).split())
     assert not (tmp_path / "finetuning_models").exists()
@@ -274,12 +276,12 @@ def test_scores_of_another_way_to_score_are_not_taken_for_these(trained, data_di
     [
         ({"intermediate_task": "cola"}, "intermediate_task cola is one of task_names"),
         ({"intermediate_task": "col"}, "unknown task"),
+        ({"intermediate_task": "mnli", "prompt": True}, "prompt asks the pre-trained language model, which an inter"),
+        ({"intermediate_task": "mnli", "auxiliary_lm_weight": 0.5}, "auxiliary_lm_weight needs the .* intermediate"),
         ({"task_names": ["chunk"], "distill_from": "x"}, "distill_from is for classification and regression"),
         ({"prompt": True, "distill_from": "x"}, "not for prompts"),
         ({"prompt": True, "average_orders": True}, "average_orders is for heads"),
         ({"few_shot": 4, "train_share": 0.5}, "few_shot and train_share"),
-        ({"intermediate_task": "mnli", "prompt": True}, "prompt asks the pre-trained language model, which an inter"),
-        ({"intermediate_task": "mnli", "auxiliary_lm_weight": 0.5}, "auxiliary_lm_weight needs the .* intermediate"),
         ({"train_share": 0.0}, "train_share"),
     ],
 )
