@@ -178,12 +178,12 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
     return {"steps": hparams["num_train_steps"], "held_out": metrics, "scores": scores}
 
 
-def costs(options: argparse.Namespace, rounds: int = 3) -> str:
+def costs(options: argparse.Namespace) -> str:
     """Of each recipe: trained parameters, examples per second (the best of some dry runs in turns), memory."""
     contenders = {name: pretraining_hparams(name, options, seed=0) for name in options.recipes.split(",")}
     rates: dict[str, list[float]] = {contender: [] for contender in contenders}
     memory: dict[str, str] = {}
-    for _ in range(rounds):
+    for _ in range(options.rounds):
         for contender, hparams in contenders.items():
             printed = run(options, "run_pretraining.py", "--dry-run", "--hparams", json.dumps(hparams))
             found = re.search(r"([\d.]+) examples/s, (.+?) of memory", printed)
@@ -241,6 +241,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="models trained side by side, each with its share of cores")
     parser.add_argument("--init-generator-checkpoint", help="of a recipe whose generator is frozen")
     parser.add_argument("--costs", action="store_true", help="instead: parameters, speed and memory of each recipe")
+    parser.add_argument("--rounds", type=int, default=3, help="dry runs of each recipe, with --costs")
     options = parser.parse_args()
     options.tasks = [task for task in options.tasks.split(",") if task]
     unknown = set(options.tasks) - set(METRICS)
