@@ -46,7 +46,7 @@ class LoadReport(NamedTuple):
         return "\n".join(lines)
 
 
-def _base_name(name: str) -> str:
+def base_name(name: str) -> str:
     """Of the generator's table that a main network's differences are from."""
     return name.replace(_MAIN_NETWORK, _GENERATOR, 1)
 
@@ -177,14 +177,16 @@ class CheckpointVariables:
 
     def get(self, name: str) -> np.ndarray | None:
         """The value of a variable of this name, fused from the original's parts or folded from a table and the
-        differences from it if need be; None if absent."""
+        differences from it if need be; None if absent. Of a checkpoint's only tables the differences are 0."""
         if name in self._folded:
-            return self._source.get(_base_name(name)) + self._source.get(name + DIFFERENCE)
+            return self._source.get(base_name(name)) + self._source.get(name + DIFFERENCE)
         if name in self._names:
             return self._source.get(name)
         table = name.removesuffix(DIFFERENCE)
-        if table != name and {table, _base_name(table)} <= self._names:
-            return self._source.get(table) - self._source.get(_base_name(table))
+        if table != name and table in self._names:
+            own = self._source.get(table)
+            base = self._source.get(base_name(table)) if base_name(table) in self._names else own
+            return own - base if base.shape == own.shape else None
         parts = original_names(name)
         if len(parts) > 1 and all(part in self._names for part in parts):
             return np.concatenate([self._source.get(part) for part in parts], axis=-1)

@@ -3,15 +3,19 @@
 import re
 from collections.abc import Callable
 
+import tensorflow as tf
+
 from configure_pretraining import PretrainingConfig
 from exchange.checkpoints import (
     MASKED_LM,
     CheckpointVariables,
     LoadReport,
+    base_name,
     copy_encoder,
     generator_names,
     warm_start,
 )
+from model.encoder import DIFFERENCE
 from model.heads import LanguageModelHead, TiedHead
 from pretrain.pretraining_model import PretrainingModel
 from util.errors import UserError
@@ -21,7 +25,10 @@ _LAYER = re.compile(r"(.+/encoder/layer_)(\d+)(/.+)")
 
 
 def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Loads what the hparams ask for, and says what was loaded.
+    """Loads what the hparams ask for, and says what was loaded: of init_checkpoint what it has, then the generator.
+
+    Tables of the main network that are differences from the generator's (embedding_sharing gdes) remain, added up,
+    those of init_checkpoint.
 
     Raises:
       UserError: no checkpoint there, one of other sizes, or one that lacks what is needed.
@@ -37,12 +44,15 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
             report = report._replace(missing=[name for name in report.missing if name not in of_generator])
         say(str(report))
     if config.init_generator_checkpoint:
+        tables = [(own, base, own + base) for own, base in _added_up(model) if config.init_checkpoint]
         report = warm_start(model.generator, config.init_generator_checkpoint, generator_names)
         say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
         heads = [name for name in report.missing if "_predictions/" in name]
         if len(heads) < len(report.missing):
             lacking = [name for name in report.missing if name not in heads]
             raise UserError(f"init_generator_checkpoint lacks {', '.join(lacking[:5])}")
+        for own, base, table in tables:
+            own.assign(table - base)
         if heads:
             say(f"  an encoder alone: random values for {', '.join(heads)}")
     if config.init_encoder_from_generator:
@@ -50,11 +60,19 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
         say("the main network starts as a copy of the generator")
 
 
+def _added_up(model: PretrainingModel) -> list[tuple[tf.Variable, tf.Variable]]:
+    """Tables of the main network that are differences from others, and those others."""
+    variables = {variable.name.split(":")[0]: variable for variable in model.trainable_variables}
+    differences = [name for name in variables if name.endswith(DIFFERENCE)]
+    return [(variables[name], variables[base_name(name.removesuffix(DIFFERENCE))]) for name in differences]
+
+
 def main_network_names(model: PretrainingModel, checkpoint: CheckpointVariables) -> Callable[[str], list[str]]:
     """Where a checkpoint may hold a variable of the main network, as `warm_start` asks.
 
     A language model of the main network may go on as another's, whatever the head is called. A generator of its own has
-    other states, so its head goes on as that of a generator only.
+    other states, so its head goes on as that of a generator only. A generator whose tables the main network's are
+    differences from starts with the checkpoint's only ones.
     """
     of_generator = {id(variable) for variable in model.generator.trainable_variables}
     heads = {
@@ -67,6 +85,8 @@ def main_network_names(model: PretrainingModel, checkpoint: CheckpointVariables)
     of_other_states = model.config.has_own_generator and not checkpoint.has_own_generator
 
     def names(name: str) -> list[str]:
+        if model.config.embedding_sharing == "gdes" and name.startswith("generator/embeddings/"):
+            return generator_names(name)
         scope, _, rest = name.partition("/")
         if scope in heads and language_model is not None:
             return [name, f"{language_model}/{rest}"]
@@ -94,10 +114,12 @@ def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
                 scope = where + found[1]
                 depths[scope] = max(depths.get(scope, 0), int(found[2]) + 1)
 
+    names_of_rest = main_network_names(model, checkpoint)
+
     def names_of(name: str) -> list[str]:
         found = _LAYER.fullmatch(name)
         if found is None:
-            return [name]
+            return names_of_rest(name)
         scope, number, rest = found.groups()
         return [f"{scope}{int(number) * depths.get('there' + scope, 0) // depths['here' + scope]}{rest}"]
 

@@ -11,6 +11,7 @@ from exchange.checkpoints import CheckpointVariables, warm_start
 from model.encoder import Encoder
 from model.fusion import unfused
 from pretrain.flops import parameter_count
+from pretrain.initial_weights import load_initial_weights
 from pretrain.pretraining_model import PretrainingModel
 from tests import training_support as support
 from util.errors import UserError
@@ -85,6 +86,45 @@ def test_a_checkpoint_is_read_with_the_tables_added_up(model, tmp_path):
     assert not warm_start(again, path).missing
     assert again.encoder is not None
     np.testing.assert_array_equal(again.encoder.embeddings.word_embeddings, main.word_embeddings)
+
+
+def saved(folder, seed, **overrides):
+    """A checkpoint of a model of random numbers, and the model."""
+    model = PretrainingModel(config_of(seed=seed, **overrides))
+    for number, variable in enumerate(model.trainable_variables):
+        variable.assign_add(tf.random.stateless_normal(variable.shape, [seed, number]))
+    return tf.train.Checkpoint(model=model).save(str(folder / "model.ckpt")), model
+
+
+@pytest.mark.parametrize("start", [{}, {"electra_objective": False}, {"uniform_generator": True}])
+def test_it_starts_from_a_model_with_one_set_of_tables(tmp_path, start):
+    """Of an ELECTRA with shared embeddings, a BERT, a discriminator: its tables are both networks'."""
+    path, source = saved(tmp_path, 3, embedding_sharing=None, **start)
+    config = config_of(init_checkpoint=path)
+    model = PretrainingModel(config)
+    load_initial_weights(model, config)
+    assert model.encoder is not None
+    for name in TABLES:
+        wanted = getattr(source.encoder.embeddings, name)
+        np.testing.assert_array_equal(getattr(model.generator.encoder.embeddings, name), wanted)
+    np.testing.assert_array_equal(model.encoder.embeddings.word_embeddings, source.encoder.embeddings.word_embeddings)
+    with unfused():
+        np.testing.assert_array_equal(model.encoder(**batch_of()).sequence, source.encoder(**batch_of()).sequence)
+
+
+def test_a_generator_of_its_own_does_not_move_the_main_networks_tables(tmp_path):
+    path, source = saved(tmp_path / "main", 3)
+    generator_path, generator = saved(tmp_path / "generator", 4, embedding_sharing="nes", embedding_size=16)
+    config = config_of(init_checkpoint=path, init_generator_checkpoint=generator_path)
+    model = PretrainingModel(config)
+    load_initial_weights(model, config)
+    assert model.encoder is not None
+    base, wanted = model.generator.encoder.embeddings, generator.generator.encoder.embeddings
+    np.testing.assert_array_equal(base.word_embeddings, wanted.word_embeddings)
+    with unfused():
+        found, expected = model.encoder(**batch_of()), source.encoder(**batch_of())
+    np.testing.assert_allclose(found.embeddings, expected.embeddings, atol=1e-5)
+    np.testing.assert_allclose(found.sequence, expected.sequence, atol=1e-4)
 
 
 def test_a_frozen_generator_may_be_built_on(model):
