@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from formats.folders import generator_hparams, network_hparams, read_config
+from formats.folders import check_shared_vocabulary, generator_hparams, network_hparams, read_config
 from model.architecture import HEAD_SIZE, make_architecture
 from training.hparams import DeviceHparams, OptimizerHparams
 from training.phases import phases_of
@@ -170,9 +170,21 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         generator = network_hparams(start)
         saved = read_config(start) or {}
         of_a_pair = any(saved.get(spec.flag) for spec in objective_catalogue() if spec.role == "main")
-        if not generator or hparams.get("init_encoder_from_generator"):
+        if not generator:
             return main
         together = layered(cls, hparams, main)
+        own_vocabulary = os.path.join(together.get("data_dir", cls.data_dir), "vocab.txt")
+        check_shared_vocabulary(
+            f"init_generator_checkpoint {start}",
+            generator,
+            {
+                "vocab_size": together.get("vocab_size", cls.vocab_size),
+                "vocab_file": together.get("vocab_file") or own_vocabulary,
+                "do_lower_case": together.get("do_lower_case", cls.do_lower_case),
+            },
+        )
+        if hparams.get("init_encoder_from_generator"):
+            return main
         if together.get("untied_generator_embeddings") or together.get("embedding_sharing") == "nes":
             separate = of_a_pair and saved.get("embedding_sharing") == "nes"
             of_tables = saved.get("generator_embedding_size") if separate else generator["embedding_size"]
@@ -182,11 +194,6 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         vocab, overrides = generator["vocab_size"], together.get("model_hparam_overrides", {})
         sizes = make_architecture(together.get("model_size", "small"), overrides, vocab, None)
         own = make_architecture(generator["model_size"], generator["model_hparam_overrides"], vocab, None)
-        if "vocab_size" in main and main["vocab_size"] != generator["vocab_size"]:
-            raise UserError(
-                f"init_generator_checkpoint: {start} has {generator['vocab_size']} tokens, init_checkpoint "
-                f"{main['vocab_size']}: they must share a vocabulary"
-            )
         width, shape = own.hidden_size, (own.num_attention_heads, own.intermediate_size)
         if width != sizes.hidden_size and shape != (rule := (max(1, width // HEAD_SIZE), 4 * width)):
             raise UserError(

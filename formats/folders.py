@@ -11,6 +11,7 @@ Imports neither TensorFlow nor numpy: configurations take sizes, casing and voca
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,36 @@ def generator_hparams(path: str | Path) -> dict[str, Any]:
     prefix, shapes = _original(path)
     hparams = hparams_of(shapes, prefix) if shapes else {}
     return {name: hparams[name] for name in GENERATOR_HPARAMS if name in hparams}
+
+
+def check_shared_vocabulary(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raises UserError if a model that is to read a run's token ids has another vocabulary or another casing.
+
+    Args:
+      name: of the model, for people. theirs, ours: `network_hparams` of the model, and the same of the run. Where one
+        has no file of its vocabulary, the number of tokens has to do.
+    """
+    files = theirs.get("vocab_file", ""), ours["vocab_file"]
+    if theirs["vocab_size"] != ours["vocab_size"]:
+        raise UserError(
+            f"{name} has a vocabulary of {theirs['vocab_size']}, this run one of {ours['vocab_size']}"
+            f" ({files[0] or 'no file'}; {files[1]})"
+        )
+    if all(map(is_file, files)):
+        pairs = zip_longest(*map(load_vocab, files))
+        differing = next(((number, pair) for number, pair in enumerate(pairs) if pair[0] != pair[1]), None)
+        if differing is not None:
+            number, (there, here) = differing
+            raise UserError(
+                f"{name} has another vocabulary, {files[0]}, than this run, {files[1]}: token {number} is {there!r} "
+                f"there and {here!r} here"
+            )
+    casing = theirs.get("do_lower_case", ours["do_lower_case"])
+    if casing != ours["do_lower_case"]:
+        raise UserError(
+            f"{name} has do_lower_case {casing} ({files[0] or 'no vocabulary'}), this run {ours['do_lower_case']} "
+            f"({files[1]}): both must read the same text"
+        )
 
 
 def is_uncased(tokens: Iterable[str]) -> bool:

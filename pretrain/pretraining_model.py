@@ -65,7 +65,7 @@ class PretrainingModel(Layer):
         self._task_vectors = TaskVectors(config) if config.use_task_ids else None
         self.objectives = self._build_objectives()
         need = needs_of(config).teacher
-        self._teacher = None if need is None else Teacher(need, config.vocab_size, config.precision)
+        self._teacher = None if need is None else Teacher(need, config)
 
     def _build_objectives(self) -> list[Objective]:
         """Those of the catalogue that the run has. The generator's come first, but may build on the main network's."""

@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from configure_pretraining import PretrainingConfig
 from exchange.checkpoints import MASKED_LM, CheckpointVariables, warm_start
+from formats.folders import check_shared_vocabulary
 from model.encoder import Encoder, EncoderOutput
 from model.heads import LanguageModelHead, ReplacedTokenHead
 from model.layers import Layer
@@ -47,19 +49,15 @@ class Teacher:
 
     Args:
       need: which model, what it reads and which heads are asked for.
-      vocab_size: of the run.
+      config: of the run.
 
     Raises:
-      UserError: no model there, one of another vocabulary, or one without such a head.
+      UserError: no model there, one of another vocabulary or casing, or one without such a head.
     """
 
-    def __init__(self, need: TeacherNeed, vocab_size: int, compute_dtype: str) -> None:
-        architecture = need.architecture
-        if architecture.vocab_size != vocab_size:
-            raise UserError(
-                f"the teacher {need.checkpoint} has a vocabulary of {architecture.vocab_size}, "
-                f"this run one of {vocab_size}"
-            )
+    def __init__(self, need: TeacherNeed, config: PretrainingConfig) -> None:
+        ours = {name: getattr(config, name) for name in ("vocab_size", "vocab_file", "do_lower_case")}
+        check_shared_vocabulary(f"the teacher {need.checkpoint}", need.hparams, ours)
         variables = CheckpointVariables(need.checkpoint)
         if need.tokens and variables.language_model != MASKED_LM:
             raise UserError(
@@ -67,7 +65,7 @@ class Teacher:
                 "model learns from another one, such as bert_base"
             )
         self._reads = need.reads
-        self._network = _Network(need, compute_dtype)
+        self._network = _Network(need, config.precision)
         missing = warm_start(self._network, variables).missing
         if missing:
             raise UserError(f"the teacher {need.checkpoint} lacks {', '.join(missing[:5])}")

@@ -8,7 +8,7 @@ name (util.catalogue); no other file lists objectives.
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from configure_pretraining import PretrainingConfig
 from formats.folders import network_hparams
@@ -31,13 +31,18 @@ class TeacherNeed(NamedTuple):
     tokens: bool = False
 
     @property
-    def architecture(self) -> Architecture:
-        """Its sizes, as its configuration says."""
+    def hparams(self) -> dict[str, Any]:
+        """What its configuration says of its network and its input (formats.folders)."""
         hparams = network_hparams(self.checkpoint)
         if not hparams:
             raise UserError(f"teacher: {self.checkpoint!r} holds no configuration of a model, which a teacher needs")
+        return hparams
+
+    @property
+    def architecture(self) -> Architecture:
+        """Its sizes."""
         names = ("model_size", "model_hparam_overrides", "vocab_size", "embedding_size")
-        return make_architecture(*(hparams[name] for name in names))
+        return make_architecture(*map(self.hparams.__getitem__, names))
 
 
 class Needs(NamedTuple):

@@ -119,7 +119,16 @@ def test_two_vocabularies_do_not_go_together(pair: Path, parse: Any, tmp_path: P
     tokens = load_vocab(tmp_path / "other" / "vocab.txt")[:-1]
     (tmp_path / "other" / "vocab.txt").write_text("\n".join(tokens))
     start = ["--init-checkpoint", str(pair / "bert"), "--init-generator-checkpoint", str(tmp_path / "other")]
-    with pytest.raises(UserError, match="vocabulary"):
+    with pytest.raises(UserError, match="has a vocabulary of"):
+        parse("--recipe", "electra_small", *start)
+
+
+def test_two_vocabularies_of_one_size_do_not_go_together(pair: Path, parse: Any, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, "BertForMaskedLM")
+    tokens = load_vocab(tmp_path / "vocab.txt")
+    (tmp_path / "vocab.txt").write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]))
+    start = ["--init-checkpoint", str(pair / "bert"), "--init-generator-checkpoint", str(tmp_path)]
+    with pytest.raises(UserError, match=r"another vocabulary, .*vocab.txt, than this run, .*bert/vocab.txt: token"):
         parse("--recipe", "electra_small", *start)
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import pretrain.objectives
 from configure_pretraining import PretrainingConfig
+from corpus.vocabulary import load_vocab
 from pretrain.flops import parameter_count, training_flops_per_example
 from pretrain.objectives.base import Objective
 from pretrain.pretraining_model import PretrainingModel
@@ -142,6 +143,17 @@ def test_a_teacher_of_another_vocabulary_or_without_a_model_is_refused(toy, tmp_
     teacher.write_text(json.dumps(text | {"vocab_size": 700}))
     with pytest.raises(UserError, match="has a vocabulary of 700, this run one of 600"):
         PretrainingModel(PretrainingConfig.from_dict(toy))
+    tokens = load_vocab(text["vocab_file"])
+    (tmp_path / "teacher" / "vocab.txt").write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]))
+    teacher.write_text(json.dumps(text))
+    with pytest.raises(UserError, match=r"another vocabulary, .*teacher/vocab.txt, than this run, .*: token 598 is"):
+        PretrainingModel(PretrainingConfig.from_dict(toy))
+    (tmp_path / "teacher" / "vocab.txt").unlink()
+    teacher.write_text(json.dumps(text | {"do_lower_case": False}))
+    with pytest.raises(UserError, match="do_lower_case False"):
+        PretrainingModel(PretrainingConfig.from_dict(toy))
+    teacher.write_text(json.dumps(text | {"vocab_file": "nowhere.txt"}))  # its size is all that is known
+    PretrainingModel(PretrainingConfig.from_dict(toy))
     with pytest.raises(UserError, match="holds no configuration of a model"):
         PretrainingModel(PretrainingConfig.from_dict(toy | {"init_checkpoint": str(tmp_path)}))
 
