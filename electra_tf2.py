@@ -31,7 +31,7 @@ from corpus.vocabulary import MASK  # noqa: E402
 from exchange.encoding import Encoded, Text, encode  # noqa: E402
 from exchange.keras_model import EncoderModel  # noqa: E402
 from exchange.network import Network, graph_of_any_shape  # noqa: E402
-from exchange.scoring import Scorer  # noqa: E402
+from exchange.scoring import Scorer, check_scorable  # noqa: E402
 from exchange.sources import Model as Source  # noqa: E402
 from exchange.sources import Told, read_model, with_generator  # noqa: E402
 from training.hparams import PRECISIONS  # noqa: E402
@@ -175,16 +175,24 @@ class Model:
             for tokens, probabilities in zip(best.indices.numpy(), best.values.numpy(), strict=True)
         ]
 
-    def score(self, texts: Sequence[str], batch_size: int = _BATCH) -> np.ndarray:
+    def score(self, texts: Sequence[str], batch_size: int = _BATCH, mask_prob: float | None = None) -> np.ndarray:
         """Pseudo-log-likelihoods, float32 [texts]: the sum over wordpieces of log p(token | the others).
 
         Electric's are minus its energies, one pass a text (Electric, section 2.5). BERT's come from masking each token
         in turn. ELECTRA's combine its generator's probability with the discriminator's verdict (ELECTRA, appendix G).
 
+        Args:
+          mask_prob: share of tokens that were masked in an ELECTRA's pre-training; default: the run's, or that of the
+            paper's model of this size.
+
         Raises:
-          UserError: the model is none of these.
+          UserError: the model is none of these, or mask_prob is no share.
         """
-        mask_prob = getattr(self.config, "mask_prob", 0.15)
+        if mask_prob is None:
+            mask_prob = getattr(self.config, "mask_prob", 0.15)
+        if not 0 < mask_prob < 1:
+            raise UserError(f"mask_prob is a share of tokens, between 0 and 1, not {mask_prob:g}")
+        check_scorable(self.config)
         electric = getattr(self.config, "electric_objective", True)
         scorer = Scorer(self.network, self.tokenizer.special, mask_prob, batch_size, electric)
         return scorer.scores(self._rows(texts))

@@ -137,7 +137,8 @@ def _scores(texts: list[str]) -> Any:
     with Progress("sentence", len(distinct), unit="sentences", file=sys.stderr) as progress:
         for start in range(0, len(distinct), values.batch_size):
             part = distinct[start : start + values.batch_size]
-            found |= dict(zip(part, _models[values.model].score(part, values.batch_size).tolist(), strict=True))
+            scores = _models[values.model].score(part, values.batch_size, values.mask_prob)
+            found |= dict(zip(part, scores.tolist(), strict=True))
             progress.update(start + len(part))
     return np.array([found[text] for text in texts], np.float32)
 
@@ -158,6 +159,9 @@ flags.DEFINE_float("weight", None, "lambda, weight of the model's scores in --nb
 flags.DEFINE_string("text", None, "file of sentences to score, one a line")
 flags.DEFINE_string("output", None, "file of scores to write")
 flags.DEFINE_integer("batch_size", 64, "number of sentences, or of masked copies of one, in a pass", lower_bound=1)
+flags.DEFINE_float(
+    "mask_prob", None, "share of tokens that were masked in an ELECTRA's pre-training; default: what is known of it"
+)
 flags.DEFINE_enum("precision", "float32", PRECISIONS, "type of the arithmetic")
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from configure_finetuning import FinetuningConfig
+from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import SpecialIds
 from exchange.network import Network, graph_of_any_shape
 from util.errors import UserError
@@ -120,6 +122,17 @@ class Scorer:
         states = tf.gather(states, places[:, tf.newaxis], batch_dims=1)
         logits = network.language_model(states)[:, 0]
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(tokens, logits)
+
+
+def check_scorable(config: FinetuningConfig | PretrainingConfig) -> None:
+    """Raises UserError if a model has the parts of a kind that can be scored and means something else by them."""
+    if getattr(config, "multiple_choice_objective", False):
+        raise UserError("a model of MC-BERT gives no probabilities: it chooses among a few words that it is offered")
+    if getattr(config, "generator_exits", None):
+        raise UserError(
+            "a model of AMOS gives no probabilities: its discriminator judges samples of a mixture of generators, of "
+            "which the uppermost alone is at hand"
+        )
 
 
 def _kind(network: Network, electric: bool) -> str:

@@ -22,6 +22,7 @@ from formats.huggingface_config import Casing, casing_of, is_huggingface, networ
 from formats.original_config import hparams_beside, hparams_of
 from model.architecture import Architecture
 from util.errors import UserError
+from util.flags import read_recipe
 from util.hparams import places
 from util.reading import read_json
 
@@ -187,9 +188,12 @@ def _from_checkpoint(path: str, told: Told) -> Model:
 
 
 def _pretraining(hparams: dict[str, Any], name: str) -> PretrainingConfig:
-    """A run's configuration with this network; sequences are as long as its position embeddings allow, at most 512."""
+    """A run's configuration with this network: sequences as long as its position embeddings allow, at most 512, and
+    as many masked tokens as the papers have at its size."""
     longest = hparams["model_hparam_overrides"].get("max_position_embeddings", 512)
-    return PretrainingConfig.from_dict({"model_name": name, "max_seq_length": min(longest, 128)} | hparams)
+    recipe = f"{'electra' if hparams['electra_objective'] else 'bert'}_{hparams['model_size']}"
+    told = {"mask_prob": read_recipe(recipe)["mask_prob"], "max_seq_length": min(longest, 128)}
+    return PretrainingConfig.from_dict({"model_name": name} | told | hparams)
 
 
 def _finetuning(

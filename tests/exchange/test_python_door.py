@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 import electra_tf2 as electra
-from exchange import reference
+from exchange import reference, sources
 from exchange.huggingface_export import to_huggingface, write_huggingface
 from exchange.keras_model import EncoderModel
 from exchange.own import write_folder
@@ -97,6 +97,36 @@ def test_electra_scores_by_generator_and_discriminator(model: electra.Model) -> 
         p = real * g / ((1 - share) / share * (1 - real) + g)  # ELECTRA, appendix G
         expected.append(np.log(p).sum())
     np.testing.assert_allclose(model.score(TEXTS), expected, rtol=1e-4)
+
+
+def test_the_share_of_masked_tokens_is_the_runs_unless_it_is_given(model: electra.Model) -> None:
+    dense = electra.Model(support.with_crc_weights(mask_prob=0.25))
+    sparse = electra.Model(support.with_crc_weights())
+    np.testing.assert_array_equal(dense.score(TEXTS), sparse.score(TEXTS, mask_prob=0.25))
+    assert (dense.score(TEXTS) != sparse.score(TEXTS)).all()
+    with pytest.raises(UserError, match="mask_prob is a share of tokens, between 0 and 1, not 25"):
+        model.score(TEXTS, mask_prob=25)
+
+
+def test_released_models_have_the_share_of_the_paper() -> None:
+    sizes = {"small": (256, 0.15), "base": (768, 0.15), "large": (1024, 0.25)}
+    for size, (hidden, share) in sizes.items():
+        hparams = {"model_size": size, "model_hparam_overrides": {"hidden_size": hidden}, "electra_objective": True}
+        assert sources._pretraining(hparams, "released").mask_prob == share
+        assert sources._pretraining(hparams | {"electra_objective": False}, "released").mask_prob == 0.15
+
+
+@pytest.mark.parametrize(
+    ("name", "hparams"),
+    [
+        ("MC-BERT", {"electra_objective": False, "multiple_choice_objective": True}),
+        ("AMOS", {"generator_exits": [1, 2], "mask_sampling": "without_replacement"}),
+    ],
+)
+def test_what_only_looks_like_bert_or_electra_is_not_scored(name: str, hparams: dict[str, Any]) -> None:
+    source = support.with_crc_weights(**hparams)
+    with pytest.raises(UserError, match=f"a model of {name} gives no probabilities"):
+        electra.Model(source).score(TEXTS)
 
 
 def test_electric_scores_by_its_energies_in_one_pass() -> None:
