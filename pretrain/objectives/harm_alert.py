@@ -28,10 +28,11 @@ def found_among(neighbours: tf.Tensor, scores: tf.Tensor, tokens: tf.Tensor) -> 
 def lookup(table: CooccurrenceTable, dense: bool) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     """(int32 [B, N] tokens, int32 [B, L] context) -> float32 [B, N, L], the score of every pair."""
     if dense:
-        whole = table.dense()
+        # No constant, which a graph could hold 2 GB of. Only the function knows it, so no checkpoint has it.
+        whole = tf.Variable(table.dense(), trainable=False, name="cooccurrence")
         return lambda tokens, context: tf.cast(
             tf.gather(
-                tf.gather(tf.constant(whole), tokens),
+                tf.gather(whole, tokens),
                 tf.tile(context[:, tf.newaxis], [1, tokens.shape[1], 1]),
                 batch_dims=2,
             ),

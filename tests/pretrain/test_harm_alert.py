@@ -130,6 +130,18 @@ def test_sparse_and_dense_tables_are_looked_up_alike():
     assert (sparse > 0).sum() > 20
 
 
+def test_a_dense_table_is_neither_in_the_graph_nor_in_the_checkpoint(table_file, tmp_path):
+    """A graph holds 2 GB, the table of 32,768 tokens by itself."""
+    config = config_of(table_file, mpa_table="dense")
+    model = PretrainingModel(config)
+    masked, _ = model.prepare(batch_of(), tf.constant([1, 2]))
+    scores = tf.function(model.objectives[-1]._scores, autograph=False)
+    graph = scores.get_concrete_function(masked.masked_lm_ids, masked.input_ids).graph.as_graph_def()
+    assert graph.ByteSize() < 10_000
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "model.ckpt"))
+    assert [600, 600] not in [shape for _, shape in tf.train.list_variables(path)]
+
+
 @pytest.mark.parametrize("stop_gradient", [True, False])
 def test_the_gradient_of_the_scores_is_the_derived_one(table_file, stop_gradient):
     """2 a S towards a constant target, 2 a S^2 otherwise; the latter is what finite differences give."""
