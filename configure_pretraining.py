@@ -210,15 +210,9 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         records = os.path.join(self.data_dir, "pretrain_tfrecords")
         model_dir = self.model_dir or os.path.join(self.data_dir, "models", self.model_name)
         results_dir = self.results_dir or os.path.join(model_dir, "results")
-        densest = max(self.mask_prob, self.initial_mask_prob or 0)
         return {
             "embedding_size": self.architecture.embedding_size if self.debug else self.width_of_embeddings,
-            "max_predictions_per_seq": self.max_predictions_per_seq
-            or (
-                int((densest + 0.005) * self.max_seq_length)
-                if self.mask_count == "round"
-                else int(densest * self.max_seq_length) + 1
-            ),
+            "max_predictions_per_seq": self.max_predictions_per_seq or self.default_predictions,
             "pretrain_tfrecords": self.pretrain_tfrecords or os.path.join(records, "pretrain_data.tfrecord*"),
             "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
@@ -306,6 +300,14 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
                 f"{self.model_size} model: training may diverge"
             )
         return notes
+
+    @property
+    def default_predictions(self) -> int:
+        """max_predictions_per_seq where it is not given: as many as mask_prob makes."""
+        densest = max(self.mask_prob, self.initial_mask_prob or 0)
+        if self.mask_count == "round":
+            return int((densest + 0.005) * self.max_seq_length)
+        return int(densest * self.max_seq_length) + 1
 
     @property
     def decay_steps(self) -> int:

@@ -57,7 +57,9 @@ def phases_of(config: Any) -> list[Phase]:
         if not starts[-2] < starts[-1] < config.num_train_steps:
             raise UserError(f'phases: "from" must rise between 0 and 1, got {shown(described["from"])}')
         changes |= new
-        own = {} if "max_predictions_per_seq" in changes else {"max_predictions_per_seq": 0}
+        # A number that follows from the length follows from the new one.
+        follows = "max_seq_length" in changes and config.max_predictions_per_seq == config.default_predictions
+        own = {"max_predictions_per_seq": 0} if follows else {}
         values = layered(type(config), dataclasses.asdict(config), own | changes | {"phases": []})
         configs.append(type(config).from_dict(values))
     phases, examples = [], 0

@@ -32,6 +32,14 @@ def test_changes_add_up_and_everything_else_goes_on(tmp_path):
     assert training_flops(whole) == 90 * 8 * of_each[0] + 10 * 4 * of_each[1]
 
 
+def test_a_number_of_predictions_that_was_given_stays(tmp_path):
+    changes = [{"from": 0.5, "hidden_dropout_prob": 0.05}, {"from": 0.9, "max_seq_length": 64}]
+    phases = phases_of(config(tmp_path, phases=changes, max_predictions_per_seq=5))
+    assert [phase.config.max_predictions_per_seq for phase in phases] == [5, 5, 5]
+    changes[1]["max_predictions_per_seq"] = 7
+    assert [phase.config.max_predictions_per_seq for phase in phases_of(config(tmp_path, phases=changes))] == [2, 2, 7]
+
+
 @pytest.mark.parametrize(
     ("phases", "message"),
     [
