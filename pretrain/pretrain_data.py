@@ -110,6 +110,11 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
     first = next(file for file, count in zip(files, counts, strict=True) if count)
     batch = next(read_batches(first, records.format))
+    if needs.two_segments and flag == "pretrain_tfrecords" and not (batch["segment_ids"] > 0).any():
+        raise UserError(
+            f"{first}: no record has a second segment, and {_tasks_that_need('two_segments', config)} needs two: build "
+            "records with --packing electra"
+        )
     lacking = [field for field in sorted(needs.other_segments) if not (batch[field] > 0).any()]
     if lacking and flag == "pretrain_tfrecords":
         raise UserError(

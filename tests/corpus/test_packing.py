@@ -165,6 +165,9 @@ def test_a_build_says_how_it_packed(corpus, vocab, tmp_path, packing):
     config = PretrainingConfig.from_dict(hparams | {"aux_tasks": ["so"]})
     with pytest.raises(UserError, match=f"records of --packing {packing} have one segment"):
         pretrain_data.find_records(str(tmp_path / "pretrain_data*"), config, "--x")
+    (tmp_path / "metadata.json").unlink()
+    with pytest.raises(UserError, match="no record has a second segment, and aux_tasks so needs two"):
+        pretrain_data.find_records(str(tmp_path / "pretrain_data*"), config, "pretrain_tfrecords")
     short = found["input_mask"].sum(1) < 31
     inner = (found["input_ids"][:, 1:] == SEP).sum(1) > 1
     if packing == "full_sentences":
