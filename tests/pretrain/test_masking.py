@@ -10,6 +10,7 @@ from scipy import stats
 from corpus.vocabulary import load_vocab, special_ids
 from pretrain import corruption, masking
 from pretrain.masking import update_positions
+from pretrain.task import _TRAIN, PretrainingTask
 from tests import golden_support as golden
 
 SPECIAL = special_ids(load_vocab(golden.CHECKPOINT / "vocab.txt"))
@@ -76,6 +77,23 @@ def test_masking_is_a_function_of_the_global_row(batch, mask_sampling):
         ours, theirs = (tf.nest.flatten(found) for found in (masking.mask(config, part, noise, SPECIAL), whole))
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(one, other[start : start + 3])
+
+
+def test_the_same_row_is_masked_elsewhere_at_another_step():
+    """Dynamic masking (RoBERTa, section 4.1): a row comes back at a later step, in the next epoch."""
+    config = golden.config()
+    task = PretrainingTask(config, tf.distribute.get_strategy())
+    ids = np.full([40, config.max_seq_length], 77, np.int32)
+    ids[:, 0], ids[:, -1] = SPECIAL.cls, SPECIAL.sep
+    batch = {"input_ids": tf.constant(ids), "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+
+    def hidden_at(step):
+        masked, _ = task.model.prepare(batch, task.seed_of(_TRAIN, tf.constant(step)))
+        return masked.masked_input_ids.numpy() == SPECIAL.mask
+
+    first = hidden_at(0)
+    np.testing.assert_array_equal(hidden_at(0), first)
+    assert (hidden_at(1) != first).any(1).mean() > 0.9 and (hidden_at(1000) != first).any(1).mean() > 0.9
 
 
 def test_mask_rates_are_respected():
