@@ -22,7 +22,7 @@ SIZES = {
 }  # fmt: skip
 
 
-def run(steps, batches, folder, same_masking=False, **changes):
+def run(steps, batches, folder, same_masking=False, make_batch=batch_of, **changes):
     """The task after so many steps, and the metrics of the last one."""
     settings = {"sizes": SIZES, "embedding_size": 32, "learning_rate": 5e-3, "num_warmup_steps": 0}
     settings |= {"num_train_steps": 1000, "lr_schedule": "separate"}
@@ -31,7 +31,7 @@ def run(steps, batches, folder, same_masking=False, **changes):
         task = PretrainingTask(config, tf.distribute.get_strategy())
         step = tf.function(task.train_step, autograph=False)
         for number in range(steps):
-            result = step(batch_of(seed=number % batches), tf.constant(0 if same_masking else number, tf.int64))
+            result = step(make_batch(seed=number % batches), tf.constant(0 if same_masking else number, tf.int64))
     return task, {name: float(total) / max(float(count), 1e-9) for name, (total, count) in result["metrics"].items()}
 
 
@@ -48,6 +48,22 @@ def test_views_of_a_sequence_come_together_by_contrast_alone(tmp_path, weight, a
     _, metrics = run(150, 50, tmp_path, scl_temperature=0.2, **changes)
     difference = metrics["positive_cosine"] - metrics["negative_cosine"]
     assert difference > 0.3 if apart else difference < 0.2
+
+
+def topics(seed):
+    """A row on each of 8 topics, in random words of its own; other ones in its first half than in its second."""
+    random = np.random.RandomState(seed)
+    words = 20 + 8 * np.arange(16).reshape(8, 2)  # the first of 8 words of each topic's halves
+    half = (support.LENGTH - 2) // 2
+    body = np.repeat(words, half, axis=1) + random.randint(8, size=[8, 2 * half])
+    ids = tf.constant(np.pad(body, [(0, 0), (1, 1)], constant_values=((0, 0), (2, 3))), tf.int32)
+    return {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+
+
+def test_halves_of_planted_topics_are_told_to_belong_together(tmp_path):
+    changes = {"electra_objective": False, "aux_tasks": ["qt"], "aux_weight": 10.0}
+    _, metrics = run(240, 1000, tmp_path, make_batch=topics, **changes)
+    assert metrics["qt_retrieval_at_1"] >= 0.5  # of new words; by chance one of 8
 
 
 def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
