@@ -13,7 +13,7 @@ from pretrain.masking import Arranged, Draw
 from pretrain.objectives.auxiliary import Classification, PooledHead
 from pretrain.objectives.base import Built
 from pretrain.objectives.segment_relation_spec import TEXTS
-from pretrain.segments import parted_segments, replaced_segment, swapped_segments
+from pretrain.segments import begun_later, rearranged_segments, replaced_segment
 
 
 class SegmentRelation(Classification):
@@ -48,9 +48,11 @@ class AdjacentSegments(SegmentRelation):
     def rearranged(
         self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, labels: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        batch = replaced_segment(batch, batch["other_document_ids"], labels == 2)
-        batch = parted_segments(batch, candidates, draw(1, [2]), labels >= 0)
-        return swapped_segments(batch, candidates, labels == 1)
+        other = begun_later(batch["other_document_ids"], draw(2, [1]))
+        longest = tf.reduce_sum(tf.cast(other > 0, tf.int32), -1, keepdims=True)  # whatever the label
+        order = tf.where(labels == 2, 0, labels)
+        batch = rearranged_segments(batch, candidates, draw(1, [3]), order, longest)
+        return replaced_segment(batch, other, labels == 2)
 
 
 class SameDocument(SegmentRelation):

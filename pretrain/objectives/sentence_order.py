@@ -1,7 +1,7 @@
 """Sentence order: were the two segments of a record swapped? (ALBERT, Lan et al. 2020, section 3.1; "On Losses", SO)
 
 The builder's second segment follows the first in its document, so records need no change. A record of one segment has
-no label. Ours: a few tokens at the border of the two are left out (pretrain.segments), which would tell the order.
+no label. Ours: the text of both is parted anew, so that their form does not tell the order (pretrain.segments).
 """
 
 import tensorflow as tf
@@ -10,7 +10,7 @@ from configure_pretraining import PretrainingConfig
 from pretrain.masking import Arranged, Draw
 from pretrain.objectives.auxiliary import Classification, PooledHead
 from pretrain.objectives.base import Built
-from pretrain.segments import parted_segments, swapped_segments
+from pretrain.segments import rearranged_segments
 
 
 class SentenceOrder(Classification):
@@ -26,5 +26,4 @@ class SentenceOrder(Classification):
         second = tf.reduce_sum(batch["segment_ids"] * batch["input_mask"], -1)
         swapped = (draw(0, []) < 0.5) & (second > 0) & active
         labels = tf.where((second > 0) & active, tf.cast(swapped, tf.int32), -1)
-        batch = parted_segments(batch, candidates, draw(1, [2]), labels >= 0)
-        return swapped_segments(batch, candidates, swapped), {self.task: labels}
+        return rearranged_segments(batch, candidates, draw(1, [3]), labels), {self.task: labels}

@@ -2,7 +2,6 @@
 records must hold, and that neither replicas nor micro-batches change anything."""
 
 import math
-import zlib
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from model.fusion import unfused
-from pretrain import auxiliary_schedule, masking, pretrain_data, ramps
+from pretrain import auxiliary_schedule, pretrain_data, ramps
 from pretrain.cropping import halves
 from pretrain.flops import parameter_count
 from pretrain.objectives.fast_sent import FastSent
@@ -18,10 +17,18 @@ from pretrain.pretraining_model import PretrainingModel
 from pretrain.segments import replaced_segment
 from pretrain.task import PretrainingTask
 from tests import training_support as support
-from tests.pretrain.test_auxiliary_tasks import batch_of, tensors
+from tests.pretrain.test_auxiliary_tasks import (
+    SEED,
+    batch_of,
+    draws_of,
+    left_out,
+    put_together,
+    rearranged,
+    tensors,
+    texts_of,
+)
 from util.errors import UserError
 
-SEED = tf.constant([3, 4])
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -43,24 +50,13 @@ def segments_of(rows, seed=0):
     return batch
 
 
+def text_in(batch, row, name):
+    """The text of a place, "same" or "other", by a plain list."""
+    return [token for token in batch[f"{name}_document_ids"][row].tolist() if token]
+
+
 def config_of(folder, tasks, **changes):
     return PretrainingConfig.from_dict(support.hparams(folder, aux_tasks=tasks, num_warmup_steps=0, **changes))
-
-
-def put_together(batch, row, relation, parted=(0, 0)):
-    """[CLS] A [SEP] and the segment that a relation names, by plain lists, and the segment ids; without some tokens at
-    the end of A and the beginning of the other."""
-    ids, segments = (batch[name][row].tolist() for name in ("input_ids", "segment_ids"))
-    size, second = batch["input_mask"][row].sum(), sum(segments)
-    a, b = ids[1 : size - second - 1], ids[size - second : size - 1]
-    a = a[: len(a) - parted[0]]
-    texts = {"next": b, "previous": b}
-    texts |= {name: [token for token in batch[f"{name}_document_ids"][row] if token] for name in ("same", "other")}
-    other = texts[relation][parted[1] :]
-    first, last = (other, a) if relation == "previous" else (a, other)
-    tokens = [2, *first, 3, *last, 3]
-    padding = [0] * (support.LENGTH - len(tokens))
-    return tokens + padding, [0] * (len(first) + 2) + [1] * (len(last) + 1) + padding
 
 
 def test_replaced_segments_are_those_of_plain_lists():
@@ -72,17 +68,10 @@ def test_replaced_segments_are_those_of_plain_lists():
     for row in range(60):
         expected = batch["input_ids"][row].tolist(), batch["segment_ids"][row].tolist()
         if chosen[row]:
-            expected = put_together(batch, row, "other")
+            expected = put_together(texts_of(batch, row)[0], text_in(batch, row, "other"))
         assert found["input_ids"][row].numpy().tolist() == expected[0]
         assert found["segment_ids"][row].numpy().tolist() == expected[1]
         assert found["input_mask"][row].numpy().tolist() == [int(token > 0) for token in expected[0]]
-
-
-def drawn_for(model, task, rows):
-    """float32 [B, 2], the task's draws with number 1."""
-    objective = next(one for one in model.objectives if one.task == task)
-    key = tf.random.experimental.stateless_fold_in(SEED, zlib.crc32(objective.loss_name.encode()) >> 1)
-    return masking.row_draws(key, rows, 0, rows)(1, [2]).numpy()
 
 
 @pytest.mark.parametrize(
@@ -101,23 +90,23 @@ def test_relations_are_balanced_and_shown(tmp_path, task, relations, needed):
     np.testing.assert_array_equal(labels >= 0, possible)
     assert float(normalizers[f"{task}_loss"]) == possible.sum() > 1500
     np.testing.assert_allclose(np.bincount(labels[possible]) / possible.sum(), 1 / 3, atol=0.04)
-    draws = drawn_for(model, task, 3000)
+    draw = draws_of(model, task, 3000)
+    draws, draws_of_other = draw(1, [3]).numpy(), draw(2, [1]).numpy()
 
-    def removed(row, relation):
-        """At the end of the first segment, and at the beginning of the other one."""
+    def shown(row, relation):
+        """The first and the second segment."""
+        first, second = texts_of(batch, row)
         if task == "sdp":
-            return 0, 0
-        second = batch["segment_ids"][row].sum() - 1
-        sizes = batch["input_mask"][row].sum() - 3 - second, second
-        if relation == "other":
-            sizes = sizes[0], (batch["other_document_ids"][row] > 0).sum()
-        return tuple(min(size // 2, 1 + int(draw * (size // 2))) for size, draw in zip(sizes, draws[row], strict=True))
+            return first, second if relation == "next" else text_in(batch, row, relation)
+        other = text_in(batch, row, "other")
+        other = other[left_out(draws_of_other[row, 0], len(other)) :]
+        first, second = rearranged(first + second, draws[row], relation == "previous", longest=len(other))
+        return first, other[: len(second)] if relation == "other" else second
 
     for row in range(300):
         expected = batch["input_ids"][row].tolist(), batch["segment_ids"][row].tolist()
         if possible[row]:
-            relation = relations[labels[row]]
-            expected = put_together(batch, row, relation, removed(row, relation))
+            expected = put_together(*shown(row, relations[labels[row]]))
         assert (masked.input_ids[row].numpy().tolist(), masked.segment_ids[row].numpy().tolist()) == expected
     half = {name: value[1500:] for name, value in tensors(batch).items()}
     again, _ = model.prepare(half, SEED, 1500, 3000)  # rows of another replica
