@@ -5,22 +5,21 @@ from functools import partial
 
 from configure_pretraining import PretrainingConfig
 from model.flops import pooled_classes
-from pretrain.objectives.spec import Needs, auxiliary_task
+from pretrain.objectives.spec import TAKE_TURNS, Needs, auxiliary_task, trained_together
 
 # Task -> fields of the records without which there is no label.
 TEXTS = {"asp": ("other_document_ids",), "sdp": ("same_document_ids", "other_document_ids")}
 
 
 def _problems(c: PretrainingConfig, task: str) -> Iterator[str]:
-    tasks = [name for name in c.aux_tasks if name in ("so", *TEXTS)]
-    if c.aux_combination not in ("sum", "inc") or task != next(name for name in tasks if name in TEXTS):
+    tasks = trained_together(c, "so", *TEXTS)
+    if task != next((name for name in tasks if name in TEXTS), None):
         return
-    turns = "choose one, or an aux_combination that trains one at a time (alt, alt+, cmtl, cmtl+)"
     if len(tasks) > 1:
-        yield f"aux_tasks {', '.join(tasks)} rearrange the same two segments: {turns}"
-    halves = [name for name in c.aux_tasks if name in ("qt", "fs")]
+        yield f"aux_tasks {', '.join(tasks)} rearrange the same two segments: {TAKE_TURNS}"
+    halves = trained_together(c, "qt", "fs")
     if halves:
-        yield f"aux_tasks {', '.join(halves)} want halves of one text, {task} puts text of others there: {turns}"
+        yield f"aux_tasks {', '.join(halves)} want halves of one text, {task} puts text of others there: {TAKE_TURNS}"
 
 
 def _needs(c: PretrainingConfig, task: str) -> Needs:

@@ -102,6 +102,15 @@ class ObjectiveSpec:
 auxiliary_task = partial(ObjectiveSpec, flag="", role="beside", without_main=True)
 
 
+def trained_together(config: PretrainingConfig, *tasks: str) -> list[str]:
+    """Which of these aux_tasks a run trains at one step, if there is such a step."""
+    return [task for task in config.aux_tasks if task in tasks] if config.aux_combination in ("sum", "inc") else []
+
+
+# How to have tasks that cannot be trained at one step.
+TAKE_TURNS = "choose one, or an aux_combination that trains one at a time (alt, alt+, cmtl, cmtl+)"
+
+
 def needs_of(config: PretrainingConfig) -> Needs:
     """What the objectives of a run need, together."""
     every = [spec.needs(config) for spec in config.objectives]

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from configure_pretraining import PretrainingConfig
 from model.flops import pooled_classes, state_classes
-from pretrain.objectives.spec import auxiliary_task
+from pretrain.objectives.spec import TAKE_TURNS, auxiliary_task, trained_together
 
 
 def _problems(c: PretrainingConfig) -> Iterator[str]:
-    if "scp" in c.aux_tasks and c.aux_combination in ("sum", "inc"):
-        yield "aux_tasks tcp tampers with every sequence, so none would be left as it was for scp: choose one"
+    if len(trained_together(c, "tcp", "scp")) > 1:
+        yield f"aux_tasks tcp tampers with every sequence, so none would be left as it was for scp: {TAKE_TURNS}"
 
 
 SPECS = (

@@ -1,8 +1,10 @@
 """Trigram shuffling, as the configuration knows it (pretrain.objectives.trigram_order computes it)."""
 
+from collections.abc import Iterator
+
 from configure_pretraining import PretrainingConfig
 from model.flops import Part, state_classes
-from pretrain.objectives.spec import auxiliary_task
+from pretrain.objectives.spec import TAKE_TURNS, auxiliary_task, trained_together
 
 
 def _parts(c: PretrainingConfig) -> list[Part]:
@@ -10,10 +12,17 @@ def _parts(c: PretrainingConfig) -> list[Part]:
     return [state_classes("trigram shuffling", c.architecture, threes, 6, 3 * width)]
 
 
+def _problems(c: PretrainingConfig) -> Iterator[str]:
+    moved = trained_together(c, "tcp", "scp")
+    if moved:
+        yield f"aux_tasks tgs moves tokens of which {', '.join(moved)} says whether they were changed: {TAKE_TURNS}"
+
+
 SPECS = (
     auxiliary_task(
         task="tgs",
         objectives=("pretrain.objectives.trigram_order:TrigramOrder",),
+        problems=_problems,
         parts=_parts,
     ),
 )

@@ -460,6 +460,8 @@ def test_what_cannot_be_combined_is_refused(folder):
         (["os"], {}, "aux_tasks has 'os'.* \\(some of .*so"),
         (["so", "so"], {}, "names a task twice"),
         (["tcp", "scp"], {}, "tampers with every sequence"),
+        (["tgs", "tcp"], {}, "tgs moves tokens of which tcp says"),
+        (["scp", "so", "tgs"], {"aux_combination": "inc"}, "tgs moves tokens of which scp says"),
         ([], {"aux_combination": "cmtl"}, "aux_combination cmtl needs aux_tasks"),
         (["so"], {"aux_combination": "cmtl+"}, "needs two aux_tasks or more"),
     ):
