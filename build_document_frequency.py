@@ -22,7 +22,7 @@ def main() -> None:
     vocab_size = len(found.tokens)
     with tempfile.TemporaryDirectory(dir=flags.FLAGS.work_dir) as folder:
         count_in = partial(count_documents, vocab_size=vocab_size)
-        counting = Counting(count_in, vocab_size, found.record_format, Path(folder))
+        counting = Counting(count_in, vocab_size, found.record_format, Path(folder), found.record_format.length)
         totals = count_records_of(found.files, counting, flags.FLAGS.num_processes)
     write_frequencies(found.output, totals, found.vocab_file)
     print(f"wrote {found.output}: {int((totals[:-1] > 0).sum()):,} tokens occur in {totals[-1]:,} records")

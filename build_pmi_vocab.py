@@ -19,6 +19,7 @@ from absl import flags
 from corpus.key_counts import Counting, count_records_of, parts_of
 from corpus.pmi_vocabulary import (
     KIND,
+    LONGEST,
     SHARES,
     Frequencies,
     NgramVocabulary,
@@ -29,8 +30,8 @@ from corpus.pmi_vocabulary import (
     pmi,
     write_vocabulary,
 )
-from corpus.records import RecordFormat, read_batches
-from corpus.table_inputs import table_inputs
+from corpus.records import read_batches
+from corpus.table_inputs import TableInputs, table_inputs
 from util.errors import UserError
 from util.flags import define_table_flags, run
 from util.progress import track
@@ -46,13 +47,13 @@ class Options(NamedTuple):
     work_dir: str = ""
 
 
-def collect(files: Sequence[str], record_format: RecordFormat, vocab_file: str, hashes: np.ndarray) -> list[np.ndarray]:
+def collect(inputs: TableInputs, hashes: np.ndarray) -> list[np.ndarray]:
     """For 2 to LONGEST words: the wordpieces of every n-gram with one of these sorted hashes, int32, one after the
     other."""
-    pieces, seen = pieces_of(vocab_file), np.zeros(len(hashes), bool)
+    pieces, seen = pieces_of(inputs.vocab_file, inputs.domain_tokens), np.zeros(len(hashes), bool)
     ids: list[list[np.ndarray]] = [[] for _ in SHARES]
-    for file in track(files, "collecting n-grams of file", len(files)):
-        for batch in read_batches(file, record_format):
+    for file in track(inputs.files, "collecting n-grams of file", len(inputs.files)):
+        for batch in read_batches(file, inputs.record_format):
             flat = batch["input_ids"].reshape(-1)
             for words, of_length in zip(SHARES, ids, strict=True):
                 found = ngrams_in(flat, words, pieces)
@@ -64,19 +65,21 @@ def collect(files: Sequence[str], record_format: RecordFormat, vocab_file: str, 
     return [np.concatenate([*of_length, np.zeros(0, np.int32)]) for of_length in ids]
 
 
-def build(files: Sequence[str], record_format: RecordFormat, vocab_file: str, options: Options) -> NgramVocabulary:
+def build(inputs: TableInputs, options: Options) -> NgramVocabulary:
     """Counts, scores, and keeps the best of each length."""
     with tempfile.TemporaryDirectory(dir=options.work_dir or None, prefix="pmi_counts.") as folder:
-        counting = Counting(partial(count_ngrams, vocab_file=vocab_file), 1, record_format, Path(folder))
-        totals = count_records_of(files, counting, options.num_processes)
+        count_in = partial(count_ngrams, vocab_file=inputs.vocab_file, domain_tokens=inputs.domain_tokens)
+        ngrams_of_record = inputs.record_format.length * LONGEST
+        counting = Counting(count_in, 1, inputs.record_format, Path(folder), ngrams_of_record)
+        totals = count_records_of(inputs.files, counting, options.num_processes)
         hashes, counts = (np.concatenate(column) for column in zip(*parts_of(counting, options.min_count), strict=True))
     order = np.argsort(hashes)
     frequencies = Frequencies(hashes[order], counts[order], totals)
     if not len(order):
         raise UserError(f"--min-count {options.min_count}: no word of the records occurs so often; lower it")
-    pieces = pieces_of(vocab_file)
+    pieces = pieces_of(inputs.vocab_file)
     found = []
-    for words, ids in zip(SHARES, collect(files, record_format, vocab_file, frequencies.hashes), strict=True):
+    for words, ids in zip(SHARES, collect(inputs, frequencies.hashes), strict=True):
         starts = np.flatnonzero(~pieces.continues[ids]).reshape(-1, words)
         bounds = np.concatenate([starts, np.append(starts[1:, :1], [[len(ids)]] * bool(len(ids)), 0)], 1)
         scores = pmi(ids, bounds, frequencies, len(pieces.special), squared=options.score == "pmi_freq")
@@ -132,7 +135,7 @@ def main() -> None:
     values = flags.FLAGS
     found = table_inputs(KIND, flags.FLAGS)
     options = Options(**{name: values[name].value for name in Options._fields if values[name].value is not None})
-    vocabulary = build(found.files, found.record_format, found.vocab_file, options)
+    vocabulary = build(found, options)
     write_vocabulary(found.output, vocabulary, found.vocab_file)
     print(f"wrote {found.output}: {len(vocabulary.words):,} n-grams\n{examples(vocabulary, found.tokens)}")
 

@@ -36,12 +36,13 @@ class CooccurrenceTable(NamedTuple):
         return table
 
 
-def count_pairs(ids: np.ndarray, vocab_file: str, window: int) -> Counted:
-    """Pairs of different tokens at most `window` places apart in records [R, L]; none with a special token.
+def count_pairs(ids: np.ndarray, vocab_file: str, window: int, domain_tokens: tuple[str, ...] = ()) -> Counted:
+    """Pairs of different tokens at most `window` places apart in records [R, L]; none with a special token or one that
+    marks a source.
 
     Keys are token * V + its neighbour, each pair in both directions. totals: int64 [V], pairs that a token is in.
     """
-    special = pieces_of(vocab_file).special
+    special = pieces_of(vocab_file, domain_tokens).special
     vocab_size = len(special)
     usable, ids = ~special[ids], ids.astype(np.int64)
     found = []

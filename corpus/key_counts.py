@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from corpus.record_metadata import read_metadata
+from corpus.record_metadata import RecordMetadata, read_metadata
 from corpus.records import RecordFormat, count_records, read_batches
 from corpus.vocabulary import vocab_sha256
 from corpus.worker_pool import run_on_processes
@@ -22,7 +22,9 @@ from util.errors import UserError
 from util.progress import Progress
 
 PARTS = 64
-HELD_KEYS = 1 << 24  # of a process, before it writes them down: 256 MB
+HELD_KEYS = 1 << 24  # of a process, before it writes them down: 256 MB, and 768 MB more while they are sorted
+BATCH_KEYS = 1 << 22  # of the records that are counted at once, before equal ones are counted together
+_BATCH_RECORDS = 1024
 _KEY_AND_COUNT = np.dtype([("key", np.int64), ("count", np.int64)])
 
 
@@ -40,16 +42,22 @@ class Counting(NamedTuple):
     count_in: int32 [records, L] ids of tokens -> what is counted in them; a function that can be pickled.
     group: keys with the same key // group come into the same part.
     folder: for the parts, empty at first.
+    keys_of_record: how many there are in a record, at most, before equal ones are counted together.
     """
 
     count_in: Callable[[np.ndarray], Counted]
     group: int
     record_format: RecordFormat
     folder: Path
+    keys_of_record: int
+
+    @property
+    def records_at_once(self) -> int:
+        return max(1, min(_BATCH_RECORDS, BATCH_KEYS // self.keys_of_record))
 
 
-def record_files(pattern: str, vocab_file: str) -> tuple[list[str], RecordFormat]:
-    """Files of records and their format. Raises UserError if there are none, or of another vocabulary."""
+def record_files(pattern: str, vocab_file: str) -> tuple[list[str], RecordMetadata]:
+    """Files of records and what is said of them. Raises UserError if there are none, or of another vocabulary."""
     files = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
     if not files:
         raise UserError(
@@ -62,7 +70,7 @@ def record_files(pattern: str, vocab_file: str) -> tuple[list[str], RecordFormat
         raise UserError(
             f"--vocab-file {vocab_file} is not the vocabulary that the records of {pattern} were built with"
         )
-    return files, metadata.record_format
+    return files, metadata
 
 
 def summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -110,17 +118,17 @@ def _count_file(counting: Counting, numbered: tuple[int, str]) -> Generator[floa
     """Counts a file's keys; yields the number of records of each batch. Returns the totals, None without records."""
     number, file = numbered
     held: list[Counted] = []
-    totals: list[np.ndarray] = []
-    for batch in read_batches(file, counting.record_format):
+    totals: np.ndarray | None = None
+    for batch in read_batches(file, counting.record_format, size=counting.records_at_once):
         counted = counting.count_in(batch["input_ids"])
         held.append(counted)
-        totals.append(counted.totals)
+        totals = counted.totals if totals is None else totals + counted.totals
         if sum(len(one.keys) for one in held) >= HELD_KEYS:
             _write(held, counting, number)
             held.clear()
         yield len(batch["input_ids"])
     _write(held, counting, number)
-    return np.sum(totals, axis=0) if totals else None
+    return totals
 
 
 def _write(held: Sequence[Counted], counting: Counting, number: int) -> None:

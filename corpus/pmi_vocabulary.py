@@ -49,10 +49,11 @@ class NgramVocabulary(NamedTuple):
 
 
 @functools.cache
-def pieces_of(vocab_file: str) -> Pieces:
+def pieces_of(vocab_file: str, domain_tokens: tuple[str, ...] = ()) -> Pieces:
+    """`domain_tokens`, which mark sources, are special, too."""
     tokens = load_vocab(vocab_file)
     special = np.zeros(len(tokens), bool)
-    special[[tokens.index(token) for token in SPECIAL_TOKENS]] = True
+    special[[tokens.index(token) for token in (*SPECIAL_TOKENS, *domain_tokens)]] = True
     return Pieces(np.array([token.startswith("##") for token in tokens]), special)
 
 
@@ -101,12 +102,13 @@ def ngrams_in(ids: np.ndarray, words: int, pieces: Pieces) -> Ngrams:
     return Ngrams((sums[ends] - sums[starts]) * powers(len(ids) + 1, inverse=True)[starts], starts, ends)
 
 
-def count_ngrams(ids: np.ndarray, vocab_file: str) -> Counted:
+def count_ngrams(ids: np.ndarray, vocab_file: str, domain_tokens: tuple[str, ...] = ()) -> Counted:
     """N-grams of 1 to LONGEST words of records [R, L]; totals: how many there are of each length, int64 [LONGEST].
 
     Records begin with [CLS], so none is counted across two of them.
     """
-    found = [ngrams_in(ids.reshape(-1), words, pieces_of(vocab_file)).hashes for words in range(1, LONGEST + 1)]
+    pieces = pieces_of(vocab_file, domain_tokens)
+    found = [ngrams_in(ids.reshape(-1), words, pieces).hashes for words in range(1, LONGEST + 1)]
     keys = np.concatenate(found)
     return Counted(*summed(keys, np.ones_like(keys)), np.array([len(one) for one in found], np.int64))
 

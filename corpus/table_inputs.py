@@ -14,13 +14,18 @@ from util.files import check_writable
 
 
 class TableInputs(NamedTuple):
-    """files: of the records. tokens: of their vocabulary. output: file of the table, which may be written."""
+    """What to count, and where to write it.
+
+    files: of the records. tokens: of their vocabulary. output: file of the table, which may be written. domain_tokens:
+    those that mark the sources of the records (corpus.sources), no text.
+    """
 
     files: list[str]
     record_format: RecordFormat
     vocab_file: str
     tokens: list[str]
     output: str
+    domain_tokens: tuple[str, ...] = ()
 
 
 def table_inputs(kind: str, flags: Any) -> TableInputs:
@@ -36,4 +41,7 @@ def table_inputs(kind: str, flags: Any) -> TableInputs:
     vocab_file = flags.vocab_file or str(Path(flags.data_dir, "vocab.txt"))
     tokens = load_vocab(vocab_file)
     pattern = flags.pretrain_tfrecords or str(Path(flags.data_dir, "pretrain_tfrecords", "pretrain_data.tfrecord*"))
-    return TableInputs(*record_files(pattern, vocab_file), vocab_file, tokens, output)
+    files, metadata = record_files(pattern, vocab_file)
+    return TableInputs(
+        files, metadata.record_format, vocab_file, tokens, output, domain_tokens=tuple(metadata.domain_tokens)
+    )

@@ -1,6 +1,7 @@
 """The vocabulary of PMI-masking: counts, scores and choice against plain Python."""
 
 import collections
+import functools
 import itertools
 import json
 import math
@@ -15,6 +16,7 @@ from corpus.example_builder import Examples
 from corpus.pmi_vocabulary import SHARES, count_ngrams, ngrams_in, pieces_of, read_vocabulary
 from corpus.record_metadata import Shard
 from corpus.records import RecordEncoder, RecordFormat
+from corpus.table_inputs import TableInputs
 from corpus.vocabulary import load_vocab, special_ids, vocab_sha256
 from tests import golden_support as golden
 from tests.programs import run_program
@@ -47,7 +49,7 @@ def corpus(rows=200, seed=0):
     return ids.astype(np.int32)
 
 
-def write_corpus(folder, ids, shards=3):
+def write_corpus(folder, ids, shards=3, **said):
     folder.mkdir(parents=True)
     encoder, listed = RecordEncoder(FORMAT), {}
     for shard, rows in enumerate(np.array_split(ids, shards)):
@@ -60,9 +62,14 @@ def write_corpus(folder, ids, shards=3):
     metadata = {
         "format_version": 1, "vocab_sha256": vocab_sha256(VOCAB), "vocab_size": len(TOKENS),
         "max_seq_length": LENGTH, "do_lower_case": True, "shards": listed,
-    }  # fmt: skip
+    } | said  # fmt: skip
     (folder / "metadata.json").write_text(json.dumps(metadata))
     return str(folder / "pretrain_data.tfrecord*")
+
+
+def inputs_of(pattern):
+    files, metadata = key_counts.record_files(pattern, VOCAB)
+    return TableInputs(files, metadata.record_format, VOCAB, TOKENS, "", tuple(metadata.domain_tokens))
 
 
 def plain_counts(ids):
@@ -125,9 +132,8 @@ def counts(ids):
 def test_counts_scores_and_choice_are_those_of_plain_python(ids, counts, score, tmp_path, monkeypatch):
     monkeypatch.setattr(key_counts, "HELD_KEYS", 5000)  # several writes to each part
     pattern = write_corpus(tmp_path / "records", ids)
-    files, record_format = key_counts.record_files(pattern, VOCAB)
     options = build_pmi_vocab.Options(size=200, min_count=4, score=score, num_processes=1, work_dir=str(tmp_path))
-    found = build_pmi_vocab.build(files, record_format, VOCAB, options)
+    found = build_pmi_vocab.build(inputs_of(pattern), options)
     assert not list(tmp_path.glob("pmi_counts*"))
     starts = [0, *found.ends[:-1]]
     ngrams = [as_words(found.ids[a:b]) for a, b in zip(starts, found.ends, strict=True)]
@@ -178,10 +184,34 @@ def test_what_cannot_be_counted_is_said(ids, tmp_path):
     other.write_text("\n".join([*TOKENS[:-1], "another"]))
     with pytest.raises(UserError, match="is not the vocabulary that the records"):
         key_counts.record_files(pattern, str(other))
-    files, record_format = key_counts.record_files(pattern, VOCAB)
     options = build_pmi_vocab.Options(min_count=1 << 40, num_processes=1)
     with pytest.raises(UserError, match="--min-count 1099511627776: no word of the records occurs so often"):
-        build_pmi_vocab.build(files, record_format, VOCAB, options)
+        build_pmi_vocab.build(inputs_of(pattern), options)
+
+
+def test_tokens_that_mark_sources_are_in_no_ngram(ids, tmp_path):
+    mark = TOKENS[WORDS[0]]  # the most frequent word
+    pattern = write_corpus(tmp_path / "records", ids, domain_tokens={"web": mark})
+    options = build_pmi_vocab.Options(size=200, min_count=4, num_processes=1, work_dir=str(tmp_path))
+    marked = build_pmi_vocab.build(inputs_of(pattern), options)
+    plain = build_pmi_vocab.build(inputs_of(pattern)._replace(domain_tokens=()), options)
+    assert WORDS[0] in plain.ids and WORDS[0] not in marked.ids and len(marked.ids) > 20
+
+
+def test_records_with_many_keys_are_counted_few_at_a_time(ids, tmp_path, monkeypatch):
+    monkeypatch.setattr(key_counts, "BATCH_KEYS", LENGTH * 5 * 8)
+    [file, *_], metadata = key_counts.record_files(write_corpus(tmp_path / "records", ids), VOCAB)
+    found = []
+    for keys in (LENGTH * 5, 1 << 30):
+        folder = tmp_path / str(keys)
+        folder.mkdir()
+        count_in = functools.partial(count_ngrams, vocab_file=VOCAB)
+        counting = key_counts.Counting(count_in, 1, metadata.record_format, folder, keys)
+        sizes = list(key_counts._count_file(counting, (0, file)))
+        assert max(sizes) == (8 if keys == LENGTH * 5 else 1)
+        found.append([part for pair in key_counts.parts_of(counting, 1) for part in pair])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_hashes_do_not_depend_on_what_stands_before():

@@ -39,6 +39,15 @@ def test_pairs_are_counted_as_by_plain_loops(ids, window):
     assert {token: n for token, n in enumerate(counted.totals.tolist()) if n} == totals
 
 
+def test_tokens_that_mark_sources_are_in_no_pair(ids):
+    size, mark = len(TOKENS), WORDS[0]
+    plain, marked = count_pairs(ids, VOCAB, 3), count_pairs(ids, VOCAB, 3, (TOKENS[mark],))
+    without = (plain.keys // size != mark) & (plain.keys % size != mark)
+    assert plain.totals[mark] and not marked.totals[mark]
+    np.testing.assert_array_equal(marked.keys, plain.keys[without])
+    np.testing.assert_array_equal(marked.counts, plain.counts[without])
+
+
 @pytest.mark.parametrize("score", ["npmi", "row_max", "conditional"])
 def test_scores_are_those_of_their_definitions(ids, score):
     keys, counts, totals = count_pairs(ids, VOCAB, 5)
