@@ -17,7 +17,7 @@ from exchange import tensor_file
 from exchange.huggingface import HuggingFaceWeights
 from formats.folders import read_config
 from formats.huggingface_config import is_huggingface
-from model.encoder import DIFFERENCE
+from model.embeddings import DIFFERENCE
 from training import checkpoint_files
 from util.errors import UserError
 

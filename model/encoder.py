@@ -1,56 +1,30 @@
 """The transformer encoder: embeddings of size E, a projection to H, post-norm or pre-norm layers.
 
 Main network, generator and both towers of a two-tower generator are the same class; they differ in `Architecture`,
-scope, embedding block (own or shared) and attention direction. Shapes: B batch, L length, E embedding, H hidden,
-A heads, D head size.
+scope, embedding block (own or shared) and attention direction. B batch, L length, E embedding, H hidden, A heads.
 """
 
 import copy
-import dataclasses
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from model.architecture import Architecture
-from model.fusion import MASKED_SCORE, attention, heads_apart
+from model.attention import AttentionMap, Keys, SelfAttention
+from model.embeddings import Embeddings
 from model.layers import (
     Dense,
-    Layer,
     LayerNorm,
     SeedStream,
+    SizedLayer,
     activation,
-    dropout,
     glorot_uniform,
     shape_of,
     truncated_normal,
-    zeros,
 )
-from model.relative_positions import (
-    RelativePositionBias,
-    RelativeTerms,
-    Rotation,
-    TransformerXLTerms,
-    between,
-    rotated,
-    rotation,
-    shifted,
-    sloped_bias,
-)
-from model.tiled_attention import Bias, Direction, Tiling, queries_of_tile, reaches, tiled_attention
-
-DIFFERENCE = "_difference"  # ends the names of tables that another block's are added to
-
-
-class AttentionMap(NamedTuple):
-    """What one head of one layer attends to; rows are queries. Queries at padding hold numbers without a meaning.
-
-    scores: float32 [B, L, L], q k^T / sqrt(d), before position biases are added and forbidden keys are masked.
-    probabilities: float32 [B, L, L], before dropout.
-    """
-
-    scores: tf.Tensor
-    probabilities: tf.Tensor
+from model.relative_positions import RelativePositionBias, TransformerXLTerms, between, rotation, sloped_bias
+from model.tiled_attention import Bias, Direction, Tiling, queries_of_tile, reaches
 
 
 class EncoderOutput(NamedTuple):
@@ -64,166 +38,6 @@ class EncoderOutput(NamedTuple):
     embeddings: tf.Tensor
     layers: tuple[tf.Tensor, ...]
     attention: dict[tuple[int, int], AttentionMap]
-
-
-class Keys(NamedTuple):
-    """What all layers know of the sequences.
-
-    allowed: bool [B, 1, 1 or L, L], which keys a query may attend to.
-    position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
-    rotation: by which queries and keys are turned, or None.
-    terms: of which Transformer-XL's scores are made, or None.
-    tiling: of attention in tiles; `allowed` is [B, 1, 1, L] then, whatever the direction, and `position_bias`
-      [1 or A, 2L - 1], by distance. None: attention on whole arrays.
-    """
-
-    allowed: tf.Tensor
-    position_bias: tf.Tensor
-    rotation: Rotation | None = None
-    terms: RelativeTerms | None = None
-    tiling: Tiling | None = None
-
-
-class Embeddings(Layer):
-    """Word + position + segment tables, summed, normalised, dropped out (BERT, section 3).
-
-    Args:
-      words: a block whose word table is used instead of an own one.
-      base: a block of the same sizes whose word and position tables are added, without gradient, to own ones that start
-        at 0 (gradient-disentangled embedding sharing: DeBERTaV3, He et al. 2021, section 3.2).
-
-    >>> block = Embeddings("embeddings", make_architecture("small", {"hidden_size": 64}, 600, 32))
-    >>> block(tf.ones([2, 7], tf.int32), tf.zeros([2, 7], tf.int32), None).shape
-    TensorShape([2, 7, 32])
-    """
-
-    def __init__(
-        self,
-        scope: str,
-        architecture: Architecture,
-        seed: int = 0,
-        words: "Embeddings | None" = None,
-        base: "Embeddings | None" = None,
-    ) -> None:
-        super().__init__(scope, seed)
-        ending, table_initializer = "", truncated_normal(architecture.initializer_range)
-        if base is not None:
-            ending, table_initializer = DIFFERENCE, zeros
-        self.base = base
-        size = architecture.embedding_size
-        initializer = truncated_normal(architecture.initializer_range)
-        self.dropout_rate = architecture.hidden_dropout_prob
-        self._words = words
-        if words is None:
-            self._own_words = self.weight(
-                f"word_embeddings{ending}", [architecture.vocab_size, size], table_initializer
-            )
-        self.token_type_embeddings = None
-        if architecture.type_vocab_size:
-            self.token_type_embeddings = self.weight(
-                "token_type_embeddings", [architecture.type_vocab_size, size], initializer
-            )
-        self.position_embeddings = None
-        if architecture.positions.embedded:
-            self.position_embeddings = self.weight(
-                f"position_embeddings{ending}", [architecture.max_position_embeddings, size], table_initializer
-            )
-        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size)
-
-    @property
-    def word_embeddings(self) -> tf.Tensor:
-        """float32 [V, E]."""
-        own = self._own_words if self._words is None else self._words.word_embeddings
-        return own if self.base is None else own + tf.stop_gradient(self.base.word_embeddings)
-
-    def call(
-        self,
-        input_ids: tf.Tensor,
-        segment_ids: tf.Tensor,
-        seeds: SeedStream | None,
-        word_offsets: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """int32 [B, L], int32 [B, L] -> float32 [B, L, E]; `word_offsets` [B, L, E] are added to the words' rows."""
-        x = tf.gather(self._own_words if self._words is None else self._words.word_embeddings, input_ids)
-        if self.base is not None:  # added to the rows that are needed, not to the whole table
-            x += tf.stop_gradient(tf.gather(self.base.word_embeddings, input_ids))
-        if word_offsets is not None:
-            x += word_offsets
-        if self.token_type_embeddings is not None:
-            types = tf.one_hot(segment_ids, self.token_type_embeddings.shape[0])
-            x += tf.tensordot(types, self.token_type_embeddings, 1)
-        if self.position_embeddings is not None:
-            x += self.position_embeddings[: shape_of(input_ids)[1]]
-            if self.base is not None and self.base.position_embeddings is not None:
-                x += tf.stop_gradient(self.base.position_embeddings[: shape_of(input_ids)[1]])
-        return dropout(self.layer_norm(x), self.dropout_rate, seeds)
-
-
-class SizedLayer(Layer):
-    """A layer that scope, sizes and seed describe, which is what Keras' get_config and from_config keep of it."""
-
-    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, seed)
-        self.architecture = architecture
-
-    def get_config(self) -> dict[str, Any]:
-        return {"scope": self.scope, "architecture": dataclasses.asdict(self.architecture), "seed": self.seed}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "SizedLayer":
-        return cls(**config | {"architecture": Architecture(**config["architecture"])})
-
-
-class SelfAttention(SizedLayer):
-    """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2)."""
-
-    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, architecture, seed)
-        hidden = architecture.hidden_size
-        initializer = truncated_normal(architecture.initializer_range)
-        self.num_heads = architecture.num_attention_heads
-        self.head_size = architecture.head_size
-        self.probs_dropout_rate = architecture.attention_probs_dropout_prob
-        self.qkv = Dense(f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed)
-        to_residual = truncated_normal(architecture.residual_initializer_range)
-        self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed)
-        self.relative_key = None
-        if architecture.positions.distances is not None:
-            self.relative_key = self.weight("self/relative_key/kernel", [hidden, hidden], initializer)
-
-    def call(
-        self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None, heads: Collection[int] = ()
-    ) -> tuple[tf.Tensor, dict[int, AttentionMap]]:
-        """[B, L, H] -> [B, L, H] without the last bias, and the attention maps of some heads."""
-        length, hidden = shape_of(x)[1:]
-        q, k, v = heads_apart(self.qkv.product(x), self.qkv.bias, heads=self.num_heads)
-        rate, seed = (0.0, (0, 0)) if seeds is None else (self.probs_dropout_rate, seeds.next())
-        if keys.rotation is not None:
-            q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)
-        read, scale, maps = (keys.allowed, keys.position_bias, seed), self.head_size**-0.5, {}
-        if keys.tiling is not None:
-            context = tiled_attention((q, k, v), *read, keys.tiling, scale=scale, rate=rate)
-        else:
-            scores = (
-                tf.matmul(q, k, transpose_b=True) if keys.terms is None else self._relative_scores(q, k, keys.terms)
-            )
-            context = tf.transpose(attention(scores, v, *read, scale=scale, rate=rate), [0, 2, 1, 3])
-            maps = {head: self._map(scores, keys, head) for head in heads}
-        return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
-
-    def _relative_scores(self, q: tf.Tensor, k: tf.Tensor, terms: RelativeTerms) -> tf.Tensor:
-        """[B, A, L, L]: (q_i + u) k_j + (q_i + v) W R_(i-j) (Transformer-XL, Dai et al. 2019, section 3.3)."""
-        r = tf.matmul(tf.cast(terms.distances, q.dtype), tf.cast(self.relative_key, q.dtype))
-        r = tf.reshape(r, [-1, self.num_heads, self.head_size])
-        u, v = (tf.cast(bias, q.dtype)[:, tf.newaxis] for bias in (terms.content_bias, terms.distance_bias))
-        # The distances are the same in all rows, so the batch is part of the product's rows, not broadcast.
-        return tf.matmul(q + u, k, transpose_b=True) + shifted(tf.einsum("baid,rad->bair", q + v, r))
-
-    def _map(self, scores: tf.Tensor, keys: Keys, head: int) -> AttentionMap:
-        """Of one head, computed again from the products [B, A, L, L], which the fused softmax does not keep."""
-        bias = keys.position_bias[:, min(head, keys.position_bias.shape[1] - 1)]
-        scaled = tf.cast(scores[:, head], tf.float32) * self.head_size**-0.5
-        return AttentionMap(scaled, tf.nn.softmax(scaled + bias + tf.where(keys.allowed[:, 0], 0.0, MASKED_SCORE)))
 
 
 class TransformerLayer(SizedLayer):

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple, Protocol
 import tensorflow as tf
 
 from model.architecture import Architecture
-from model.encoder import Direction, Embeddings, Encoder, EncoderOutput
+from model.embeddings import Embeddings
+from model.encoder import Encoder, EncoderOutput
 from model.fusion import wide
 from model.heads import LanguageModelHead
 from model.layers import Layer, SeedStream, truncated_normal
+from model.tiled_attention import Direction
 from model.vocabulary_loss import VocabularySoftmax
 
 

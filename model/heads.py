@@ -3,8 +3,18 @@
 import tensorflow as tf
 
 from model.architecture import Architecture
-from model.encoder import Embeddings, SizedLayer
-from model.layers import Dense, Layer, LayerNorm, activation, glorot_uniform, shape_of, truncated_normal, zeros
+from model.embeddings import Embeddings
+from model.layers import (
+    Dense,
+    Layer,
+    LayerNorm,
+    SizedLayer,
+    activation,
+    glorot_uniform,
+    shape_of,
+    truncated_normal,
+    zeros,
+)
 from model.vocabulary_loss import VocabularySoftmax
 
 

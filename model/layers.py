@@ -4,6 +4,7 @@ Variables are float32 under the original's names; each layer computes in the typ
 decided once, where a network casts its embeddings. Statistics and anything that ends in a loss are float32.
 """
 
+import dataclasses
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import tensorflow as tf
 import tf_keras
 
 from model import fusion
+from model.architecture import Architecture
 
 _NO_SEED = (0, 0)
 
@@ -51,6 +53,21 @@ class Layer(tf_keras.layers.Layer):
     def decays(variable: tf.Variable) -> bool:
         """Whether weight decay applies to a variable that `weight` made."""
         return variable.decays
+
+
+class SizedLayer(Layer):
+    """A layer that scope, sizes and seed describe, which is what Keras' get_config and from_config keep of it."""
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        self.architecture = architecture
+
+    def get_config(self) -> dict[str, Any]:
+        return {"scope": self.scope, "architecture": dataclasses.asdict(self.architecture), "seed": self.seed}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SizedLayer":
+        return cls(**config | {"architecture": Architecture(**config["architecture"])})
 
 
 def truncated_normal(stddev: float) -> Callable[..., tf.Tensor]:

@@ -4,7 +4,8 @@ DeBERTaV3; AMOS)."""
 from typing import Any
 
 from configure_pretraining import PretrainingConfig
-from model.encoder import Embeddings, Encoder
+from model.embeddings import Embeddings
+from model.encoder import Encoder
 from model.generator import (
     BlockwiseEncoder,
     MaskedLanguageModel,

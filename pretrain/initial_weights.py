@@ -15,7 +15,7 @@ from exchange.checkpoints import (
     generator_names,
     warm_start,
 )
-from model.encoder import DIFFERENCE
+from model.embeddings import DIFFERENCE
 from model.heads import LanguageModelHead, TiedHead
 from pretrain.pretraining_model import PretrainingModel
 from util.errors import UserError

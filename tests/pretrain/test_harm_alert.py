@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
 from corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
-from model.encoder import AttentionMap, EncoderOutput
+from model.attention import AttentionMap
+from model.encoder import EncoderOutput
 from model.fusion import unfused
 from pretrain import ramps
 from pretrain.objectives.harm_alert import HarmAlert, lookup
