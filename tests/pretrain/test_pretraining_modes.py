@@ -38,7 +38,8 @@ MORE: dict[str, dict[str, Any]] = {
     "replace_mlm": {"electra_objective": False, "replace_mlm_objective": True},
     "all_tokens_mlm": {"electra_objective": False, "all_tokens_mlm_objective": True},
     "adversarial": {"adversarial_generator": True},
-    "frozen_generator": {"freeze_generator": True, "untied_generator_embeddings": True},
+    "frozen_generator": {"freeze_generator": True, "untied_generator_embeddings": True}
+    | {"initial_temperature": 2.0, "temperature_decay": 0.1},
 }
 OBJECTIVES_AND_MORE = OBJECTIVES | MORE
 MODES: dict[str, dict[str, Any]] = {
@@ -103,7 +104,11 @@ def train(data_dir, objective, mode, jit_compile, steps=20, **more):
         lambda batch: strategy.run(task.train_step, args=(batch, task.optimizer.step.read_value())), autograph=False
     )
     batches = training_batches(records, config.train_batch_size, config.seed, 0).take(steps)
+    before = [variable.numpy() for variable in task.model.generator.trainable_variables]
     results = [step(batch) for batch in batches]
+    if config.freeze_generator:
+        for variable, value in zip(task.model.generator.trainable_variables, before, strict=True):
+            np.testing.assert_array_equal(variable, value)
     assert int(task.optimizer.step) == steps
     reported = {name for kind in ("losses", "metrics") for name in results[0][kind]}
     assert set(results[0]["losses"]) <= set(task.shown) <= reported  # what stands beside the progress
