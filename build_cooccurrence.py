@@ -56,8 +56,9 @@ def main() -> None:
         count_in = partial(
             count_pairs, vocab_file=found.vocab_file, window=values.window, domain_tokens=found.domain_tokens
         )
-        pairs_of_record = found.record_format.length * values.window
-        counting = Counting(count_in, len(found.tokens), found.record_format, Path(counts), pairs_of_record)
+        length = found.record_format.length
+        pairs = length * min(length, values.window)
+        counting = Counting(count_in, len(found.tokens), found.record_format, Path(counts), keys_of_record=pairs)
         totals = count_records_of(found.files, counting, values.num_processes)
         parts = track(parts_of(counting, values.min_count), "scoring part", PARTS)
         table = table_of(parts, totals, Selection(values.score, values.top_k, values.drop_frequent))
