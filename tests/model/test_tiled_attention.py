@@ -100,7 +100,7 @@ def test_an_encoder_of_long_sequences_computes_the_same_in_tiles(monkeypatch, po
     monkeypatch.setattr(tiled_attention, "QUERIES", 4)
     for value, exact in zip(in_a_graph([(0, 0)]), expected, strict=True):
         np.testing.assert_array_equal(value, exact)  # maps are asked for: whole arrays
-    monkeypatch.setattr("model.encoder.attention", None)
+    monkeypatch.setattr("model.attention.attention", None)
     for value, exact in zip(in_a_graph(), expected, strict=True):
         np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-5)
 
