@@ -10,7 +10,7 @@ from configure_finetuning import FinetuningConfig
 from finetune.batching import Batch, FeatureTable
 from finetune.finetuning_model import FinetuningModel, layer_multiplier
 from finetune.task import Prediction, Task
-from training.distribution import distribute, host_number, rows_of_host
+from training.distribution import distribute, host_number, rows_of_host, untuned
 from training.optimization import AdamW, Schedule
 from training.replicated_task import ReplicatedTask
 
@@ -134,7 +134,7 @@ class FinetuningTask(ReplicatedTask):
         dataset = table.evaluation_batches(batch_size)
         alone = host_number(self.strategy) is not None  # every host predicts all rows, so none waits for another
         done = 0
-        for batch in dataset if alone else distribute(self.strategy, dataset):
+        for batch in untuned(dataset) if alone else distribute(self.strategy, dataset):
             result = self._predict_step(batch, number, alone)
             for part in [result] if alone else self._local_parts(result):
                 rows = part["row"].numpy()

@@ -31,6 +31,14 @@ def test_without_a_gpu_auto_is_one_processor_and_mirrored_its_logical_ones():
     assert distribution.rows_of_host(mirrored, 8) is None and distribution.host_number(mirrored) is None
 
 
+@pytest.mark.parametrize("strategy", [tf.distribute.OneDeviceStrategy("CPU:0"), None])
+def test_no_thread_tunes_what_is_read(strategy):
+    """The end of an iterator could wait for that thread, a minute and more, so a long run's last step would."""
+    strategy = strategy or support.two_replicas()
+    made = distribution.distribute(strategy, tf.data.Dataset.range(8).batch(4, drop_remainder=True))
+    assert [dataset.options().autotune.enabled for dataset in made._cloned_datasets] == [False]
+
+
 def test_more_gpus_than_there_are_is_refused():
     with pytest.raises(UserError, match="num_gpus is 99, but"):
         distribution.make_strategy(DeviceHparams(num_gpus=99))
