@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from corpus.example_builder import Examples, OtherSegments
+from util.datasets import untuned
 from util.errors import UserError
 
 FIELDS = ("input_ids", "input_mask", "segment_ids")
@@ -113,7 +114,7 @@ def read_batches(
     done = skip
     serialized = None
     try:
-        for serialized in tf.data.TFRecordDataset(os.fspath(file)).skip(skip).batch(size):
+        for serialized in untuned(tf.data.TFRecordDataset(os.fspath(file)).skip(skip).batch(size)):
             yield {field: values.numpy() for field, values in record_format.parse(serialized).items()}
             done += len(serialized)
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:

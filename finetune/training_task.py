@@ -10,9 +10,10 @@ from configure_finetuning import FinetuningConfig
 from finetune.batching import Batch, FeatureTable
 from finetune.finetuning_model import FinetuningModel, layer_multiplier
 from finetune.task import Prediction, Task
-from training.distribution import distribute, host_number, rows_of_host, untuned
+from training.distribution import distribute, host_number, rows_of_host
 from training.optimization import AdamW, Schedule
 from training.replicated_task import ReplicatedTask
+from util.datasets import untuned
 
 _TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from training.cluster import this_host
 from training.hparams import DeviceHparams
+from util.datasets import untuned
 from util.errors import UserError
 
 
@@ -119,17 +120,6 @@ def peak_memory() -> str:
         return f"GPU {tf.config.experimental.get_memory_info('GPU:0')['peak'] / 1e9:.1f} GB"
     unit = 1 if sys.platform == "darwin" else 1024
     return f"host {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9:.1f} GB"
-
-
-def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset without tf.data's search for the sizes of its buffers, which ours say themselves.
-
-    The thread that searches sleeps up to a minute at a time, and whoever drops an iterator waits for it if it is woken
-    before it can see that it should end: a race in TensorFlow that lasted two minutes at the end of a run.
-    """
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)
 
 
 def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> tf.distribute.DistributedDataset:
