@@ -170,6 +170,7 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
             finetuning["max_seq_length"] = options.max_seq_length
         if options.debug_examples:
             finetuning["debug_examples"] = options.debug_examples
+        finetuning |= options.finetuning_hparams
         results = folder / "results" / f"{task}_results.json"
         if not results.exists():
             run(options, "run_finetuning.py", "--hparams", json.dumps(finetuning))
@@ -232,6 +233,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="the same for all recipes, instead of --flops")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", default=TASKS, help="to fine-tune on; '' for none")
+    parser.add_argument("--finetuning-hparams", type=json.loads, default={}, help="JSON, over those of the recipe")
     parser.add_argument("--max-seq-length", type=int, default=64, help="of the records")
     parser.add_argument("--batch-size", type=int, default=16, help="of pre-training")
     parser.add_argument("--vocab-size", type=int, default=30522)
