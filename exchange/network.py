@@ -58,10 +58,13 @@ class Network(Layer):
         self._assign(weights)
 
     def _language_model(self, weights: Mapping[str, np.ndarray]) -> LanguageModelHead | TiedHead | None:
-        """The head that `fill` uses: the main network's own if it has one, else the generator's."""
-        own = "clm_predictions/output_bias" in weights
-        scope = "clm_predictions" if own else "generator_predictions"
-        self.filler = self.encoder if own or self.generator is None else self.generator
+        """The head that `fill` uses: the generator's where there is one, else the main network's own.
+
+        COCO-LM has both, and its main network has never read a [MASK].
+        """
+        corrective = self.generator is None and "clm_predictions/output_bias" in weights
+        scope = "clm_predictions" if corrective else "generator_predictions"
+        self.filler = self.generator or self.encoder
         if f"{scope}/output_bias" not in weights:
             return None
         sizes = self.filler.architecture

@@ -151,6 +151,16 @@ def test_a_discriminator_takes_its_generator_from_another_directory(model: elect
         electra.load(str(tmp_path / "generator")).replaced("a")
 
 
+def test_coco_lm_fills_a_mask_with_its_auxiliary_network() -> None:
+    source = support.with_crc_weights(electra_objective=False, corrective_lm_objective=True)
+    of_main = ("electra/encoder/", "clm_predictions/", "copy_predictions/")
+    changed = {name: value * 0 if name.startswith(of_main) else value for name, value in source.weights.items()}
+    assert any(name.startswith("clm_predictions/") for name in changed)
+    model, other = electra.Model(source), electra.Model(source._replace(weights=changed))
+    assert model.fill("a [MASK]") == other.fill("a [MASK]")
+    np.testing.assert_array_equal(model.score(TEXTS), other.score(TEXTS))
+
+
 HEADS: dict[str, tuple[dict[str, list[int]], dict]] = {
     "cola": ({"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}),
     "sts": ({"dense/kernel": [128, 1], "dense/bias": [1]}, {}),
