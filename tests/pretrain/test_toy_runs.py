@@ -66,6 +66,36 @@ def test_halves_of_planted_topics_are_told_to_belong_together(tmp_path):
     assert metrics["qt_retrieval_at_1"] >= 0.5  # of new words; by chance one of 8
 
 
+def documents(seed, rows=32):
+    """Each row from one of two documents, whose words are their own: those of first segments, of what follows, of what
+    is elsewhere in the document."""
+    random = np.random.RandomState(seed)
+    document, size = random.randint(2, size=rows), (support.LENGTH - 3) // 2
+
+    def text(of, place):
+        return 20 + 8 * (3 * of[:, np.newaxis] + place) + random.randint(8, size=[rows, size])
+
+    def padded(values):
+        return np.pad(values, [(0, 0), (0, support.LENGTH - values.shape[1])])
+
+    cls, sep = np.full([rows, 1], 2), np.full([rows, 1], 3)
+    ids = padded(np.concatenate([cls, text(document, 0), sep, text(document, 1), sep], 1))
+    second = padded(np.repeat([[0, 1]], rows, 0).repeat([size + 2, size + 1], 1))
+    batch = {"input_ids": ids, "input_mask": ids > 0, "segment_ids": second}
+    batch |= {
+        "same_document_ids": padded(text(document, 2)),
+        "other_document_ids": padded(text(1 - document, 1)),
+    }
+    return {name: tf.constant(values, tf.int32) for name, values in batch.items()}
+
+
+@pytest.mark.parametrize("task", ["asp", "sdp"])
+def test_how_segments_of_planted_documents_belong_together_is_learned(tmp_path, task):
+    changes = {"electra_objective": False, "aux_tasks": [task], "aux_weight": 10.0, "learning_rate": 2e-3}
+    _, metrics = run(400, 1000, tmp_path, make_batch=documents, **changes)
+    assert metrics[f"{task}_accuracy"] >= 0.85  # without comparing both segments at most two thirds
+
+
 def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
     """Of 5 tokens with known distributions of data and noise (Electric, section 2.3): E = -log p makes the classifier's
     probability of noise a q / ((1 - a) p + a q), where the expected loss has no gradient; the sum of exp(-E) is 1."""
