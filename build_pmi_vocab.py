@@ -81,7 +81,7 @@ def build(inputs: TableInputs, options: Options) -> NgramVocabulary:
     found = []
     for words, ids in zip(SHARES, collect(inputs, frequencies.hashes), strict=True):
         starts = np.flatnonzero(~pieces.continues[ids]).reshape(-1, words)
-        bounds = np.concatenate([starts, np.append(starts[1:, :1], [[len(ids)]] * bool(len(ids)), 0)], 1)
+        bounds = np.column_stack([starts, np.append(starts[1:, 0], len(ids))[: len(starts)]])
         scores = pmi(ids, bounds, frequencies, len(pieces.special), squared=options.score == "pmi_freq")
         found.append((ids, bounds, scores))
     kept = chosen([scores for *_, scores in found], options.size)

@@ -4,7 +4,8 @@ build_pretraining_dataset.py's --inspect and --verify. Records are read as train
 loads there.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -25,20 +26,34 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
     shown = 0
     for name, shard in metadata.shards.items():
         wanted = min(count - shown, shard.examples, -(-count // len(metadata.shards)))
-        for batch in read_batches(metadata.path.with_name(name), metadata.record_format) if wanted > 0 else ():
-            for row in range(wanted):
-                ids, real, segments = (batch[field][row] for field in FIELDS)
-                shown += 1
-                yield f"{name}, example {row + 1}: {int(real.sum())} tokens of {len(ids)}"
-                for segment in (0, 1):
-                    kept = ids[(real == 1) & (segments == segment)]
-                    words = [vocab[token] for token in kept if token not in (special.cls, special.sep)]
-                    if len(kept):
-                        yield f"  segment {segment + 1}: " + " ".join(words).replace(" ##", "")
-                for field in [field for field in OTHER_FIELDS if field in batch and segments.any()]:
-                    words = [vocab[token] for token in batch[field][row] if token]
-                    yield f"  or {_OTHERS[field]}: " + (" ".join(words).replace(" ##", "") or "none")
-            break
+        shown += wanted
+        if wanted > 0:
+            metadata.check_shard(name)
+            batches = read_batches(metadata.path.with_name(name), metadata.record_format)
+            for number, record in enumerate(itertools.islice(_records(batches), wanted), start=1):
+                real = int(record["input_mask"].sum())
+                yield f"{name}, example {number}: {real} tokens of {metadata.max_seq_length}"
+                yield from _segments(record, vocab, special)
+
+
+def _records(batches: Iterable[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
+    """One after the other, [length] per field."""
+    for batch in batches:
+        for row in range(len(batch[FIELDS[0]])):
+            yield {field: values[row] for field, values in batch.items()}
+
+
+def _segments(record: dict[str, np.ndarray], vocab: list[str], special: SpecialIds) -> Iterator[str]:
+    """A record's segments as text, and those that may stand in the second one's place."""
+    ids, real, segments = (record[field] for field in FIELDS)
+    for segment in (0, 1):
+        kept = ids[(real == 1) & (segments == segment)]
+        words = [vocab[token] for token in kept if token not in (special.cls, special.sep)]
+        if len(kept):
+            yield f"  segment {segment + 1}: " + " ".join(words).replace(" ##", "")
+    for field in [field for field in OTHER_FIELDS if field in record and segments.any()]:
+        words = [vocab[token] for token in record[field] if token]
+        yield f"  or {_OTHERS[field]}: " + (" ".join(words).replace(" ##", "") or "none")
 
 
 def verify(output_dir: str, vocab_file: str | None = None) -> int:

@@ -189,6 +189,16 @@ def test_what_cannot_be_counted_is_said(ids, tmp_path):
         build_pmi_vocab.build(inputs_of(pattern), options)
 
 
+def test_a_corpus_without_long_ngrams_has_a_vocabulary_of_short_ones(ids, counts, tmp_path):
+    often = max(counts[5].values()) + 1
+    wanted = {words: sum(n >= often for n in counts[words].values()) for words in SHARES}
+    assert wanted[2] and not wanted[5]
+    pattern = write_corpus(tmp_path / "records", ids)
+    options = build_pmi_vocab.Options(size=1000, min_count=often, num_processes=1, work_dir=str(tmp_path))
+    found = build_pmi_vocab.build(inputs_of(pattern), options)
+    assert {words: int((found.words == words).sum()) for words in SHARES} == wanted
+
+
 def test_tokens_that_mark_sources_are_in_no_ngram(ids, tmp_path):
     mark = TOKENS[WORDS[0]]  # the most frequent word
     pattern = write_corpus(tmp_path / "records", ids, domain_tokens={"web": mark})

@@ -1,11 +1,13 @@
 """Whole builds: the same records however they are run, stopped or resumed; nothing deleted unasked; clear errors."""
 
+import functools
 import gzip
 import itertools
 import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -423,6 +425,17 @@ def test_command_line_builds_and_inspects(corpus, reference, tmp_path):
     code, shown, err = command("--output-dir", output, "--inspect", 2)
     assert code == 0, err
     assert shown.splitlines() == [line for line in out.splitlines() if "segment" in line or "example " in line]
+
+
+def test_inspecting_shows_as_many_examples_as_are_asked_for(reference, tmp_path, monkeypatch):
+    few = functools.partial(read_batches, size=5)
+    monkeypatch.setattr(record_inspection, "read_batches", few)
+    lines = [line for line in record_inspection.inspect(str(reference), None, 40) if "example " in line]
+    assert len(lines) == len(set(lines)) > 20
+    shutil.copytree(reference, tmp_path / "records")
+    next((tmp_path / "records").glob("dev_data*")).unlink()
+    with pytest.raises(UserError, match="is missing, but"):
+        list(record_inspection.inspect(str(tmp_path / "records"), None, 40))
 
 
 @pytest.mark.parametrize(
