@@ -97,10 +97,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     random_init: bool = hparam(False, "start from random weights, not from the pre-trained model, for comparison")
 
     # Inputs
-    do_strip_accents: bool | None = model_hparam(
-        None, "whether accents are stripped from the text; null: if it is lower-cased", heading="Inputs"
-    )
-    max_seq_length: int = hparam(128, "tokens of an input, at most [chunk: 256, qa: 512]", at_least=8)
+    max_seq_length: int = hparam(128, "tokens of an input, at most [chunk: 256, qa: 512]", at_least=8, heading="Inputs")
     train_batch_size: int = hparam(32, "examples of a training step, over all devices", at_least=1)
     eval_batch_size: int = free_hparam(32, "examples of a batch that is evaluated", at_least=1)
     predict_batch_size: int = free_hparam(32, "examples of a batch of --predict", at_least=1)

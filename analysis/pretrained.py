@@ -43,7 +43,7 @@ class PretrainedModel:
             vocab_file=vocab_file or vocabulary_of(model_dir, saved),
             eval_tfrecords=eval_tfrecords or config.eval_tfrecords,
         )
-        self.tokenizer = WordpieceTokenizer(self.config.vocab_file, self.config.do_lower_case)
+        self.tokenizer = WordpieceTokenizer(self.config.vocab_file, config.do_lower_case, config.do_strip_accents)
         if len(self.tokenizer) != config.vocab_size:
             raise UserError(
                 f"{model_dir} was trained with {config.vocab_size} tokens, but {self.config.vocab_file} has "

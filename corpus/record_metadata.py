@@ -46,6 +46,7 @@ class RecordMetadata(NamedTuple):
     vocab_size: int
     max_seq_length: int
     do_lower_case: bool
+    strip_accents: bool
     shards: dict[str, Shard]
     unigram_entropy: float | None
     values: dict[str, Any]
@@ -110,6 +111,7 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
         vocab_size=typed("vocab_size", int),
         max_seq_length=typed("max_seq_length", int),
         do_lower_case=typed("do_lower_case", bool),
+        strip_accents=typed("strip_accents", bool) if "strip_accents" in values else True,
         shards={
             name: Shard(*(typed(field, int, typed(name, dict, shards)) for field in Shard._fields)) for name in shards
         },
@@ -118,8 +120,15 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
     )
 
 
-def check_metadata(metadata: RecordMetadata, vocab_file: str, max_seq_length: int, do_lower_case: bool) -> None:
-    """Raises UserError if records were built with another vocabulary, length or casing."""
+def check_metadata(
+    metadata: RecordMetadata,
+    vocab_file: str,
+    max_seq_length: int,
+    do_lower_case: bool,
+    do_strip_accents: bool | None = None,
+) -> None:
+    """Raises UserError if records were built with another vocabulary, length or casing, or keep accents where a run
+    would strip them from the texts that it reads later, or the other way round."""
     problems = []
     if metadata.max_seq_length != max_seq_length:
         problems.append(f"length {metadata.max_seq_length}, but max_seq_length is {max_seq_length}")
@@ -127,6 +136,8 @@ def check_metadata(metadata: RecordMetadata, vocab_file: str, max_seq_length: in
         problems.append(f"another vocabulary ({metadata.vocab_size} tokens) than {vocab_file}")
     if metadata.do_lower_case != do_lower_case:
         problems.append(f"do_lower_case {metadata.do_lower_case}, but do_lower_case is {do_lower_case}")
+    if metadata.do_lower_case and metadata.strip_accents == (do_strip_accents is False):  # cased text keeps accents
+        problems.append(f"strip_accents {metadata.strip_accents}, but do_strip_accents is {do_strip_accents}")
     if problems:
         raise UserError(
             f"{metadata.path}: the records were built with {'; '.join(problems)}. "

@@ -21,7 +21,7 @@ from exchange.huggingface_names import TASK_HEADS
 from exchange.network import Network
 from exchange.sources import Model
 from formats.folders import read_config
-from formats.huggingface_config import config_of, is_huggingface
+from formats.huggingface_config import class_of, config_of, is_huggingface
 from model.fusion import unfused
 from util.errors import UserError
 
@@ -96,7 +96,7 @@ def source_difference(model: Model, path: str) -> float | None:
     if not is_huggingface(config):
         return None
     tensors = Tensors(Path(path))
-    class_name = config.get("architectures", [""])[0]
+    class_name = class_of(config)
     heads = {"ElectraForPreTraining": "discriminator_predictions/dense/kernel"}
     heads |= dict.fromkeys(("ElectraForMaskedLM", "BertForMaskedLM"), "generator_predictions/dense/kernel")
     heads |= {name: pairs[0].ours for name, (_, pairs) in TASK_HEADS.items()}

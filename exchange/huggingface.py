@@ -14,7 +14,7 @@ import numpy as np
 from exchange import huggingface_names as names
 from exchange.tensor_file import FILE_NAME, TensorFile
 from formats.folders import read_config
-from formats.huggingface_config import network_of
+from formats.huggingface_config import class_of, network_of
 from model.architecture import make_architecture
 from util.errors import UserError
 from util.reading import read_json
@@ -84,7 +84,9 @@ class HuggingFaceWeights:
             if all(_is_there(pair, self._tensors) for pair in head):
                 self._pairs |= {pair.ours: pair for pair in head}
         self.task = None
-        task, head = names.TASK_HEADS.get(config.get("architectures", [""])[0], (None, []))
+        task, head = names.TASK_HEADS.get(class_of(config), (None, []))
+        if config.get("problem_type") == "multi_label_classification":  # ours choose one of the labels
+            task = None
         if task and all(_is_there(pair, self._tensors) for pair in head):
             self.task = task
             self._pairs |= {pair.ours: pair for pair in head}

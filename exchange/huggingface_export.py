@@ -91,12 +91,13 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
         unk_token=UNK,
         max_input_chars_per_word=MAX_CHARS_PER_WORD,
     )
+    strip_accents = casing.strip_accents and casing.do_lower_case  # theirs strips them from cased text, too
     tokenizer = Tokenizer(pieces)
     tokenizer.add_special_tokens(list(special))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,
-        strip_accents=casing.strip_accents,
+        strip_accents=strip_accents,
         lowercase=casing.do_lower_case,
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -111,7 +112,7 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
     settings = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": casing.do_lower_case,
-        "strip_accents": casing.strip_accents,
+        "strip_accents": strip_accents,
         "tokenize_chinese_chars": True,
         "model_max_length": max_length,
         "pad_token": PAD,

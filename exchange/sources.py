@@ -18,7 +18,7 @@ from exchange import tf_models
 from exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, find_checkpoint
 from exchange.huggingface import HuggingFaceWeights
 from formats.folders import is_uncased, read_config, vocabulary_of
-from formats.huggingface_config import Casing, casing_of, is_huggingface, network_of, tokens_in
+from formats.huggingface_config import Casing, casing_of, class_of, is_huggingface, network_of, tokens_in
 from formats.original_config import hparams_beside, hparams_of
 from model.architecture import Architecture
 from util.errors import UserError
@@ -123,9 +123,7 @@ def _from_ours(path: str, saved: dict[str, Any], told: Told, checkpoint: str | N
         best = folder / "best" / "best.json"
         if best.is_file() and checkpoint is None:
             weights = str(folder / "best" / read_json(best, "best checkpoint")["path"])
-        casing = Casing(config.do_lower_case, config.do_strip_accents)
-    else:
-        casing = Casing(config.do_lower_case)
+    casing = Casing(config.do_lower_case, config.do_strip_accents)
     tokens = load_vocab(vocab_file)
     if len(tokens) != config.vocab_size:
         raise UserError(
@@ -141,8 +139,8 @@ def _from_huggingface(path: str, config: dict[str, Any], told: Told) -> Model:
     source = HuggingFaceWeights(folder)
     weights = {name: source.get(name) for name in source.names()}
     casing = casing_of(folder)
-    hparams = network_of(config, folder) | {"do_lower_case": casing.do_lower_case}
-    name = config.get("architectures", [config["model_type"]])[0]
+    hparams = network_of(config, folder) | casing.hparams
+    name = class_of(config) or config["model_type"]
     origin, tokens = f"{name} in {folder.name}", tokens_in(folder)
     if source.task is not None:
         tuned, states = _finetuning(hparams, source.task, config, told)

@@ -33,6 +33,7 @@ NETWORK_HPARAMS = (
     "do_lower_case",
     "vocab_file",
 )
+_ACCENTS = "do_strip_accents"  # also one of them, which older configurations of pre-training do not say
 
 
 def read_config(folder: str | Path) -> dict[str, Any] | None:
@@ -82,12 +83,12 @@ def network_hparams(folder: str | Path) -> dict[str, Any]:
         return _network_of_checkpoint(folder)
     if is_huggingface(config):
         hparams = network_of(config, Path(folder))
-        hparams["do_lower_case"] = casing_of(Path(folder)).do_lower_case
+        hparams |= casing_of(Path(folder)).hparams
     else:
         missing = [name for name in NETWORK_HPARAMS if name not in config]
         if missing:
             raise UserError(f"{folder}/config.json is not the configuration of a model: it lacks {', '.join(missing)}")
-        hparams = {name: config[name] for name in NETWORK_HPARAMS}
+        hparams = {name: config[name] for name in (*NETWORK_HPARAMS, _ACCENTS) if name in config}
     return hparams | {"vocab_file": vocabulary_of(folder, config)}
 
 

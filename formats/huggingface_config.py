@@ -4,6 +4,7 @@ Both sides must mean the same function: what the other cannot express is refused
 Imports neither TensorFlow nor numpy (formats.folders calls this for configurations).
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +51,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "type_vocab_size": 2,
     },
 }
+_TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?|PreTrainedTokenizerFast"  # that divide text as BERT's does
 _ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
@@ -58,6 +60,11 @@ class Casing(NamedTuple):
 
     do_lower_case: bool = True
     strip_accents: bool | None = None
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """Of our configurations."""
+        return {"do_lower_case": self.do_lower_case, "do_strip_accents": self.strip_accents}
 
 
 def is_huggingface(config: Mapping[str, Any]) -> bool:
@@ -108,12 +115,40 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def casing_of(folder: Path) -> Casing:
-    """From tokenizer.json, which is what transformers uses where it exists, or else tokenizer_config.json."""
-    fast = _json(folder / "tokenizer.json").get("normalizer") or {}
-    if fast.get("type") == "BertNormalizer":
-        return Casing(fast.get("lowercase", True), fast.get("strip_accents"))
-    slow = _json(folder / "tokenizer_config.json")
-    return Casing(slow.get("do_lower_case", True), slow.get("strip_accents"))
+    """From tokenizer.json, which is what transformers uses where it exists, or else tokenizer_config.json.
+
+    Raises:
+      UserError: the text is divided into words otherwise than BERT's tokenizer does it.
+    """
+    where, problems = folder / "tokenizer.json", []
+    fast = _json(where)
+    if fast:
+        normalizer, words = fast.get("normalizer") or {}, fast.get("pre_tokenizer") or {}
+        casing = Casing(normalizer.get("lowercase", True), normalizer.get("strip_accents"))
+        if normalizer.get("type") != "BertNormalizer":
+            problems.append(f"normalizer {normalizer.get('type')}")
+        if words.get("type") != "BertPreTokenizer":
+            problems.append(f"pre_tokenizer {words.get('type')}")
+        switches = {name: normalizer.get(name, True) for name in ("clean_text", "handle_chinese_chars")}
+    else:
+        where = folder / "tokenizer_config.json"
+        slow = _json(where)
+        casing = Casing(slow.get("do_lower_case", True), slow.get("strip_accents"))
+        kind = slow.get("tokenizer_class") or "BertTokenizer"
+        if not re.fullmatch(_TOKENIZERS, kind):
+            problems.append(f"tokenizer_class {kind}")
+        switches = {name: slow.get(name, True) for name in ("do_basic_tokenize", "tokenize_chinese_chars")}
+    problems += [f"{name} false" for name, on in switches.items() if not on]
+    if casing.strip_accents and not casing.do_lower_case:
+        problems.append("strip_accents true for text that is not lower-cased")
+    if problems:
+        raise UserError(f"{where}: our tokenizer is BERT's and has no {'; no '.join(problems)}")
+    return casing
+
+
+def class_of(config: Mapping[str, Any]) -> str:
+    """The class of transformers that a config.json names; "" if none."""
+    return (config.get("architectures") or [""])[0]
 
 
 def tokens_in(folder: Path) -> list[str]:

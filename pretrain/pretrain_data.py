@@ -82,7 +82,8 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     metadata = [read_metadata(folder or ".") for folder in folders]
     for folder, of_folder in zip(folders, metadata, strict=True):
         if of_folder is not None:
-            check_metadata(of_folder, config.vocab_file, config.max_seq_length, config.do_lower_case)
+            casing = config.do_lower_case, config.do_strip_accents
+            check_metadata(of_folder, config.vocab_file, config.max_seq_length, *casing)
             tokens = of_folder.domain_tokens
             if not set(tokens) <= set(config.unmasked_tokens):
                 raise UserError(

@@ -28,6 +28,9 @@ class NetworkHparams:
     )
     vocab_size: int = model_hparam(30522, "tokens in the vocabulary", at_least=6)
     do_lower_case: bool = model_hparam(True, "whether the vocabulary is uncased")
+    do_strip_accents: bool | None = model_hparam(
+        None, "whether accents are stripped from the text; null: if it is lower-cased"
+    )
     compat: str = hparam(
         "none",
         "which bugs of the original program that are fixed here return: none, or original: all (docs/differences.md)",

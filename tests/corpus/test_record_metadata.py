@@ -30,6 +30,9 @@ def test_matching_metadata_passes(tmp_path):
     check_metadata(metadata, VOCAB, 32, True)
     assert metadata.shards == {"pretrain_data.tfrecord-0-of-1": Shard(3, 9, 99)}
     assert metadata.unigram_entropy is None  # an older builder's
+    check_metadata(write_metadata(tmp_path, strip_accents=False), VOCAB, 32, True, False)
+    for strip_accents in (True, False):  # cased text keeps them
+        check_metadata(write_metadata(tmp_path, do_lower_case=False, strip_accents=strip_accents), VOCAB, 32, False)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,7 @@ def test_matching_metadata_passes(tmp_path):
         ({"max_seq_length": 64}, "length 64, but max_seq_length is 32"),
         ({"vocab_sha256": "0" * 64}, "another vocabulary"),
         ({"do_lower_case": False}, "do_lower_case False, but do_lower_case is True"),
+        ({"strip_accents": False}, "strip_accents False, but do_strip_accents is None"),
     ],
 )
 def test_what_differs_is_named(tmp_path, changes, message):

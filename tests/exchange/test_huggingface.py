@@ -17,6 +17,7 @@ from exchange.huggingface_export import to_huggingface, write_huggingface, write
 from exchange.network import Network
 from exchange.sources import read_model
 from exchange.tensor_file import write_tensors
+from formats.huggingface_config import Casing, casing_of
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
 from tests.exchange import huggingface_oracle as oracle
@@ -179,6 +180,47 @@ def test_the_written_tokenizer_gives_our_ids(tmp_path: Path) -> None:
         assert theirs.encode(text).ids == [ours.special.cls, *ids, ours.special.sep], text
     pair = theirs.encode("a", "b")
     assert pair.type_ids == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("casing", [Casing(False, True), Casing(True, False), Casing(True, None)])
+def test_the_written_tokenizer_strips_accents_where_ours_does(casing: Casing, tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, support.tiny().tokens, casing, 512)
+    theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).normalizer.normalize_str("Ärger")
+    assert [theirs.encode()] == WordpieceTokenizer(support.tiny().tokens, *casing).normalize(["Ärger".encode()])
+    assert casing_of(tmp_path).do_lower_case == casing.do_lower_case
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "message"),
+    [
+        ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class BertJapaneseTokeni"),
+        ("tokenizer_config.json", {"tokenize_chinese_chars": False}, "tokenize_chinese_chars false"),
+        ("tokenizer_config.json", {"do_lower_case": False, "strip_accents": True}, "strip_accents true for text that"),
+        ("tokenizer.json", {"normalizer": {"type": "Sequence"}}, "normalizer Sequence; no pre_tokenizer None"),
+        (
+            "tokenizer.json",
+            {
+                "normalizer": {"type": "BertNormalizer", "handle_chinese_chars": False},
+                "pre_tokenizer": {"type": "BertPreTokenizer"},
+            },
+            "handle_chinese_chars false",
+        ),
+    ],
+)
+def test_tokenizers_that_divide_text_otherwise_are_refused(file, said, message: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(json.dumps(said))
+    with pytest.raises(UserError, match=message):
+        casing_of(tmp_path)
+
+
+def test_a_classifier_of_several_labels_at_once_is_read_without_its_head(tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, "ElectraForSequenceClassification")
+    config = oracle.config_of("ElectraForSequenceClassification") | {"problem_type": "multi_label_classification"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    weights = HuggingFaceWeights(tmp_path)
+    assert weights.task is None and "classifier.out_proj.weight" in weights.left_out
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": None}))
+    assert HuggingFaceWeights(tmp_path).names() == weights.names()
 
 
 def test_tensors_are_what_the_header_promises(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A run made into a self-contained folder: the same weights, wherever the folder lies."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,12 +9,15 @@ import pytest
 import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
+from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import load_vocab
 from exchange.checkpoints import CheckpointVariables, warm_start
+from exchange.huggingface_export import to_huggingface, write_huggingface
 from exchange.own import write_folder
 from exchange.sources import read_model
 from exchange.tensor_file import TensorFile, write_tensors
 from formats.folders import network_hparams
+from formats.huggingface_config import Casing
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 from training.optimization import AdamW
@@ -94,6 +98,21 @@ def test_fine_tuning_takes_sizes_and_vocabulary_from_the_folder(run: Path, tmp_p
     assert config.vocab_file == str(tmp_path / "models" / "released" / "vocab.txt")
     elsewhere = {"init_checkpoint": str(tmp_path / "models" / "released"), "data_dir": "nowhere"}
     assert FinetuningConfig.from_dict(elsewhere | {"task_names": ["cola"]}).architecture == config.architecture
+
+
+def test_a_model_that_keeps_accents_says_so_wherever_it_goes(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "models" / "run"
+    shutil.copytree(run, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"do_strip_accents": False}))
+    model = read_model(str(folder))
+    write_huggingface(tmp_path / "theirs", model, to_huggingface(model))
+    write_folder(tmp_path / "ours", read_model(str(tmp_path / "theirs")))
+    for place in (folder, tmp_path / "theirs", tmp_path / "ours"):
+        assert read_model(str(place)).casing == Casing(True, False)
+        given = {"init_checkpoint": str(place), "data_dir": "nowhere", "task_names": ["cola"]}
+        assert FinetuningConfig.from_dict(given).do_strip_accents is False
+        assert PretrainingConfig.implied({"init_checkpoint": str(place)})["do_strip_accents"] is False
 
 
 def test_bfloat16_weights_are_the_nearest_and_half_as_large(run: Path, tmp_path: Path) -> None:
