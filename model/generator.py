@@ -3,7 +3,7 @@ towers, or no network at all.
 
 Every generator maps a masked batch to logits at the drawn positions [B, N, V]; a two-tower generator also has logits
 at every position [B, L, V]. Which one a run uses, and what it shares with the main network, is decided in
-pretrain.pretraining_model.
+pretrain.generators.
 """
 
 from collections.abc import Collection, Sequence

@@ -18,7 +18,7 @@ def probability_histogram(probs: tf.Tensor, labels: tf.Tensor, weights: tf.Tenso
     Returns:
       float32 [2, 200]: weight of negatives and positives that exceed exactly k thresholds.
     """
-    exceeded = tf.cast(tf.math.ceil(probs * (NUM_BUCKETS - 1)), tf.int32)
+    exceeded = tf.maximum(tf.cast(tf.math.ceil(probs * (NUM_BUCKETS - 1)), tf.int32), 1)  # 0 exceeds -eps
     return _counts(exceeded, labels, weights, NUM_BUCKETS)
 
 

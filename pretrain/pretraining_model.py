@@ -36,7 +36,7 @@ class Outputs(NamedTuple):
     loss: float32 scalar, these rows' share of the total loss: the sum over rows, micro-batches and replicas is it.
     losses: term -> float32 scalar, likewise, unweighted.
     metrics: name -> (numerator, denominator), float32 scalars that add up.
-    histograms: name -> float32 [2, 200] that add up (pretrain.metrics.auc).
+    histograms: name -> float32 [2, K] that add up (pretrain.metrics.auc).
     """
 
     loss: tf.Tensor

@@ -46,7 +46,11 @@ def test_histograms_add_up():
     np.testing.assert_allclose(whole, halves[0] + halves[1])
 
 
-@pytest.mark.parametrize("edge", [0.0, 1.0])
-def test_edges_are_counted(edge):
-    histogram = probability_histogram(tf.constant([edge]), tf.constant([1]), tf.constant([1.0])).numpy()
-    assert histogram.sum() == 1
+def test_probabilities_of_exactly_0_and_1_count_as_in_keras():
+    """With compat every pad has probability 0: thresholds begin below it, or the curve would not begin at (1, 1)."""
+    probs, labels, weights = data(size=2000)
+    probs[:600], probs[600:650], labels[:590] = 0.0, 1.0, 0
+    keras = tf_keras.metrics.AUC(num_thresholds=200)
+    keras.update_state(labels, probs, weights)
+    ours = auc(probability_histogram(*map(tf.constant, (probs, labels, weights))).numpy())
+    assert ours == pytest.approx(float(keras.result()), abs=1e-5)
