@@ -161,8 +161,10 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         debug's small model. All win over a recipe, and yield to what is given.
 
         Raises:
-          UserError: one of them holds a network that we do not have, or the generator's does not fit the other.
+          UserError: wrong hparams; one of the folders holds a network that we do not have, or the generator's does not
+            fit the other.
         """
+        hparams = checked(cls, hparams)
         main = _DEBUG if hparams.get("debug") else {}
         whole = hparams.get("init_checkpoint") or ""
         main = main | network_hparams(whole) | generator_hparams(whole)
@@ -261,18 +263,22 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
                 f"num_warmup_steps {self.num_warmup_steps} and lr_decay_steps {self.decay_steps} exceed "
                 f"num_train_steps {self.num_train_steps}"
             )
-        finals = {"mask_prob": self.mask_prob, "temperature": self.temperature, "main_weight": 1.0}
-        ramped = [
-            f"initial_{name}" for name, final in finals.items() if getattr(self, f"initial_{name}") not in (None, final)
-        ]
-        if "initial_temperature" in ramped and (self.uniform_generator or not self.trains_main_network):
+        moves_temperature = self.initial_temperature not in (None, self.temperature)
+        if moves_temperature and (self.uniform_generator or not self.trains_main_network):
             yield "initial_temperature has no effect: there is no generator's network to sample"
-        if self.temperature_decay:
-            if "initial_temperature" not in ramped:
-                yield "temperature_decay without another initial_temperature has no effect"
-            ramped = [name for name in ramped if name != "initial_temperature"]
-        if ramped and not self.ramp_start + self.ramp_steps:
-            yield f"{', '.join(ramped)} without ramp_start or ramp_steps has no effect"
+        if self.temperature_decay and not moves_temperature:
+            yield "temperature_decay without another initial_temperature has no effect"
+        if self._ramped and not self.ramp_start + self.ramp_steps:
+            yield f"{', '.join(self._ramped)} without ramp_start or ramp_steps has no effect"
+
+    @property
+    def _ramped(self) -> list[str]:
+        """The hparams whose values move from ramp_start on."""
+        finals = {"mask_prob": self.mask_prob, "main_weight": 1.0}
+        if not self.temperature_decay:
+            finals["temperature"] = self.temperature
+        moves = {f"initial_{name}": getattr(self, f"initial_{name}") not in (None, finals[name]) for name in finals}
+        return [name for name, does in moves.items() if does]
 
     def notes(self) -> list[str]:
         """What is legal but deserves a look."""
@@ -290,7 +296,12 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         heeded = {"train": True, "eval": self.trains_main_network, "zero_dropout": self.has_own_generator}
         if not heeded[mode]:
             notes.append(f"generator_sample_mode {mode} has no effect: the generator has no network of its own")
-        if self.freeze_generator and not self.init_generator_checkpoint:
+        beside = any(spec.role == "beside" for spec in self.objectives)
+        if self.initial_main_weight != 1.0 and not (self.trains_main_network or beside):
+            notes.append("initial_main_weight has no effect: there is no main network beside the generator")
+        if self.ramp_start + self.ramp_steps and not self._ramped:
+            notes.append("ramp_start and ramp_steps have no effect: there is no initial_ value for them to move")
+        if self.freeze_generator and not (self.init_generator_checkpoint or self.init_checkpoint):
             notes.append("freeze_generator without init_generator_checkpoint: replacements come from random weights")
         small_batch = self.train_batch_size <= 256  # COCO-LM's batches of 2048 bear more
         too_high = self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE

@@ -36,18 +36,21 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
     elif not config.untied_generator:
         parts = [main_network._replace(name="generator"), _masked_lm_head(main, masked)]
         main_network = main_network._replace(parameters=0)
-    elif config.two_tower_generator:  # with embeddings of their own, each tower has its tables
+    elif config.two_tower_generator:
         towers = [f"generator, {direction}" for direction in ("left to right", "right to left")]
         parts = [encoder(tower, generator, length, own_tables) for tower in towers]
+        if not config.untied_generator_embeddings:  # else each tower has its tables
+            parts[1] = encoder(towers[1], generator, length)
         parts.append(language_model_head("cloze head", 2 * generator.hidden_size, generator, length))
     else:
         trained = not config.freeze_generator
         parts = [encoder("generator", generator, length, own_tables), _masked_lm_head(generator, masked)]
         parts = [part._replace(backward=trained) for part in parts]
-        if config.generator_sample_mode == "eval":
-            again = sum(part.forward_flops for part in parts)
-            states = sum(part.states for part in parts)
-            parts.append(Part("generator, sampled without dropout", 0, again, states, backward=False))
+    if parts and config.generator_sample_mode == "eval":
+        width = generator.hidden_size * (2 if config.two_tower_generator else 1)
+        second = [*parts[:-1], language_model_head("", width, generator, masked)]
+        again, states = sum(part.forward_flops for part in second), sum(part.states for part in second)
+        parts.append(Part("generator, sampled without dropout", 0, again, states, backward=False))
     needs = needs_of(config)
     parts.append(main_network)
     parts += _views(config)

@@ -106,6 +106,13 @@ def test_parameters_are_those_of_the_model_that_is_built(name: str) -> None:
     assert flops.parameter_count(config) == built
 
 
+def test_towers_that_share_the_word_table_alone_have_the_rest_in_common() -> None:
+    def count(**hparams: Any) -> int:
+        return flops.parameter_count(recipe("electra_small", two_tower_generator=True, **hparams))
+
+    assert count(generator_sample_mode="zero_dropout") == count() + (512 + 2 + 2) * 128
+
+
 def test_the_original_has_no_rule_for_two_towers() -> None:
     assert original_training_flops(recipe("electric_base")) is None
 
@@ -154,6 +161,14 @@ def test_what_a_switch_costs() -> None:
     # Two towers pay for a softmax at the other 109 positions too, and for a second network.
     other_positions = 3 * 2 * (128 - 19) * 128 * 30522
     assert cost(recipe("electra_small", two_tower_generator=True)) > small + other_positions
+    # A second pass to sample from, forwards only: in the tied generator of all layers and its head.
+    forward = 128 * 12 * (4 * 256 * 256 + 2 * 256 * 1024) + 12 * 2 * 128 * 128 * 256
+    forward += 128 * 128 * 256 + 19 * (256 * 128 + 128 * 30522)  # projection, head
+    tied = cost(recipe("electra_small", untied_generator=False))
+    sampled = cost(recipe("electra_small", untied_generator=False, generator_sample_mode="eval"))
+    assert sampled == tied + 2 * forward
+    towers = cost(recipe("electra_small", two_tower_generator=True))
+    assert cost(recipe("electra_small", two_tower_generator=True, generator_sample_mode="eval")) > towers
     # Accumulating gradients and precision change no count.
     assert cost(recipe("electra_small", gradient_accumulation_steps=4, precision="bfloat16")) == small
 

@@ -57,6 +57,8 @@ class MaskingHparams:
 
     def masking_problems(self) -> Iterator[str]:
         """Why no sequence can be masked so."""
+        if not all(isinstance(token, str) for token in self.unmasked_tokens):
+            yield f"unmasked_tokens must be tokens of the vocabulary, got {self.unmasked_tokens!r}"
         if not 1 <= self.max_predictions_per_seq <= self.max_seq_length:
             yield (
                 f"max_predictions_per_seq is {self.max_predictions_per_seq}; mask_prob {self.mask_prob:g} of "
@@ -242,7 +244,7 @@ class ObjectiveHparams(MaskingHparams, NetworkHparams):
         for task in self.aux_tasks:
             if task not in known:
                 yield f"aux_tasks has {task!r}{closest(task, known)} (some of {', '.join(known)})"
-        if len(set(self.aux_tasks)) < len(self.aux_tasks):
+        if any(self.aux_tasks.count(task) > 1 for task in self.aux_tasks):
             yield f"aux_tasks names a task twice: {', '.join(map(str, self.aux_tasks))}"
         if self.aux_combination != "sum" and not self.aux_tasks:
             yield f"aux_combination {self.aux_combination} needs aux_tasks"
@@ -379,7 +381,12 @@ class GeneratorHparams(ObjectiveHparams):
                 )
             if self.freeze_generator and self.embedding_sharing == "es":
                 yield "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network"
-            if self.init_encoder_from_generator and generator != main:
+            with_dropout = dataclasses.replace(
+                generator,
+                hidden_dropout_prob=main.hidden_dropout_prob,
+                attention_probs_dropout_prob=main.attention_probs_dropout_prob,
+            )
+            if self.init_encoder_from_generator and with_dropout != main:
                 yield (
                     "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size "
                     f"1, generator_layers 1, embeddings of {main.embedding_size}"

@@ -154,6 +154,9 @@ def test_predictions_per_sequence(mask_prob: float, length: int, expected: int) 
             "initial_temperature has no effect: there is no generator's network",
         ),
         ({"electra_objective": False, "initial_temperature": 2.0, "ramp_steps": 5}, "temperature has no effect: there"),
+        ({"aux_tasks": [["so"]]}, "aux_tasks has ['so']"),
+        ({"aux_tasks": ["tf", "tf"]}, "aux_tasks names a task twice: tf, tf"),
+        ({"unmasked_tokens": [5]}, "unmasked_tokens must be tokens of the vocabulary, got [5]"),
         ({"model_hparam_overrides": {"hiden_size": 128}}, "did you mean 'hidden_size'?"),
         ({"model_hparam_overrides": {"hidden_size": "128"}}, "hidden_size must be int"),
         ({"model_hparam_overrides": {"hidden_size": 0}}, "hidden_size must be at least 1"),
@@ -197,10 +200,56 @@ def test_what_the_original_allows_is_legal(hparams: dict[str, Any]) -> None:
         ({"electra_objective": False, "embedding_sharing": "nes"}, "embedding_sharing nes has no effect"),
         ({"untied_generator": False, "generator_sample_mode": "zero_dropout"}, "zero_dropout has no effect"),
         ({"electra_objective": False, "generator_sample_mode": "eval"}, "generator_sample_mode eval has no effect"),
+        (
+            {"electra_objective": False, "initial_main_weight": 0.0, "ramp_steps": 5},
+            "initial_main_weight has no effect",
+        ),
+        ({"ramp_start": 5}, "ramp_start and ramp_steps have no effect"),
+        ({"initial_temperature": 2.0, "temperature_decay": 0.1, "ramp_steps": 5}, "ramp_steps have no effect"),
+        ({"embedding_sharing": "nes", "freeze_generator": True}, "come from random weights"),
     ],
 )
 def test_what_is_legal_without_effect_is_noted(hparams: dict[str, Any], note: str) -> None:
     assert any(note in one for one in config(**hparams).notes())
+
+
+@pytest.mark.parametrize(
+    "hparams",
+    [
+        {"initial_main_weight": 0.0, "ramp_steps": 5},
+        {"electra_objective": False, "initial_main_weight": 0.0, "ramp_steps": 5, "aux_tasks": ["tf"]},
+        {"embedding_sharing": "nes", "freeze_generator": True, "init_checkpoint": "a run's, with its generator"},
+    ],
+)
+def test_what_has_an_effect_is_not_noted(hparams: dict[str, Any]) -> None:
+    assert config(**hparams).notes() == []
+
+
+def test_a_generator_without_dropout_is_of_the_main_networks_size() -> None:
+    stage = {"generator_hidden_size": 1.0, "embedding_sharing": "nes", "embedding_size": 256}
+    stage |= {"init_encoder_from_generator": True}
+    config(**stage, generator_sample_mode="zero_dropout")
+    assert "generator of the main network's size" in refusal(**stage | {"generator_hidden_size": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("hparams", "reason"),
+    [
+        ({"model_size": "smal"}, "model_size is 'smal'; did you mean 'small'?"),
+        ({"hidden_size": 0}, "hidden_size must be at least 1"),
+        ({"model_hparam_overrides": {"hiden_size": 64}}, "unknown hparam 'hiden_size'"),
+        ({"data_dir": 5}, "data_dir must be str"),
+        ({"init_checkpoint": 5}, "init_checkpoint must be str or null"),
+        ({"init_generator_checkpoint": ["a"]}, "init_generator_checkpoint must be str or null"),
+    ],
+)
+def test_wrong_hparams_beside_a_folder_to_start_from_are_refused(
+    tmp_path: Path, hparams: dict[str, Any], reason: str
+) -> None:
+    (tmp_path / "config.json").write_text(config(electra_objective=False).to_json())
+    with pytest.raises(UserError) as error:
+        PretrainingConfig.implied({"init_generator_checkpoint": str(tmp_path)} | hparams)
+    assert reason in str(error.value)
 
 
 def test_a_run_whose_values_are_shares_of_its_steps_keeps_their_number() -> None:
