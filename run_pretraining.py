@@ -107,7 +107,10 @@ def main() -> int:
     if chief and not dry_run:
         check_files(config, training)
     advice = "Give another --model-name, or --overwrite to delete that run."
-    folder = RunFolder(Path(config.model_dir), chief, config.overwrite and training, advice)
+    if not (config.do_train or dry_run):
+        advice = "Evaluate it with its own."
+    # With --overwrite a dry run, too, may have another configuration than the run that it would replace.
+    folder = RunFolder(Path(config.model_dir), chief, config.overwrite and config.do_train, advice)
     with folder if training else contextlib.nullcontext():
         folder.check(config.to_json(), config.free_to_change)
         return run_phases(config, folder, dry_run)
@@ -167,13 +170,13 @@ def find_data(config: PretrainingConfig, whole: Run) -> PhaseData:
     from pretrain.pretrain_data import dataset_summary, find_records, has_records
     from training.distribution import check_batch
 
-    check_batch("train_batch_size", config.train_batch_size, whole.strategy, config.gradient_accumulation_steps)
-    check_batch("eval_batch_size", config.eval_batch_size, whole.strategy)
     train_records = eval_records = None
     if config.do_train or whole.dry_run:
+        check_batch("train_batch_size", config.train_batch_size, whole.strategy, config.gradient_accumulation_steps)
         train_records = find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
         say(f"training on {dataset_summary(train_records)}", indent=2)
     if config.do_eval or config.eval_every_steps:
+        check_batch("eval_batch_size", config.eval_batch_size, whole.strategy)
         pattern, flag = config.eval_tfrecords, "eval_tfrecords"
         if not has_records(pattern):
             say(f"WARNING: no held-out records match {pattern}: evaluating on the training records.")

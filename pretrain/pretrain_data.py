@@ -159,10 +159,11 @@ def _schedule(records: Records, seed: int, position: int) -> Iterator[tuple[list
     """(files, seed of the shuffle, records to skip) of the windows from a position on, for ever."""
     epoch, offset = divmod(position, records.total)
     while True:
+        of_epoch = (seed * 1_000_003 + epoch) % 2**63  # an int64, whatever the seed
         for number, window in enumerate(_windows(records, seed, epoch)):
             size = sum(records.counts[shard] for shard in window)
             if offset < size:
-                yield [records.files[shard] for shard in window], (seed * 1_000_003 + epoch, number), offset
+                yield [records.files[shard] for shard in window], (of_epoch, number), offset
             offset = max(0, offset - size)
         epoch, offset = epoch + 1, 0
 

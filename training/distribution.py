@@ -95,7 +95,7 @@ def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> sl
 def wants_xla(config: DeviceHparams) -> bool:
     """Whether the whole step is compiled: as `jit_compile` says, and on GPUs and TPUs where it is "auto"."""
     if config.jit_compile == "auto":
-        return bool(tf.config.list_logical_devices("GPU") or config.use_tpu)
+        return bool(tf.config.list_logical_devices("GPU")) or config.use_tpu or config.strategy == "tpu"
     return config.jit_compile == "true"
 
 

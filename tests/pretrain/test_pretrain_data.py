@@ -73,6 +73,13 @@ def test_windows_shuffle_shards_and_epochs_differ(tmp_path, monkeypatch):
     assert len({i // 10 for i in first[:20]}) == 2  # a window mixes just its two shards
 
 
+def test_any_seed_that_a_run_may_have_shuffles(tmp_path):
+    """A clock's nanoseconds, say; the seed of a window follows from it and must fit into 64 bits."""
+    write_shards(tmp_path, [10])
+    orders = [first_ids(pretrain_data.training_batches(records(tmp_path), 5, seed, 10), 2) for seed in (0, 2**63 - 1)]
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(10)) and (orders[0] != orders[1]).any()
+
+
 def test_rows_of_one_host_are_a_slice_of_the_global_batch(tmp_path):
     write_shards(tmp_path, [7, 5])
     found = records(tmp_path)

@@ -135,6 +135,20 @@ def test_a_dry_run_times_steps_states_memory_and_writes_nothing(run, settings, t
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_of_an_overwrite_leaves_the_run_and_asks_nothing_of_evaluations(run, settings, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(PretrainingConfig.from_dict(settings).to_json())
+    (model / "model.ckpt-4.index").write_text("")
+    other = settings | {"learning_rate": 0.1}
+    for words, advice in ((["--dry-run"], "or --overwrite"), (["--no-do-train", "--do-eval"], "Evaluate it with its")):
+        code, _, err = run(other, *words)
+        assert code == 2 and "learning_rate was 0.002, is 0.1" in err and advice in err
+    code, out, err = run(other | {"strategy": "mirrored", "eval_batch_size": 9}, "--dry-run", "--overwrite")
+    assert code == 0 and "4 steps would take" in out, err
+    assert sorted(path.name for path in model.iterdir()) == ["config.json", "model.ckpt-4.index"]
+
+
 def damage(folder, kind):
     first = sorted(folder.glob("pretrain_data*"))[0]
     if kind == "truncated":

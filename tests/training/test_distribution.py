@@ -47,7 +47,7 @@ def test_more_gpus_than_there_are_is_refused():
 def test_xla_is_off_on_processors_unless_asked_for():
     wanted = [distribution.wants_xla(DeviceHparams(jit_compile=value)) for value in ("auto", "true", "false")]
     assert wanted == [False, True, False]
-    assert distribution.wants_xla(DeviceHparams(use_tpu=True))
+    assert distribution.wants_xla(DeviceHparams(use_tpu=True)) and distribution.wants_xla(DeviceHparams(strategy="tpu"))
 
 
 def test_batches_divide_among_replicas_and_micro_batches():
