@@ -34,13 +34,14 @@ COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 # The original reads every file of the directory as text. With these names that is never what the user wants.
 _NOT_TEXT = (
-    ".7z", ".arrow", ".bin", ".json", ".npy", ".npz", ".parquet", ".pdf", ".pkl", ".rar", ".tar", ".tbz2", ".tfrecord",
-    ".tgz", ".txz", ".warc", ".wet", ".zip",
+    ".7z", ".arrow", ".bin", ".br", ".json", ".lz4", ".lzma", ".npy", ".npz", ".parquet", ".pdf", ".pkl", ".rar",
+    ".tar", ".tbz2", ".tfrecord", ".tgz", ".txz", ".warc", ".wet", ".z", ".zip",
 )  # fmt: skip
 _ARCHIVES = "urlsf_subset*.xz"
 _ASCII_SPACE = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"  # what str.strip takes off, of ASCII
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_TAR_MARK, _TAR_MARK_AT = b"ustar", 257
 _BLANK_LINE = re.compile(rb"\n[ \t\r\x0b\x0c]*\n")
 _LINE_END = re.compile(rb"\n")
 # A file without line ends is cut into lines of at most this size, so that memory does not follow the corpus.
@@ -207,9 +208,14 @@ def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
     def fail(error: OSError) -> None:
         raise UserError(f"corpus directory {error.filename!r} cannot be read: {reason(error)}")
 
-    for folder, folders, names in os.walk(root, onerror=fail):
+    for folder, folders, names in os.walk(root, onerror=fail, followlinks=True):
         folders[:] = [name for name in folders if recursive and not name.startswith(".")]
+        for link in (Path(folder, name) for name in folders if os.path.islink(os.path.join(folder, name))):
+            if any(above.resolve().is_relative_to(link.resolve()) for above in link.parents if above >= root):
+                raise UserError(f"corpus directory {str(link)!r} is a link to a folder that it lies in; remove it")
         for path in (Path(folder, name) for name in names if not name.startswith(".")):
+            if not path.exists():
+                raise UserError(f"corpus file {str(path)!r} is a link to nothing; mend or remove it")
             if path.is_file():
                 if _content_name(path).endswith(_NOT_TEXT):
                     raise UserError(
@@ -266,6 +272,11 @@ def _whole_lines(chunks: Iterable[bytes], path: Path) -> Iterator[bytes]:
         if number == 0:
             if data.startswith(_UTF16_MARKS):
                 raise UserError(f"corpus file {str(path)!r} is UTF-16 text; convert it to UTF-8")
+            if data.startswith(_TAR_MARK, _TAR_MARK_AT):
+                raise UserError(
+                    f"corpus file {str(path)!r} holds a tar archive: unpack it. Those of OpenWebText are for "
+                    "build_openwebtext_pretraining_dataset.py"
+                )
             data = data.removeprefix(_BYTE_ORDER_MARK)
         end = data.rfind(b"\n") + 1
         if end:

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import tarfile
 from typing import Any
 
 import pytest
@@ -54,11 +55,40 @@ def test_files_are_found_sorted(tmp_path):
     assert names(tmp_path, recursive=True) == ["C", "a.txt.gz", "b.txt", "d.jsonl.zst", "deeper/a.txt", "wiki_00"]
 
 
-@pytest.mark.parametrize("name", ["corpus.tar.xz", "records.tfrecord", "table.parquet", "dump.json", "all.zip"])
+@pytest.mark.parametrize(
+    "name", ["corpus.tar.xz", "records.tfrecord", "table.parquet", "dump.json", "all.zip", "a.txt.lz4"]
+)
 def test_a_file_that_is_not_text_is_refused(tmp_path, name):
     write(tmp_path / name, b"x")
     with pytest.raises(UserError, match=name):
         names(tmp_path)
+
+
+def test_links_to_folders_are_followed(tmp_path):
+    corpus, elsewhere = tmp_path / "corpus", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    write(elsewhere / "a.txt", b"text\n")
+    corpus.mkdir()
+    (corpus / "wiki").symlink_to(elsewhere)
+    assert [file.name for file in Corpus(str(corpus), recursive=True).files()] == ["wiki/a.txt"]
+    (elsewhere / "again").symlink_to(corpus)
+    with pytest.raises(UserError, match=r"again' is a link to a folder that it lies in"):
+        Corpus(str(corpus), recursive=True).files()
+
+
+def test_a_link_to_nothing_is_named(tmp_path):
+    write(tmp_path / "a.txt", b"text\n")
+    (tmp_path / "b.txt").symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match=r"b\.txt' is a link to nothing"):
+        names(tmp_path)
+
+
+def test_an_archive_is_not_read_as_text(tmp_path):
+    write(tmp_path / "member.txt", b"text\n")
+    with tarfile.open(tmp_path / "urlsf_subset00.xz", "w:xz") as archive:
+        archive.add(tmp_path / "member.txt", "member.txt")
+    with pytest.raises(UserError, match=r"urlsf_subset00\.xz' holds a tar archive"):
+        lines_of(tmp_path / "urlsf_subset00.xz")
 
 
 def test_an_empty_corpus_is_explained(tmp_path):
