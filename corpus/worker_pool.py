@@ -63,12 +63,16 @@ def _result(steps: Generator[float, None, Result], advance: Callable[[float], No
             return end.value
 
 
-_worker: tuple[Work, Any] | None = None  # in a worker: the work, and the progress of all
+class _Stopped(Exception):
+    """The work of all has failed or been interrupted, so that of this process is of no use."""
 
 
-def _start_worker(work: Work, done: Any) -> None:
+_worker: tuple[Work, Any, Any] | None = None  # in a worker: the work, the progress of all, whether all are to stop
+
+
+def _start_worker(work: Work, done: Any, stopped: Any) -> None:
     global _worker
-    _worker = (work, done)
+    _worker = (work, done, stopped)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     quiet_tensorflow()
@@ -88,9 +92,11 @@ def _end_with_parent() -> None:
 
 def _work(item: Any) -> Any:
     assert _worker is not None
-    work, done = _worker
+    work, done, stopped = _worker
 
     def advance(step: float) -> None:
+        if stopped.is_set():
+            raise _Stopped
         with done.get_lock():
             done.value += step
 
@@ -112,9 +118,9 @@ def _in_pool(
     work: Work[Item, Result], items: Sequence[Item], processes: int, progress: Progress, when_killed: str
 ) -> list[Result]:
     context = _context()
-    done = context.Value("d")
+    done, stopped = context.Value("d"), context.Event()
     pool = concurrent.futures.ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_start_worker, initargs=(work, done)
+        processes, mp_context=context, initializer=_start_worker, initargs=(work, done, stopped)
     )
     try:
         jobs = [pool.submit(_work, item) for item in items]
@@ -128,4 +134,5 @@ def _in_pool(
     except concurrent.futures.process.BrokenProcessPool:
         raise UserError(f"a worker process was killed (out of memory?); {when_killed}") from None
     finally:
+        stopped.set()  # whoever still works does not go on to the end of an item
         pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,27 @@
+"""Work on several processes: what happens to the rest of it when some fails."""
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from corpus.worker_pool import run_on_processes
+from util.errors import UserError
+from util.progress import Progress
+
+LONG = 3_000_000  # reports of progress: seconds
+
+
+def work(folder, name):
+    yield 0.0
+    if name == "fails":
+        raise UserError("it fails")
+    for _ in range(LONG):
+        yield 0.0
+    Path(folder, name).touch()
+
+
+def test_nobody_works_on_when_one_has_failed(tmp_path):
+    with Progress("item", 2) as progress, pytest.raises(UserError, match="it fails"):
+        run_on_processes(functools.partial(work, str(tmp_path)), ["fails", "goes on"], 2, progress, "")
+    assert not list(tmp_path.iterdir())
