@@ -36,12 +36,15 @@ def main() -> int:
         raise UserError(f"--part {values.part} is for --format huggingface; the others hold the whole model")
     if values.dtype != "float32" and values.format in ("tf1", "tf_models", "saved_model"):
         raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
+    if (values.step or values.adam_slots) and values.format != "tf1":
+        raise UserError("--step and --adam-slots are for --format tf1")
 
     from exchange import check
     from exchange.shared_layers import with_own_layers
-    from exchange.sources import Told, read_model
+    from exchange.sources import Told, check_told, read_model
 
     told = Told(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
+    check_told(values["from"].value, told)
     model = read_model(values["from"].value, told)
     count = sum(value.size for value in model.weights.values())
     sizes = model.architecture
@@ -153,7 +156,7 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_bool("do_lower_case", None, "casing of a TF1 checkpoint; default: as in hparams.json, or the vocabulary's")
 flags.DEFINE_bool("pairs", False, "whether a classifier of Hugging Face reads two texts, which its files do not say")
-flags.DEFINE_integer("step", 0, "step that a TF1 checkpoint says it is of")
+flags.DEFINE_integer("step", 0, "step that a TF1 checkpoint says it is of", lower_bound=0)
 flags.DEFINE_bool("adam_slots", False, "write Adam's slots, as zeros, into a TF1 checkpoint: the original wants them")
 flags.DEFINE_bool("overwrite", False, "write into a folder that is not empty")
 

@@ -33,7 +33,7 @@ from exchange.keras_model import EncoderModel  # noqa: E402
 from exchange.network import Network, graph_of_any_shape  # noqa: E402
 from exchange.scoring import Scorer, check_scorable  # noqa: E402
 from exchange.sources import Model as Source  # noqa: E402
-from exchange.sources import Told, read_model, with_generator  # noqa: E402
+from exchange.sources import Told, check_told, read_model, with_generator  # noqa: E402
 from training.hparams import PRECISIONS  # noqa: E402
 from util.errors import UserError, shown  # noqa: E402
 
@@ -89,11 +89,14 @@ def load(
       precision: "float32", "bfloat16" or "float16", of activations and matrix products.
 
     Raises:
-      UserError: nothing is there that can be read (says what was looked for), or a precision that there is not.
+      UserError: nothing is there that can be read (says what was looked for), an argument that the model's own files
+        answer, or a precision that there is not.
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision is one of {', '.join(PRECISIONS)}, not {shown(precision)}")
     told = Told(vocab_file, num_attention_heads, pairs=pairs)
+    if generator is None:
+        check_told(path, told)
     source = read_model(path, told)
     if generator is not None:
         source = with_generator(source, read_model(generator, told))
@@ -180,6 +183,7 @@ class Model:
 
         Electric's are minus its energies, one pass a text (Electric, section 2.5). BERT's come from masking each token
         in turn. ELECTRA's combine its generator's probability with the discriminator's verdict (ELECTRA, appendix G).
+        Of a longer text, the first 512 tokens count.
 
         Args:
           mask_prob: share of tokens that were masked in an ELECTRA's pre-training; default: the run's, or that of the

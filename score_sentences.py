@@ -32,6 +32,8 @@ def main() -> int:
     tasks = [name for name in ("pairs", "nbest", "text") if values[name].value]
     if not values.model or len(tasks) != 1:
         raise UserError("--model and one of --pairs, --nbest, --text are needed")
+    if not values.nbest and (values.weight is not None or values.nbest_dev):
+        raise UserError("--weight and --nbest-dev are for --nbest")
     {"pairs": score_pairs, "nbest": score_nbest, "text": score_text}[tasks[0]]()
     return 0
 
@@ -132,7 +134,7 @@ def _scores(texts: list[str]) -> Any:
     values = flags.FLAGS
     if values.model not in _models:
         _models[values.model] = electra.load(values.model, generator=values.generator, precision=values.precision)
-    distinct = sorted(set(texts), key=len)
+    distinct = sorted(dict.fromkeys(texts), key=len)  # in an order that no hash decides
     found: dict[str, float] = {}
     with Progress("sentence", len(distinct), unit="sentences", file=sys.stderr) as progress:
         for start in range(0, len(distinct), values.batch_size):

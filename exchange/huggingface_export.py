@@ -79,7 +79,7 @@ def write_huggingface(folder: str | Path, model: Model, exported: Exported, dtyp
     write_tensors(folder / FILE_NAME, exported.tensors, dtype)
     write_tokenizer(folder, model.tokens, model.casing, model.architecture.max_position_embeddings)
     write_atomically(folder / "README.md", model_card(model, exported.class_name, exported.left_out))
-    config = exported.config | {"torch_dtype": dtype}
+    config = exported.config | {"torch_dtype": dtype, "pad_token_id": model.tokens.index(PAD)}
     write_atomically(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 

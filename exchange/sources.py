@@ -87,6 +87,19 @@ def read_model(path: str, told: Told = NOTHING) -> Model:
     return _from_ours(path, config, told)
 
 
+def check_told(path: str, told: Told) -> None:
+    """Raises UserError if something is told of a model that says it itself: nobody would listen."""
+    config = read_config(path)
+    said = ["num_attention_heads", "do_lower_case"] if config else []
+    if config and is_huggingface(config):
+        said.append("vocab_file")
+    idle = [name for name in said if getattr(told, name) is not None]
+    if idle:
+        raise UserError(f"{' and '.join(idle)}: given for a checkpoint that does not say it, but {path} does")
+    if told.pairs and not (config and is_huggingface(config)):
+        raise UserError(f"pairs: given for a classifier of Hugging Face, but {path} is none")
+
+
 def with_generator(model: Model, generator: Model) -> Model:
     """A discriminator with the masked language model of another directory as its generator.
 

@@ -193,7 +193,6 @@ def config_of(architecture: Architecture, model_type: str, class_name: str) -> d
         "vocab_size": architecture.vocab_size,
         "layer_norm_eps": LAYER_NORM_EPSILON,
         "position_embedding_type": "absolute",
-        "pad_token_id": 0,
         "tie_word_embeddings": True,
     }
     config |= {name: getattr(architecture, name) for name in _OVERRIDES}

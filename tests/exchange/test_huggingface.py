@@ -1,5 +1,6 @@
 """Hugging Face directories in and out, against numbers that transformers computed (tests/golden/huggingface.npz)."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -15,7 +16,7 @@ from exchange import check, reference
 from exchange.huggingface import HuggingFaceWeights, Tensors
 from exchange.huggingface_export import to_huggingface, write_huggingface, write_tokenizer
 from exchange.network import Network
-from exchange.sources import read_model
+from exchange.sources import Told, check_told, read_model
 from exchange.tensor_file import write_tensors
 from formats.huggingface_config import Casing, casing_of
 from tests import golden_support as golden
@@ -211,6 +212,32 @@ def test_tokenizers_that_divide_text_otherwise_are_refused(file, said, message: 
     (tmp_path / file).write_text(json.dumps(said))
     with pytest.raises(UserError, match=message):
         casing_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (Told(vocab_file="vocab.txt"), "vocab_file: given for a checkpoint that does not say it"),
+        (Told(num_attention_heads=4, do_lower_case=False), "num_attention_heads and do_lower_case: given"),
+        (Told(pairs=True), None),
+        (Told(), None),
+    ],
+)
+def test_what_a_directory_says_itself_is_not_to_be_told(told: Told, message: str | None, tmp_path: Path) -> None:
+    checkpoint = str(golden.CHECKPOINT)
+    check_told(checkpoint, told._replace(pairs=False))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
+        check_told(str(tmp_path), told)
+    with pytest.raises(UserError, match="given for a classifier of Hugging Face"):
+        check_told(checkpoint, told._replace(pairs=True))
+
+
+def test_padding_is_where_the_vocabulary_has_it(tmp_path: Path) -> None:
+    model = support.tiny()
+    model = model._replace(tokens=model.tokens[::-1])
+    write_huggingface(tmp_path, model, to_huggingface(model, "body"))
+    assert json.loads((tmp_path / "config.json").read_text())["pad_token_id"] == model.tokens.index("[PAD]") > 0
 
 
 def test_a_classifier_of_several_labels_at_once_is_read_without_its_head(tmp_path: Path) -> None:

@@ -61,6 +61,11 @@ def test_wrong_lists_name_the_line(row: dict[str, Any]) -> None:
         ranking.read_hypotheses(row, "file, line 7")
 
 
+def test_what_is_only_for_lists_is_refused_elsewhere() -> None:
+    done = run_program("score_sentences.py", "--model", "nowhere", "--text", "lines.txt", "--weight", "0.5")
+    assert done.returncode == 2 and "--weight and --nbest-dev are for --nbest" in done.stderr
+
+
 def test_files_in_files_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The three things that the program does; the model is the golden checkpoint."""
     monkeypatch.chdir(tmp_path)
