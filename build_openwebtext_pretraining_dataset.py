@@ -28,13 +28,17 @@ def define_flags() -> None:
 
 def main() -> None:
     values = flags.FLAGS
+    look_only = (values.inspect or values.verify) and not values.corpus_dir
+    if look_only and values.output_dir and not values.data_dir:
+        look(values.output_dir, values.vocab_file)
+        return
     if not values.data_dir and not (values.corpus_dir and values.vocab_file and values.output_dir):
         raise UserError("--data-dir is needed, or all of --corpus-dir, --vocab-file and --output-dir; see --help")
     data_dir = values.data_dir or ""
     vocab_file = values.vocab_file or os.path.join(data_dir, "vocab.txt")
     output_dir = values.output_dir or os.path.join(data_dir, "pretrain_tfrecords")
     corpus_dir = values.corpus_dir or os.path.join(data_dir, "openwebtext")
-    if (values.inspect or values.verify) and not os.path.isdir(corpus_dir):
+    if look_only and not os.path.isdir(corpus_dir):
         look(output_dir, values.vocab_file)
         return
     run_build(

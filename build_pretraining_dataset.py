@@ -41,7 +41,12 @@ def define_common_flags() -> None:
     flags.DEFINE_bool("do_strip_accents", True, "Strip accents when lower-casing (--no-strip-accents: keep them).")
     flags.DEFINE_integer("seed", 0, "Seed of all random decisions.", lower_bound=0)
     flags.DEFINE_float("dev_fraction", 0.0, "Share of the documents to hold out in dev_data.tfrecord*, at most 0.5.")
-    flags.DEFINE_integer("num_shards", 0, "Number of training files; 0: as many as suit the corpus.", lower_bound=0)
+    flags.DEFINE_integer(
+        "num_shards",
+        0,
+        "Number of training files, each of which is shuffled in memory; 0: as many as suit the corpus.",
+        lower_bound=0,
+    )
     flags.DEFINE_enum(
         "compat", "none", ["none", "original"], "original: throw the ends of overlong lines away, as the original does."
     )
@@ -107,6 +112,8 @@ def run_build(**more: Any) -> None:
     settings = BuildSettings(
         strip_accents=values.do_strip_accents, **{name: values[name].value for name in common}, **more
     )
+    if values.beam_options and values.runner != "beam":
+        raise UserError("--beam-options are for --runner beam")
     load_vocab(settings.vocab_file)  # before anything slow
     plan = make_plan(settings)
     quiet_tensorflow()

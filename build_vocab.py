@@ -20,7 +20,7 @@ from corpus.normalization import TextNormalizer, replace_long_words
 from corpus.text_files import Corpus
 from corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
 from util.errors import UserError
-from util.files import write_atomically
+from util.files import check_writable, write_atomically
 from util.flags import run
 from util.progress import Progress
 
@@ -183,6 +183,7 @@ def main() -> None:
     )
     if options.vocab_size <= len(SPECIAL_TOKENS) + options.num_unused:
         raise UserError(f"--vocab-size {options.vocab_size} is used up by --num-unused {options.num_unused}")
+    check_writable(path)  # before anything slow
     for left in path.parent.glob(f"{path.name}.*.tmp"):  # by a run that was killed while writing
         left.unlink()
     vocab = build_vocab(Corpus(values.corpus_dir, values.text_field, values.recursive), options)

@@ -106,13 +106,14 @@ class Staging:
         plan = self.plan
         times = {file.name: file.mtime_ns for file in plan.files}
         moving = (self.folder / METADATA_FILE).exists()
+        begun = read_json(self.folder / _PLAN_FILE, "plan") if (self.folder / _PLAN_FILE).exists() else None
         metadata = None if overwrite or moving else read_metadata(self.output)
         if metadata is not None and metadata.values.get("build_hash") == plan.build_hash:
             for name in metadata.shards:
                 metadata.check_shard(name)
-            self._clear()
+            if begun is None or begun.get("build_hash") == plan.build_hash:  # else one with --overwrite can still go on
+                self._clear()
             return metadata.values
-        begun = read_json(self.folder / _PLAN_FILE, "plan") if (self.folder / _PLAN_FILE).exists() else None
         if begun is not None and begun.get("build_hash") == plan.build_hash and begun.get("times") == times:
             if not (overwrite or begun.get("overwrite") or moving):
                 self._check_no_records()

@@ -220,6 +220,16 @@ def test_finished_build_is_not_repeated(corpus, reference):
     assert before == {path: path.stat().st_mtime_ns for path in reference.iterdir()}
 
 
+def test_finished_records_leave_the_build_alone_that_is_to_replace_them(corpus, reference, tmp_path):
+    shutil.copytree(reference, tmp_path / "records")
+    other = staging.Staging(make_plan(settings(corpus, tmp_path / "records", seed=1)))
+    assert other.begin(overwrite=True) is None
+    done = other.folder / "unit-0.json"
+    done.write_text("{}")
+    build(make_plan(settings(corpus, tmp_path / "records")), run_local(1))
+    assert done.exists() and other.begin(overwrite=False) is None
+
+
 def test_nothing_is_deleted_without_overwrite(corpus, tmp_path):
     output = tmp_path / "records"
     output.mkdir()

@@ -130,6 +130,8 @@ def test_a_place_that_cannot_be_written_is_named(corpus, tmp_path):
     (tmp_path / "file").write_text("x")
     done = run("--corpus-dir", corpus, "--vocab-file", tmp_path / "file" / "vocab.txt", "--vocab-size=100")
     assert done.returncode != 0 and "cannot write" in done.stderr and "Traceback" not in done.stderr
+    early = run("--corpus-dir", "nowhere", "--vocab-file", tmp_path / "file" / "vocab.txt")
+    assert "cannot write" in early.stderr  # not after an hour
 
 
 def test_a_corpus_of_blanks_is_refused(tmp_path):

@@ -59,6 +59,10 @@ def test_build_leaves_nothing_unpacked(data_dir):
     run = run_program("build_openwebtext_pretraining_dataset.py", *words)
     assert run.returncode == 0, run.stderr
     assert verify(str(data_dir / "pretrain_tfrecords"), str(VOCAB)) == 40
+    shown = run_program(
+        "build_openwebtext_pretraining_dataset.py", "--output-dir", str(data_dir / "pretrain_tfrecords"), "--inspect=1"
+    )
+    assert shown.returncode == 0 and "one document here" in shown.stdout, shown
     new = {path.name for path in data_dir.rglob("*")} - before
     assert all(name.startswith(("pretrain_", "metadata")) for name in new), new
 
