@@ -20,6 +20,9 @@ from util.errors import UserError
 from util.files import writing
 from util.progress import Progress, say
 
+# The servers' archives: the ending of the files in one -> that of its name. Other tasks' files are for no server.
+_ARCHIVES = {".tsv": "", ".jsonl": "_superglue"}
+
 
 class Predicted(NamedTuple):
     """A split, the predictions on all its features, and their float32 [features] losses."""
@@ -149,20 +152,35 @@ class Evaluation:
 
     def _write(self, task: Task, name: str, predicted: Predicted, folder: Path) -> None:
         if predicted.split.labelled:
-            write_json_lines(folder / "predictions" / f"{task.name}_{name}.jsonl", _answers(task, predicted))
+            write_json_lines(_predictions_file(folder, task, name), _answers(task, predicted))
         if name in task.evaluation_splits:
             outputs = Path(self.config.results_dir) / f"{run_name(vars(self.config))}_{task.outputs}"
             task.write_submission(name, predicted.split, predicted.predictions, outputs)
 
     def _submit(self, task: Task, name: str, predicted: Predicted, trial: int) -> None:
-        path = Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
+        path = self._test_file(task, name, trial)
         write_json_lines(path, _answers(task, predicted))
         folder = path.parent / f"submission_{trial}"
         written = task.write_submission(name, predicted.split, predicted.predictions, folder)
-        if written:
+        if written and written[0].suffix in _ARCHIVES:
             archive, names = zip_submissions(folder, written[0].suffix)
             say(f"wrote {archive}: {', '.join(names)}")
         say(f"wrote {path}")
+
+    def _test_file(self, task: Task, name: str, trial: int) -> Path:
+        return Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
+
+    def not_written(self, trial: int, folder: Path) -> list[str]:
+        """The flags that ask a trial for files which it has not, as they were not given when it was done."""
+        config = self.config
+        asked: dict[str, list[Path]] = {}
+        if config.write_test_outputs and trial <= config.n_writes_test:
+            asked["--write-test-outputs"] = [
+                self._test_file(task, name, trial) for task in self.tasks for name in task.test_splits
+            ]
+        if config.write_distill_outputs:
+            asked["--write-distill-outputs"] = [_predictions_file(folder, task, "train") for task in self.tasks]
+        return [flag for flag, files in asked.items() if not all(path.is_file() for path in files)]
 
     def majority(self) -> Scores:
         """Scores of always predicting the commonest label of a split."""
@@ -174,17 +192,21 @@ class Evaluation:
         return found
 
 
+def _predictions_file(folder: Path, task: Task, name: str) -> Path:
+    return folder / "predictions" / f"{task.name}_{name}.jsonl"
+
+
 def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
     """One archive of a benchmark's files that were predicted so far, those of other runs too: GLUE's tables in
     FOLDER.zip, SuperGLUE's JSON lines in FOLDER_superglue.zip.
 
     Args:
-      suffix: of the benchmark's files.
+      suffix: of the benchmark's files, one of _ARCHIVES.
 
     Returns:
       The archive and the names in it.
     """
-    path = folder.with_name(f"{folder.name}{'_superglue' if suffix == '.jsonl' else ''}.zip")
+    path = folder.with_name(f"{folder.name}{_ARCHIVES[suffix]}.zip")
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with writing(path):
         try:

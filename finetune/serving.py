@@ -134,17 +134,22 @@ class _Run:
 
     def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """string [B] -> label string [B] and probabilities [B, C], or value float32 [B]."""
-        inputs = self.tokenizer.rows(text, text_pair)
-        found = self._predict(inputs, self._no_labels(tf.shape(text)[0]))
         target = self.task.target
+        key = "predictions" if isinstance(target, Scale) else "logits"
+        found = self._of_texts(text, text_pair)[key]
+        if self.task.averages_orders:
+            found = (found + self._of_texts(text_pair, text)[key]) / 2
         if isinstance(target, Scale):
-            return {"value": target.low + (target.high - target.low) * found["predictions"]}
+            return {"value": target.low + (target.high - target.low) * found}
         names = tf.constant(target.names)
         return {
-            "label": tf.gather(names, found["predictions"]),
-            "probabilities": tf.nn.softmax(found["logits"]),
+            "label": tf.gather(names, tf.argmax(found, -1)),
+            "probabilities": tf.nn.softmax(found),
             "labels": tf.tile(names[tf.newaxis], [tf.shape(text)[0], 1]),
         }
+
+    def _of_texts(self, text: tf.Tensor, text_pair: tf.Tensor | None) -> dict[str, tf.Tensor]:
+        return self._predict(self.tokenizer.rows(text, text_pair), self._no_labels(tf.shape(text)[0]))
 
     def tags(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """string [B], words separated by blanks -> words, tags string [B, W] and probabilities [B, W]; "" and 0 beyond

@@ -23,6 +23,7 @@ _KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "qa": {"v2": (bool,), "mrqa": (bool,)},
 }
 _WORDS = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false", dict: "an object"}
+_SPLITS = ("train", "dev", "test")
 _GREATEST = 2**63 - 1
 _HPARAMS = {"qa": {"num_train_epochs": 2.0, "max_seq_length": 512}}
 
@@ -68,6 +69,8 @@ def _text_spec(where: str, regression: bool, options: Mapping[str, Any]) -> Text
         if len(labels) < 2 or len({str(label) for label in labels}) < len(labels):
             raise UserError(f"{where}: labels must be different names, at least two, got {labels!r}")
     for split, path in options.get("files", {}).items():
+        if split not in _SPLITS:
+            raise UserError(f"{where}: files: {split!r} is no split (one of {', '.join(_SPLITS)})")
         _check_type(f"{where}: files: {split}", path, str)
     valid = [name for name in METRICS if (name in REGRESSION_METRICS) == regression]
     metric = options.get("metric", valid[0] if not regression else "spearman")

@@ -13,7 +13,7 @@ from tasks.templates import Prompt
 class Columns(NamedTuple):
     """Where a row's texts and label are.
 
-    texts: one or two columns, each a 0-based number or header name, or alternatives of names for JSON lines.
+    texts: one or two columns, each a 0-based number or header name, or alternatives of names.
     label: likewise; None for files without labels.
     header: whether the first line of a tsv or csv file is one.
     id: field of JSON lines that names an example in a submission; "" without one.

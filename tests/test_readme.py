@@ -192,6 +192,7 @@ def test_the_readmes_task_in_python_is_fine_tuned(tmp_path):
         "init_checkpoint": str(golden.CHECKPOINT),
         "max_seq_length": 16,
         "num_train_epochs": 1.0,
+        "train_share": 0.5,
     }
     words = ["--data-dir", str(tmp_path), "--model-name", "m", "--hparams", json.dumps(hparams)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -199,3 +200,4 @@ def test_the_readmes_task_in_python_is_fine_tuned(tmp_path):
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "models" / "m" / "results" / "film_results.json").read_text())
     assert set(results["trials"][0]["scores"]["film"]["dev"]) == {"accuracy", "f1", "loss"}
+    assert "film train: 8 examples" in done.stdout

@@ -16,7 +16,7 @@ from util.errors import UserError, shown
 from util.hparams import closest
 from util.reading import parse_json, read_text
 
-_TOLERATED = 0.002  # share of unusable lines in a file
+TOLERATED = 0.002  # share of unusable lines in a file
 _LONGEST_CELL = 2**31 - 1
 EXTENSIONS = ("tsv", "jsonl", "csv")
 
@@ -60,13 +60,18 @@ def find_file(folders: Sequence[Path], split: str, names: Sequence[str] = ()) ->
 
 
 def read_rows(
-    path: Path, columns: Columns, json_columns: Columns, tolerant: bool = False, label_optional: bool = False
+    path: Path,
+    columns: Columns,
+    json_columns: Columns,
+    tolerated: float = TOLERATED,
+    label_optional: bool = False,
 ) -> list[Row]:
     """The rows of a file.
 
     Args:
       columns: of tsv and csv. json_columns: of JSON lines, whose texts and label are tuples of alternative keys.
-      tolerant: pass over every unusable line with a warning, as the original does.
+      tolerated: share of unusable lines, those with an empty text among them, that are passed over with a warning.
+        0 or 1: none, or all as the original does, and a text may be empty.
       label_optional: where there is no label column, labels are None.
 
     Raises:
@@ -80,14 +85,14 @@ def read_rows(
         lines += 1
         if isinstance(item, Row):
             rows.append(item)
-            if not tolerant and not all(text.strip() for text in item.texts):
+            if 0 < tolerated < 1 and not all(text.strip() for text in item.texts):
                 problems.append(f"{path}, line {item.line}: an empty sentence")
         else:
             problems.append(item)
     if not rows and not problems:
         raise UserError(f"{path} holds no examples")
     if problems:
-        if not rows or not (tolerant or len(problems) <= _TOLERATED * lines):
+        if not rows or len(problems) > tolerated * lines:
             more = f" ({len(problems) - 1} more like it)" if len(problems) > 1 else ""
             raise UserError(f"{problems[0]}{more}")
         print(f"WARNING: {len(problems)} of {lines} lines are unusual; the first: {problems[0]}", file=sys.stderr)
@@ -151,21 +156,26 @@ def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[
         )
 
 
-def _there(column: int | str, header: list[str] | None, width: int) -> bool:
-    return column in (header or []) if isinstance(column, str) else -width <= column < width
+def _there(column: Any, header: list[str] | None, width: int) -> bool:
+    if isinstance(column, int):
+        return -width <= column < width
+    return bool(set(alternatives(column)) & set(header or []))
 
 
-def _place(path: Path, column: int | str, header: list[str] | None, width: int) -> int:
-    """The number of a column."""
-    if isinstance(column, str):
+def _place(path: Path, column: Any, header: list[str] | None, width: int) -> int:
+    """The number of a column: of a number, a name, or the first of alternative names that is there."""
+    if not isinstance(column, int):
+        names = alternatives(column)
+        listed = " or ".join(map(repr, names))
         if header is None:
-            raise UserError(f"{path}: column {column!r} is named, but the file is said to have no header: give numbers")
-        if column not in header:
+            raise UserError(f"{path}: column {listed} is named, but the file is said to have no header: give numbers")
+        found = next((name for name in names if name in header), None)
+        if found is None:
             raise UserError(
-                f"{path} has no column {column!r}{closest(column, header)}: its first line is {shown(header)}. If that "
+                f"{path} has no column {listed}{closest(names[0], header)}: its first line is {shown(header)}. If that "
                 'is no header, give the numbers of the columns and "header": false'
             )
-        return header.index(column)
+        return header.index(found)
     if not -width <= column < width:
         raise UserError(f"{path}, line 1: {width} columns, but column {column} is needed")
     return column

@@ -26,6 +26,11 @@ def label_text(value: Any) -> str | None:
     return str(value) if isinstance(value, (str, int, float)) else None
 
 
+def _is_number(name: str) -> bool:
+    """Whether the name of a class is a number of its own, so that another number is no place in their order."""
+    return name.lstrip("-").isdecimal()
+
+
 class Classes:
     """One of several names, in the order of their ids."""
 
@@ -39,8 +44,8 @@ class Classes:
         name = label_text(value)
         if name in self.names:
             return name
-        if isinstance(value, int) and 0 <= value < len(self.names):  # a class's number in JSON lines
-            return self.names[value]
+        if type(value) is int and 0 <= value < len(self.names) and not any(map(_is_number, self.names)):
+            return self.names[value]  # a class's number in JSON lines
         close = closest(name[:100], self.names) if name else ""
         raise UserError(f"{where}: unknown label {shown(value)}{close} (one of {', '.join(self.names)})")
 

@@ -16,7 +16,15 @@ from exchange.encoding import pack
 from finetune.classification.distillation import TEACHER, read_outputs
 from finetune.classification.few_shot import FEW_SHOT_DEV, few_shot_split
 from finetune.classification.head import ClassificationHead
-from finetune.classification.reading import Row, Span, alternatives, find_file, read_rows, row_from_json
+from finetune.classification.reading import (
+    TOLERATED,
+    Row,
+    Span,
+    alternatives,
+    find_file,
+    read_rows,
+    row_from_json,
+)
 from finetune.classification.targets import Classes, Scale, Target, label_text
 from finetune.results import write_json_lines
 from finetune.task import Features, Head, Label, Prediction, Split, Task
@@ -80,6 +88,11 @@ class TextTask(Task):
         return self.spec.value_range is not None
 
     @property
+    def averages_orders(self) -> bool:
+        """Whether an answer is the mean of those to both orders of the texts."""
+        return self.spec.scored_in_both_orders and self.config.average_orders
+
+    @property
     def labels(self) -> dict[str, Label]:
         own = {Scale.key: Scale.label} if self.is_regression else {Classes.key: Classes.label}
         return own | {TEACHER: Label("float32", size=self.target.num_outputs)} if self.config.distill_from else own
@@ -112,10 +125,12 @@ class TextTask(Task):
 
     def _read_rows(self, split: str) -> list[Row]:
         columns, json_columns = self.spec.columns_of.get(split, self.spec.columns), self.spec.json_columns
-        if split in self.spec.submission:
+        path, test = self._path(split), split in self.test_splits
+        if split in self.spec.submission:  # whose server counts the lines, so that none may be passed over
             columns, json_columns = columns._replace(label=None), json_columns._replace(label=None)
-        tolerant, test = self.config.compat == "original", split in self.test_splits
-        return read_rows(self._path(split), columns, json_columns, tolerant, label_optional=test)
+            return read_rows(path, columns, json_columns, tolerated=0)
+        tolerated = 1 if self.config.compat == "original" else TOLERATED
+        return read_rows(path, columns, json_columns, tolerated, label_optional=test)
 
     def _classes(self, names: Sequence[str]) -> Classes:
         if "f1" in self.spec.metrics and len(names) > 2:
@@ -135,12 +150,15 @@ class TextTask(Task):
             raise UserError(f"{self.name}: the training data has one label only: {', '.join(names)}")
         return sorted(names)
 
+    def read_examples(self, split: str) -> list[TextExample]:
+        """All examples of a split's file; a task whose files are of another kind overrides this."""
+        rows, labels = self._rows(split), self._labels_of(split)
+        return [TextExample(row.texts, label, row.id, row.spans) for row, label in zip(rows, labels, strict=True)]
+
     def examples(self, split: str) -> list[TextExample]:
-        """The examples of a split's file, or those of a few-shot split."""
+        """The examples of a split that are used: the share or the few of the training data that are asked for."""
         few = self.config.few_shot and split in ("train", FEW_SHOT_DEV)
-        source = "train" if few else split
-        rows, labels = self._rows(source), self._labels_of(source)
-        examples = [TextExample(row.texts, label, row.id, row.spans) for row, label in zip(rows, labels, strict=True)]
+        examples = self.read_examples("train" if few else split)
         if split == "train" and self.config.train_share < 1:
             examples = [examples[i] for i in self.share(len(examples))]
         if few:
@@ -153,8 +171,9 @@ class TextTask(Task):
         rows = self._rows(split)
         if split in self.test_splits and all(row.label in _NO_LABEL for row in rows):
             return [None] * len(rows)
+        path = self._path(split)
         try:
-            return [self.target.checked(row.label, f"{self._path(split)}, line {row.line}") for row in rows]
+            return [self.target.checked(row.label, f"{path}, line {row.line}") for row in rows]
         except UserError as error:
             if split not in self.test_splits:
                 raise
@@ -188,7 +207,7 @@ class TextTask(Task):
     def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
         """The examples with what the network sees of them; `split` is "new" for --predict."""
         labelled = all(example.label is not None for example in examples)
-        if split == "train" or not (self.spec.scored_in_both_orders and self.config.average_orders):
+        if split == "train" or not self.averages_orders:
             return Split(examples, self.features(examples), labelled=labelled)
         both = [turned for example in examples for turned in (example, _turned(example))]
         return Split(examples, self.features(both), [2] * len(examples), labelled)
@@ -244,7 +263,10 @@ class TextTask(Task):
     def columns_of_table(self, first: list[str]) -> tuple[list[str], bool]:
         """A header that names the texts, or the columns where the task's own files have them."""
         columns, json_columns = self.spec.columns, self.spec.json_columns
-        if all(set(alternatives(names)) & set(first) for names in json_columns.texts):
+        names_are_numbers = json_columns.texts == tuple(map(str, columns.texts))
+        if (columns.header or not names_are_numbers) and all(
+            set(alternatives(names)) & set(first) for names in json_columns.texts
+        ):
             return first, True
         keys = first if columns.header else [f"column_{number}" for number in range(len(first))]
         for place, names in zip(columns.texts, json_columns.texts, strict=True):

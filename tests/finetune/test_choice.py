@@ -166,6 +166,18 @@ def test_sicks_tables(tmp_path, one_file):
     assert relatedness.load("dev").features[0].labels["targets"] == 1.0
 
 
+def test_tables_of_tasks_whose_columns_have_alternative_names(tmp_path):
+    header = "sentence1,sentence2,entailment_judgment,relatedness_score"
+    write_lines(tmp_path / "sick_entailment" / "dev.csv", header, '"a file, open",the file,NEUTRAL,3.5')
+    (pair,) = make(tmp_path, "sick_entailment").load("dev").examples
+    assert pair.texts == ("a file, open", "the file") and pair.label == "NEUTRAL"
+    write_lines(tmp_path / "BoolQ" / "test.tsv", "question\tpassage", "is it\tit is")
+    assert not make(tmp_path, "boolq").load("test").labelled
+    write_lines(tmp_path / "BoolQ" / "val.tsv", "question\tpasage\tlabel", "is it\tit is\ttrue")
+    with pytest.raises(UserError, match=r"val\.tsv has no column 'passage'; did you mean 'pasage'"):
+        make(tmp_path, "boolq").load("dev")
+
+
 def test_a_table_without_sicks_columns_is_refused(tmp_path):
     write_lines(tmp_path / "sick" / "SICK.txt", "a\tb", "c\td")
     with pytest.raises(UserError, match=r"SICK\.txt has no column sentence_A or sentence1: its first line is a, b"):

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exchange.encoding import truncated_lengths
+from finetune.classification.targets import Classes
 from finetune.classification.tasks import TextTask
-from finetune.evaluation import zip_submissions
+from finetune.evaluation import Evaluation, zip_submissions
 from finetune.task import make_tasks
 from tasks.built_in import BUILT_IN
 from tasks.metrics import METRICS
@@ -63,6 +64,12 @@ def test_a_few_unusable_lines_in_thousands_are_passed_over(tmp_path, capsys):
     write_lines(tmp_path / "cola" / "dev.tsv", *rows[:9], "1000\t1")
     with pytest.raises(UserError, match="line 10: 2 columns"):
         make(tmp_path, "cola").load("dev")
+    numbered = [f"{i}\tthe file is open" for i in range(1000)]
+    write_lines(tmp_path / "cola" / "test.tsv", "index\tsentence", "0\t ", *numbered[1:])
+    assert len(make(tmp_path, "cola").load("test").examples) == 1000  # the server has a number for each
+    write_lines(tmp_path / "cola" / "test.tsv", "index\tsentence", *numbered[:500], "x", *numbered[500:])
+    with pytest.raises(UserError, match=r"test\.tsv, line 502: 1 columns"):
+        make(tmp_path, "cola").load("test")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +86,17 @@ def test_bad_lines_are_named(tmp_path, name, lines, message):
     write_lines(tmp_path / name / "dev.tsv", *lines)
     with pytest.raises(UserError, match=message):
         make(tmp_path, name).load("dev")
+
+
+def test_the_number_of_a_class_is_no_label_where_labels_are_numbers():
+    assert Classes(("negative", "positive")).checked(1, "here") == "positive"
+    stars = Classes(("1", "2", "4", "5"))  # as in a small training file
+    assert stars.checked(4, "here") == "4"
+    for value in (3, 0, True):
+        with pytest.raises(UserError, match="here: unknown label"):
+            stars.checked(value, "here")
+    with pytest.raises(UserError, match="here: unknown label True"):
+        Classes(("negative", "positive")).checked(True, "here")
 
 
 @pytest.mark.parametrize("value", ["5.1", "-1", "high"])
@@ -122,6 +140,27 @@ def test_what_was_predicted_so_far_is_one_archive_for_the_server(tmp_path):
     write_lines(folder / "BoolQ.jsonl", "{}")  # SuperGLUE's server wants its own tasks alone
     assert zip_submissions(folder, ".tsv")[1] == ["CoLA.tsv", "QNLI.tsv"]
     assert zip_submissions(folder, ".jsonl") == (tmp_path / "submission_1_superglue.zip", ["BoolQ.jsonl"])
+
+
+class OfZeros:
+    """Predicts label 0 for everything."""
+
+    def predict(self, number, table, batch_size, progress):
+        length = table.max_length
+        row = {"predictions": np.zeros(length, np.int32), "scores": np.ones(length, np.float32)}
+        return [row] * len(table), np.zeros(len(table), np.float32)
+
+
+def test_a_task_of_no_server_leaves_the_archive_of_glues_files_alone(tmp_path):
+    archive = write_lines(tmp_path / "test_predictions" / "submission_1.zip", "of GLUE")
+    for split in ("train", "dev", "test"):
+        write_lines(tmp_path / "chunk" / f"{split}.txt", "the B-NP", "is O")
+    folders = {"raw_data_dir": str(tmp_path), "test_predictions": str(archive.parent), "results_dir": str(tmp_path)}
+    config = support.config("chunk", write_test_outputs=True, do_train=False, **folders)
+    evaluation = Evaluation(config, make_tasks(config, support.tokenizer()))
+    evaluation.prepare()
+    evaluation.evaluate(OfZeros(), 1, tmp_path / "model")  # type: ignore[arg-type]
+    assert (archive.parent / "submission_1" / "chunk_test.txt").is_file() and archive.read_text() == "of GLUE\n"
 
 
 def test_submitted_similarities_stay_on_their_scale(tmp_path):

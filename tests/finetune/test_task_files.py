@@ -74,6 +74,12 @@ def test_a_forgotten_header(tmp_path, capsys):
     assert len(make(tmp_path, described=numbered | {"header": False}).load("train").examples) == 3
 
 
+def test_a_label_in_a_table_without_header_is_not_taken_for_the_number_of_a_column(tmp_path):
+    described = OWN | {"text_columns": [1], "label_column": 0, "header": False, "labels": ["0", "1"]}
+    assert make(tmp_path, described=described).columns_of_table(["1", "good film"]) == (["column_0", "1"], False)
+    assert make(tmp_path, "cola").columns_of_table(["index", "sentence"]) == (["index", "sentence"], True)
+
+
 def test_a_scale_that_was_not_given(tmp_path):
     write_lines(tmp_path / "mine" / "train.jsonl", '{"text": "a", "label": 4}')
     with pytest.raises(UserError, match="the label 4 is not between 0 and 1, the task's min and max"):
@@ -155,7 +161,9 @@ def test_tags(tmp_path, capsys):
     write_lines(tmp_path / "chunk" / "test.txt", "the DT", "is VB")
     task = make(tmp_path, "chunk")
     assert not task.load("test").labelled
-    assert "test data is not scored" in capsys.readouterr().err and "'DT' is neither O nor" not in task.name
+    assert (
+        "the test data is not scored: " in (warning := capsys.readouterr().err) and "'DT' is neither O nor" in warning
+    )
     write_lines(tmp_path / "chunk" / "test.txt", "the x B-NP", "is x B-VP")
     split = task.load("test")
     assert split.labelled and task.inputs(split) == [{"gold": ["B-NP", "B-VP"]}]
@@ -181,6 +189,7 @@ def test_a_folder_is_no_file(tmp_path):
         (OWN | {"labels": [["x"], "y"]}, r"one of labels is \['x'\], but must be text or a number"),
         (OWN | {"text_columns": [True]}, "a column of text_columns is True"),
         (OWN | {"header": 0}, "header is 0, but must be true or false"),
+        (OWN | {"files": {"tets": "a.tsv"}}, "files: 'tets' is no split"),
         (OWN | {"files": {"train": 5}}, "files: train is 5, but must be text"),
         ({"type": "regression", "max": 1e300}, r"max is 1e\+300, but must be a number"),
     ],
