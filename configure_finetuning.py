@@ -22,7 +22,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     # Run
     model_name: str = free_hparam("electra_small", "name of the pre-trained model", heading="Run")
-    recipe: str = free_hparam("", "recipe whose section finetuning applies; default: that of the pre-trained model")
+    recipe: str = free_hparam(
+        "", "recipe whose section finetuning applies; default: that of the pre-trained model", place="other"
+    )
     data_dir: str = free_hparam("data", "folder of vocabulary, models and finetuning_data", place="other")
     task_names: list[str] = model_hparam(
         ["chunk"], "tasks to learn together: names separated by commas, or a JSON list"
@@ -167,7 +169,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     # Few examples
     few_shot: int = model_hparam(
         0,
-        "K: train on K examples of each label and choose the checkpoint on K others (LM-BFF); 0: all data",
+        "K: train on K examples of each label; keep_best chooses the checkpoint on K others (LM-BFF); 0: all data",
         at_least=0,
         heading="Few examples",
     )
@@ -320,6 +322,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             problems.append(
                 f"reinit_layers with share_layers {architecture.share_layers} would start the lower layers anew, too"
             )
+        for name in ("write_test_outputs", "write_distill_outputs"):
+            if getattr(self, name) and not self.do_eval:
+                problems.append(f"{name} needs do_eval: the files are written after the evaluation")
         if self.random_init and self.init_checkpoint:
             problems.append("random_init and init_checkpoint are both set: choose one")
         return problems

@@ -92,10 +92,12 @@ def main() -> int:
     start: dict[str, Any] = {}
     if first is not None:
         say(f"intermediate task {config.intermediate_task}:")
-        code, _ = Trials(first, strategy).run()
+        folder = f"{first.model_dir}_1"
+        advice = f"To start from it all the same, give --init-checkpoint {folder} instead of --intermediate-task."
+        code, _ = Trials(first, strategy, advice).run()
         if code:
             return code
-        start = {"init_checkpoint": f"{first.model_dir}_1"}
+        start = {"init_checkpoint": folder}
     if plan is not None:
         return search(config, plan, [dataclasses.replace(one, **start) for one in every], strategy)
     code, finished = Trials(dataclasses.replace(config, **start), strategy).run()
@@ -246,7 +248,9 @@ def report(config: FinetuningConfig, finished: list[dict[str, Any]], remarks: di
 
 
 flags.DEFINE_string(
-    "predict", None, "file to label with a fine-tuned model: .jsonl, .csv, .tsv, text; - is standard input"
+    "predict",
+    None,
+    "file to label with a fine-tuned model: .jsonl or .json (lines), .csv, .tsv, text; - is standard input",
 )
 flags.DEFINE_string(
     "predict_output", None, "file that --predict writes; - is standard output [<the labelled file>.predictions.jsonl]"

@@ -13,12 +13,17 @@ Scores = dict[str, dict[str, dict[str, float]]]
 
 
 def summarise_trials(trials: list[Scores]) -> dict[str, Any]:
-    """task -> split -> metric -> {median, mean, std, min, max} over the trials; std is that of a sample."""
+    """task -> split -> metric -> {median, mean, std, min, max} over the trials; std is that of a sample.
+
+    Splits on which not every trial was scored, as when a file came later, are left out.
+    """
     summary: dict[str, Any] = {}
     for task, splits in trials[0].items():
         for split, metrics in splits.items():
             for metric in metrics:
-                values = [trial[task][split][metric] for trial in trials]
+                values = [trial[task][split][metric] for trial in trials if split in trial[task]]
+                if len(values) < len(trials):
+                    continue
                 summary.setdefault(task, {}).setdefault(split, {})[metric] = {
                     "median": statistics.median(values),
                     "mean": statistics.fmean(values),

@@ -32,15 +32,19 @@ from util.hparams import free_on_resume
 from util.progress import say
 from util.reading import read_json, read_json_lines
 
-_ADVICE = "Repeat the flags that it was trained with, or give another --model-dir, or --overwrite to delete it."
+ADVICE = "Repeat the flags that it was trained with, or give another --model-dir, or --overwrite to delete it."
 
 
 class Trials:
-    """Runs the trials of a configuration."""
+    """Runs the trials of a configuration.
 
-    def __init__(self, config: FinetuningConfig, strategy: tf.distribute.Strategy) -> None:
+    Args:
+      advice: what to do where a folder holds a run with other hparams.
+    """
+
+    def __init__(self, config: FinetuningConfig, strategy: tf.distribute.Strategy, advice: str = ADVICE) -> None:
         tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
-        self.config, self.strategy, self.chief = config, strategy, is_chief(strategy)
+        self.config, self.strategy, self.chief, self.advice = config, strategy, is_chief(strategy), advice
         self.tasks = make_tasks(config, tokenizer)
         self.evaluation = Evaluation(config, self.tasks)
 
@@ -60,13 +64,15 @@ class Trials:
                 finished.append(self._evaluate_trained(trial))
                 continue
             folder = Path(f"{config.model_dir}_{trial}")
-            with RunFolder(folder, self.chief, config.overwrite, _ADVICE) as held:
+            with RunFolder(folder, self.chief, config.overwrite, self.advice) as held:
                 held.check(config.to_json(), free_on_resume(FinetuningConfig))
                 done = folder / "scores.json"
                 if done.exists() and not held.overwrite:
                     say(f"trial {trial}/{config.num_trials}: done before, see {done}")
                     code, result = 0, read_json(done, "scores")
                     self._check_orders(done, result)
+                    for flag in self.evaluation.not_written(trial, folder):
+                        say(f"WARNING: it was done without {flag}: with --no-do-train {flag} its model predicts them")
                 else:
                     say(f"trial {trial}/{config.num_trials}: {folder}")
                     code, result = self._run_trial(trial, held)

@@ -112,8 +112,9 @@ def test_new_text_is_labelled(trained, data_dir, tmp_path):
 def test_running_again_trains_nothing_and_other_hparams_are_refused(trained, data_dir):
     out, _, settings = trained
     before = results(out)
-    assert "done before" in run(data_dir, out, **settings)
-    assert results(out) == before
+    output = run(data_dir, out, "--test-predictions", str(out / "other"), **settings)
+    assert "done before" in output and results(out) == before
+    assert "done without --write-test-outputs: with --no-do-train" in output and "distill-outputs:" not in output
     output = run(data_dir, out, expect=2, **settings | {"learning_rate": 5e-4})
     assert "learning_rate was 0.001, is 0.0005" in output
 

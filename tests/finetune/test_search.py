@@ -283,6 +283,7 @@ def test_scores_of_another_way_to_score_are_not_taken_for_these(trained, data_di
         ({"prompt": True, "average_orders": True}, "average_orders is for heads"),
         ({"few_shot": 4, "train_share": 0.5}, "few_shot and train_share"),
         ({"train_share": 0.0}, "train_share"),
+        ({"do_eval": False, "write_test_outputs": True}, "write_test_outputs needs do_eval"),
     ],
 )
 def test_what_does_not_go_together_is_refused(hparams, message):
