@@ -4,7 +4,7 @@ import string
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from util.errors import UserError
+from util.errors import UserError, shown
 
 MASK = "[MASK]"
 _MODIFIERS = ("", "trim", "lower")
@@ -42,7 +42,7 @@ def parse_template(template: str) -> list[Part]:
     """The parts of a template such as "{0:trim} ? [MASK] , {1:lower}".
 
     Raises:
-      UserError: not one [MASK], an unknown field or modifier, unbalanced braces.
+      UserError: not one [MASK], an unknown field or modifier, a field twice, unbalanced braces.
     """
     where = f"prompt_template: {template!r}"
     try:
@@ -60,6 +60,8 @@ def parse_template(template: str) -> list[Part]:
             continue
         if name not in ("0", "1") or modifier not in _MODIFIERS:
             raise UserError(f"{where}: fields are {{0}} and {{1}}, {{0:trim}}, {{0:lower}}, ...; got {{{name}}}")
+        if any(isinstance(part, Field) and part.number == int(name) for part in parts):
+            raise UserError(f"{where}: {{{name}}} may occur once")
         parts.append(Field(int(name), modifier or ""))
     if sum(isinstance(part, Mask) for part in parts) != 1:
         raise UserError(f"{where}: {MASK} must occur once")
@@ -82,8 +84,11 @@ def prompt_of(task: str, known: Prompt | None, template: str, words: Mapping[str
     """The prompt that hparams give, or the one known for the task.
 
     Raises:
-      UserError: neither.
+      UserError: neither; a word that is no text.
     """
+    for label, word in words.items():
+        if not isinstance(word, str):
+            raise UserError(f"prompt_words: {task}: the word of {label} must be text, got {shown(word)}")
     if not (template or known) or not (words or known):
         raise UserError(
             f"prompt: there is no known prompt for {task}: give prompt_template, such as '{{0}} It was [MASK] .', and "

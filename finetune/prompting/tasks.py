@@ -45,6 +45,11 @@ class PromptTask(TextTask):
         super().__init__(name, config, tokenizer, spec)
         self.prompt = prompt_of(name, spec.prompt, config.prompt_template, config.prompt_words)
         self.parts = parse_template(self.prompt.template)
+        texts = len(spec.json_columns.texts)
+        if any(isinstance(part, Field) and part.number >= texts for part in self.parts):
+            raise UserError(
+                f"prompt_template: {self.prompt.template!r}: {name} has {texts} text, so {{0}} is its only field"
+            )
         literals = [part.text for part in self.parts if isinstance(part, Literal)]
         self._literals = dict(zip(literals, self.pieces(literals), strict=True))
         self._head: tuple[str, bool] | None = None  # scope, and whether it has a transform
