@@ -106,7 +106,10 @@ class QATask(Task):
                 if feature is not None:
                     kept.append(window)
                     features.append(feature)
-            examples.append(QAExample(question, document, kept))
+            if not windows:
+                raise UserError(f"{self.name}: question {question.id}: a context of control characters only")
+            if kept:
+                examples.append(QAExample(question, document, kept))
         if not features:
             raise UserError(f"{self.name}: no window holds an answer")
         labelled = any(question.answers or question.is_impossible for question in questions)

@@ -123,6 +123,15 @@ def test_windows_without_the_answer(tmp_path, policy):
     assert whole == len(labels)
 
 
+def test_a_question_without_a_window_to_learn_from_is_left_out(tmp_path):
+    """As where write_distill_outputs asks for the answers to what was trained on."""
+    write(tmp_path, question("long", answer=CONTEXT, start=0), question())
+    task = make(tmp_path, max_seq_length=24, doc_stride=8, qa_out_of_span="skip")
+    split = task.load("train")
+    answers = task.answers(split, [perfect(task, feature) for feature in split.features])
+    assert [answer["id"] for answer in answers] == ["a"] and answers[0]["prediction_text"] == "the last line"
+
+
 def test_a_few_examples_have_all_their_windows(tmp_path):
     write(tmp_path, *[question(str(number)) for number in range(3)])
     split = make(tmp_path, max_seq_length=24, doc_stride=8).load("train")
@@ -227,6 +236,8 @@ def test_new_questions(tmp_path):
     task = make(tmp_path, "mine", tasks={"mine": {"type": "qa", "v2": True}})
     split = task.parse([{"question": "Which line?", "context": CONTEXT, "id": 5}], "new.jsonl")
     assert split.examples[0].question.id == "5" and len(split.features) == len(split.examples[0].windows)
+    with pytest.raises(UserError, match="question 1: a context of control characters only"):
+        task.parse([{"question": "x", "context": "\u200b"}], "new.jsonl")
     for row in ({"question": "x"}, {"question": "", "context": "a"}, {"question": "x", "context": " "}):
         with pytest.raises(UserError, match=r"new\.jsonl, line 1"):
             task.parse([row], "new.jsonl")
