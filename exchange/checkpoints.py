@@ -20,6 +20,7 @@ from formats.huggingface_config import is_huggingface
 from model.embeddings import DIFFERENCE
 from training import checkpoint_files
 from util.errors import UserError
+from util.reading import read_json
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _FUSED = "/self/qkv/"
@@ -85,6 +86,12 @@ def find_checkpoint(path: str) -> str:
         f"no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and "
         f"{path}/{tensor_file.FILE_NAME}){listing}."
     )
+
+
+def best_or_newest(path: str) -> str:
+    """Of a fine-tuned folder the checkpoint that did best, where its run kept it; else the path as it is."""
+    best = Path(path) / "best" / "best.json"
+    return str(best.parent / read_json(best, "best checkpoint")["path"]) if best.is_file() else path
 
 
 class _Source(Protocol):

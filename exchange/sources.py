@@ -15,7 +15,7 @@ from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from corpus.vocabulary import load_vocab
 from exchange import tf_models
-from exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, find_checkpoint
+from exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, best_or_newest, find_checkpoint
 from exchange.huggingface import HuggingFaceWeights
 from formats.folders import is_uncased, read_config, vocabulary_of
 from formats.huggingface_config import Casing, casing_of, class_of, is_huggingface, network_of, tokens_in
@@ -133,9 +133,7 @@ def _from_ours(path: str, saved: dict[str, Any], told: Told, checkpoint: str | N
     weights = checkpoint or str(folder)
     if isinstance(config, FinetuningConfig):
         states = read_json(folder / "tasks.json", "tasks") if (folder / "tasks.json").is_file() else None
-        best = folder / "best" / "best.json"
-        if best.is_file() and checkpoint is None:
-            weights = str(folder / "best" / read_json(best, "best checkpoint")["path"])
+        weights = checkpoint or best_or_newest(str(folder))
     casing = Casing(config.do_lower_case, config.do_strip_accents)
     tokens = load_vocab(vocab_file)
     if len(tokens) != config.vocab_size:

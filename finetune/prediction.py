@@ -23,7 +23,7 @@ from util.reading import parse_json, read_text
 def read_rows(source: str, task: Task) -> list[tuple[int, dict[str, Any]]]:
     """(1-based line, row as `task.parse` wants it) of a file. Raises UserError that names file and line."""
     if source == "-":
-        text, where = sys.stdin.read(), "standard input"
+        text, where = _standard_input(), "standard input"
         suffix = ".jsonl" if text.lstrip().startswith("{") else ""
     else:
         text, suffix, where = read_text(source, "--predict"), Path(source).suffix, source
@@ -31,13 +31,24 @@ def read_rows(source: str, task: Task) -> list[tuple[int, dict[str, Any]]]:
         rows = list(_table_rows(text, suffix == ".csv", where, task))
     else:
         lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        is_json = suffix in (".jsonl", ".json")
         rows = [
-            (number, parse_json(line, f"{where}, line {number}") if suffix == ".jsonl" else task.row_of_line(line))
+            (number, parse_json(line, f"{where}, line {number}") if is_json else task.row_of_line(line))
             for number, line in lines
         ]
     if not rows:
         raise UserError(f"--predict: {where} is empty")
     return rows
+
+
+def _standard_input() -> str:
+    """Its text. Raises UserError for bytes that are none."""
+    try:
+        text = sys.stdin.read()
+        text.encode()  # bytes that are no UTF-8 may have come as halves of surrogate pairs
+    except UnicodeError:
+        raise UserError("--predict: standard input is not UTF-8 text") from None
+    return text.removeprefix("\ufeff")
 
 
 def _table_rows(text: str, comma: bool, where: str, task: Task) -> Iterator[tuple[int, dict[str, Any]]]:

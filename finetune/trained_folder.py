@@ -19,7 +19,7 @@ from formats.folders import vocabulary_of
 from tasks.defaults import pretrained_dir, run_name
 from training.hparams import DeviceHparams
 from util.errors import UserError
-from util.hparams import checked, free_on_resume, layered_by_entry, shapes_model
+from util.hparams import checked, free_on_resume, layered_by_entry, places, shapes_model
 from util.reading import read_json
 
 TASKS = "tasks.json"
@@ -60,6 +60,7 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     dropped = free_on_resume(FinetuningConfig)
     if elsewhere:
         dropped &= {field.name for field in dataclasses.fields(DeviceHparams)}
+        dropped |= places(FinetuningConfig)
     base = checked(FinetuningConfig, {name: saved[name] for name in fields & saved.keys() - dropped})
     merged = layered_by_entry(FinetuningConfig, base, hparams)
     changed = [

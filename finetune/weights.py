@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from configure_finetuning import FinetuningConfig
-from exchange.checkpoints import LoadReport, generator_names, warm_start
+from exchange.checkpoints import LoadReport, best_or_newest, generator_names, warm_start
 from finetune.finetuning_model import FinetuningModel, layer_of
 from finetune.task import Task
 from finetune.trained_folder import TASKS
@@ -20,7 +20,8 @@ from util.reading import read_json
 
 
 def start(model: FinetuningModel, config: FinetuningConfig) -> str:
-    """Loads the pre-trained weights, but for the `reinit_layers` uppermost layers. Returns what to tell the user.
+    """Loads the pre-trained weights, but for the `reinit_layers` uppermost layers. Returns what to tell the user. Of a
+    fine-tuned folder the weights that were scored are taken, the best ones where they were kept.
 
     Zhang et al. 2021 ("Revisiting Few-sample BERT Fine-tuning", section 5): upper layers specialise in the task of
     pre-training, and those of a young model have not learned it yet.
@@ -33,7 +34,7 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
         layer = layer_of(name, layers)
         return generator_names(name) if layer is None or layer < layers - config.reinit_layers else []
 
-    report = warm_start(model, config.init_checkpoint, names)
+    report = warm_start(model, best_or_newest(config.init_checkpoint), names)
     again = [name for name in report.missing if not names(name)]
     lines = [_short(report._replace(missing=[name for name in report.missing if name not in again]))]
     if again:

@@ -10,7 +10,9 @@ from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from finetune.finetuning_model import layer_multiplier, layer_of
 from finetune.prompting.head import LabelWordHead
+from finetune.trained_folder import trained_config
 from model.encoder import Encoder
+from tests.finetuning_support import write_lines
 from util.errors import UserError
 from util.flags import read_recipe
 
@@ -50,6 +52,16 @@ def test_prompts_and_the_originals_settings_come_before_the_models_recipe(pretra
     data_dir = pretrained("coco_lm_small")
     assert resolved(data_dir, task_names=["sst"], prompt=True) == (1e-5, 1, 0, 1, "small")
     assert resolved(data_dir, compat="original") == (1e-4, 3, 0.01, 1, "small")
+
+
+def test_a_folder_says_how_it_was_trained_without_the_recipe(tmp_path):
+    recipe = write_lines(tmp_path / "mine.json", '{"finetuning": {"learning_rate": 0.125}}')
+    config = FinetuningConfig.from_dict({"recipe": str(recipe), "task_names": ["cola"], "data_dir": str(tmp_path)})
+    folder = write_lines(tmp_path / "moved" / "config.json", config.to_json()).parent
+    for name in ("tasks.json", "vocab.txt"):
+        write_lines(folder / name, "{}")
+    recipe.unlink()
+    assert trained_config(folder, {}, elsewhere=True).learning_rate == 0.125
 
 
 def test_a_size_has_the_papers_rate_where_no_recipe_says_more(pretrained):

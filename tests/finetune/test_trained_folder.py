@@ -11,12 +11,14 @@ from exchange.checkpoints import CheckpointVariables
 from finetune import weights
 from finetune.evaluation import Evaluation
 from finetune.finetuning_model import FinetuningModel
+from finetune.prediction import read_rows
 from finetune.task import make_tasks
 from tests import finetuning_support as support
 from tests import golden_support as golden
 from tests.finetune.test_run_finetuning import data_dir, results, run
 from tests.finetuning_support import write_lines
 from tests.programs import run_program
+from util.errors import UserError
 
 __all__ = ["data_dir"]  # a fixture
 
@@ -62,6 +64,15 @@ def test_standard_input_to_standard_output(trained, monkeypatch):
     done = run_program("run_finetuning.py", "--model-dir", str(trained[0]), "--predict", "-")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["label"] == "some" and json.loads(done.stdout)["id"] == "x"
+
+
+def test_json_lines_by_another_name_and_bytes_that_are_no_text(tmp_path, monkeypatch):
+    task = make_tasks(support.config("cola"), support.tokenizer())[0]
+    path = write_lines(tmp_path / "rows.json", "", '{"sentence": "a"}')
+    assert read_rows(str(path), task) == [(2, {"sentence": "a"})]
+    monkeypatch.setattr("sys.stdin", io.StringIO("error \udcff"))
+    with pytest.raises(UserError, match="standard input is not UTF-8 text"):
+        read_rows("-", task)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +211,21 @@ def test_upper_layers_may_start_anew():
         expected = initial[name] if anew else checkpoint.get(name)
         tf.debugging.assert_equal(variable, tf.constant(expected))
     assert "of the upper 1 layers start anew" in said and "WARNING" not in said
+
+
+def test_a_fine_tuned_start_is_the_checkpoint_that_was_scored(tmp_path):
+    config = support.config("cola", init_checkpoint=str(tmp_path))
+    task = make_tasks(config, support.tokenizer())[0]
+    model = FinetuningModel(config, [task], seed=3)
+    for path, value in ((tmp_path / "model.ckpt-9", 0.5), (tmp_path / "best" / "model.ckpt-4", 0.25)):
+        for variable in model.trainable_variables:
+            variable.assign(tf.fill(variable.shape, value))
+        tf.train.Checkpoint(model=model).write(str(path))
+    write_lines(tmp_path / "checkpoint", 'model_checkpoint_path: "model.ckpt-9"')
+    write_lines(tmp_path / "best" / "best.json", '{"step": 4, "score": 50.0, "path": "model.ckpt-4"}')
+    started = FinetuningModel(config, [task], seed=4)
+    weights.start(started, config)
+    assert {float(tf.reduce_max(variable)) for variable in started.trainable_variables} == {0.25}
 
 
 def test_an_evaluation_that_was_interrupted_changes_no_score(data_dir, tmp_path, monkeypatch):
