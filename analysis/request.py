@@ -4,7 +4,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats.folders import released
+from formats.folders import VOCABULARY, released
 from util.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,13 +44,15 @@ class Request(NamedTuple):
 
 @functools.cache
 def pretrained(request: Request, name: str) -> "PretrainedModel":
-    """The model of a name, with vocabulary and records of the data folder where it has them; loaded once."""
+    """The model of a name, loaded once; with the records of the data folder where it has them, and its vocabulary where
+    the model has none of its own."""
     from analysis.pretrained import PretrainedModel
 
-    vocab, records = request.data_dir / "vocab.txt", request.data_dir / "pretrain_tfrecords"
+    folder, records = request.folder(name), request.data_dir / "pretrain_tfrecords"
+    own, vocab = folder / VOCABULARY, request.data_dir / VOCABULARY
     return PretrainedModel(
-        str(request.folder(name)),
-        str(vocab) if vocab.is_file() else None,
+        str(folder),
+        str(vocab) if vocab.is_file() and not own.is_file() else None,
         str(records / "dev_data.tfrecord*") if records.is_dir() else None,
     )
 

@@ -3,6 +3,7 @@
 Runs are names of models or paths of run folders; --over examples or flops compares runs whose steps differ.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def analyse(request: Request, figure: Path) -> dict[str, Any]:
             f"{metric} {(held_out | training)[metric]['values'][-1]:.4g}" for metric in _shown(report, request, [name])
         ]
         print(f"{name}: {', '.join(last)}")
+    _check_metrics(report, request)
     shown = _shown(report, request, request.names)
     with figures.panels(figure, list(map(figures.title, shown)), share_x=True, legend_below=True) as axes:
         lowest = [axis for axis in axes if axis.xaxis.get_tick_params()["labelbottom"]]
@@ -59,18 +61,29 @@ def _draw(axis: Any, metric: str, report: dict[str, Any]) -> None:
     figures.keep_within(axis, metric)
 
 
-def _shown(report: dict[str, Any], request: Request, names: Any) -> list[str]:
-    """The metrics that have been asked for, or those with a name for readers; only what some run has."""
-    logged = {metric for name in names for kind in ("training", "held_out") for metric in report[name][kind]}
+def _logged(report: dict[str, Any], names: Iterable[str]) -> set[str]:
+    return {metric for name in names for kind in ("training", "held_out") for metric in report[name][kind]}
+
+
+def _check_metrics(report: dict[str, Any], request: Request) -> None:
+    """Raises UserError if a metric has been asked for that no run has."""
+    logged = _logged(report, request.names)
     for metric in request.metrics:
         if metric not in logged:
             raise UserError(
-                f"--metrics: {', '.join(names)} has logged no {metric!r}{closest(metric, logged)} "
+                f"--metrics: {', '.join(request.names)} has logged no {metric!r}{closest(metric, logged)} "
                 f"(there: {', '.join(sorted(logged))})"
             )
+
+
+def _shown(report: dict[str, Any], request: Request, names: Iterable[str]) -> list[str]:
+    """The metrics that have been asked for, or those with a name for readers; only what some of these runs has."""
+    logged = _logged(report, names)
+    if request.metrics:
+        return [metric for metric in request.metrics if metric in logged]
     if sum(metric.endswith("_loss") for metric in logged) == 1:
         logged.discard("loss")  # of one term: the same curve
-    return list(request.metrics) or [metric for metric in figures.TITLES if metric in logged] or sorted(logged)
+    return [metric for metric in figures.TITLES if metric in logged] or sorted(logged)
 
 
 def _scale(over: str, folder: Path) -> float:

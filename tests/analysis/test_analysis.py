@@ -12,6 +12,7 @@ from analysis import catalogue, geometry
 from analysis.catalogue.curves import _scale
 from analysis.catalogue.search import read_results
 from analysis.pretrained import PretrainedModel
+from analysis.request import Request, pretrained
 from configure_pretraining import PretrainingConfig
 from pretrain.pretraining_model import PretrainingModel
 from tests import training_support as support
@@ -195,6 +196,26 @@ def test_learning_curves_of_runs_by_path_over_flops(tmp_path):
     assert one["training"] == {"loss": {"steps": [1, 2, 3], "values": [50, 25, 50 / 3]}}
     result = analyse(tmp_path, *words, "--metrics", "los")
     assert result.returncode == 2 and "has logged no 'los'; did you mean 'loss'?" in result.stderr
+
+
+def test_curves_show_what_some_of_the_runs_have(tmp_path, capsys):
+    for name, metric in (("detection", "disc_auc"), ("coco", "copy_loss")):
+        write_lines(
+            tmp_path / "models" / name / "train_metrics.jsonl", json.dumps({"step": 1, "loss": 2.0, metric: 0.5})
+        )
+    request = Request(tmp_path, ("detection", "coco"), 2, 30.0, 0, ("loss", "copy_loss", "disc_auc"))
+    report = catalogue.analyse("curves", request, tmp_path / "curves")
+    assert set(report["coco"]["training"]) == {"loss", "copy_loss"}
+    assert capsys.readouterr().out.splitlines() == ["detection: loss 2, disc_auc 0.5", "coco: loss 2, copy_loss 0.5"]
+
+
+def test_a_models_own_vocabulary_comes_before_that_of_the_data(tmp_path, monkeypatch):
+    monkeypatch.setattr("analysis.pretrained.PretrainedModel", lambda *places: places)
+    data = write_lines(tmp_path / "vocab.txt", "[PAD]")
+    write_lines(tmp_path / "models" / "own" / "vocab.txt", "[PAD]")
+    (tmp_path / "models" / "bare").mkdir()
+    request = Request(tmp_path, ("own", "bare"), 2, 30.0, 0)
+    assert [pretrained(request, name)[1] for name in request.names] == [None, str(data)]
 
 
 @pytest.mark.parametrize(
