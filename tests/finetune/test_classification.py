@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,7 +156,11 @@ def test_a_task_of_no_server_leaves_the_archive_of_glues_files_alone(tmp_path):
     archive = write_lines(tmp_path / "test_predictions" / "submission_1.zip", "of GLUE")
     for split in ("train", "dev", "test"):
         write_lines(tmp_path / "chunk" / f"{split}.txt", "the B-NP", "is O")
-    folders = {"raw_data_dir": str(tmp_path), "test_predictions": str(archive.parent), "results_dir": str(tmp_path)}
+    folders: dict[str, Any] = {
+        "raw_data_dir": str(tmp_path),
+        "test_predictions": str(archive.parent),
+        "results_dir": str(tmp_path),
+    }
     config = support.config("chunk", write_test_outputs=True, do_train=False, **folders)
     evaluation = Evaluation(config, make_tasks(config, support.tokenizer()))
     evaluation.prepare()
