@@ -61,7 +61,9 @@ def collect(inputs: TableInputs, hashes: np.ndarray) -> list[np.ndarray]:
                 new = np.flatnonzero((hashes[places] == found.hashes) & ~seen[places])
                 places, first = np.unique(places[new], return_index=True)
                 seen[places] = True
-                of_length += [flat[found.starts[k] : found.ends[k]] for k in new[first]]
+                starts, sizes = found.starts[new[first]], (found.ends - found.starts)[new[first]]
+                within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+                of_length.append(flat[np.repeat(starts, sizes) + within])  # a copy: slices would hold all batches
     return [np.concatenate([*of_length, np.zeros(0, np.int32)]) for of_length in ids]
 
 

@@ -25,7 +25,7 @@ from formats.huggingface_config import class_of, config_of, is_huggingface
 from model.fusion import unfused
 from util.errors import UserError
 
-TOLERANCE = 1e-5  # of float32; half as wide weights are compared after rounding
+TOLERANCE = 1e-5  # of float32; half as wide weights differ by more, which is told
 SENTENCES: tuple[Text, ...] = (
     "The generator replaces some words, and the discriminator says which.",
     ("A pair of sentences has two segments.", "The second is this one, Müller's: 北京 42!"),
@@ -161,13 +161,16 @@ def report(difference: float, dtype: str, what: str) -> str:
     """A line for people.
 
     Raises:
-      UserError: the difference is beyond `TOLERANCE` and the weights are float32.
+      UserError: the difference is beyond `TOLERANCE` and the weights are float32, or it is no number: float16 holds
+        nothing beyond 65,504.
     """
     line = f"self-check: {what}: largest difference {difference:.2e} on {len(SENTENCES)} inputs"
     if dtype == "float32" and not difference <= TOLERANCE:
         raise UserError(
             f"{line}, above {TOLERANCE:g}: the conversion is wrong; nothing that was written should be used"
         )
+    if not np.isfinite(difference):
+        raise UserError(f"{line}: {dtype} cannot hold these weights; nothing that was written should be used")
     return f"{line} ({dtype} weights)" if dtype != "float32" else line
 
 

@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -197,6 +198,23 @@ def test_a_corpus_without_long_ngrams_has_a_vocabulary_of_short_ones(ids, counts
     options = build_pmi_vocab.Options(size=1000, min_count=often, num_processes=1, work_dir=str(tmp_path))
     found = build_pmi_vocab.build(inputs_of(pattern), options)
     assert {words: int((found.words == words).sum()) for words in SHARES} == wanted
+
+
+def test_collecting_holds_no_more_than_a_batch(ids, monkeypatch):
+    batches = []
+
+    def read(file, record_format):
+        for rows in np.array_split(ids, 20):
+            assert sum(batch() is not None for batch in batches) <= 1
+            batch = rows.copy()
+            batches.append(weakref.ref(batch))
+            yield {"input_ids": batch}
+            del batch
+
+    monkeypatch.setattr(build_pmi_vocab, "read_batches", read)
+    inputs = TableInputs(["of the records"], FORMAT, VOCAB, TOKENS, "")
+    found = build_pmi_vocab.collect(inputs, np.unique(count_ngrams(ids, VOCAB).keys))
+    assert len(batches) == 20 and all(len(of_length) for of_length in found)
 
 
 def test_tokens_that_mark_sources_are_in_no_ngram(ids, tmp_path):

@@ -337,13 +337,34 @@ def test_damaged_records_do_not_pass_verification(corpus, tmp_path):
         record_inspection.verify(str(output), VOCAB)
 
 
-@pytest.mark.parametrize(("documents", "fraction"), [(1, 0.02), (1, 0.2), (3, 0.01)])
-def test_of_too_few_documents_records_are_held_out(tmp_path, documents, fraction):
+def write_few(tmp_path, documents):
     corpus = write_corpus(tmp_path / "all", 90)
     lines = [line for line in corpus.joinpath("a.txt").read_text().splitlines() if line]
     (tmp_path / "few").mkdir()
     for number in range(documents):
         (tmp_path / "few" / f"{number}.txt").write_text("\n".join(lines[number::documents]) + "\n")
+
+
+def test_a_build_killed_when_records_have_been_held_out_goes_on(tmp_path, monkeypatch):
+    write_few(tmp_path, 3)
+    hold_out = staging.hold_out_records
+
+    def stop(*args):
+        hold_out(*args)
+        raise Killed
+
+    plan = make_plan(settings(tmp_path / "few", tmp_path / "records", dev_fraction=0.01))
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(staging, "hold_out_records", stop)
+        build(plan, run_local(1))
+    build(plan, run_local(1))
+    build(make_plan(settings(tmp_path / "few", tmp_path / "whole", dev_fraction=0.01)), run_local(1))
+    assert contents(tmp_path / "records") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("documents", "fraction"), [(1, 0.02), (1, 0.2), (3, 0.01)])
+def test_of_too_few_documents_records_are_held_out(tmp_path, documents, fraction):
+    write_few(tmp_path, documents)
     build(make_plan(settings(tmp_path / "few", tmp_path / "none", dev_fraction=0.0)), run_local(1))
     plan = make_plan(settings(tmp_path / "few", tmp_path / "records", dev_fraction=fraction))
     metadata = build(plan, run_local(1))

@@ -130,3 +130,6 @@ def test_the_self_check_does_not_pass_over_what_is_no_number() -> None:
     broken = support.tiny()._replace(weights={**weights, name: np.full_like(weights[name], np.nan)})
     with pytest.raises(UserError, match="the conversion is wrong"):
         check.report(check.read_back_difference(support.tiny(), broken), "float32", "a copy")
+    with pytest.raises(UserError, match="float16 cannot hold these weights"):
+        check.report(np.inf, "float16", "a copy")
+    assert "float16 weights" in check.report(1e-3, "float16", "a copy")
