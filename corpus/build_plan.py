@@ -169,6 +169,10 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
         for piece in _pieces(corpus, file, text_bytes[file], piece_bytes)
     ]
     pieces += _repeated(pieces, times, settings.seed)
+    read = dict.fromkeys(sizes, 0)
+    for piece in pieces:
+        read[source_of(piece.name)] += piece.text_bytes
+    times = {source: read[source] / size if size else 0.0 for source, size in sizes.items()}  # whole pieces, so about
     random.Random(f"pieces {settings.seed}").shuffle(pieces)
     fields = dataclasses.asdict(settings)
     for name in paths:  # where something lies does not matter, what it is does

@@ -152,7 +152,7 @@ class GraphTokenizer(tf.Module):
         """string [B] (twice for pairs) -> int32 [B, L] input_ids, input_mask, segment_ids.
 
         "[CLS] text [SEP]" or "[CLS] text [SEP] text [SEP]"; tokens that do not fit go one by one from the longer text,
-        the second if they are equal.
+        the second if they are equal. As in exchange.encoding, an empty second text has no [SEP] of its own.
         """
         first = self.pieces(texts)
         if second is None:
@@ -161,16 +161,20 @@ class GraphTokenizer(tf.Module):
         lengths, others = first.row_lengths(), other.row_lengths()
         kept = tf.minimum(lengths, tf.maximum(room - others, (room + 1) // 2))
         rest = tf.minimum(others, room - kept)
-        return self.padded([_head(first, kept), _head(other, rest)])
+        return self.padded([_head(first, kept), _head(other, rest)], others > 0)
 
-    def padded(self, parts: Sequence[tf.RaggedTensor]) -> dict[str, tf.Tensor]:
-        """Rows of parts with special tokens around them, as tensors of one length."""
+    def padded(self, parts: Sequence[tf.RaggedTensor], second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """Rows of parts with special tokens around them, as tensors of one length.
+
+        second: bool [B], which rows have a second part; None: all.
+        """
         rows = parts[0].nrows()
         column = tf.ones([rows, 1], tf.int32)
         ids, segments = [self.special.cls * column], [0 * column]
         for number, part in enumerate(parts):
-            ids += [part, self.special.sep * column]
-            segments += [tf.ones_like(part) * number, number * column]
+            end = column if not number or second is None else tf.ragged.boolean_mask(column, second[:, tf.newaxis])
+            ids += [part, self.special.sep * end]
+            segments += [tf.ones_like(part) * number, number * end]
         joined = tf.concat(ids, 1)
         return {
             "input_ids": joined.to_tensor(self.special.pad),

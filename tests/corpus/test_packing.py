@@ -200,6 +200,16 @@ def test_files_beside_the_folders_cannot_be_marked(vocab, tmp_path):
         built(tmp_path, vocab, tmp_path / "records", domain_tokens={"wiki": "[unused0]"})
 
 
+def test_a_source_is_said_to_be_read_as_often_as_it_is(vocab, tmp_path):
+    for source, size in (("big", 30_000), ("small", 10_000)):  # of a piece each, which is read again or not
+        (tmp_path / source).mkdir()
+        (tmp_path / source / "a.txt").write_text("word " * (size // 5), encoding="utf-8")
+    settings = BuildSettings(str(tmp_path), str(vocab), str(tmp_path / "records"), recursive=True, mix_alpha=0.7)
+    plan = make_plan(settings)
+    assert pytest.approx(1.39, abs=0.01) == 3**0.3 and plan.repeats == {"big": 1.0, "small": 1.0}
+    assert sum(len(unit.pieces) for unit in plan.units) == 2
+
+
 def test_a_tiny_source_is_not_read_for_ever(vocab, tmp_path):
     for source, size in (("books", 300_000), ("notes", 200)):
         (tmp_path / source).mkdir()

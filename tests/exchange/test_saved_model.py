@@ -15,6 +15,7 @@ import electra_tf2 as electra
 from corpus.normalization import TextNormalizer
 from corpus.tokenization import WordpieceTokenizer
 from exchange import saved_model
+from exchange.encoding import encode
 from exchange.graph_tokenizer import GraphTokenizer
 from exchange.network import Network
 from finetune.predictor import Predictor
@@ -58,17 +59,14 @@ def test_every_character_is_normalised_as_ours_by_itself() -> None:
 
 
 def test_pairs_are_cut_as_in_fine_tuning() -> None:
-    from exchange.encoding import truncated_lengths
-
     graph = GraphTokenizer(TOKENS, Casing(), 12)
-    lengths = [(a, b) for a in range(0, 14, 3) for b in range(14)]
+    lengths = [(a, b) for a in (0, 1, 3, 9, 12) for b in (0, 1, 4, 5, 13)]
     word = next(token for token in TOKENS if token.isascii() and token.isalpha())
     texts = [[" ".join([word] * count) for count in pair] for pair in lengths]
     rows = graph.rows(*(tf.constant(column) for column in zip(*texts, strict=True)))
-    for number, pair in enumerate(lengths):
-        first, second = truncated_lengths(pair, 9)
-        assert int(tf.reduce_sum(rows["input_mask"][number])) == first + second + 3
-        assert int(tf.reduce_sum(rows["segment_ids"][number])) == second + 1
+    expected = encode(WordpieceTokenizer(TOKENS), [(first, second) for first, second in texts], 12)
+    for name, ours in expected._asdict().items():
+        np.testing.assert_array_equal(rows[name], ours, name)
 
 
 _STRANGER = """
