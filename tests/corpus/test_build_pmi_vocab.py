@@ -201,7 +201,7 @@ def test_a_corpus_without_long_ngrams_has_a_vocabulary_of_short_ones(ids, counts
 
 
 def test_collecting_holds_no_more_than_a_batch(ids, monkeypatch):
-    batches = []
+    batches: list[weakref.ref[np.ndarray]] = []
 
     def read(file, record_format):
         for rows in np.array_split(ids, 20):
