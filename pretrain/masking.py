@@ -24,7 +24,8 @@ class MaskedBatch(NamedTuple):
       replacement).
     masked_lm_ids: int32 [B, N], original ids at the positions; 0 where the weight is 0.
     masked_lm_weights: float32 [B, N], 1 for real draws.
-    candidates: float32 [B, L], 1 where a token may be masked: real and not special.
+    candidates: float32 [B, L], 1 where a token is real and not special: what may be masked, and what auxiliary tasks
+      changed, which may not.
     sampling_noise: float32 [B, N, 2], uniform draws with which the generator's samples will be taken.
     crop_noise: float32 [B], a uniform draw for the place of a crop.
     labels: by name, what objectives that changed the sequences before they were masked did to them.

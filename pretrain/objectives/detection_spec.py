@@ -15,6 +15,8 @@ def _electric_problems(c: PretrainingConfig) -> Iterator[str]:
         yield f"{why}: untied_generator must be true"
     if c.disallow_correct:
         yield f"{why} as sampled: disallow_correct must be false"
+    if c.disc_tokens != "all":
+        yield f"electric_objective tells noise from data: disc_tokens must be all, got {c.disc_tokens}"
     if c.temperature != 1.0:
         yield f"{why} as sampled: temperature must be 1, got {c.temperature:g}"
     if c.generator_sample_mode == "eval":

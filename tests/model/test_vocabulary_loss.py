@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from model import vocabulary_loss
 from model.vocabulary_loss import VocabularySoftmax
 
 DRAWS = 40_000
@@ -38,3 +39,22 @@ def test_words_are_drawn_as_often_as_they_are_likely(size, temperature):
     counts = np.bincount(found.sample(noise, temperature).numpy().reshape(-1), minlength=size)
     shares = np.exp(logits / temperature)
     assert stats.chisquare(counts, shares / shares.sum() * DRAWS).pvalue > SIGNIFICANCE
+
+
+@pytest.mark.parametrize("chunk", [1024, 4])  # all ten tokens at once, or two and two
+def test_gradients_are_those_of_the_dense_softmax_in_whatever_chunks_they_are_computed(monkeypatch, chunk):
+    monkeypatch.setattr(vocabulary_loss, "CHUNK", chunk)
+    random = np.random.RandomState(0)
+    states, table, bias = (tf.constant(random.normal(size=shape), tf.float32) for shape in ([2, 5, 3], [300, 3], [300]))
+    ids, upstream = tf.constant(random.randint(300, size=[2, 5]), tf.int32), tf.constant(random.rand(2, 5), tf.float32)
+    found = []
+    for log_probs in (
+        lambda: VocabularySoftmax(states, table, bias).log_probs(ids),
+        lambda: -tf.nn.sparse_softmax_cross_entropy_with_logits(ids, tf.tensordot(states, table, [-1, -1]) + bias),
+    ):
+        with tf.GradientTape() as tape:
+            tape.watch([states, table, bias])
+            values = log_probs()
+        found.append([values, *tape.gradient(values, [states, table, bias], output_gradients=upstream)])
+    for value, exact in zip(*found, strict=True):
+        np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-5)

@@ -102,6 +102,7 @@ def test_predictions_per_sequence(mask_prob: float, length: int, expected: int) 
         ({"electra_objective": False, "electric_objective": True, "uniform_generator": True}, "uniform_generator"),
         ({"electra_objective": False, "electric_objective": True, "disallow_correct": True}, "disallow_correct"),
         ({"electra_objective": False, "electric_objective": True, "temperature": 0.5}, "temperature must be 1"),
+        ({"electra_objective": False, "electric_objective": True, "disc_tokens": "masked"}, "disc_tokens must be all"),
         (
             {"electra_objective": False, "electric_objective": True, "generator_sample_mode": "eval"},
             "as sampled, dropout included: not generator_sample_mode eval",
