@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 from configure_pretraining import PretrainingConfig
+from model.fusion import unfused
 from pretrain import ramps
 from pretrain.pretraining_model import PretrainingModel
+from pretrain.task import PretrainingTask
 from tests import training_support as support
 from util.errors import UserError
 
@@ -55,12 +57,31 @@ def test_what_does_not_move_is_a_constant_of_the_graph():
     assert (values.mask_prob, values.temperature) == (config.mask_prob, config.temperature)
 
 
+def batch_of():
+    ids = tf.constant(np.random.RandomState(0).randint(20, 600, [8, support.LENGTH]), tf.int32)
+    return {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+
+
+def test_a_training_step_has_the_values_of_its_number(config, monkeypatch):
+    with unfused():
+        task = PretrainingTask(config, tf.distribute.get_strategy())
+        forward, temperatures = task.model.forward, []
+
+        def recorded(*arguments, temperature):
+            temperatures.append(float(temperature))
+            return forward(*arguments, temperature=temperature)
+
+        monkeypatch.setattr(task.model, "forward", recorded)
+        results = [task.train_step(batch_of(), tf.constant(step, tf.int64)) for step in (0, 20)]
+    assert temperatures == [2.0, 1.5]
+    for result, masked, weight in zip(results, (0.5, 0.375), (0.0, 0.5), strict=True):
+        losses = {name: float(loss) for name, loss in result["losses"].items()}
+        assert losses["loss"] == pytest.approx(losses["masked_lm_loss"] + weight * 50 * losses["disc_loss"], rel=1e-6)
+        assert float(result["metrics"]["masked_lm_loss"][1]) == 8 * support.LENGTH * masked
+
+
 def test_a_young_run_masks_more_and_trains_the_generator_only(config):
-    batch = {
-        "input_ids": tf.constant(np.random.RandomState(0).randint(20, 600, [8, support.LENGTH]), tf.int32),
-        "input_mask": tf.ones([8, support.LENGTH], tf.int32),
-        "segment_ids": tf.zeros([8, support.LENGTH], tf.int32),
-    }
+    batch = batch_of()
     model = PretrainingModel(config)
     assert model.encoder is not None
     young, grown = ramps.at(config, tf.constant(0)), ramps.final(config)
