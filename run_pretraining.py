@@ -217,13 +217,13 @@ def run(phase: Phase, data: PhaseData, whole: Run, first: bool) -> int:
         examples_before=phase.examples_before,
     )
     trainer = Trainer(task, strategy, schedule, config.model_dir)
-    if whole.dry_run:
-        return time_some_steps(trainer, config, phase.end - phase.start)
-    step = 0 if folder.overwrite and first else trainer.restore()
+    step = 0 if folder.overwrite and (first or whole.dry_run) else trainer.restore()
     if step:
         say(f"resuming {config.model_dir} at step {step:,}")
     else:
         load_initial_weights(task.model, config)
+    if whole.dry_run:
+        return time_some_steps(trainer, config, phase.end - phase.start)
 
     if config.do_train:
         # Not before: what failed until here is no run, and the mended command may have its name.

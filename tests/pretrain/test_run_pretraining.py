@@ -133,6 +133,8 @@ def test_a_dry_run_times_steps_states_memory_and_writes_nothing(run, settings, t
     assert code == 0, err
     assert "examples/s" in out and "GB of memory" in out and "4 steps would take" in out
     assert list(tmp_path.iterdir()) == []
+    code, _, err = run(settings | {"init_checkpoint": "/nowhere/model.ckpt-1"}, "--dry-run")
+    assert code == 2 and "no checkpoint at '/nowhere/model.ckpt-1'" in err
 
 
 def test_a_dry_run_of_an_overwrite_leaves_the_run_and_asks_nothing_of_evaluations(run, settings, tmp_path):
