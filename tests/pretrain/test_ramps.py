@@ -67,9 +67,9 @@ def test_a_training_step_has_the_values_of_its_number(config, monkeypatch):
         task = PretrainingTask(config, tf.distribute.get_strategy())
         forward, temperatures = task.model.forward, []
 
-        def recorded(*arguments, temperature):
+        def recorded(rows, seed, temperature):
             temperatures.append(float(temperature))
-            return forward(*arguments, temperature=temperature)
+            return forward(rows, seed, temperature=temperature)
 
         monkeypatch.setattr(task.model, "forward", recorded)
         results = [task.train_step(batch_of(), tf.constant(step, tf.int64)) for step in (0, 20)]
