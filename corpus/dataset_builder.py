@@ -33,7 +33,10 @@ def build(plan: BuildPlan, run_units: RunUnits, overwrite: bool = False) -> dict
     with staging.locked():
         finished = staging.begin(overwrite)
         if finished is not None:
-            say(f"{staging.output} already holds these records; nothing to do")
+            say(
+                f"{staging.output} already holds these records: flags, vocabulary, names and sizes of the corpus files "
+                "are the same; nothing to do (--overwrite builds them anew)"
+            )
             return finished
         units = staging.todo()
         if len(units) < len(plan.units):

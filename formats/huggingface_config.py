@@ -155,11 +155,23 @@ def tokens_in(folder: Path) -> list[str]:
     """The vocabulary of a directory, from vocab.txt or tokenizer.json.
 
     Raises:
-      UserError: there is none, or it is no WordPiece vocabulary.
+      UserError: there is none, or it is no WordPiece vocabulary, or not all of the tokenizer's.
     """
-    if (folder / "vocab.txt").is_file():
-        return load_vocab(folder / "vocab.txt")
-    model = _json(folder / "tokenizer.json").get("model")
+    fast = _json(folder / "tokenizer.json")
+    tokens = load_vocab(folder / "vocab.txt") if (folder / "vocab.txt").is_file() else _tokens_of(fast, folder)
+    added = _json(folder / "added_tokens.json") | {one["content"]: one["id"] for one in fast.get("added_tokens", [])}
+    beyond = sorted(token for token, number in added.items() if number >= len(tokens))
+    if beyond:
+        raise UserError(
+            f"{folder}: its tokenizer has tokens beyond the WordPiece vocabulary, which ours cannot have: "
+            f"{', '.join(beyond[:5])}"
+        )
+    return tokens
+
+
+def _tokens_of(fast: dict[str, Any], folder: Path) -> list[str]:
+    """Those of tokenizer.json; raises UserError."""
+    model = fast.get("model")
     if model is None:
         raise UserError(f"{folder} has neither vocab.txt nor tokenizer.json: its vocabulary is needed")
     if model.get("type") != "WordPiece" or model.get("continuing_subword_prefix", "##") != "##":

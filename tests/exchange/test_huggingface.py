@@ -18,7 +18,7 @@ from exchange.huggingface_export import to_huggingface, write_huggingface, write
 from exchange.network import Network
 from exchange.sources import Told, check_told, read_model
 from exchange.tensor_file import write_tensors
-from formats.huggingface_config import Casing, casing_of
+from formats.huggingface_config import Casing, casing_of, tokens_in
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
 from tests.exchange import huggingface_oracle as oracle
@@ -136,6 +136,21 @@ def test_directories_that_we_cannot_read_are_refused_with_the_reason(change, mes
     (tmp_path / "config.json").write_text(json.dumps(oracle.config_of("ElectraForPreTraining") | change))
     with pytest.raises(UserError, match=message):
         HuggingFaceWeights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("added_tokens.json", {"[E1]": 600}),
+        ("tokenizer.json", {"added_tokens": [{"content": "[PAD]", "id": 0}, {"content": "[E1]", "id": 600}]}),
+    ],
+)
+def test_tokens_beyond_the_vocabulary_are_refused(file: str, said: dict, tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, support.tiny().tokens, Casing(), 512)
+    assert tokens_in(tmp_path) == support.tiny().tokens
+    (tmp_path / file).write_text(json.dumps(said))
+    with pytest.raises(UserError, match=r"beyond the WordPiece vocabulary, which ours cannot have: \[E1\]"):
+        tokens_in(tmp_path)
 
 
 def test_shards_old_names_and_padded_tables_are_read(tmp_path: Path) -> None:
