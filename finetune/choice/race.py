@@ -27,6 +27,9 @@ class Race(ChoiceTask):
     primary_metric = "accuracy"
     choices = len(_LETTERS)
 
+    def has_labels(self, split: str) -> bool:
+        return bool(self._files(split)) or super().has_labels(split)
+
     def objects(self, split: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
         files = self._files(split)
         if not files:

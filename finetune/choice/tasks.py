@@ -126,7 +126,7 @@ class ChoiceTask(Task):
         return {"right" if self.choices > 1 else "label_ids": Label("int32")}
 
     def has_labels(self, split: str) -> bool:
-        return not self.submission
+        return not self.submission and any(map(Path.is_file, self._paths(split)))
 
     def load(self, split: str) -> Split:
         labelled = split not in self.test_splits
@@ -137,10 +137,14 @@ class ChoiceTask(Task):
             raise UserError(f"{self.name}: the {split} data holds no questions")
         return self._split(passages)
 
+    def _paths(self, split: str) -> list[Path]:
+        """Where the file of a split may be."""
+        names = [f"{name}.jsonl" for name in (split, *self.file_names.get(split, ()))]
+        return [folder / name for folder in self.folders for name in names]
+
     def objects(self, split: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """(where it stands, its number, the object) of the objects of a split: lines of JSON."""
-        names = [f"{name}.jsonl" for name in (split, *self.file_names.get(split, ()))]
-        tried = [folder / name for folder in self.folders for name in names]
+        tried = self._paths(split)
         path = next(filter(Path.is_file, tried), None)
         if path is None:
             raise UserError(f"no file of split {split!r}: looked for {', '.join(map(str, tried))}")

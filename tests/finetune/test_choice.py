@@ -90,7 +90,9 @@ def test_races_files(tmp_path):
     write_lines(tmp_path / "race" / "train.jsonl", json.dumps(one))
     assert task.load("train").features[0].labels == {"right": 2}
     assert task.load("train").examples[0].id == "middle5.txt" and task.load("train").examples[0].kind == "middle"
-    assert task.has_labels("test")
+    assert not task.has_labels("test")  # is not there
+    write_lines(tmp_path / "race" / "test" / "high" / "1.txt", json.dumps(race()))
+    assert task.has_labels("test") and task.has_labels("train") and task.load("test").labelled
 
 
 @pytest.mark.parametrize(

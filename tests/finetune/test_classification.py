@@ -213,4 +213,13 @@ def test_tasks_described_wrongly_are_refused(tmp_path, described, message):
 def test_every_glue_task_has_a_submission():
     for name in ("cola", "sst", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "sts"):
         spec = BUILT_IN[name].options["spec"]
-        assert set(spec.submission) == set(spec.test_splits), name
+        assert set(spec.submission) == {*spec.test_splits, *spec.optional_test_splits}, name
+
+
+def test_mnlis_diagnostics_are_predicted_where_glue_has_them(tmp_path):
+    assert make(tmp_path, "mnli").test_splits == ("test_matched", "test_mismatched")
+    for name in ("diagnostic/diagnostic.tsv", "AX/AX.tsv", "MNLI/diagnostic.tsv"):
+        path = write_lines(tmp_path / name, "index\tsentence1\tsentence2", f"0\ta\t{name}")
+        task = make(tmp_path, "mnli")
+        assert task.test_splits[-1] == "diagnostic" and task.load("diagnostic").examples[0].texts == ("a", name)
+        path.unlink()
