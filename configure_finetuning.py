@@ -339,7 +339,13 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def notes(self) -> list[str]:
         """What is legal but deserves a look."""
+        if self.average_orders and not any(map(self._may_average_orders, self.task_names)):
+            return [f"average_orders changes nothing: the order of texts matters in {', '.join(self.task_names)}"]
         return []
+
+    def _may_average_orders(self, task: str) -> bool:
+        entry = entry_of(task, self.tasks)
+        return entry is None or ("spec" in entry.options and entry.options["spec"].scored_in_both_orders)
 
     def task_data_dir(self, task: str) -> str:
         """Folder of a task's files."""

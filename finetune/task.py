@@ -128,6 +128,7 @@ class Task(abc.ABC):
     test_splits: tuple[str, ...] = ("test",)
     outputs = "outputs"  # of a run's files in results_dir: the ending of their folder's name
     choices = 1  # features that make one example of a batch, each with a share of its loss: candidates that compete
+    prompts = False  # whether its head is the pre-trained language model's, as config.prompt asks for
     takes_share = False  # whether `load` itself leaves out training examples beyond config.train_share
     selection_splits: tuple[str, ...] = ()  # of evaluation_splits, those that choose the best checkpoint; (): all
 
@@ -232,8 +233,11 @@ class Task(abc.ABC):
 
 
 def make_tasks(config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> list[Task]:
-    """The tasks of a run, nothing loaded yet. Raises UserError for tasks that cannot be learned together."""
+    """The tasks of a run, nothing loaded yet. Raises UserError for tasks that cannot be learned together, or so."""
     tasks = [factory_of(name, config.tasks, config.prompt)(name, config, tokenizer) for name in config.task_names]
+    for task in tasks:
+        if config.prompt and not task.prompts:
+            raise UserError(f"prompt: {task.name} is a task in Python with another head: derive it from PromptTask")
     if len({task.choices for task in tasks}) > 1:
         listed = ", ".join(f"{task.name} has {task.choices}" for task in tasks)
         raise UserError(f"task_names: tasks that are learned together need as many candidates for an example: {listed}")

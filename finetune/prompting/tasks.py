@@ -41,6 +41,8 @@ class _Prompted(NamedTuple):
 class PromptTask(TextTask):
     """A classification or regression task whose labels are words of the vocabulary."""
 
+    prompts = True
+
     def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec) -> None:
         super().__init__(name, config, tokenizer, spec)
         self.prompt = prompt_of(name, spec.prompt, config.prompt_template, config.prompt_words)

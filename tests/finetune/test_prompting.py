@@ -1,5 +1,6 @@
 """Prompts: templates to wordpieces, demonstrations, few-shot splits, scores of label words, what is refused."""
 
+import functools
 import json
 
 import numpy as np
@@ -14,6 +15,7 @@ from corpus.tokenization import WordpieceTokenizer
 from corpus.vocabulary import SpecialIds
 from finetune.batching import FeatureTable, TaskFeatures
 from finetune.classification.few_shot import few_shot_split
+from finetune.classification.tasks import TextTask
 from finetune.finetuning_model import FinetuningModel
 from finetune.language_model import generator_sizes, language_model_head
 from finetune.prompting.head import LabelWordHead
@@ -24,6 +26,7 @@ from model.fusion import unfused
 from pretrain.objectives.corrective_lm import mixture_log_prob
 from pretrain.pretraining_model import PretrainingModel
 from pretrain.task import PretrainingTask
+from tasks import registry
 from tasks.built_in import BUILT_IN
 from tasks.templates import parse_template
 from tests import golden_support as golden
@@ -295,6 +298,13 @@ def test_only_coco_lm_can_fill_a_prompt(coco_lm):
 def test_what_cannot_be_prompted_is_refused(folder, overrides, message):
     with pytest.raises(UserError, match=message):
         make(folder, **overrides).load("train")
+
+
+def test_a_task_in_python_with_another_head_is_not_prompted(folder, monkeypatch):
+    spec = BUILT_IN["mnli"].options["spec"]
+    monkeypatch.setitem(registry._factories, "mine", functools.partial(TextTask, spec=spec))
+    with pytest.raises(UserError, match="prompt: mine is a task in Python with another head"):
+        make(folder, "mine")
 
 
 def test_every_known_prompt_is_a_template():

@@ -170,6 +170,12 @@ def test_both_orders_are_averaged(tmp_path):
     assert [len(task.load("train").features) for task in (sts, mrpc, qqp)] == [4, 4, 2]  # what is trained on is as ever
 
 
+def test_averaging_orders_that_matter_is_noted():
+    (note,) = support.config("rte", "chunk", average_orders=True).notes()
+    assert note == "average_orders changes nothing: the order of texts matters in rte, chunk"
+    assert not support.config("rte", "sts", average_orders=True).notes() and not support.config("rte").notes()
+
+
 def test_soft_targets():
     random = np.random.default_rng(0)
     logits, teacher = random.normal(size=(2, 5, 3)).astype(np.float32)
