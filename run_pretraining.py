@@ -49,7 +49,8 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
         check_writable(path)
     if not (training and config.overwrite):
         return
-    names = sorted(places(PretrainingConfig, "read"))
+    # Of the generator's first weights a run that goes on wants to know the sizes again.
+    names = sorted({*places(PretrainingConfig, "read"), "init_generator_checkpoint"})
     read = [(name, getattr(phase.config, name)) for phase in phases_of(config) for name in names]
     for name, path in ((name, Path(value).resolve()) for name, value in read if value):
         if path.is_relative_to(folder.resolve()):

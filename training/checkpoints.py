@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from training import checkpoint_files as files
+from training.run_folder import GO_ON
 from util.errors import UserError, reason
 from util.files import write_json
 from util.progress import say
@@ -148,8 +149,8 @@ class Checkpoints:
             files.clear_staging(folder)
             why = "the disk is full" if "No space left" in str(error) else reason(error)
             raise UserError(
-                f"cannot save {files.prefix(folder, step)}: {why}. Last checkpoint: {self.newest()}. When that is "
-                "mended, the same command goes on from there."
+                f"cannot save {files.prefix(folder, step)}: {why}. Last checkpoint: {self.newest()}. "
+                f"{GO_ON} when that is mended."
             ) from error
 
 

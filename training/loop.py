@@ -18,7 +18,7 @@ from training.checkpoints import Checkpoints
 from training.device_loop import DeviceLoop, Pace, Totals, run_and_sum
 from training.distribution import distribute, host_number, is_chief
 from training.reporting import Reporter
-from training.run_folder import after_checkpoint, mark_not_finite, suspect_checkpoint
+from training.run_folder import GO_ON, after_checkpoint, mark_not_finite, suspect_checkpoint
 from training.task import SummedTask, Task, Tensors
 from util.errors import UserError
 from util.progress import Progress, say, track
@@ -142,7 +142,7 @@ class Trainer:
             return 0
         self._save({})
         name = signal.Signals(self._signal).name
-        say(f"{name}: saved {self.model_dir} at step {self.current_step:,}. Run the same command to go on.")
+        say(f"{name}: saved {self.model_dir} at step {self.current_step:,}. {GO_ON}.")
         return 128 + self._signal
 
     def _train(self, loop: DeviceLoop, progress: Progress) -> None:
@@ -270,7 +270,8 @@ class Trainer:
         raise NotFinite(
             f"not finite at step {step + 1:,}: {', '.join(name for name, bad in first_bad.items() if bad == step)}. "
             f"Nothing was saved since. Last good checkpoint: {self.checkpoints.newest(step)}. To go on from there, run "
-            "the command again with a lower learning_rate, more num_warmup_steps, or precision float32."
+            "the command again, without --overwrite, with a lower learning_rate, more num_warmup_steps, or precision "
+            "float32."
         )
 
     @contextlib.contextmanager
@@ -296,7 +297,8 @@ class Trainer:
             return None
         return (
             "another host of this job ended or cannot be reached any more; its own output says why. Last checkpoint: "
-            f"{self.checkpoints.newest()}. Start the same command on all hosts to go on from there."
+            f"{self.checkpoints.newest()}. Start the same command, without --overwrite, on all hosts to "
+            "go on from there."
         )
 
     def evaluate(self) -> dict[str, float]:

@@ -25,6 +25,7 @@ from util.files import lock, write_atomically, write_json, writing
 from util.progress import say
 from util.reading import read_json, read_text
 
+GO_ON = "Run the same command, without --overwrite, to go on"  # which would start the run anew
 _CONFIG, _VOCABULARY = "config.json", "vocab.txt"
 _OF_ANY_CONFIG = {"model_name", "data_dir", "model_dir", "train_batch_size"}  # by these a config.json is ours
 _LOCK = ".lock"
