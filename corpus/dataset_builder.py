@@ -4,7 +4,6 @@ build_pretraining_dataset.py calls `build`: the plan says what is to be done, th
 whatever runs the units, this machine or Apache Beam, gives the same bytes.
 """
 
-import os
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from corpus.build_plan import BuildPlan, Unit
 from corpus.build_unit import build_unit
 from corpus.staging import Staging
-from corpus.worker_pool import run_on_processes
+from corpus.worker_pool import cores, run_on_processes
 from util.progress import Progress, say
 
 _WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this
@@ -53,7 +52,7 @@ def run_local(num_processes: int = 0) -> RunUnits:
         # Large units first, so that the last ones to finish are small.
         units = sorted(units, key=lambda unit: -unit.text_bytes)
         total = sum(unit.text_bytes for unit in units)
-        processes = num_processes or min(len(os.sched_getaffinity(0)), 1 + total // _WORTH_A_PROCESS)
+        processes = num_processes or min(cores(), 1 + total // _WORTH_A_PROCESS)
         with Progress("MB of text", total / 1e6, unit="MB") as progress:
             run_on_processes(
                 partial(_megabytes, staging),

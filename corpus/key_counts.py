@@ -17,7 +17,7 @@ import numpy as np
 from corpus.record_metadata import RecordMetadata, read_metadata
 from corpus.records import RecordFormat, count_records, read_batches
 from corpus.vocabulary import vocab_sha256
-from corpus.worker_pool import run_on_processes
+from corpus.worker_pool import cores, run_on_processes
 from util.errors import UserError
 from util.progress import Progress
 
@@ -102,7 +102,7 @@ def count_records_of(files: Sequence[str], counting: Counting, processes: int = 
     records = sum(count_records(file) for file in files)
     if not records:
         raise UserError(f"the {len(files)} files of records are empty; build the records again")
-    processes = min(processes or len(os.sched_getaffinity(0)), len(files))
+    processes = min(processes or cores(), len(files))
     with Progress("counting record", records) as progress:
         totals = run_on_processes(
             partial(_count_file, counting),

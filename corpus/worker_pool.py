@@ -49,6 +49,11 @@ def run_on_processes(
     return [_result(work(item), advance) for item in items]
 
 
+def cores() -> int:
+    """Those that this process may use; of systems that do not tell, all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def quiet_tensorflow() -> None:
     """Before TensorFlow is imported: keeps it off the GPU and its start-up messages off the screen."""
     before_tensorflow()

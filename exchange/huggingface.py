@@ -23,8 +23,13 @@ _INDEX = f"{FILE_NAME}.index.json"
 _PREFIXES = ("electra.", "bert.", "")
 
 
+# Names in older files, and what is said since.
+_LM_BIAS = ("cls.predictions.decoder.bias", "cls.predictions.bias")
+_LAYER_NORM = ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias"))  # TensorFlow's
+
+
 class Tensors(Mapping[str, np.ndarray]):
-    """The tensors of one or several files, read when asked for."""
+    """The tensors of one or several files by today's names, read when asked for."""
 
     def __init__(self, folder: Path) -> None:
         index = folder / _INDEX
@@ -38,10 +43,15 @@ class Tensors(Mapping[str, np.ndarray]):
             )
             lacking = next(path.name for path in paths if not path.is_file())
             raise UserError(f"{folder} has no {lacking}{old if (folder / 'pytorch_model.bin').is_file() else ''}")
-        self._files = {name: file for path in paths for file in [TensorFile(path)] for name in file.names()}
+        files = map(TensorFile, paths)
+        self._files = {_todays_name(name): (file, name) for file in files for name in file.names()}
+        old, new = _LM_BIAS
+        if old in self._files:
+            self._files.setdefault(new, self._files[old])
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._files[name].get(name)
+        file, stored = self._files[name]
+        return file.get(stored)
 
     def __contains__(self, name: object) -> bool:
         return name in self._files
@@ -90,7 +100,7 @@ class HuggingFaceWeights:
         if task and all(_is_there(pair, self._tensors) for pair in head):
             self.task = task
             self._pairs |= {pair.ours: pair for pair in head}
-        used = {name for pair in self._pairs.values() for name in (*pair.theirs, *pair.alternatives)}
+        used = {name for pair in self._pairs.values() for name in pair.theirs}
         self.left_out = sorted(name for name in self._tensors if name not in used and not _is_copy(name))
 
     def names(self) -> list[str]:
@@ -108,7 +118,11 @@ def prefix_of(tensors: Mapping[str, np.ndarray]) -> str | None:
 
 
 def _is_there(pair: names.Pair, tensors: Mapping[str, np.ndarray]) -> bool:
-    return all(name in tensors for name in pair.theirs) or any(name in tensors for name in pair.alternatives)
+    return all(name in tensors for name in pair.theirs)
+
+
+def _todays_name(name: str) -> str:
+    return next((name.removesuffix(old) + new for old, new in _LAYER_NORM if name.endswith(old)), name)
 
 
 def _is_copy(name: str) -> bool:

@@ -14,14 +14,12 @@ from model.architecture import Architecture
 class Pair(NamedTuple):
     """A variable of ours and the tensors that hold it: several make up its last axis.
 
-    alternatives: other names of the same single tensor, in files of older or other classes.
     column: of the last axis of what theirs hold, where ours is that one alone; only read.
     """
 
     ours: str
     theirs: tuple[str, ...]
     transposed: bool = False
-    alternatives: tuple[str, ...] = ()
     column: int | None = None
 
     def to_theirs(self, value: np.ndarray) -> dict[str, np.ndarray]:
@@ -31,8 +29,7 @@ class Pair(NamedTuple):
     def to_ours(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """None if a tensor is missing."""
         if not all(name in tensors for name in self.theirs):
-            found = next((name for name in self.alternatives if name in tensors), None)
-            return None if found is None else tensors[found]
+            return None
         parts = [tensors[name].T if self.transposed else tensors[name] for name in self.theirs]
         if self.column is not None:
             return parts[0][..., self.column : self.column + 1]
@@ -48,11 +45,7 @@ def dense(ours: str, *theirs: str) -> list[Pair]:
 
 
 def layer_norm(ours: str, theirs: str) -> list[Pair]:
-    """The names of TensorFlow's layer norm live on in files that were made from its checkpoints."""
-    return [
-        Pair(f"{ours}/gamma", (f"{theirs}.weight",), alternatives=(f"{theirs}.gamma",)),
-        Pair(f"{ours}/beta", (f"{theirs}.bias",), alternatives=(f"{theirs}.beta",)),
-    ]
+    return [Pair(f"{ours}/gamma", (f"{theirs}.weight",)), Pair(f"{ours}/beta", (f"{theirs}.bias",))]
 
 
 def encoder(architecture: Architecture, prefix: str, scope: str = "electra", embeddings: str = "") -> list[Pair]:
@@ -98,9 +91,7 @@ ELECTRA_LM_HEAD = [
 BERT_LM_HEAD = [
     *dense("generator_predictions/dense", "cls.predictions.transform.dense"),
     *layer_norm("generator_predictions/LayerNorm", "cls.predictions.transform.LayerNorm"),
-    Pair(
-        "generator_predictions/output_bias", ("cls.predictions.bias",), alternatives=("cls.predictions.decoder.bias",)
-    ),
+    Pair("generator_predictions/output_bias", ("cls.predictions.bias",)),
 ]
 
 

@@ -1,11 +1,12 @@
 """Work on several processes: what happens to the rest of it when some fails."""
 
 import functools
+import os
 from pathlib import Path
 
 import pytest
 
-from corpus.worker_pool import run_on_processes
+from corpus.worker_pool import cores, run_on_processes
 from util.errors import UserError
 from util.progress import Progress
 
@@ -19,6 +20,12 @@ def work(folder, name):
     for _ in range(LONG):
         yield 0.0
     Path(folder, name).touch()
+
+
+def test_there_are_cores_where_the_system_does_not_say_which(monkeypatch):
+    assert cores() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    assert cores() == (os.cpu_count() or 1)
 
 
 def test_nobody_works_on_when_one_has_failed(tmp_path):

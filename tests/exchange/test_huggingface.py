@@ -160,6 +160,7 @@ def test_shards_old_names_and_padded_tables_are_read(tmp_path: Path) -> None:
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
         for name, value in tensors.items()
     }
+    old["cls.predictions.decoder.bias"] = np.append(old.pop("cls.predictions.bias"), np.ones([8], np.float32))
     table = "bert.embeddings.word_embeddings.weight"
     old[table] = np.concatenate([old[table], np.ones([8, 24], np.float32)])
     folder = tmp_path / "sharded"
@@ -176,6 +177,8 @@ def test_shards_old_names_and_padded_tables_are_read(tmp_path: Path) -> None:
     assert padded.names() == plain.names() and not padded.left_out
     for name in plain.names():
         np.testing.assert_array_equal(padded.get(name), plain.get(name))
+    difference = check.source_difference(read_model(str(folder)), str(folder))
+    assert difference is not None and difference < check.TOLERANCE
 
 
 def test_a_pickle_is_not_opened_but_explained(tmp_path: Path) -> None:
