@@ -1,25 +1,33 @@
 """Questions about documents: SQuAD 1.1 and 2.0 JSON, MRQA JSON lines."""
 
 import gzip
+import re
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from util.errors import UserError, shown
-from util.progress import track
-from util.reading import parse_json, read_bytes, read_json
+import numpy as np
 
+from util.errors import UserError, reason, shown
+from util.progress import track
+from util.reading import parse_json, read_json
+
+_WORD = re.compile("[^ \t\r\n\u202f]+")
 _SHOWN = 5  # how many questions a warning lists
 
 
 class Paragraph(NamedTuple):
-    """A document: its text, its words (split at blanks), and for every character the number of its word."""
+    """A document: its text, its words (split at blanks), and int32 [words] the character that each begins with."""
 
     text: str
     words: list[str]
-    word_of_character: list[int]
+    starts: np.ndarray
+
+    def word_at(self, character: int) -> int:
+        """The number of the word that a character is in or, if it is a blank, behind; -1 before the first word."""
+        return int(np.searchsorted(self.starts, character, side="right")) - 1
 
 
 class Question(NamedTuple):
@@ -42,19 +50,10 @@ class Question(NamedTuple):
 
 def split_words(text: str) -> Paragraph:
     """Splits at blanks, tabs, line ends and narrow no-break spaces, as SQuAD's tools do."""
-    words: list[str] = []
-    places: list[int] = []
-    inside = False
-    for character in text:
-        if character in " \t\r\n\u202f":
-            inside = False
-        elif inside:
-            words[-1] += character
-        else:
-            words.append(character)
-            inside = True
-        places.append(len(words) - 1)
-    return Paragraph(text, words, places)
+    found = list(_WORD.finditer(text))
+    # A word that occurs again is the same object: MRQA's training files have tens of millions.
+    words = [sys.intern(word[0]) for word in found]
+    return Paragraph(text, words, np.array([word.start() for word in found], np.int32))
 
 
 def file_names(split: str, mrqa: bool) -> list[str]:
@@ -127,9 +126,9 @@ def _locate(question: Question, place: tuple[int, int] | None, compat: bool) -> 
         return "it has no answer"
     first, last = place
     paragraph = question.paragraph
-    if not 0 <= first <= last < len(paragraph.word_of_character):
+    if not 0 <= first <= last < len(paragraph.text):
         return f"{question.answer!r} ends outside of the context"
-    start, end = paragraph.word_of_character[first], paragraph.word_of_character[last]
+    start, end = paragraph.word_at(first), paragraph.word_at(last)
     found, wanted = " ".join(paragraph.words[start : end + 1]), " ".join(question.answer.split())
     if not compat:
         found = " ".join(found.split())
@@ -186,12 +185,13 @@ def _mrqa_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | None
             yield Question(identity, paragraph, text, answers, False, answer=answer), place
 
 
-def _lines(path: Path) -> list[bytes]:
-    data = read_bytes(path, "task")
+def _lines(path: Path) -> Iterator[bytes]:
+    """One at a time: MRQA's larger files are gigabytes, most of it tokens that are not needed here."""
     try:
-        return (gzip.decompress(data) if path.suffix == ".gz" else data).split(b"\n")
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            yield from file
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read, it is damaged: {error}") from None
+        raise UserError(f"{path} cannot be read: {reason(error)}") from None
 
 
 def _span(spans: Any, where: str) -> tuple[int, int]:

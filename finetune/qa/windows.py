@@ -9,7 +9,7 @@ from finetune.qa.data import Question
 
 
 class Document(NamedTuple):
-    """A tokenised paragraph: int32 [pieces] ids, the word of every piece, and the first piece of every word."""
+    """A tokenised paragraph: int32 [pieces] ids and the word of each, int32 [words] the first piece of each."""
 
     ids: np.ndarray
     word_of_piece: np.ndarray
@@ -31,10 +31,10 @@ class Window(NamedTuple):
 
 def tokenized(words_ids: Sequence[np.ndarray]) -> Document:
     """A document from its words' pieces."""
-    lengths = np.array([len(ids) for ids in words_ids], np.int64)
-    first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    lengths = np.array([len(ids) for ids in words_ids], np.int32)
+    first = np.cumsum(lengths, dtype=np.int32) - lengths
     ids = np.concatenate(words_ids).astype(np.int32)
-    return Document(ids, np.repeat(np.arange(len(words_ids)), lengths), first)
+    return Document(ids, np.repeat(np.arange(len(words_ids), dtype=np.int32), lengths), first)
 
 
 def windows_of(pieces: int, room: int, stride: int, question_length: int) -> list[Window]:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.qa.data import read_questions
+from finetune.qa.data import read_questions, split_words
 from finetune.qa.head import AnswerHead
 from finetune.qa.tasks import QATask
 from finetune.qa.windows import Window, max_context, positions, windows_of
@@ -32,6 +32,20 @@ def test_windows_cover_a_document_and_share_out_its_pieces(pieces, room, stride)
         owned[window.start : window.start + window.length] += best
     assert covered.min() >= 1 and (owned == 1).all()
     assert all(b.start - a.start == min(stride, a.length) for a, b in itertools.pairwise(windows))
+
+
+@given(st.text(" \t\u202f\u00a0ab.", max_size=30))
+def test_every_character_belongs_to_the_word_before_its_end(text):
+    words: list[str] = []
+    inside, paragraph = False, split_words(text)
+    for place, character in enumerate(text):
+        blank = character in " \t\r\n\u202f"
+        if not blank:
+            words += [] if inside else [""]
+            words[-1] += character
+        inside = not blank
+        assert paragraph.word_at(place) == len(words) - 1
+    assert paragraph.words == words and len({id(word) for word in paragraph.words}) == len(set(words))
 
 
 @given(st.integers(0, 30), st.integers(0, 30))
