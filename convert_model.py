@@ -20,6 +20,7 @@ from pathlib import Path
 
 from absl import flags
 
+from corpus.worker_pool import quiet_tensorflow
 from util import flags as util_flags
 from util.errors import UserError
 from util.files import write_atomically
@@ -38,6 +39,8 @@ def main() -> int:
         raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
     if (values.step or values.adam_slots) and values.format != "tf1":
         raise UserError("--step and --adam-slots are for --format tf1")
+
+    quiet_tensorflow()  # whose products of float32 are not precise enough for the check on many GPUs (TF32)
 
     from exchange import check
     from exchange.shared_layers import with_own_layers

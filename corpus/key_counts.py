@@ -17,7 +17,7 @@ import numpy as np
 from corpus.record_metadata import RecordMetadata, read_metadata
 from corpus.records import RecordFormat, count_records, read_batches
 from corpus.vocabulary import vocab_sha256
-from corpus.worker_pool import cores, run_on_processes
+from corpus.worker_pool import cores, quiet_tensorflow, run_on_processes
 from util.errors import UserError
 from util.progress import Progress
 
@@ -99,6 +99,7 @@ def count_records_of(files: Sequence[str], counting: Counting, processes: int = 
     Raises:
       UserError: a record is damaged or not of the format; the disk is full.
     """
+    quiet_tensorflow()
     records = sum(count_records(file) for file in files)
     if not records:
         raise UserError(f"the {len(files)} files of records are empty; build the records again")

@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import math
+import os
 import weakref
 
 import numpy as np
@@ -224,6 +225,17 @@ def test_tokens_that_mark_sources_are_in_no_ngram(ids, tmp_path):
     marked = build_pmi_vocab.build(inputs_of(pattern), options)
     plain = build_pmi_vocab.build(inputs_of(pattern)._replace(domain_tokens=()), options)
     assert WORDS[0] in plain.ids and WORDS[0] not in marked.ids and len(marked.ids) > 20
+
+
+def test_counting_leaves_the_gpu_alone(ids, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    pattern = write_corpus(tmp_path / "records", ids[:8], shards=1)
+    [file], metadata = key_counts.record_files(pattern, VOCAB)
+    counting = key_counts.Counting(
+        functools.partial(count_ngrams, vocab_file=VOCAB), 1, metadata.record_format, tmp_path, LENGTH * 5
+    )
+    key_counts.count_records_of([file], counting, 1)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
 def test_records_with_many_keys_are_counted_few_at_a_time(ids, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -277,10 +278,12 @@ def test_tensors_are_what_the_header_promises(tmp_path: Path) -> None:
     np.testing.assert_array_equal(kernel, expected.numpy())
 
 
-def test_a_classifier_of_pairs_becomes_a_folder_that_predicts_pairs(tmp_path: Path) -> None:
+def test_a_classifier_of_pairs_becomes_a_folder_that_predicts_pairs(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     support.write_crc_directory(tmp_path / "theirs", "ElectraForSequenceClassification")
     done = run_program("convert_model.py", "--from", f"{tmp_path}/theirs", "--to", f"{tmp_path}/ours", "--pairs")
     assert done.returncode == 0 and done.stdout.count("self-check: ") == 2, done
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"  # conversions are checked on the processor
     [answer] = electra.load(str(tmp_path / "ours")).predict([("a b", "c d")])
     [expected] = electra.load(str(tmp_path / "theirs"), pairs=True).predict([("a b", "c d")])
     assert answer == expected
