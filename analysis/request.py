@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from analysis.pretrained import PretrainedModel
 
-_FULL_SCORE = 5.0  # of STS-B: two sentences that mean the same
-
 
 class Request(NamedTuple):
     """The choices of a command line.
@@ -61,16 +59,20 @@ def pretrained(request: Request, name: str) -> "PretrainedModel":
 def similar_sentences(request: Request) -> tuple[list[str], list[str]]:
     """The two sides of STS-B's pairs with the full score, at most `num_pairs`."""
     from finetune.classification.reading import find_file, read_rows
+    from finetune.classification.targets import Scale
     from tasks.built_in import BUILT_IN
 
     data, spec = request.data_dir / "finetuning_data", BUILT_IN["sts"].options["spec"]
     folders = [data / name for name in ("sts", *spec.folders)]
-    rows = []
+    scale, pairs = Scale(*spec.value_range), []
     for split in ("dev", "train"):
-        rows += read_rows(find_file(folders, split), spec.columns, spec.json_columns)
-    pairs = [row.texts for row in rows if float(row.label) == _FULL_SCORE][: request.num_pairs]
+        path = find_file(folders, split)
+        for row in read_rows(path, spec.columns, spec.json_columns):
+            if scale.checked(row.label, f"{path}, line {row.line}") == scale.high:
+                pairs.append(row.texts)
+    pairs = pairs[: request.num_pairs]
     if len(pairs) < 2:
-        raise UserError(f"{folders[0]} has {len(pairs)} pair(s) with the score {_FULL_SCORE:g}; at least 2 are needed")
+        raise UserError(f"{folders[0]} has {len(pairs)} pair(s) with the score {scale.high:g}; at least 2 are needed")
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 

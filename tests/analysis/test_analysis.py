@@ -12,7 +12,7 @@ from analysis import catalogue, geometry
 from analysis.catalogue.curves import _scale
 from analysis.catalogue.search import read_results
 from analysis.pretrained import PretrainedModel
-from analysis.request import Request, pretrained
+from analysis.request import Request, pretrained, similar_sentences
 from configure_pretraining import PretrainingConfig
 from pretrain.pretraining_model import PretrainingModel
 from tests import training_support as support
@@ -207,6 +207,14 @@ def test_curves_show_what_some_of_the_runs_have(tmp_path, capsys):
     report = catalogue.analyse("curves", request, tmp_path / "curves")
     assert set(report["coco"]["training"]) == {"loss", "copy_loss"}
     assert capsys.readouterr().out.splitlines() == ["detection: loss 2, disc_auc 0.5", "coco: loss 2, copy_loss 0.5"]
+
+
+def test_a_score_that_is_none_is_named(tmp_path):
+    for split, score in (("train", 5), ("dev", "high")):
+        row = {"sentence1": "a", "sentence2": "b", "label": score}
+        write_lines(tmp_path / "finetuning_data" / "sts" / f"{split}.jsonl", json.dumps(row))
+    with pytest.raises(UserError, match=r"dev\.jsonl, line 1: the label must be a number, got 'high'"):
+        similar_sentences(Request(tmp_path, (), 2, 30.0, 0))
 
 
 def test_a_models_own_vocabulary_comes_before_that_of_the_data(tmp_path, monkeypatch):
