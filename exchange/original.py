@@ -46,6 +46,12 @@ def write_checkpoint(
       UserError: the model has parts that the original has not.
     """
     problems = export_problems(architecture)
+    for scope in ("generator", "generator_ltr"):  # there all tables of a generator are its own, as wide as it, or none
+        own = [name for name in weights if name.startswith(f"{scope}/embeddings/")]
+        if own and (
+            f"{scope}/embeddings/word_embeddings" not in own or f"{scope}/embeddings_project/kernel" in weights
+        ):
+            problems.append("generator that shares some embeddings, or has its own of another width than its layers")
     if problems:
         raise UserError(f"the original program has no {'; no '.join(problems)}")
     unknown = sorted({name.split("/")[0] for name in weights} - {*_SCOPES})
@@ -96,4 +102,7 @@ def original_hparams(config: Any) -> dict[str, Any]:
         "electra_objective", "electric_objective", "two_tower_generator", "untied_generator",
         "untied_generator_embeddings", "generator_layers", "generator_hidden_size",
     )  # fmt: skip
-    return hparams | {name: getattr(config, name) for name in names if hasattr(config, name)}
+    hparams |= {name: getattr(config, name) for name in names if hasattr(config, name)}
+    if getattr(config, "embedding_sharing", None) == "gdes":  # the main network's tables are written as sums
+        hparams["untied_generator_embeddings"] = True
+    return hparams
