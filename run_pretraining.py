@@ -153,7 +153,7 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
         if config.do_train:
             phases = [phase for phase in every if phase.end > (done or 0)] or every[-1:]
         else:
-            phases = [phase for phase in every if phase.start <= (done or 0)][-1:]
+            phases = [phase for phase in every if phase.start < (done or 1)][-1:]  # that it was trained in
     whole = Run(config, folder, make_strategy(config), dry_run)
     data = [find_data(phase.config, whole) for phase in phases]
     for phase, of_phase in zip(phases, data, strict=True):

@@ -275,11 +275,13 @@ class Trainer:
         )
 
     @contextlib.contextmanager
-    def _explaining(self) -> Iterator[None]:
+    def _explaining(self, evaluating: bool = False) -> Iterator[None]:
         """Errors of TensorFlow's that the user can mend leave as such."""
         try:
             yield
         except tf.errors.ResourceExhaustedError as error:
+            if evaluating:
+                raise UserError("out of memory in an evaluation: lower eval_batch_size") from error
             raise UserError(
                 f"out of memory with {self.schedule.examples_per_step} sequences a step: lower train_batch_size, or "
                 "keep it and raise gradient_accumulation_steps; precision bfloat16 also saves memory"
@@ -303,7 +305,7 @@ class Trainer:
 
     def evaluate(self) -> dict[str, float]:
         """Metrics of the weights as they are."""
-        with self._explaining():
+        with self._explaining(evaluating=True):
             return self._evaluate()
 
     def _evaluate_sums(self) -> dict[str, float]:

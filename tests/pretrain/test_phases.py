@@ -106,11 +106,11 @@ def test_a_later_phase_is_checked_before_the_first_begins(tmp_path, change, mess
 def test_a_phase_goes_on_where_the_last_ended_and_after_a_bad_checkpoint_at_the_border(tmp_path):
     support.write_records(tmp_path / "pretrain_tfrecords")
 
-    def trained(name, phases):
+    def trained(name, phases, *words):
         folder = tmp_path / name
         often = {"num_train_steps": 6, "save_checkpoints_steps": 1}
         hparams = support.hparams(tmp_path, model_dir=str(folder), electra_objective=False, **often)
-        done = run_program("run_pretraining.py", "--hparams", json.dumps(hparams | {"phases": phases}))
+        done = run_program("run_pretraining.py", "--hparams", json.dumps(hparams | {"phases": phases}), *words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout, support.logged(folder)
 
@@ -123,6 +123,11 @@ def test_a_phase_goes_on_where_the_last_ended_and_after_a_bad_checkpoint_at_the_
             path.unlink()
     output, rows = trained("phases", border)
     assert rows == whole and "phase 1" not in output and "at step 4" in output
+    for step in (4, 5, 6):
+        for path in folder.glob(f"model.ckpt-{step}.*"):
+            path.unlink()
+    output, _ = trained("phases", border, "--no-do-train", "--do-eval")
+    assert "phase 1 of 2" in output and "evaluation at step 3" in output and "phase 2" not in output
 
     smaller = [{"from": 0.5, "train_batch_size": 4}]
     _, whole = trained("smaller", smaller)

@@ -6,6 +6,7 @@ import signal
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.training import toy
 from tests.training_support import logged
@@ -153,6 +154,14 @@ def test_a_checkpoint_whose_next_step_is_not_finite_is_passed_over_if_there_is_a
     assert toy.trainer(tmp_path).restore() == 5
     (tmp_path / "model.ckpt-5.index").unlink()
     assert toy.trainer(tmp_path).restore() == 10
+
+
+def test_an_evaluation_that_lacks_memory_says_what_to_lower(tmp_path):
+    def exhausted():
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    with pytest.raises(UserError, match="out of memory in an evaluation: lower eval_batch_size"):
+        scored(tmp_path, exhausted).train()
 
 
 def test_less_than_one_step_is_one_line(tmp_path):
