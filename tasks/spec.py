@@ -36,6 +36,7 @@ class TextTaskSpec:
     json_columns: of JSON lines.
     metrics: of tasks.metrics, the first is the primary one, by which the best weights are chosen.
     labels: names in the order of their ids; None: those of the training data, sorted; unused in regression.
+    numbered_labels: whether JSON lines may hold a label's number for its name: not where others count in another order.
     value_range: least and greatest value of a regression task; None for classification.
     double_unordered: the order of the two texts means nothing, so training may see both (the original's tasks).
     unordered: it means nothing, so both may be scored, whether or not training sees both.
@@ -54,6 +55,7 @@ class TextTaskSpec:
     json_columns: Columns = _TEXT_AND_LABEL
     metrics: tuple[str, ...] = ("accuracy",)
     labels: tuple[str, ...] | None = None
+    numbered_labels: bool = True
     columns_of: Mapping[str, Columns] = dataclasses.field(default_factory=dict)
     value_range: tuple[float, float] | None = None
     double_unordered: bool = False

@@ -32,20 +32,25 @@ def _is_number(name: str) -> bool:
 
 
 class Classes:
-    """One of several names, in the order of their ids."""
+    """One of several names, in the order of their ids.
+
+    Args:
+      numbered: a number in JSON lines is a place in this order, unless names are numbers themselves.
+    """
 
     key, label = "label_ids", Label("int32")
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], numbered: bool = True) -> None:
         self.names = tuple(names)
         self.num_classes = self.num_outputs = len(self.names)
+        self._numbered = numbered and not any(map(_is_number, self.names))
 
     def checked(self, value: Any, where: str) -> str:
         name = label_text(value)
         if name in self.names:
             return name
-        if type(value) is int and 0 <= value < len(self.names) and not any(map(_is_number, self.names)):
-            return self.names[value]  # a class's number in JSON lines
+        if self._numbered and type(value) is int and 0 <= value < len(self.names):
+            return self.names[value]
         close = closest(name[:100], self.names) if name else ""
         raise UserError(f"{where}: unknown label {shown(value)}{close} (one of {', '.join(self.names)})")
 

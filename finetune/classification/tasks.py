@@ -67,7 +67,7 @@ class TextTask(Task):
         if spec.value_range is not None:
             self._target = Scale(*spec.value_range)
         elif spec.labels is not None:
-            self._target = self._classes(spec.labels)
+            self._target = self._classes(spec.labels, spec.numbered_labels)
         self._rows_of: dict[str, list[Row]] = {}
 
     @property
@@ -132,12 +132,12 @@ class TextTask(Task):
         tolerated = 1 if self.config.compat == "original" else TOLERATED
         return read_rows(path, columns, json_columns, tolerated, label_optional=test)
 
-    def _classes(self, names: Sequence[str]) -> Classes:
+    def _classes(self, names: Sequence[str], numbered: bool = False) -> Classes:
         if "f1" in self.spec.metrics and len(names) > 2:
             raise UserError(
                 f"{self.name}: the metric f1 is for two labels, but there are {len(names)}: choose macro_f1"
             )
-        return Classes(names)
+        return Classes(names, numbered)
 
     def _labels_found(self, rows: Sequence[Row]) -> list[str]:
         names = set()

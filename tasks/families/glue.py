@@ -71,6 +71,7 @@ _TASKS = {
         Columns((8, 9), -1),
         hparams={"prompt_evaluation_draws": 4},
         labels=("contradiction", "entailment", "neutral"),
+        numbered_labels=False,  # Hugging Face's numbers begin with entailment
         columns_of={"diagnostic": Columns((1, 2), None)},
         evaluation_splits=("dev_matched",),
         optional_splits=("dev_mismatched",),

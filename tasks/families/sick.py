@@ -20,7 +20,9 @@ ENTRIES = (
         Entry(
             "classification",
             _spec(
-                ("entailment_label", "entailment_judgment", "label"), labels=("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
+                ("entailment_label", "entailment_judgment", "label"),
+                labels=("CONTRADICTION", "ENTAILMENT", "NEUTRAL"),
+                numbered_labels=False,
             ),
             maker=_MAKER,
         ),

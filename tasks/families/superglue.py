@@ -43,6 +43,7 @@ _TASKS = {
                 "CB",
                 (("premise",), ("hypothesis",)),
                 ("contradiction", "entailment", "neutral"),
+                numbered_labels=False,  # as MNLI's
                 metrics=("macro_f1", "accuracy", "average"),
             )
         },

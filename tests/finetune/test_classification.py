@@ -100,6 +100,14 @@ def test_the_number_of_a_class_is_no_label_where_labels_are_numbers():
         Classes(("negative", "positive")).checked(True, "here")
 
 
+@pytest.mark.parametrize("name", ["mnli", "cb", "sick_entailment"])
+def test_numbers_that_others_give_to_other_labels_are_refused(tmp_path, name):
+    row = {"premise": "a", "hypothesis": "b", "sentence_A": "a", "sentence_B": "b", "label": 0}
+    write_lines(tmp_path / name / "train.jsonl", json.dumps(row))
+    with pytest.raises(UserError, match="line 1: unknown label 0"):
+        make(tmp_path, name).load("train")
+
+
 @pytest.mark.parametrize("value", ["5.1", "-1", "high"])
 def test_targets_outside_of_the_scale_are_refused(tmp_path, value):
     write_lines(tmp_path / "sts" / "dev.jsonl", json.dumps({"sentence1": "a", "sentence2": "b", "score": value}))
