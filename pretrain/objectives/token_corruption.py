@@ -3,7 +3,8 @@
 One token in twenty becomes a random one, and as many change places with a neighbour. "On Losses" inserts tokens as
 well, which would push others out of a record of fixed length. For ELECTRA a tampered token that the generator left
 alone is no replaced one: both tasks then say different things of it. What was tampered with is not masked, so that no
-language model is taught the random tokens and the label can be read off the input; random tokens are ordinary ones.
+masked language model is taught the random tokens and the label can be read off the input; a two-tower generator, which
+predicts every token, is taught them all the same. Random tokens are ordinary ones.
 """
 
 import re
