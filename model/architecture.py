@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from model.positions import SCHEMES, PositionScheme
+from util.errors import shown
 from util.hparams import hparam
 
 HEAD_SIZE = 64  # the papers' head size in every model (ELECTRA, Table 6)
@@ -113,8 +114,8 @@ class Architecture:
             groups != self.share_layers and groups.isdecimal() and 1 <= int(groups) <= self.num_hidden_layers
         ):
             problems.append(
-                f"share_layers is {self.share_layers!r}: choose none, all, attention, ffn or groups:K with K from 1 to "
-                f"the {self.num_hidden_layers} layers"
+                f"share_layers is {shown(self.share_layers)}: choose none, all, attention, ffn or groups:K with K "
+                f"from 1 to the {self.num_hidden_layers} layers"
             )
         if self.hidden_size % self.num_attention_heads:
             problems.append(
