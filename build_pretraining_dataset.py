@@ -22,8 +22,8 @@ from corpus.dataset_builder import build, run_local
 from corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
 from corpus.sources import parse_tokens
 from corpus.vocabulary import load_vocab
-from corpus.worker_pool import quiet_tensorflow
 from util import flags as util_flags
+from util.environment import quiet_tensorflow
 from util.errors import UserError
 from util.progress import say
 

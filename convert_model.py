@@ -20,8 +20,8 @@ from pathlib import Path
 
 from absl import flags
 
-from corpus.worker_pool import quiet_tensorflow
 from util import flags as util_flags
+from util.environment import quiet_tensorflow
 from util.errors import UserError
 from util.files import write_atomically
 

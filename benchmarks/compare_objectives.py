@@ -36,6 +36,7 @@ from configure_pretraining import PretrainingConfig
 from pretrain.flops import parameter_count, training_flops_per_example
 from training.hparams import NetworkHparams
 from training.pretraining_hparams import GeneratorHparams, MaskingHparams
+from util.environment import cores
 from util.errors import UserError
 from util.files import write_json
 from util.flags import read_recipe
@@ -132,7 +133,7 @@ def pretraining_hparams(contender: str, options: argparse.Namespace, seed: int) 
 
 def run(options: argparse.Namespace, *words: str) -> str:
     """What the program printed. It ends this one if it fails."""
-    threads = str(max(1, len(os.sched_getaffinity(0)) // options.jobs))
+    threads = str(max(1, cores() // options.jobs))
     environment = os.environ | {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": threads}
     result = subprocess.run(
         [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

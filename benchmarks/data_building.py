@@ -26,7 +26,7 @@ from corpus.build_plan import BuildPlan, BuildSettings, Unit, make_plan
 from corpus.build_unit import build_unit
 from corpus.staging import Staging, UnitReport
 from corpus.vocabulary import load_vocab
-from corpus.worker_pool import quiet_tensorflow
+from util.environment import quiet_tensorflow
 
 
 class Rate(NamedTuple):

@@ -11,7 +11,7 @@ from corpus.build_plan import Unit
 from corpus.build_unit import build_unit
 from corpus.dataset_builder import RunUnits
 from corpus.staging import Staging
-from corpus.worker_pool import quiet_tensorflow
+from util.environment import quiet_tensorflow
 from util.errors import UserError
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from corpus.build_plan import BuildPlan, Unit
 from corpus.build_unit import build_unit
 from corpus.staging import Staging
-from corpus.worker_pool import cores, run_on_processes
+from corpus.worker_pool import run_on_processes
+from util.environment import cores
 from util.progress import Progress, say
 
 _WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this

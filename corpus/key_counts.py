@@ -17,7 +17,8 @@ import numpy as np
 from corpus.record_metadata import RecordMetadata, read_metadata
 from corpus.records import RecordFormat, count_records, read_batches
 from corpus.vocabulary import vocab_sha256
-from corpus.worker_pool import cores, quiet_tensorflow, run_on_processes
+from corpus.worker_pool import run_on_processes
+from util.environment import cores, quiet_tensorflow
 from util.errors import UserError
 from util.progress import Progress
 

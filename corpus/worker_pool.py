@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
-from util.environment import before_tensorflow
+from util.environment import quiet_tensorflow
 from util.errors import UserError
 from util.progress import Progress
 
@@ -47,17 +47,6 @@ def run_on_processes(
         progress.update(done)
 
     return [_result(work(item), advance) for item in items]
-
-
-def cores() -> int:
-    """Those that this process may use; of systems that do not tell, all."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def quiet_tensorflow() -> None:
-    """Before TensorFlow is imported: keeps it off the GPU and its start-up messages off the screen."""
-    before_tensorflow()
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 
 def _result(steps: Generator[float, None, Result], advance: Callable[[float], None]) -> Result:

@@ -1,4 +1,4 @@
-"""What has to be done before TensorFlow is imported, and around that."""
+"""What has to be done before TensorFlow is imported, and around that; and what the system lets a process use."""
 
 import functools
 import logging
@@ -38,6 +38,12 @@ def _has_wide_vectors() -> bool:
     return path.exists() and "avx512_bf16" in path.read_text()
 
 
+def quiet_tensorflow() -> None:
+    """Before TensorFlow is imported: keeps it off the GPU and its start-up messages off the screen."""
+    before_tensorflow()
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+
 def import_tensorflow() -> None:
     """Imports TensorFlow without the packages that it only looks for, which take a quarter of that time."""
     hidden = [name for name in _NOT_NEEDED if name not in sys.modules]
@@ -67,3 +73,8 @@ def compile_unseen() -> None:
         os.dup2(stderr, 2)
         os.close(stderr)
         os.close(nowhere)
+
+
+def cores() -> int:
+    """Those that this process may use; of systems that do not tell, all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

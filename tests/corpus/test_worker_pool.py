@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from corpus.worker_pool import cores, run_on_processes
+from corpus.worker_pool import run_on_processes
+from util.environment import cores
 from util.errors import UserError
 from util.progress import Progress
 
