@@ -5,7 +5,8 @@
 --from takes a run of ours, a self-contained folder, a Hugging Face directory (ELECTRA or BERT), a TF1 checkpoint of the
 original or a checkpoint of tf-models' encoder, and finds out which it is. --format says what --to becomes:
 
-  electra      a self-contained folder of ours: configuration, weights (safetensors), vocabulary; for --init-checkpoint
+  electra      a self-contained folder of ours: configuration, weights (safetensors), vocabulary; for --init-checkpoint;
+               with --part main without the generator
   huggingface  a directory for transformers: the main network with its head, or --part generator, --part body
   tf1          a checkpoint for google-research/electra
   tf_models    a checkpoint of official.nlp.modeling's encoder
@@ -33,8 +34,10 @@ def main() -> int:
     target = Path(values.to)
     if target.exists() and (not target.is_dir() or any(target.iterdir())) and not values.overwrite:
         raise UserError(f"--to: {target} is not empty: give another folder, or --overwrite to write into it")
-    if values.part != "main" and values.format != "huggingface":
-        raise UserError(f"--part {values.part} is for --format huggingface; the others hold the whole model")
+    parts = {"huggingface": ("main", "generator", "body"), "electra": ("main",)}.get(values.format, ())
+    if values.part is not None and values.part not in parts:
+        offered = f"offers --part {', '.join(parts)}" if parts else "holds the whole model"
+        raise UserError(f"--part {values.part}: --format {values.format} {offered}")
     if values.dtype != "float32" and values.format in ("tf1", "tf_models", "saved_model"):
         raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
     if (values.step or values.adam_slots) and values.format != "tf1":
@@ -72,9 +75,11 @@ def main() -> int:
 def to_folder(model, target: Path) -> None:
     from exchange import check
     from exchange.own import write_folder
-    from exchange.sources import read_model
+    from exchange.sources import read_model, without_generator
 
     dtype = flags.FLAGS.dtype
+    if flags.FLAGS.part == "main":
+        model = without_generator(model)
     write_folder(target, model, dtype)
     difference = check.read_back_difference(model, read_model(str(target)))
     print(f"wrote {target}: config.json, model.safetensors, vocab.txt")
@@ -85,7 +90,7 @@ def to_huggingface(model, target: Path) -> None:
     from exchange import check
     from exchange.huggingface_export import to_huggingface, write_huggingface
 
-    dtype, part = flags.FLAGS.dtype, flags.FLAGS.part
+    dtype, part = flags.FLAGS.dtype, flags.FLAGS.part or "main"
     exported = to_huggingface(model, part)
     write_huggingface(target, model, exported, dtype)
     print(f"wrote {target}: {exported.class_name} with tokenizer and model card")
@@ -151,7 +156,12 @@ flags.DEFINE_string("to", None, "folder to write")
 flags.DEFINE_enum(
     "format", "electra", ["electra", "huggingface", "tf1", "tf_models", "saved_model"], "format of what is written"
 )
-flags.DEFINE_enum("part", "main", ["main", "generator", "body"], "part of the model that --format huggingface writes")
+flags.DEFINE_enum(
+    "part",
+    None,
+    ["main", "generator", "body"],
+    "part of the model to write; default: the main network for huggingface, all of it for the others",
+)
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16", "float16"], "type of the stored weights")
 flags.DEFINE_string("vocab_file", None, "vocabulary; default: the model's own, or vocab.txt beside the checkpoint")
 flags.DEFINE_integer(

@@ -121,6 +121,18 @@ def with_generator(model: Model, generator: Model) -> Model:
     return model._replace(weights=model.weights | parts, generator_sizes=sizes)
 
 
+def without_generator(model: Model) -> Model:
+    """The main network with its heads: what fine-tuning starts from.
+
+    Raises:
+      UserError: the model has no generator beside its main network.
+    """
+    if not any(name.startswith(("generator/", "generator_ltr/")) for name in model.weights):
+        raise UserError(f"{model.origin} has no generator that could be left out")
+    weights = {name: value for name, value in model.weights.items() if not name.startswith("generator")}
+    return model._replace(weights=weights)
+
+
 def _from_ours(path: str, saved: dict[str, Any], told: Told, checkpoint: str | None = None) -> Model:
     """A folder's model; `checkpoint` is that of its checkpoints to take, None: the newest, or the best."""
     folder = Path(path)

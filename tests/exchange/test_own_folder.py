@@ -20,6 +20,7 @@ from formats.folders import network_hparams
 from formats.huggingface_config import Casing
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
+from tests.programs import run_program
 from training.optimization import AdamW
 from util.errors import UserError
 from util.files import write_json
@@ -140,3 +141,22 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         TensorFile(tmp_path / "model.safetensors")
     with pytest.raises(UserError, match="nothing_here"):
         CheckpointVariables(str(tmp_path / "nothing_here"))
+
+
+def test_the_main_network_alone_is_as_before_and_has_no_generator(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "main"
+    written = run_program("convert_model.py", "--from", str(run), "--to", str(folder), "--part", "main")
+    assert written.returncode == 0 and "our network before and after" in written.stdout, written
+    whole, alone = read_model(str(run)).weights, read_model(str(folder))
+    assert {name for name in whole if name not in alone.weights} == {n for n in whole if n.startswith("generator")}
+    for name, value in alone.weights.items():
+        np.testing.assert_array_equal(value, whole[name])
+    model = PretrainingModel(golden.config())
+    report = warm_start(model, str(folder))
+    assert not report.unused and all(name.startswith("generator") for name in report.missing)
+    for words, message in (
+        (("--from", str(folder)), "has no generator that could be left out"),
+        (("--from", str(run), "--format", "tf1"), "--part main: --format tf1 holds the whole model"),
+    ):
+        refused = run_program("convert_model.py", *words, "--to", str(tmp_path / "none"), "--part", "main")
+        assert refused.returncode == 2 and message in refused.stderr and not (tmp_path / "none").exists()
