@@ -144,7 +144,8 @@ def run(options: argparse.Namespace, *words: str) -> str:
 
 
 def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """Pre-trains and fine-tunes one model where that was not done before: held-out metrics and scores."""
+    """Pre-trains and fine-tunes one model where that was not done before: held-out metrics and scores, of several
+    trials the median."""
     hparams = pretraining_hparams(contender, options, seed)
     folder = Path(options.data_dir) / "models" / hparams["model_name"]
     held_out = folder / "results" / "unsup_results.json"
@@ -175,8 +176,8 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
         results = folder / "results" / f"{task}_results.json"
         if not results.exists():
             run(options, "run_finetuning.py", "--hparams", json.dumps(finetuning))
-        trial = json.loads(results.read_text(encoding="utf-8"))["trials"][0]
-        scores[task] = next(iter(trial["scores"][task].values()))[METRICS[task]]
+        trials = [one["scores"][task] for one in json.loads(results.read_text(encoding="utf-8"))["trials"]]
+        scores[task] = statistics.median(next(iter(splits.values()))[METRICS[task]] for splits in trials)
     return {"steps": hparams["num_train_steps"], "held_out": metrics, "scores": scores}
 
 

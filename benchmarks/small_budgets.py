@@ -5,8 +5,8 @@
 
 <data-dir> holds corpus/, heldout/ and finetuning_data/. Every row is `BASE` with one change; it is pre-trained for as
 many FLOPs (flops_computation.py) as --steps of `BASE`, evaluated on the records of heldout/, and fine-tuned on --tasks.
-`random` is BASE's network without pre-training, `bag_of_words` logistic or ridge regression on counts of words and
-pairs of words (scikit-learn). Stopped, the same command goes on. Results: <work-dir>/small_budgets.json, one entry for
+`random` is BASE's network without pre-training; benchmarks/bag_of_words.py scores linear models of words on the same
+tasks. Stopped, the same command goes on. Results: <work-dir>/small_budgets.json, one entry for
 each row and seed, with the training curve and the seconds of processor time.
 """
 

@@ -1,0 +1,124 @@
+"""What fine-tuned models have to beat: linear models of words, on the files that run_finetuning.py reads.
+
+  python benchmarks/bag_of_words.py --data-dir data --tasks sst,sts,qnli,mrpc,chunk,cola,rte
+
+Texts are TF-IDF weights of words and pairs of neighbouring words; a pair of texts u, v is |u - v|, u v and their
+cosine. Classes are told by logistic regression, numbers by ridge regression, tags by logistic regression on a word, its
+ending, whether it is capitalised, and two neighbours to either side (scikit-learn). Nothing is tuned on the development
+data, whose scores are printed beside those of always answering the commonest label.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
+from sklearn.preprocessing import OneHotEncoder, normalize
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from util.environment import quiet_tensorflow
+
+_NEIGHBOURS = 2
+
+
+class Texts:
+    """Sparse features of one or two texts, with the words of those it was made of."""
+
+    def __init__(self, rows: Sequence[tuple[str, ...]]) -> None:
+        self._words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), sublinear_tf=True)
+        self._words.fit([text for row in rows for text in row])
+
+    def __call__(self, rows: Sequence[tuple[str, ...]]) -> Any:
+        """float64 [rows, features], of scipy.sparse."""
+        columns = [normalize(self._words.transform(column)) for column in zip(*rows, strict=True)]
+        if len(columns) == 1:
+            return columns[0]
+        first, second = columns
+        both = first.multiply(second).tocsr()
+        return scipy.sparse.hstack([abs(first - second), both, both.sum(axis=1)]).tocsr()
+
+
+def words_of(sentence: Sequence[str]) -> list[list[str]]:
+    """A row of each word of a sentence: it and its neighbours, its last letters, whether it has capitals and digits."""
+    padded = [""] * _NEIGHBOURS + [word.lower() for word in sentence] + [""] * _NEIGHBOURS
+    return [
+        [
+            *padded[place : place + 2 * _NEIGHBOURS + 1],
+            word.lower()[-3:],
+            str(word[:1].isupper()),
+            str(any(map(str.isdigit, word))),
+        ]
+        for place, word in enumerate(sentence)
+    ]
+
+
+def text_scores(task: Any) -> dict[str, dict[str, float]]:
+    """Of the linear model and of the commonest label, or the mean, on the development data."""
+    from tasks.metrics import measured
+
+    train, dev = task.examples("train"), task.examples("dev")
+    labels, gold = ([example.label for example in part] for part in (train, dev))
+    texts = Texts([example.texts for example in train])
+    inputs = [texts([example.texts for example in part]) for part in (train, dev)]
+    if task.is_regression:
+        predicted = Ridge(alpha=1.0).fit(inputs[0], labels).predict(inputs[1])
+        return {"bag of words": measured(task.spec.metrics, np.array(gold), predicted)}
+    number = {name: index for index, name in enumerate(task.label_names)}
+    model = LogisticRegression(C=10, max_iter=1000).fit(inputs[0], [number[label] for label in labels])
+    targets, commonest = np.array([number[label] for label in gold]), Counter(labels).most_common(1)[0][0]
+    answers = {
+        "bag of words": model.predict(inputs[1]),
+        "commonest label": np.full(len(gold), number[commonest]),
+    }
+    return {name: measured(task.spec.metrics, targets, found, len(number)) for name, found in answers.items()}
+
+
+def tagging_scores(task: Any) -> dict[str, dict[str, float]]:
+    """Of the linear model, whose tags are as the file has them, on the development data."""
+    from finetune.tagging.conll import read_sentences
+    from finetune.tagging.tasks import tagging_scores as scored
+
+    train, dev = (read_sentences(task.data_dir / f"{split}.txt") for split in ("train", "dev"))
+    features = OneHotEncoder(handle_unknown="ignore")
+    inputs = features.fit_transform([word for one in train for word in words_of(one.words)])
+    model = SGDClassifier(loss="log_loss", alpha=1e-6, max_iter=20, random_state=0)
+    model.fit(inputs, [tag for one in train for tag in one.tags])
+    predicted = [list(model.predict(features.transform(words_of(one.words)))) for one in dev]
+    return {"bag of words": scored([one.tags for one in dev], predicted, task.spans)}
+
+
+def main() -> None:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", default="data", help="holds finetuning_data/")
+    parser.add_argument("--tasks", default="sst,sts,qnli,mrpc,chunk,cola,rte")
+    options = parser.parse_args()
+    quiet_tensorflow()
+
+    from configure_finetuning import FinetuningConfig
+    from finetune.tagging.tasks import TaggingTask
+    from tasks.registry import factory_of
+
+    names = options.tasks.split(",")
+    config = FinetuningConfig.from_dict({"data_dir": options.data_dir, "model_name": "none", "task_names": names})
+    for name in names:
+        task = factory_of(name, config.tasks, prompt=False)(name, config, None)
+        scores_of: Callable[[Any], dict[str, dict[str, float]]]
+        scores_of = tagging_scores if isinstance(task, TaggingTask) else text_scores
+        for what, scores in scores_of(task).items():
+            print(
+                f"{name:6} {what:16}",
+                ", ".join(f"{metric} {score:.1f}" for metric, score in scores.items()),
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
