@@ -101,7 +101,7 @@ def from_start(recipe: str, start: Path) -> dict[str, Any]:
 
 def with_changes(contender: str, options: argparse.Namespace) -> dict[str, Any]:
     """The hyperparameters of RECIPE+hparam=value+..."""
-    recipe, *changes = contender.split("+")
+    recipe, *changes = re.split(r"\+(?=\w+=)", contender)
     changed = {}
     for change in changes:
         name, _, value = change.partition("=")
@@ -183,7 +183,7 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
 
 def costs(options: argparse.Namespace) -> str:
     """Of each recipe: trained parameters, examples per second (the best of some dry runs in turns), memory."""
-    contenders = {name: pretraining_hparams(name, options, seed=0) for name in options.recipes.split(",")}
+    contenders = {name: pretraining_hparams(name, options, seed=0) for name in options.recipes}
     rates: dict[str, list[float]] = {contender: [] for contender in contenders}
     memory: dict[str, str] = {}
     for _ in range(options.rounds):
@@ -248,16 +248,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="dry runs of each recipe, with --costs")
     options = parser.parse_args()
     options.tasks = [task for task in options.tasks.split(",") if task]
+    options.recipes = re.split(r",(?![^\[]*\])", options.recipes)  # not at the commas of a value
     unknown = set(options.tasks) - set(METRICS)
     if unknown:
         parser.error(f"--tasks: {', '.join(sorted(unknown))}: choose from {', '.join(METRICS)}")
-    runs = [(recipe, seed) for seed in range(options.seeds) for recipe in options.recipes.split(",")]
+    runs = [(recipe, seed) for seed in range(options.seeds) for recipe in options.recipes]
     results: dict[str, list[dict[str, Any]]] = {}
     try:
         if options.costs:
             print(costs(options))
             return
-        every = {contender: with_changes(contender, options) for contender in options.recipes.split(",")}
+        every = {contender: with_changes(contender, options) for contender in options.recipes}
         alike = [name for name, given in every.items() if list(every.values()).count(given) > 1]
         if alike:
             raise UserError(f"--recipes: {', '.join(alike)} are the same run: --start decides what the network is")
