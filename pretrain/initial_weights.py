@@ -45,7 +45,8 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
         say(str(report))
     if config.init_generator_checkpoint:
         tables = [(own, base, own + base) for own, base in _added_up(model) if config.init_checkpoint]
-        report = warm_start(model.generator, config.init_generator_checkpoint, generator_names)
+        of_start = CheckpointVariables(config.init_generator_checkpoint)
+        report = warm_start(model.generator, of_start, names_of_generator(of_start))
         say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
         heads = [name for name in report.missing if "_predictions/" in name]
         if len(heads) < len(report.missing):
@@ -58,6 +59,14 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
     if config.init_encoder_from_generator:
         copy_encoder(model.generator.encoder, model.encoder)
         say("the main network starts as a copy of the generator")
+
+
+def names_of_generator(checkpoint: CheckpointVariables) -> Callable[[str], list[str]]:
+    """Where a checkpoint may hold a variable of the generator, as `warm_start` asks. Of a generator and a main network
+    only embeddings are shared: a layer that the one lacks is none of the other's."""
+    if not checkpoint.has_own_generator:
+        return generator_names
+    return lambda name: generator_names(name) if name.startswith("generator/embeddings/") else [name]
 
 
 def _added_up(model: PretrainingModel) -> list[tuple[tf.Variable, tf.Variable]]:
