@@ -179,6 +179,19 @@ def test_a_generator_takes_no_layer_of_the_network_beside_it(tmp_path):
         load_initial_weights(PretrainingModel(deeper), deeper)
 
 
+@pytest.mark.parametrize("start", ["init_checkpoint", "init_generator_checkpoint"])
+def test_no_part_of_a_frozen_generator_stays_random(tmp_path, start):
+    """A pair that shares its embeddings has none of its generator's own; an encoder alone has no head."""
+    first = PretrainingModel(golden.config(electra_objective=start == "init_checkpoint"))
+    saved = first if start == "init_checkpoint" else first.encoder
+    path = tf.train.Checkpoint(model=saved).save(str(tmp_path / "model.ckpt"))
+    sizes = {"generator_hidden_size": 0.5 if start == "init_checkpoint" else 1.0, "generator_embedding_size": 32}
+    config = golden.config(embedding_sharing="nes", freeze_generator=True, **sizes, **{start: path})
+    lacks = "generator/embeddings/" if start == "init_checkpoint" else "generator_predictions/"
+    with pytest.raises(UserError, match=f"freeze_generator: {path} lacks {lacks}.* would stay random"):
+        load_initial_weights(PretrainingModel(config), config)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
