@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from formats.folders import check_shared_vocabulary, generator_hparams, network_hparams, read_config
+from formats.folders import check_shared_vocabulary, config_of, generator_hparams, network_hparams
 from model.architecture import HEAD_SIZE, make_architecture
 from training.hparams import DeviceHparams, OptimizerHparams
 from training.phases import phases_of
@@ -170,7 +170,7 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         main = main | network_hparams(whole) | generator_hparams(whole)
         start = hparams.get("init_generator_checkpoint") or ""
         generator = network_hparams(start)
-        saved = read_config(start) or {}
+        saved = config_of(start) or {}
         of_a_pair = any(saved.get(spec.flag) for spec in objective_catalogue() if spec.role == "main")
         if not generator:
             return main

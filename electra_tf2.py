@@ -10,7 +10,7 @@
     model.predict(["A text to label."])                    # with a fine-tuned model
     model.keras()                                          # the network, to put a head on and fit
 
-docs/python.md explains each with what it prints. A model reads up to 512 tokens; B is the batch, L the length, H the
+docs/python.md says what each gives and needs. A model reads up to 512 tokens; B is the batch, L the length, H the
 width of its layers.
 """
 

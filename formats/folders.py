@@ -46,6 +46,13 @@ def read_config(folder: str | Path) -> dict[str, Any] | None:
     return read_json(path, "configuration") if folder != "" and is_file(path) else None
 
 
+def config_of(path: str | Path) -> dict[str, Any] | None:
+    """`read_config` of a folder, or of the folder that a checkpoint lies in."""
+    found = read_config(path)
+    prefix = find_prefix(path) if found is None and str(path) else None
+    return found if prefix is None else read_config(Path(prefix).parent)
+
+
 def released(name: str) -> str:
     """The self-contained folder of that name that comes with this repository, in models/; "" if there is none."""
     folder = RELEASED / name

@@ -21,8 +21,8 @@ def crop(config: PretrainingConfig, masked: MaskedBatch) -> CroppedBatch:
     """A random contiguous part of every original (unmasked) sequence; positions start again at 0.
 
     crop_mode "body" crops what is between the first [CLS] and the last [SEP] and puts both around it; "raw_cls" crops
-    the sequence with its special tokens and puts a [CLS] before it, as the authors' code for continued pre-training
-    does. A crop_fraction above 1 is a number of tokens. The start is uniform.
+    the sequence with its special tokens and puts a [CLS] before it, as others' code for continued pre-training does. A
+    crop_fraction above 1 is a number of tokens. The start is uniform.
     """
     length = tf.reduce_sum(masked.input_mask, -1)
     body = config.crop_mode == "body"

@@ -33,31 +33,49 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
     Raises:
       UserError: no checkpoint there, one of other sizes, or one that lacks what is needed.
     """
+    of_generator = {variable.name.split(":")[0] for variable in model.generator.trainable_variables}
+    lacking: list[str] = []  # of the generator, in the checkpoint that it starts from
     if config.teacher and config.init_from_teacher:
         report = start_from_teacher(model, config.teacher)
         say(f"teacher: loaded {len(report.loaded)} variables; random values for {', '.join(report.missing) or 'none'}")
     if config.init_checkpoint:
         checkpoint = CheckpointVariables(config.init_checkpoint)
         report = warm_start(model, checkpoint, main_network_names(model, checkpoint))
+        lacking = [name for name in report.missing if name in of_generator]
         if config.init_generator_checkpoint:  # which fills the generator, or is refused
-            of_generator = {variable.name.split(":")[0] for variable in model.generator.trainable_variables}
             report = report._replace(missing=[name for name in report.missing if name not in of_generator])
         say(str(report))
     if config.init_generator_checkpoint:
         tables = [(own, base, own + base) for own, base in _added_up(model) if config.init_checkpoint]
-        report = warm_start(model.generator, config.init_generator_checkpoint, generator_names)
+        of_start = CheckpointVariables(config.init_generator_checkpoint)
+        report = warm_start(model.generator, of_start, names_of_generator(of_start))
         say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
         heads = [name for name in report.missing if "_predictions/" in name]
-        if len(heads) < len(report.missing):
-            lacking = [name for name in report.missing if name not in heads]
-            raise UserError(f"init_generator_checkpoint lacks {', '.join(lacking[:5])}")
+        lacking = report.missing
+        if len(heads) < len(lacking):
+            other = [name for name in lacking if name not in heads]
+            raise UserError(f"init_generator_checkpoint lacks {', '.join(other[:5])}")
         for own, base, table in tables:
             own.assign(table - base)
         if heads:
             say(f"  an encoder alone: random values for {', '.join(heads)}")
+    if config.freeze_generator and lacking:
+        raise UserError(
+            f"freeze_generator: {config.init_generator_checkpoint or config.init_checkpoint} lacks "
+            f"{', '.join(lacking[:5])}, which would stay random: give a masked language model, or a generator with its "
+            "embeddings, as --init-generator-checkpoint"
+        )
     if config.init_encoder_from_generator:
         copy_encoder(model.generator.encoder, model.encoder)
         say("the main network starts as a copy of the generator")
+
+
+def names_of_generator(checkpoint: CheckpointVariables) -> Callable[[str], list[str]]:
+    """Where a checkpoint may hold a variable of the generator, as `warm_start` asks. Of a generator and a main network
+    only embeddings are shared: a layer that the one lacks is none of the other's."""
+    if not checkpoint.has_own_generator:
+        return generator_names
+    return lambda name: generator_names(name) if name.startswith("generator/embeddings/") else [name]
 
 
 def _added_up(model: PretrainingModel) -> list[tuple[tf.Variable, tf.Variable]]:

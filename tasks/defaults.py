@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from formats.folders import network_hparams, read_config, released
+from formats.folders import config_of, network_hparams, read_config, released
 from tasks.registry import check_names, entry_of
 from util.errors import UserError, shown
 from util.flags import has_section, is_recipe, read_recipe
@@ -67,7 +67,7 @@ def recipe_of(given: Mapping[str, Any]) -> str | None:
         return given["recipe"]
     if given.get("prompt") or given.get("compat") == "original":
         return None
-    saved = read_config(start_of(given)) or read_config(pretrained_dir(given)) or {}
+    saved = config_of(start_of(given)) or read_config(pretrained_dir(given)) or {}
     names = [str(name) for name in (saved.get("recipe"), saved.get("model_name")) if is_recipe(name)]
     return next((name for name in names if has_section(name, "finetuning")), None)
 

@@ -133,6 +133,7 @@ def test_flops_of_recipes_are_what_the_script_prints():
     table = run_program("flops_computation.py").stdout
     printed = dict(re.findall(r"^  (\w+) +(?:[\d.,]+ +){3}([\d.e+]+)", table, re.MULTILINE))
     seen = set()
+    same: dict[float, str] = {}
     for names, *_, figures in rows_of("README.md", r"(`\w+`(, )?)+"):
         recipes, stated = re.findall(r"\w+", names), re.findall(r"[\d.]+e\d+", figures)
         if recipes[0] not in printed or not stated:
@@ -142,6 +143,7 @@ def test_flops_of_recipes_are_what_the_script_prints():
             flops = [min(flops), max(flops)]
         assert len(stated) == len(flops), names
         for wanted, value in zip(stated, flops, strict=True):
+            assert same.setdefault(value, wanted) == wanted, names
             last_digit = 0.1 * float(f"1e{wanted.partition('e')[2]}")
             assert abs(value - float(wanted)) < 0.51 * last_digit, (names, wanted, value)
         seen |= set(recipes)

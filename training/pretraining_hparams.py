@@ -127,7 +127,7 @@ class ObjectiveHparams(MaskingHparams, NetworkHparams):
     crop_mode: str = hparam(
         "body",
         "what a crop is cut from: body: the tokens between [CLS] and [SEP]; raw_cls: all of them, and a [CLS] is put "
-        "before (the authors' code)",
+        "before (others' code)",
         choices=("body", "raw_cls"),
     )
     mpa_objective: bool = hparam(False, "attention from mis-predictions to what misled them is penalised (MPA)")

@@ -48,6 +48,15 @@ def test_a_model_is_fine_tuned_as_its_recipe_says(pretrained):
     assert resolved(data_dir, recipe="electra_base") == (1e-4, 3, 0, 1, "small")
 
 
+def test_a_checkpoint_is_fine_tuned_as_the_recipe_of_its_run_says(pretrained):
+    data_dir = pretrained("electra_large")
+    folder = Path(data_dir, "models", "m")
+    (folder / "model.ckpt-4.index").touch()
+    for start in (folder, folder / "model.ckpt-4"):
+        found = resolved(data_dir, model_name="other", init_checkpoint=str(start))
+        assert found == (5e-5, 3, 0, 1, "large")
+
+
 def test_prompts_and_the_originals_settings_come_before_the_models_recipe(pretrained):
     data_dir = pretrained("coco_lm_small")
     assert resolved(data_dir, task_names=["sst"], prompt=True) == (1e-5, 1, 0, 1, "small")

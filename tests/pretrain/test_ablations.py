@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exchange.checkpoints import CheckpointVariables, copy_encoder, generator_names, warm_start
 from model.vocabulary_loss import chunked_log_probs
-from pretrain.initial_weights import main_network_names
+from pretrain.initial_weights import load_initial_weights, main_network_names
 from pretrain.objectives.adversarial import AdversarialGenerator, policy_losses, rewards
 from pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
@@ -163,6 +163,33 @@ def test_the_main_networks_language_model_starts_as_that_of_a_masked_language_mo
     ours, theirs = ({variable.name: variable for variable in one.trainable_variables} for one in (again, model))
     for name in (*loaded, "generator_predictions/output_bias"):
         np.testing.assert_array_equal(ours[f"{name}:0"], theirs[f"{name}:0"])
+
+
+def test_a_generator_takes_no_layer_of_the_network_beside_it(tmp_path):
+    pair = PretrainingModel(golden.config(generator_hidden_size=1.0, generator_layers=0.5))
+    path = tf.train.Checkpoint(model=pair).save(str(tmp_path / "model.ckpt"))
+    config = golden.config(generator_hidden_size=1.0, generator_layers=0.5, init_generator_checkpoint=path, seed=1)
+    again = PretrainingModel(config)
+    load_initial_weights(again, config)
+    pairs = zip(again.generator.trainable_variables, pair.generator.trainable_variables, strict=True)
+    for ours, theirs in pairs:  # embeddings too, which the pair shares
+        np.testing.assert_array_equal(ours, theirs)
+    deeper = golden.config(generator_hidden_size=1.0, init_generator_checkpoint=path)
+    with pytest.raises(UserError, match="init_generator_checkpoint lacks generator/encoder/layer_1/"):
+        load_initial_weights(PretrainingModel(deeper), deeper)
+
+
+@pytest.mark.parametrize("start", ["init_checkpoint", "init_generator_checkpoint"])
+def test_no_part_of_a_frozen_generator_stays_random(tmp_path, start):
+    """A pair that shares its embeddings has none of its generator's own; an encoder alone has no head."""
+    first = PretrainingModel(golden.config(electra_objective=start == "init_checkpoint"))
+    saved = first if start == "init_checkpoint" else first.encoder
+    path = tf.train.Checkpoint(model=saved).save(str(tmp_path / "model.ckpt"))
+    sizes = {"generator_hidden_size": 0.5 if start == "init_checkpoint" else 1.0, "generator_embedding_size": 32}
+    config = golden.config(embedding_sharing="nes", freeze_generator=True, **sizes, **{start: path})
+    lacks = "generator/embeddings/" if start == "init_checkpoint" else "generator_predictions/"
+    with pytest.raises(UserError, match=f"freeze_generator: {path} lacks {lacks}.* would stay random"):
+        load_initial_weights(PretrainingModel(config), config)
 
 
 @pytest.mark.parametrize(

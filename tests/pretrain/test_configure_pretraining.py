@@ -253,6 +253,14 @@ def test_wrong_hparams_beside_a_folder_to_start_from_are_refused(
     assert reason in str(error.value)
 
 
+def test_a_generators_checkpoint_says_as_much_as_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(config().to_json())
+    (tmp_path / "model.ckpt-4.index").touch()
+    for start in (tmp_path, tmp_path / "model.ckpt-4"):
+        found = PretrainingConfig.implied({"init_generator_checkpoint": str(start), "embedding_sharing": "nes"})
+        assert found == {"generator_embedding_size": 128}  # not that its generator is as large as its main network
+
+
 def test_a_run_whose_values_are_shares_of_its_steps_keeps_their_number() -> None:
     shares = config(initial_temperature=2.0, temperature_decay=0.1)
     assert "num_train_steps" in config().free_to_change and "num_train_steps" not in shares.free_to_change
