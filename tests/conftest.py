@@ -17,6 +17,9 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
+# As in the programs on processors (training/distribution.py), whichever test comes first.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
 # On GPUs TensorFlow's products of float32 have mantissas of 10 bits (TF32); the golden numbers are of full ones.
 tf.config.experimental.enable_tensor_float_32_execution(False)
 

@@ -25,6 +25,7 @@ def tf_config(kind="worker", index=0, **cluster):
 
 
 def test_without_a_gpu_auto_is_one_processor_and_mirrored_its_logical_ones():
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
     one = distribution.make_strategy(DeviceHparams(num_gpus=0))
     assert isinstance(one, tf.distribute.OneDeviceStrategy) and distribution.is_chief(one)
     assert tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
