@@ -11,34 +11,6 @@ from tests import golden_support as golden
 from tests.finetuning_support import write_lines
 from tests.programs import run_forked, run_program
 
-ROOT = golden.GOLDEN.parent.parent
-WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "names", "value", "type", "object", "all"]
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    """Two tasks that are easy to learn: does "error" occur; how many times does it."""
-    folder = tmp_path_factory.mktemp("data")
-    random = np.random.RandomState(0)
-    for split, size in (("train", 320), ("dev", 40), ("test", 10)):
-        rows = []
-        for _ in range(size):
-            words = list(random.choice(WORDS, random.randint(4, 12)))
-            words += ["error"] * random.randint(3)
-            rows.append((" ".join(random.permutation(words)), words.count("error")))
-        kinds = ["none", "some"]
-        write_lines(
-            folder / "finetuning_data" / "kind" / f"{split}.jsonl",
-            *[json.dumps({"text": text, "label": kinds[count > 0]}) for text, count in rows],
-        )
-        write_lines(
-            folder / "finetuning_data" / "count" / f"{split}.tsv",
-            "text\tlabel",
-            *[f"{text}\t{count}" for text, count in rows],
-        )
-    return folder
-
-
 TASKS: dict[str, dict] = {
     "kind": {"type": "classification", "text_columns": ["text"]},
     "count": {"type": "regression", "text_columns": ["text"], "max": 2},
@@ -75,13 +47,6 @@ def run(data_dir, out, *words, expect=0, **hparams):
 
 def results(out, tasks="kind"):
     return json.loads((out / "results" / f"{tasks}_results.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def trained(data_dir, tmp_path_factory):
-    out = tmp_path_factory.mktemp("out")
-    settings = {"num_train_epochs": 4.0, "write_test_outputs": True, "write_distill_outputs": True}
-    return out, run(data_dir, out, **settings), settings
 
 
 def test_a_task_is_learned_and_everything_is_written(trained):
