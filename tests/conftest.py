@@ -4,8 +4,9 @@ import os
 
 from util.environment import before_tensorflow
 
-# XLA's programs are the same, but LLVM takes half the time to turn them into machine code, which is slower.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# XLA's programs are the same, but LLVM takes half the time to turn them into machine code, which is slower, and less
+# again if they are not cut into parts first.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1")
 before_tensorflow()
 
 import hypothesis  # noqa: E402
