@@ -63,9 +63,10 @@ def run_program(script: str | Path, *words: str) -> Finished:
     return Finished(code, out.getvalue(), err.getvalue())
 
 
-def _run_in_child(words: list[str], log: Path) -> None:
+def _run_in_child(words: list[str], log: Path, environment: dict[str, str]) -> None:
     """In the process: the program, its output in a file. It leads a process group, as from a shell."""
     os.setpgid(0, 0)
+    os.environ.update(environment)
     with open(log, "w") as file:
         for descriptor in (1, 2):
             os.dup2(file.fileno(), descriptor)
@@ -85,10 +86,10 @@ def start_fork_server() -> None:
     process.join()
 
 
-def start_forked(words: list[str], log: Path) -> ForkServerProcess:
+def start_forked(words: list[str], log: Path, **environment: str) -> ForkServerProcess:
     """`python words` in a process of its own, its output and errors in a file or a pipe."""
     start_fork_server()
-    process = multiprocessing.get_context("forkserver").Process(target=_run_in_child, args=(words, log))
+    process = multiprocessing.get_context("forkserver").Process(target=_run_in_child, args=(words, log, environment))
     process.start()
     return process
 

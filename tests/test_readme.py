@@ -1,11 +1,8 @@
 """README and docs: every command parses, every flag and file they name exists, every quoted link leads somewhere."""
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +13,7 @@ from configure_finetuning import FinetuningConfig
 from configure_pretraining import PretrainingConfig
 from tests import finetuning_support as support
 from tests import golden_support as golden
-from tests.programs import run_program
+from tests.programs import run_program, start_forked
 from util.flags import read_recipe, recipe_names
 from util.hparams import all_hparams, checked
 
@@ -197,9 +194,10 @@ def test_the_readmes_task_in_python_is_fine_tuned(tmp_path):
         "train_share": 0.5,
     }
     words = ["--data-dir", str(tmp_path), "--model-name", "m", "--hparams", json.dumps(hparams)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, script, *words], cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    process = start_forked([str(script), *words], tmp_path / "output")
+    process.join()
+    output = (tmp_path / "output").read_text()
+    assert process.exitcode == 0, output
     results = json.loads((tmp_path / "models" / "m" / "results" / "film_results.json").read_text())
     assert set(results["trials"][0]["scores"]["film"]["dev"]) == {"accuracy", "f1", "loss"}
-    assert "film train: 8 examples" in done.stdout
+    assert "film train: 8 examples" in output

@@ -8,8 +8,7 @@ import os
 import random
 import re
 import shutil
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +24,9 @@ from corpus.text_files import Corpus
 from corpus.tokenization import WordpieceTokenizer
 from pretrain import pretrain_data
 from tests import golden_support as golden
-from tests.programs import run_program
+from tests.programs import run_program, start_forked
 from util.errors import UserError
 
-ROOT = Path(__file__).parents[2]
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 LENGTH = 32
 
@@ -193,7 +191,8 @@ def test_stopped_while_moving_files_is_noticed_and_goes_on(corpus, reference, tm
 
 def test_killed_process_resumes(corpus, reference, tmp_path):
     """A real SIGKILL in the middle of a build in two processes."""
-    code = """
+    script = tmp_path / "killed.py"
+    script.write_text("""
 import os, signal, sys
 from pathlib import Path
 from corpus import dataset_builder
@@ -205,10 +204,11 @@ if __name__ == "__main__":
     dataset_builder.Progress.update = update
     settings = BuildSettings(*sys.argv[1:], 32, dev_fraction=0.1)
     dataset_builder.build(make_plan(settings), dataset_builder.run_local(2))
-"""
-    output = tmp_path / "records"
-    command = [sys.executable, "-c", code, str(corpus), VOCAB, str(output)]
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == -9
+""")
+    output, log = tmp_path / "records", tmp_path / "log"
+    process = start_forked([str(script), str(corpus), VOCAB, str(output)], log)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, log.read_text()
     assert [path.name for path in output.iterdir()] == [UNFINISHED_FOLDER]
     build(make_plan(settings(corpus, output)), run_local(1))
     assert contents(output) == contents(reference)

@@ -17,7 +17,7 @@ from finetune.classification.targets import Classes, Scale
 from finetune.evaluation import Evaluation
 from finetune.task import HeadInput, make_tasks
 from tests import finetuning_support as support
-from tests.finetune.test_run_finetuning import data_dir, run, trained  # noqa: F401
+from tests.finetune.test_run_finetuning import run
 from tests.finetuning_support import write_lines
 from tests.programs import ROOT, flags_of_its_own
 from util.errors import UserError
@@ -219,7 +219,7 @@ def test_a_teachers_outputs_are_read(tmp_path):
         read_outputs(str(tmp_path), "other", classes)
 
 
-def test_a_learning_curve_of_a_student_that_learned_another_task_first(trained, data_dir, tmp_path):  # noqa: F811
+def test_a_learning_curve_of_a_student_that_learned_another_task_first(trained, data_dir, tmp_path):
     teacher = trained[0] / "finetuning_models" / "kind_model_1"
     words = ("--search", '{"train_share": [0.25, 1.0]}', "--intermediate-task", "count", "--distill-from", str(teacher))
     output = run(data_dir, tmp_path, *words, num_train_epochs=3.0)
@@ -244,7 +244,7 @@ def test_a_learning_curve_of_a_student_that_learned_another_task_first(trained, 
     assert again.count("done before") == 3
 
 
-def test_a_combination_that_is_not_finite_does_not_end_the_search(data_dir, tmp_path):  # noqa: F811
+def test_a_combination_that_is_not_finite_does_not_end_the_search(data_dir, tmp_path):
     words = ("--search", '{"learning_rate": [1e30, 1e-3]}', "--write-test-outputs")
     output = run(data_dir, tmp_path, *words, num_train_epochs=1.0)
     assert "combination 1 has no score: not finite" in output
@@ -266,12 +266,12 @@ def test_a_combination_that_is_not_finite_does_not_end_the_search(data_dir, tmp_
         (("--search", '{"train_batch_size": [8]}', "--predict", "x.txt"), "give one of them"),
     ],
 )
-def test_a_search_with_a_mistake_trains_nothing(data_dir, tmp_path, words, message):  # noqa: F811
+def test_a_search_with_a_mistake_trains_nothing(data_dir, tmp_path, words, message):
     assert message in " ".join(run(data_dir, tmp_path, *words, expect=2).split())
     assert not (tmp_path / "finetuning_models").exists()
 
 
-def test_scores_of_another_way_to_score_are_not_taken_for_these(trained, data_dir):  # noqa: F811
+def test_scores_of_another_way_to_score_are_not_taken_for_these(trained, data_dir):
     out, _, settings = trained
     output = run(data_dir, out, "--average-orders", expect=2, **settings)
     assert "has the scores without --average-orders: with --no-do-train" in " ".join(output.split())

@@ -15,12 +15,10 @@ from finetune.prediction import read_rows
 from finetune.task import make_tasks
 from tests import finetuning_support as support
 from tests import golden_support as golden
-from tests.finetune.test_run_finetuning import data_dir, results, run
+from tests.finetune.test_run_finetuning import results, run
 from tests.finetuning_support import write_lines
 from tests.programs import run_program
 from util.errors import UserError
-
-__all__ = ["data_dir"]  # a fixture
 
 
 @pytest.fixture(scope="module")

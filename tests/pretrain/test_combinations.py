@@ -1,6 +1,7 @@
 """Acceptance of the seams: whatever combination of objective, generator, unit, positions, norm and precision is legal
 trains with finite losses, and what is not is refused with a reason before anything is built."""
 
+import functools
 import random
 from typing import Any
 
@@ -108,6 +109,7 @@ def label_of(places):
     return ", ".join(f"{name}={value}" for one in chosen for name, value in one.items())
 
 
+@functools.cache
 def drawn(folder, number):
     """So many legal combinations, different ones, and the reasons why others are none; by places on the axes."""
     draw = random.Random(0)

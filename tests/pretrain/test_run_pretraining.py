@@ -25,14 +25,33 @@ def data_dir(tmp_path_factory):
     return folder
 
 
+def settings_in(data_dir, model):
+    return support.hparams(data_dir, model_dir=str(model), num_train_steps=4)
+
+
 @pytest.fixture
 def settings(data_dir, tmp_path):
-    return support.hparams(data_dir, model_dir=str(tmp_path / "model"), num_train_steps=4)
+    return settings_in(data_dir, tmp_path / "model")
 
 
-def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, settings, tmp_path):
-    code, out, err = run(settings, "--do-eval")
+@pytest.fixture(scope="module")
+def finished(data_dir, tmp_path_factory):
+    """The folder of a run of `settings` that was evaluated, and what it said."""
+    folder = tmp_path_factory.mktemp("finished") / "model"
+    hparams = json.dumps(settings_in(data_dir, folder))
+    code, out, err = run_program("run_pretraining.py", "--hparams", hparams, "--do-eval")
     assert code == 0, err
+    return folder, out
+
+
+@pytest.fixture
+def trained(finished, settings):
+    """A copy of that folder, as if `settings` had been run."""
+    shutil.copytree(finished[0], settings["model_dir"])
+
+
+def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, settings, tmp_path, finished):
+    out = finished[1]
     for words in ("parameters", "GFLOP per training example", "60 records", "see 0.533 times"):
         assert words in out
     assert "hparams        other than the recipe's or the defaults: " in out and "embedding_size 16" in out
@@ -57,12 +76,11 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, settings, tmp_
     assert json.loads((folder / "results" / "unsup_results.json").read_text()) == results
 
 
-def test_a_longer_schedule_goes_on_and_overwrite_starts_again(run, settings, tmp_path):
-    assert run(settings)[0] == 0
+def test_a_longer_schedule_goes_on_and_overwrite_starts_again(run, trained, settings, tmp_path):
     code, out, _ = run(settings | {"num_train_steps": 6})
     assert code == 0 and "resuming" in out and "at step 4" in out and "initial loss   4" not in out
     assert [line["step"] for line in support.logged(tmp_path / "model")] == [1, 2, 3, 4, 5, 6]
-    code, out, err = run(settings | {"learning_rate": 0.01}, "--overwrite")
+    code, out, err = run(settings | {"learning_rate": 0.01, "electra_objective": False}, "--overwrite")
     assert code == 0 and "resuming" not in out, err
     assert [line["step"] for line in support.logged(tmp_path / "model")] == [1, 2, 3, 4]
 
@@ -102,6 +120,7 @@ def test_overwrite_with_a_mistake_leaves_the_run(run, settings, tmp_path, mistak
 
 def test_a_run_that_diverged_goes_on_with_a_lower_learning_rate(run, settings, tmp_path):
     wild = settings | {"learning_rate": 1e30, "num_warmup_steps": 2, "save_checkpoints_steps": 1}
+    wild |= {"electra_objective": False}
     code, _, err = run(wild)
     assert code == 2 and "not finite at step" in err and "lower learning_rate" in err
     code, out, err = run(wild | {"learning_rate": 1e-4})
@@ -109,12 +128,10 @@ def test_a_run_that_diverged_goes_on_with_a_lower_learning_rate(run, settings, t
     assert json.loads((tmp_path / "model" / "config.json").read_text())["learning_rate"] == 1e-4
 
 
-def test_warm_start_reports_what_it_loaded_and_starts_at_step_0(run, settings, tmp_path):
-    assert run(settings)[0] == 0
+def test_warm_start_reports_what_it_loaded_and_starts_at_step_0(run, trained, settings, tmp_path):
     warm = settings | {"model_dir": str(tmp_path / "warm"), "init_checkpoint": str(tmp_path / "model")}
     code, out, err = run(warm, "--no-do-train", "--do-eval")
     assert code == 0 and "0 missing; 0 unused" in out and "initial weights" not in out, out + err
-    assert run(settings, "--no-do-train", "--do-eval")[0] == 0
     of_step_4 = json.loads((tmp_path / "model" / "results" / "unsup_results.json").read_text())
     of_start = json.loads((tmp_path / "warm" / "results" / "unsup_results.json").read_text())
     assert (of_step_4.pop("step"), of_start.pop("step")) == (4, 0)
@@ -124,7 +141,8 @@ def test_warm_start_reports_what_it_loaded_and_starts_at_step_0(run, settings, t
 def test_without_held_out_records_the_training_records_are_evaluated_with_a_warning(run, settings, tmp_path):
     copy = tmp_path / "data" / "pretrain_tfrecords"
     support.write_records(copy)
-    code, out, err = run(settings | {"data_dir": str(tmp_path / "data")}, "--no-do-train", "--do-eval")
+    changes = {"data_dir": str(tmp_path / "data"), "electra_objective": False}
+    code, out, err = run(settings | changes, "--no-do-train", "--do-eval")
     assert code == 0, err
     assert "WARNING: no held-out records match" in out and "There is no checkpoint" in out
 
@@ -147,7 +165,8 @@ def test_a_dry_run_of_an_overwrite_leaves_the_run_and_asks_nothing_of_evaluation
     for words, advice in ((["--dry-run"], "or --overwrite"), (["--no-do-train", "--do-eval"], "Evaluate it with its")):
         code, _, err = run(other, *words)
         assert code == 2 and "learning_rate was 0.002, is 0.1" in err and advice in err
-    code, out, err = run(other | {"strategy": "mirrored", "eval_batch_size": 9}, "--dry-run", "--overwrite")
+    other |= {"strategy": "mirrored", "eval_batch_size": 9, "electra_objective": False}
+    code, out, err = run(other, "--dry-run", "--overwrite")
     assert code == 0 and "4 steps would take" in out, err
     assert sorted(path.name for path in model.iterdir()) == ["config.json", "model.ckpt-4.index"]
 
@@ -191,12 +210,11 @@ def test_bad_input_is_one_line(run, settings, tmp_path, kind, change, message):
 def test_a_command_that_ended_before_it_trained_may_be_mended_and_repeated(run, settings, tmp_path):
     assert run(settings | {"max_seq_length": 32})[0] == 2
     assert not (tmp_path / "model").exists()
-    code, _, err = run(settings)
+    code, _, err = run(settings | {"electra_objective": False})
     assert code == 0, err
 
 
-def test_a_checkpoint_of_other_sizes_without_its_configuration_is_refused(run, settings, tmp_path):
-    assert run(settings)[0] == 0
+def test_a_checkpoint_of_other_sizes_without_its_configuration_is_refused(run, trained, settings, tmp_path):
     (tmp_path / "model" / "config.json").unlink()
     code, _, err = run(settings | {"embedding_size": 24})
     assert code == 2 and "is not a checkpoint of this model" in err and "Traceback" not in err

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests import training_support as support
+from tests.programs import run_program, start_forked
 from training import distribution, local_hosts
 from training.cluster import Host, this_host
 from training.hparams import DeviceHparams
@@ -23,6 +25,7 @@ def tf_config(kind="worker", index=0, **cluster):
 
 
 def test_without_a_gpu_auto_is_one_processor_and_mirrored_its_logical_ones():
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
     one = distribution.make_strategy(DeviceHparams(num_gpus=0))
     assert isinstance(one, tf.distribute.OneDeviceStrategy) and distribution.is_chief(one)
     assert tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
@@ -81,12 +84,12 @@ def test_a_wrong_tf_config_is_explained(monkeypatch, text):
 
 
 @contextlib.contextmanager
-def running(*jobs):
-    """The processes of run_pretraining.py for each (number of hosts, hparams); none outlives the test."""
-    processes = []
-    for hosts, hparams in jobs:
-        command = ["run_pretraining.py", "--hparams", json.dumps(hparams)]
-        processes += local_hosts.start(hosts, command, cwd=support.ROOT)
+def running(logs, hparams):
+    """The processes of run_pretraining.py as so many hosts of a job, each with its log; none outlives the test."""
+    hosts = local_hosts.free_addresses(len(logs))
+    places = [local_hosts.tf_config(hosts, index) for index in range(len(logs))]
+    words = ["run_pretraining.py", "--hparams", json.dumps(hparams)]
+    processes = [start_forked(words, log, TF_CONFIG=place) for log, place in zip(logs, places, strict=True)]
     try:
         yield processes
     finally:
@@ -120,14 +123,6 @@ def test_hosts_of_this_machine_have_places_of_their_own_and_fail_together(tmp_pa
     assert wrong.returncode == 2 and wrong.stderr.startswith("error: give the number of hosts"), wrong.stderr
 
 
-def read_until(process, beginning):
-    """The first line of a process that begins like this."""
-    for line in process.stdout:
-        if line.startswith(beginning):
-            return line
-    raise AssertionError(f"ended without a line {beginning!r}")
-
-
 @pytest.mark.parametrize("hosts", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_several_hosts_train_and_evaluate_what_one_does(tmp_path, hosts):
     support.write_records(tmp_path / "pretrain_tfrecords")
@@ -139,11 +134,13 @@ def test_several_hosts_train_and_evaluate_what_one_does(tmp_path, hosts):
         do_eval=True,
         sizes={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
     )
-    several = settings | {"model_name": "several", "strategy": "multi_worker"}
-    with running((1, settings | {"model_name": "one"}), (hosts, several)) as processes:
-        for process in processes:
-            output, _ = process.communicate(timeout=300)
-            assert process.returncode == 0, output
+    done = run_program("run_pretraining.py", "--hparams", json.dumps(settings | {"model_name": "one"}))
+    assert done.returncode == 0, done.stdout + done.stderr
+    logs = [tmp_path / f"host_{number}" for number in range(hosts)]
+    with running(logs, settings | {"model_name": "several", "strategy": "multi_worker"}) as processes:
+        for process, log in zip(processes, logs, strict=True):
+            process.join(300)
+            assert process.exitcode == 0, log.read_text()
     folders = [tmp_path / "models" / name for name in ("one", "several")]
     expected, actual = ([line["loss"] for line in support.logged(folder)] for folder in folders)
     assert len(actual) == 4  # written once, by the chief
@@ -156,17 +153,26 @@ def test_several_hosts_train_and_evaluate_what_one_does(tmp_path, hosts):
 def test_a_host_that_dies_stops_the_others_and_the_job_goes_on_from_its_checkpoint(tmp_path):
     support.write_records(tmp_path / "pretrain_tfrecords")
     settings = support.hparams(tmp_path, num_train_steps=3000, save_checkpoints_steps=10)
-    with running((2, settings | {"strategy": "multi_worker"})) as processes:
-        read_until(processes[0], "step 12/")
-        processes[1].kill()
-        output, _ = processes[0].communicate(timeout=300)
-        assert processes[0].returncode == 2 and "Traceback" not in output, output
-    errors = [line for line in output.splitlines() if line.startswith("error: ")]
+    logs = [tmp_path / f"host_{number}" for number in range(2)]
+    os.mkfifo(logs[0])
+    with running(logs, settings | {"strategy": "multi_worker"}) as processes:
+        lines = []
+        with open(logs[0]) as pipe:
+            for line in pipe:
+                lines.append(line)
+                if line.startswith("step 12/"):
+                    processes[1].kill()
+        processes[0].join(300)
+        output = "".join(lines)
+        assert processes[0].exitcode == 2 and "Traceback" not in output, output
+    errors = [line for line in lines if line.startswith("error: ")]
     assert len(errors) == 1 and "another host" in errors[0], output
     saved = re.search(r"checkpoint: \S+model\.ckpt-(\d+)", errors[0])
     assert saved and int(saved[1]) >= 10
-    with running((1, settings)) as (process,):
-        assert read_until(process, "resuming ").endswith(f"at step {int(saved[1]):,}\n")
+    alone = settings | {"num_train_steps": int(saved[1]) + 1}
+    done = run_program("run_pretraining.py", "--hparams", json.dumps(alone))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(rf"^resuming \S+ at step {int(saved[1]):,}$", done.stdout, re.MULTILINE), done.stdout
 
 
 def test_several_hosts_use_as_many_gpus_as_asked_for(monkeypatch):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tests.training import toy
 from tests.training_support import logged
 from training import loop, run_folder
+from training.device_loop import DeviceLoop
 from training.loop import Trainer
 from util.errors import UserError
 
@@ -156,6 +157,38 @@ def test_a_checkpoint_whose_next_step_is_not_finite_is_passed_over_if_there_is_a
     assert toy.trainer(tmp_path).restore() == 10
 
 
+def test_a_non_finite_gradient_stops_before_the_weights_it_ruined_are_saved(tmp_path):
+    with pytest.raises(UserError, match=r"not finite at step 4: gradient_norm\..*model\.ckpt-2\."):
+        toy.trainer(tmp_path, bad_gradient_at=4, iterations_per_loop=1, save_checkpoints_steps=2).train()
+    again = toy.trainer(tmp_path)
+    assert again.restore() == 2
+    assert np.isfinite(again.task.model.weight).all()
+
+
+def test_the_first_bad_step_and_its_terms_are_named_although_all_is_bad_at_the_end_of_the_loop(tmp_path):
+    runner = toy.trainer(tmp_path, bad_gradient_at=3, iterations_per_loop=10)
+    with pytest.raises(UserError, match=r"not finite at step 3: gradient_norm\. .*none was saved yet"):
+        runner.train()
+
+
+def test_float16_that_overflows_at_the_smallest_scale_stops(tmp_path):
+    runner = toy.trainer(tmp_path, bad_gradient_at=2, precision="float16")
+    runner.task.loss_scale.scale.assign(1.0)
+    with pytest.raises(UserError, match=r"not finite at step 2: gradient_norm\."):
+        runner.train()
+
+
+def test_a_lack_of_memory_says_what_to_lower(tmp_path, monkeypatch):
+    runner = toy.trainer(tmp_path)
+
+    def exhausted(*args):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    monkeypatch.setattr(DeviceLoop, "run", exhausted)
+    with pytest.raises(UserError, match="lower train_batch_size"):
+        runner.train()
+
+
 def test_an_evaluation_that_lacks_memory_says_what_to_lower(tmp_path):
     def exhausted():
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
@@ -200,3 +233,33 @@ def test_of_losses_that_are_sums_the_mean_is_told(tmp_path, capsys):
         norms[examples] = [line["gradient_norm"] for line in logged(tmp_path / str(examples))]
     assert told[1] == pytest.approx([4 * loss for loss in told[4]], abs=0.02)
     assert norms[1] == norms[4]
+
+
+def test_an_evaluator_leaves_the_metrics_of_a_run_alone_and_a_resumed_run_trims_them(tmp_path):
+    every = {"iterations_per_loop": 1, "save_checkpoints_steps": 4}
+    toy.trainer(tmp_path, num_train_steps=4, **every).train()
+    steps = [line["step"] for line in logged(tmp_path)]
+    with open(
+        tmp_path / "train_metrics.jsonl", "a"
+    ) as file:  # of steps after the checkpoint; the last one half-written
+        file.write('{"step": 5, "loss": 1.0}\n{"step": 6, "lo')
+    whole = (tmp_path / "train_metrics.jsonl").read_text()
+    evaluated = scored(tmp_path, num_train_steps=4)
+    evaluated.restore()
+    evaluated.evaluate()
+    assert (tmp_path / "train_metrics.jsonl").read_text() == whole
+    resumed = toy.trainer(tmp_path, num_train_steps=6, **every)
+    resumed.restore()
+    resumed.train()
+    assert [line["step"] for line in logged(tmp_path)] == [*steps, 5, 6]
+
+
+def test_timing_saves_nothing(tmp_path):
+    loss, seconds = toy.trainer(tmp_path / "model").time_steps(1, 2)
+    assert np.isfinite(loss) and seconds > 0
+    assert not (tmp_path / "model").exists()
+
+
+def test_old_checkpoints_are_deleted(tmp_path):
+    toy.trainer(tmp_path, num_train_steps=5, save_checkpoints_steps=1, keep_checkpoint_max=2).train()
+    assert sorted(path.stem for path in tmp_path.glob("*.index")) == ["model.ckpt-4", "model.ckpt-5"]

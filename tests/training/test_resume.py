@@ -38,22 +38,17 @@ def uninterrupted(data_dir):
     return lines
 
 
-def test_killed_three_times_the_losses_are_the_same(data_dir, uninterrupted):
-    steps = sorted(random.Random(0).sample(range(2, STEPS), 3))
-    for step in steps:
-        code, output = run(data_dir, "killed", step, signal.SIGKILL)
-        assert code == -signal.SIGKILL, output
+def test_killed_three_times_and_stopped_by_sigterm_which_saves_the_losses_are_the_same(data_dir, uninterrupted):
+    signals = [(step, signal.SIGKILL) for step in random.Random(0).sample(range(2, STEPS), 3)]
+    for step, number in sorted([*signals, (7, signal.SIGTERM)]):
+        code, output = run(data_dir, "killed", step, number)
+        if number == signal.SIGKILL:
+            assert code == -signal.SIGKILL, output
+        else:
+            assert code == 128 + signal.SIGTERM and "SIGTERM: saved" in output and "Traceback" not in output, output
     code, output = run(data_dir, "killed")
     assert code == 0 and "resuming" in output, output
     assert support.logged(data_dir / "models" / "killed") == uninterrupted
-
-
-def test_sigterm_saves_and_the_run_goes_on(data_dir, uninterrupted):
-    code, output = run(data_dir, "stopped", 7, signal.SIGTERM)
-    assert code == 128 + signal.SIGTERM and "SIGTERM: saved" in output and "Traceback" not in output
-    code, output = run(data_dir, "stopped")
-    assert code == 0 and "resuming" in output, output
-    assert support.logged(data_dir / "models" / "stopped") == uninterrupted
 
 
 def test_other_hparams_are_refused_in_the_same_folder(data_dir, uninterrupted):

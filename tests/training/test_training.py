@@ -1,4 +1,4 @@
-"""Replicas and micro-batches make no difference; non-finite losses stop a run; evaluation counts every record once."""
+"""Replicas and micro-batches make no difference; a non-finite loss stops a run; evaluation counts every record once."""
 
 import json
 
@@ -10,7 +10,6 @@ from configure_pretraining import PretrainingConfig
 from pretrain.pretrain_data import find_records
 from pretrain.task import PretrainingTask
 from tests import training_support as support
-from training.device_loop import DeviceLoop
 from training.loop import Schedule, Trainer
 from util.errors import UserError
 
@@ -158,61 +157,6 @@ def test_a_non_finite_loss_stops_with_step_term_and_checkpoint(data_dir, tmp_pat
     assert tf.train.latest_checkpoint(str(tmp_path)) == saved
 
 
-def poison_gradients(runner, at_step):
-    """The loss stays finite; the gradient of one variable does not."""
-    gradients = runner.task._gradients
-
-    def poisoned(*args):
-        (first, *rest), result = gradients(*args)
-        bad = tf.equal(runner.task.optimizer.step, at_step)
-        return [first * tf.where(bad, np.float32(np.nan), np.float32(1)), *rest], result
-
-    runner.task._gradients = poisoned
-
-
-def test_a_non_finite_gradient_stops_before_the_weights_it_ruined_are_saved(data_dir, tmp_path):
-    runner = trainer(data_dir, tmp_path, num_train_steps=12, save_checkpoints_steps=2)
-    poison_gradients(runner, at_step=3)
-    with pytest.raises(UserError, match=r"not finite at step 4: gradient_norm\..*model\.ckpt-2\."):
-        runner.train()
-    again = trainer(data_dir, tmp_path, num_train_steps=12)
-    assert again.restore() == 2
-    assert all(np.isfinite(variable.numpy()).all() for variable in again.task.model.trainable_variables)
-
-
-def test_the_first_bad_step_and_its_terms_are_named_although_all_is_bad_at_the_end_of_the_loop(data_dir, tmp_path):
-    runner = trainer(data_dir, tmp_path, num_train_steps=12, iterations_per_loop=6, save_checkpoints_steps=12)
-    poison_gradients(runner, at_step=2)
-    with pytest.raises(UserError, match=r"not finite at step 3: gradient_norm\. .*none was saved yet"):
-        runner.train()
-
-
-def test_float16_that_overflows_at_the_smallest_scale_stops(data_dir, tmp_path):
-    runner = trainer(data_dir, tmp_path, num_train_steps=12, precision="float16")
-    runner.task.loss_scale.scale.assign(1.0)
-    poison_gradients(runner, at_step=1)
-    with pytest.raises(UserError, match=r"not finite at step 2: gradient_norm\."):
-        runner.train()
-
-
-def test_an_evaluator_leaves_the_metrics_of_a_run_alone_and_a_resumed_run_trims_them(data_dir, tmp_path):
-    trainer(data_dir, tmp_path, num_train_steps=4).train()
-    steps = [line["step"] for line in support.logged(tmp_path)]
-    with open(
-        tmp_path / "train_metrics.jsonl", "a"
-    ) as file:  # of steps after the checkpoint; the last one half-written
-        file.write('{"step": 5, "loss": 1.0}\n{"step": 6, "lo')
-    whole = (tmp_path / "train_metrics.jsonl").read_text()
-    evaluator = trainer(data_dir, tmp_path, num_train_steps=4)
-    evaluator.restore()
-    evaluator.evaluate()
-    assert (tmp_path / "train_metrics.jsonl").read_text() == whole
-    resumed = trainer(data_dir, tmp_path, num_train_steps=6)
-    resumed.restore()
-    resumed.train()
-    assert [line["step"] for line in support.logged(tmp_path)] == [*steps, 5, 6]
-
-
 def flip_a_byte(path):
     content = bytearray(path.read_bytes())
     content[-20] ^= 255  # within the last record: its length still fits, its checksum does not
@@ -236,27 +180,7 @@ def test_a_bad_record_met_while_training_is_named(tmp_path, damage, message):
     path = sorted((tmp_path / "pretrain_tfrecords").glob("pretrain_data*"))[1]
     damage(path)
     runner = trainer(tmp_path, tmp_path / "model")
+    # What reads records does not depend on what a step computes, which takes seconds to trace.
+    runner.task.train_step = lambda batch, step: {"losses": {"loss": tf.zeros([])}, "watched": {}, "metrics": {}}
     with pytest.raises(UserError, match=f"{path.name}: record 30 {message}"):
         runner.train()
-
-
-def test_out_of_memory_says_what_to_lower(data_dir, tmp_path, monkeypatch):
-    runner = trainer(data_dir, tmp_path)
-
-    def exhausted(*args):
-        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
-
-    monkeypatch.setattr(DeviceLoop, "run", exhausted)
-    with pytest.raises(UserError, match="lower train_batch_size"):
-        runner.train()
-
-
-def test_timing_saves_nothing(data_dir, tmp_path):
-    loss, seconds = trainer(data_dir, tmp_path / "model").time_steps(1, 2)
-    assert np.isfinite(loss) and seconds > 0
-    assert not (tmp_path / "model").exists()
-
-
-def test_old_checkpoints_are_deleted(data_dir, tmp_path):
-    trainer(data_dir, tmp_path, num_train_steps=5, save_checkpoints_steps=1, keep_checkpoint_max=2).train()
-    assert sorted(path.stem for path in tmp_path.glob("*.index")) == ["model.ckpt-4", "model.ckpt-5"]

@@ -15,14 +15,14 @@ class Model(tf.Module):
 
 
 class Toy(ReplicatedTask):
-    """`bad_at`: the step (1-based) at which the loss is not finite."""
+    """`bad_at`: the step (1-based) at which the loss is not finite; `bad_gradient_at`, at which the gradient alone."""
 
-    def __init__(self, strategy, bad_at=-1, learning_rate=0.1):
-        super().__init__(strategy, jit_compile=False, seed=0, precision="float32")
+    def __init__(self, strategy, bad_at=-1, learning_rate=0.1, bad_gradient_at=-1, precision="float32"):
+        super().__init__(strategy, jit_compile=False, seed=0, precision=precision)
         self.model = Model()
         rates = Rates(peak=learning_rate, num_train_steps=100, num_warmup_steps=0)
         self.optimizer = AdamW([self.model.weight], rates, lambda variable: False)
-        self.bad_at = bad_at
+        self.bad_at, self.bad_gradient_at = bad_at, bad_gradient_at
 
     def training_data(self, position):
         numbers = tf.data.Dataset.range(position, 1 << 40).batch(4, drop_remainder=True)
@@ -32,7 +32,9 @@ class Toy(ReplicatedTask):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((self.model.weight - batch["input_ids"][:, tf.newaxis]) ** 2)
             loss = tf.where(step + 1 == self.bad_at, float("nan"), loss)
-        norm = self.update(tape.gradient(loss, [self.model.weight]), self.scale())
+        gradient = tape.gradient(loss, self.model.weight)
+        gradient = tf.where(step + 1 == self.bad_gradient_at, float("nan"), gradient)
+        norm = self.update([gradient], self.scale())
         metrics = {"low": (tf.cast(loss < 0.5, tf.float32), tf.constant(1.0))}
         return {"losses": {"loss": loss}, "watched": {"gradient_norm": norm}, "metrics": metrics}
 
@@ -40,11 +42,11 @@ class Toy(ReplicatedTask):
         return None
 
 
-def trainer(folder, evaluate=None, bad_at=-1, **schedule):
+def trainer(folder, evaluate=None, bad_at=-1, bad_gradient_at=-1, precision="float32", **schedule):
     """A trainer of the toy: 20 steps, reported every 5, saved every 10."""
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
-        task = Toy(strategy, bad_at)
+        task = Toy(strategy, bad_at, bad_gradient_at=bad_gradient_at, precision=precision)
     times = Schedule(
         **{
             "num_train_steps": 20,
