@@ -67,7 +67,8 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
         )
     if config.init_encoder_from_generator:
         copy_encoder(model.generator.encoder, model.encoder)
-        say("the main network starts as a copy of the generator")
+        copied = copy_language_model(model)
+        say(f"the main network starts as a copy of the generator{', its language model too' if copied else ''}")
 
 
 def names_of_generator(checkpoint: CheckpointVariables) -> Callable[[str], list[str]]:
@@ -85,6 +86,33 @@ def _added_up(model: PretrainingModel) -> list[tuple[tf.Variable, tf.Variable]]:
     return [(variables[name], variables[base_name(name.removesuffix(DIFFERENCE))]) for name in differences]
 
 
+def copy_language_model(model: PretrainingModel) -> list[str]:
+    """Gives language models of the main network, whose states are a copy of the generator's, the generator's head.
+
+    Returns:
+      Names of the variables that were assigned: those that a head of the same kind and size has in the generator.
+    """
+    of_generator = {variable.name: variable for variable in model.generator.trainable_variables}
+    copied = []
+    for scope in sorted(_heads_of_main_network(model)):
+        for variable in model.trainable_variables:
+            source = of_generator.get(f"{MASKED_LM}/{variable.name.removeprefix(f'{scope}/')}")
+            if variable.name.startswith(f"{scope}/") and source is not None and source.shape == variable.shape:
+                variable.assign(source)
+                copied.append(variable.name)
+    return copied
+
+
+def _heads_of_main_network(model: PretrainingModel) -> set[str]:
+    """Scopes of its language models."""
+    of_generator = {id(variable) for variable in model.generator.trainable_variables}
+    return {
+        module.scope
+        for module in model.submodules
+        if isinstance(module, LanguageModelHead | TiedHead) and id(module.output_bias) not in of_generator
+    }
+
+
 def main_network_names(model: PretrainingModel, checkpoint: CheckpointVariables) -> Callable[[str], list[str]]:
     """Where a checkpoint may hold a variable of the main network, as `warm_start` asks.
 
@@ -92,13 +120,7 @@ def main_network_names(model: PretrainingModel, checkpoint: CheckpointVariables)
     other states, so its head goes on as that of a generator only. A generator whose tables the main network's are
     differences from starts with the checkpoint's only ones.
     """
-    of_generator = {id(variable) for variable in model.generator.trainable_variables}
-    heads = {
-        module.scope
-        for module in model.submodules
-        if isinstance(module, LanguageModelHead | TiedHead) and id(module.output_bias) not in of_generator
-    }
-
+    heads = _heads_of_main_network(model)
     language_model = checkpoint.language_model
     of_other_states = model.config.has_own_generator and not checkpoint.has_own_generator
 

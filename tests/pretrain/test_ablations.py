@@ -165,6 +165,28 @@ def test_the_main_networks_language_model_starts_as_that_of_a_masked_language_mo
         np.testing.assert_array_equal(ours[f"{name}:0"], theirs[f"{name}:0"])
 
 
+@pytest.mark.parametrize("head", ["transform", "tied"])
+def test_a_main_network_that_starts_as_the_generator_has_its_language_model_too(tmp_path, head):
+    first = PretrainingModel(golden.config(electra_objective=False, embedding_size=128))
+    for variable in first.trainable_variables:  # biases begin as zeros everywhere
+        variable.assign_add(tf.ones_like(variable))
+    path = tf.train.Checkpoint(model=first).save(str(tmp_path / "model.ckpt"))
+    config = golden.config(
+        **TWO_STAGE | {"init_generator_checkpoint": path, "electra_objective": False, "clm_head": head},
+        corrective_lm_objective=True,
+        mask_rates=[1.0, 0.0, 0.0],
+        mask_sampling="without_replacement",
+    )
+    model = PretrainingModel(config)
+    load_initial_weights(model, config)
+    ours = {variable.name: variable for variable in model.trainable_variables}
+    theirs = {variable.name: variable for variable in model.generator.trainable_variables}
+    copied = [name for name in ours if name.startswith("clm_predictions/")]
+    assert len(copied) == (5 if head == "transform" else 1)
+    for name in copied:
+        np.testing.assert_array_equal(ours[name], theirs[f"generator_predictions/{name.partition('/')[2]}"])
+
+
 def test_a_generator_takes_no_layer_of_the_network_beside_it(tmp_path):
     pair = PretrainingModel(golden.config(generator_hidden_size=1.0, generator_layers=0.5))
     path = tf.train.Checkpoint(model=pair).save(str(tmp_path / "model.ckpt"))
