@@ -8,10 +8,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from analysis.figures import panels, style_of
 
+TITLES = ["Masked-LM loss at hidden tokens (training)", "One factor at a time, at equal compute"]
+SHOWN = {
+    "base": "base",
+    "layers_2": "2 layers",
+    "batch_32": "batch 32",
+    "dropout": "dropout 0.1",
+    "width_192": "width 192",
+    "rate_5e-4": "rate 5e-4",
+    "beta2_0.999": "adam_beta2 0.999",
+}
+
 
 def main() -> None:
     found = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    with panels(Path(sys.argv[2]).with_suffix(""), ["Masked-LM loss at hidden tokens (training)"]) as (axis,):
+    with panels(Path(sys.argv[2]).with_suffix(""), TITLES) as (axis, factors):
         axis.axhline(found["unigram_entropy"], color="grey", linestyle=":", label="entropy of token frequencies")
         for number, (name, run) in enumerate(found["curves"].items()):
             steps, losses = zip(*run["curve"], strict=True)
@@ -19,6 +30,14 @@ def main() -> None:
         axis.set_xlabel("steps of 64 sequences of 64 tokens")
         axis.set_ylim(4.0, 8.0)
         axis.legend(fontsize=7)
+        rows = found["one_factor_zen5"]
+        for number, (row, name) in enumerate(SHOWN.items()):
+            run = rows[f"{row}, 600 steps, seed 0"]
+            steps, losses = zip(*run["curve"], strict=True)
+            factors.plot([step / run["steps"] for step in steps], losses, label=name, **style_of(number))
+        factors.set_xlabel("share of the FLOPs of 600 steps of base")
+        factors.set_ylim(5.4, 8.8)
+        factors.legend(fontsize=7, ncols=2, loc="upper right")
 
 
 if __name__ == "__main__":
