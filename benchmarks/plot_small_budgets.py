@@ -1,5 +1,11 @@
-"""The curves of docs/small_budgets.md: python benchmarks/plot_small_budgets.py benchmarks/small_budgets.json OUT.png"""
+"""The curves of docs/small_budgets.md.
 
+  python benchmarks/plot_small_budgets.py benchmarks/small_budgets.json docs/small_budgets.png
+
+draws the file's `curves`, and of its `rows`, which are those of <work-dir>/small_budgets.json, the ones in `SHOWN`.
+"""
+
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -21,8 +27,16 @@ SHOWN = {
 
 
 def main() -> None:
-    found = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    with panels(Path(sys.argv[2]).with_suffix(""), TITLES) as (axis, factors):
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="benchmarks/small_budgets.json")
+    parser.add_argument("figure", type=Path, help="where it is written, as .png and .pdf")
+    options = parser.parse_args()
+    try:
+        found = json.loads(options.results.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {options.results}: {error}")
+    with panels(options.figure.with_suffix(""), TITLES) as (axis, factors):
         axis.axhline(found["unigram_entropy"], color="grey", linestyle=":", label="entropy of token frequencies")
         for number, (name, run) in enumerate(found["curves"].items()):
             steps, losses = zip(*run["curve"], strict=True)
@@ -30,7 +44,7 @@ def main() -> None:
         axis.set_xlabel("steps of 64 sequences of 64 tokens")
         axis.set_ylim(4.0, 8.0)
         axis.legend(fontsize=7)
-        rows = found["one_factor_zen5"]
+        rows = found["rows"]
         for number, (row, name) in enumerate(SHOWN.items()):
             run = rows[f"{row}, 600 steps, seed 0"]
             steps, losses = zip(*run["curve"], strict=True)

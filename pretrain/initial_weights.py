@@ -93,13 +93,13 @@ def copy_language_model(model: PretrainingModel) -> list[str]:
       Names of the variables that were assigned: those that a head of the same kind and size has in the generator.
     """
     of_generator = {variable.name: variable for variable in model.generator.trainable_variables}
-    copied = []
-    for scope in sorted(_heads_of_main_network(model)):
-        for variable in model.trainable_variables:
-            source = of_generator.get(f"{MASKED_LM}/{variable.name.removeprefix(f'{scope}/')}")
-            if variable.name.startswith(f"{scope}/") and source is not None and source.shape == variable.shape:
-                variable.assign(source)
-                copied.append(variable.name)
+    heads, copied = _heads_of_main_network(model), []
+    for variable in model.trainable_variables:
+        scope, _, rest = variable.name.partition("/")
+        source = of_generator.get(f"{MASKED_LM}/{rest}")
+        if scope in heads and source is not None and source.shape == variable.shape:
+            variable.assign(source)
+            copied.append(variable.name)
     return copied
 
 

@@ -157,6 +157,39 @@ def test_losses_of_small_budgets_are_those_measured():
         assert stated == pytest.approx({step: curve[step] for step in stated}, abs=0.0051), name
 
 
+STUDY = {
+    "none": "base",
+    "2 layers": "layers_2",
+    "batch 32; 128": "batch_32 batch_128",
+    "rate 4e-3; 5e-4": "rate_4e-3 rate_5e-4",
+    "2 heads of 64": "heads_2",
+    "post-norm": "post_norm",
+    "`initializer_range` 0.02": "initial_scale_0.02",
+    "dropout 0.1": "dropout",
+    "50 steps of warm-up": "warmup_50",
+    "width 192, rate 1.5e-3": "width_192",
+    "`adam_beta2` 0.999": "beta2_0.999",
+    "`mask_prob` 0.15; 0.4": "mask_prob_0.15 mask_prob_0.4",
+    "15 % of the drawn tokens kept, drawn with replacement": "kept_positions",
+}
+
+
+@pytest.mark.parametrize("label", STUDY)
+def test_the_study_of_small_budgets_states_what_was_measured(label):
+    measured = json.loads((ROOT / "benchmarks" / "small_budgets.json").read_text(encoding="utf-8"))["rows"]
+    ((_, steps, losses, _),) = rows_of("docs/small_budgets.md", re.escape(label))
+    rows = STUDY[label].split()
+    assert [one.strip().replace(",", "") for one in steps.split(";")] == [
+        str(measured[f"{row}, 600 steps, seed 0"]["steps"]) for row in rows
+    ]
+    stated = {
+        row: [float(one) for one in listed.split(",")] for row, listed in zip(rows, losses.split(";"), strict=True)
+    }
+    for row in rows:
+        of_seeds = [found["held_out"] for name, found in measured.items() if name.startswith(f"{row}, 600 steps")]
+        assert stated[row] == pytest.approx([one["hidden_masked_lm_loss"] for one in of_seeds], abs=0.0051)
+
+
 def test_settings_in_the_text_are_legal():
     """`name: value` in the docs is a setting that the configuration takes, under a name that it has."""
     settings = [found for text in PAGES.values() for found in re.findall(r"`(\w+): (\w+)`", text)]

@@ -321,7 +321,9 @@ class GeneratorHparams(ObjectiveHparams):
         place="other",
     )
     init_encoder_from_generator: bool = hparam(
-        False, "the main network starts as a copy of the generator (two-stage training)"
+        False,
+        "the main network starts as a copy of the generator (two-stage training), a language model of its own with the "
+        "generator's head",
     )
 
     @property
