@@ -224,23 +224,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     parser.add_argument("--work-dir", type=Path, default=Path("small_budgets"))
-    parser.add_argument("--rows", default=",".join(ROWS))
+    parser.add_argument("--rows", default=",".join(ROWS), help="by commas; random: base untrained")
     parser.add_argument("--steps", type=int, default=600, help="of BASE; the others get as many FLOPs")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--tasks", default="", help="to fine-tune on, of: " + ", ".join(FINETUNING))
     options = parser.parse_args()
+    options.rows = [row for row in options.rows.split(",") if row]
+    options.tasks = [task for task in options.tasks.split(",") if task]
+    for flag, given, known in (("rows", options.rows, [*ROWS, "random"]), ("tasks", options.tasks, FINETUNING)):
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            parser.error(f"--{flag}: {', '.join(unknown)}: choose from {', '.join(known)}")
     options.data_dir, options.work_dir = options.data_dir.resolve(), options.work_dir.resolve()
     options.work_dir.mkdir(parents=True, exist_ok=True)
     file = options.work_dir / "small_budgets.json"
-    tasks = [task for task in options.tasks.split(",") if task]
     for seed in range(options.seeds):
-        for row in options.rows.split(","):
+        for row in options.rows:
             random_init = row == "random"
             found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
             key = f"{row}, {options.steps} steps, seed {seed}"
             entry = found.get(key, {})
             entry |= pretrained("base" if random_init else row, seed, options, entry)
-            for task in tasks:
+            for task in options.tasks:
                 entry.setdefault("scores", {})[task] = score(task, entry["model"], seed, options, random_init)
             found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
             write_json(file, found | {key: entry})
