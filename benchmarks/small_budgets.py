@@ -109,9 +109,9 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 FINETUNING: dict[str, dict[str, Any]] = {
     "chunk": {"num_train_epochs": 4, "learning_rate": 5e-4, "max_seq_length": 128},
-    "sst": {"num_train_epochs": 1, "learning_rate": 3e-4, "max_seq_length": 64},
+    "sst": {"num_train_epochs": 2, "learning_rate": 1e-3, "max_seq_length": 64},
     "sts": {"num_train_epochs": 6, "learning_rate": 5e-4, "max_seq_length": 64},
-    "qnli": {"num_train_epochs": 4, "learning_rate": 3e-4, "max_seq_length": 128},
+    "qnli": {"num_train_epochs": 4, "learning_rate": 6e-4, "max_seq_length": 128},
     "cola": {"num_train_epochs": 6, "learning_rate": 3e-4, "max_seq_length": 64},
     "mrpc": {"num_train_epochs": 4, "learning_rate": 3e-4, "max_seq_length": 128},
     "rte": {"num_train_epochs": 4, "learning_rate": 3e-4, "max_seq_length": 128},
