@@ -103,6 +103,8 @@ def main() -> int:
         )
     if config.init_from_teacher and not config.teacher:
         raise UserError("init_from_teacher needs --teacher: the folder of the model to learn from")
+    if config.stack_layers and not config.init_checkpoint:
+        raise UserError("stack_layers needs --init-checkpoint: the model whose layers are stacked")
     check_vocabulary(config)
     chief = not this_host(config.strategy).number
     if chief and not dry_run:

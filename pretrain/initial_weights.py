@@ -40,7 +40,10 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
         say(f"teacher: loaded {len(report.loaded)} variables; random values for {', '.join(report.missing) or 'none'}")
     if config.init_checkpoint:
         checkpoint = CheckpointVariables(config.init_checkpoint)
-        report = warm_start(model, checkpoint, main_network_names(model, checkpoint))
+        names = main_network_names(model, checkpoint)
+        if config.stack_layers:
+            names = _from_other_depth(model, checkpoint, names, _stacked)
+        report = warm_start(model, checkpoint, names)
         lacking = [name for name in report.missing if name in of_generator]
         if config.init_generator_checkpoint:  # which fills the generator, or is refused
             report = report._replace(missing=[name for name in report.missing if name not in of_generator])
@@ -143,28 +146,54 @@ def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
       UserError: the teacher is of other sizes than the depth, or lacks a part of the main network.
     """
     checkpoint = CheckpointVariables(teacher)
-    depths: dict[str, int] = {}
-    for where, names in (
-        ("here", [variable.name for variable in model.trainable_variables]),
-        ("there", checkpoint.names()),
-    ):
-        for name in names:
-            found = _LAYER.fullmatch(name)
-            if found is not None:
-                scope = where + found[1]
-                depths[scope] = max(depths.get(scope, 0), int(found[2]) + 1)
-
-    names_of_rest = main_network_names(model, checkpoint)
-
-    def names_of(name: str) -> list[str]:
-        found = _LAYER.fullmatch(name)
-        if found is None:
-            return names_of_rest(name)
-        scope, number, rest = found.groups()
-        return [f"{scope}{int(number) * depths.get('there' + scope, 0) // depths['here' + scope]}{rest}"]
-
-    report = warm_start(model, checkpoint, names_of)
+    names = _from_other_depth(model, checkpoint, main_network_names(model, checkpoint), _spread)
+    report = warm_start(model, checkpoint, names)
     lacking = [name for name in report.missing if name.startswith("electra/")]
     if lacking:
         raise UserError(f"init_from_teacher: {teacher} lacks {', '.join(lacking[:5])}")
     return report
+
+
+def _spread(number: int, here: int, there: int) -> int:
+    """Layer of a deeper network for one of a shallower: 0, 2, 4, ... of twice the depth."""
+    return number * there // here
+
+
+def _stacked(number: int, here: int, there: int) -> int:
+    """Layer of a shallower network for one of a deeper: 0, 1, 0, 1, ... of two (Gong et al. 2019, "Efficient Training
+    of BERT by Progressively Stacking", section 4)."""
+    return number % there
+
+
+def _from_other_depth(
+    model: PretrainingModel,
+    checkpoint: CheckpointVariables,
+    names: Callable[[str], list[str]],
+    layer: Callable[[int, int, int], int],
+) -> Callable[[str], list[str]]:
+    """`names`, but for layers of an encoder that the checkpoint has in another depth.
+
+    Args:
+      layer: number of the checkpoint's layer for a layer's number here, of the depth here, of the depth there.
+    """
+    here = _depths([variable.name for variable in model.trainable_variables])
+    there = _depths(checkpoint.names())
+
+    def names_of(name: str) -> list[str]:
+        found = _LAYER.fullmatch(name)
+        if found is None or found[1] not in there:
+            return names(name)
+        scope, number, rest = found.groups()
+        return names(f"{scope}{layer(int(number), here[scope], there[scope])}{rest}")
+
+    return names_of
+
+
+def _depths(names: list[str]) -> dict[str, int]:
+    """Number of layers of each encoder that names of variables speak of, by what stands before a layer's number."""
+    depths: dict[str, int] = {}
+    for name in names:
+        found = _LAYER.fullmatch(name)
+        if found is not None:
+            depths[found[1]] = max(depths.get(found[1], 0), int(found[2]) + 1)
+    return depths

@@ -166,6 +166,11 @@ class ObjectiveHparams(MaskingHparams, NetworkHparams):
     init_from_teacher: bool = hparam(
         False, "start from the teacher's weights, with layers 0, 2, 4, ... of one of twice the depth"
     )
+    stack_layers: bool = hparam(
+        False,
+        "layers of an init_checkpoint with fewer of them are used again, in order, until there are as many as here "
+        "(progressive stacking)",
+    )
     aux_tasks: list[str] = hparam(
         [],
         "auxiliary tasks beside the objective (On Losses), which predict: so (sentence order): whether the two "

@@ -195,6 +195,7 @@ def damage(folder, kind):
         ("text", {}, "is truncated or no TFRecord"),
         ("empty", {}, "hold no record; was the corpus empty?"),
         ("", {"init_checkpoint": "/nowhere/model.ckpt-1"}, "no checkpoint at '/nowhere/model.ckpt-1'"),
+        ("", {"stack_layers": True}, "stack_layers needs --init-checkpoint"),
         ("", {"train_batch_size": 9, "strategy": "mirrored"}, "train_batch_size 9 is not divisible by 2 devices"),
     ],
 )
