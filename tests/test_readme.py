@@ -169,6 +169,9 @@ STUDY = {
     "50 steps of warm-up": "warmup_50",
     "width 192, rate 1.5e-3": "width_192",
     "`adam_beta2` 0.999": "beta2_0.999",
+    "residuals scaled at the start (`scaled_residual_init`)": "scaled_residuals",
+    "sequences of 32 tokens": "length_32",
+    "4,096 WordPieces": "vocab_4096",
     "`mask_prob` 0.15; 0.4": "mask_prob_0.15 mask_prob_0.4",
     "15 % of the drawn tokens kept, drawn with replacement": "kept_positions",
 }
@@ -177,7 +180,7 @@ STUDY = {
 @pytest.mark.parametrize("label", STUDY)
 def test_the_study_of_small_budgets_states_what_was_measured(label):
     measured = json.loads((ROOT / "benchmarks" / "small_budgets.json").read_text(encoding="utf-8"))["rows"]
-    ((_, steps, losses, _),) = rows_of("docs/small_budgets.md", re.escape(label))
+    ((_, steps, losses, _, chunking, similarity),) = rows_of("docs/small_budgets.md", re.escape(label))
     rows = STUDY[label].split()
     assert [one.strip().replace(",", "") for one in steps.split(";")] == [
         str(measured[f"{row}, 600 steps, seed 0"]["steps"]) for row in rows
@@ -188,6 +191,10 @@ def test_the_study_of_small_budgets_states_what_was_measured(label):
     for row in rows:
         of_seeds = [found["held_out"] for name, found in measured.items() if name.startswith(f"{row}, 600 steps")]
         assert stated[row] == pytest.approx([one["hidden_masked_lm_loss"] for one in of_seeds], abs=0.0051)
+    for task, scores in (("chunk", chunking), ("sts", similarity)):
+        assert [float(one) for one in scores.split(";")] == pytest.approx(
+            [measured[f"{row}, 600 steps, seed 0"]["scores"][task] for row in rows], abs=0.051
+        )
 
 
 def test_settings_in_the_text_are_legal():
