@@ -15,7 +15,7 @@ import functools
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -225,29 +225,40 @@ def _mixed(x: tf.Tensor) -> tf.Tensor:
     return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(16, tf.uint32)))
 
 
-def random_bits(places: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """uint32, a hash of seed and uint32 place: computed where they are used instead of drawn and stored.
+def random_bits(places: Sequence[tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
+    """uint32, a hash of seed and place: computed where they are used instead of drawn and stored.
 
     The int32 [2] seed chooses start and odd step of a sequence, whose members are mixed (as SplitMix does). Unlike
     TensorFlow's generators it costs no memory and is part of the pass that uses it; dropout needs no better randomness
     (tests/model/test_fusion.py).
+
+    Args:
+      places: terms whose sum modulo 2^32 is the place, uint32 of shapes that broadcast. Each is multiplied by the step
+        before they are summed: an array of all places would depend on shapes alone, and compilers evaluate such arrays
+        on the host and carry them along as constants.
     """
     words = tf.bitcast(seed, tf.uint32)
     step = _mixed(words[1])
     start = _mixed(tf.bitwise.bitwise_xor(words[0], step))
-    return _mixed(start + places * (2 * step + 1))
+    return _mixed(functools.reduce(tf.add, [place * (2 * step + 1) for place in places], start))
 
 
-def places_in(shape: tf.Tensor) -> tf.Tensor:
-    """uint32 of this shape: 0, 1, 2, ... in the order of memory."""
-    return tf.reshape(tf.bitcast(tf.range(tf.reduce_prod(shape)), tf.uint32), shape)
+def places_in(shape: tf.Tensor) -> list[tf.Tensor]:
+    """uint32 terms, one an axis, whose sum counts 0, 1, 2, ... modulo 2^32 in the order of memory."""
+    sizes = tf.unstack(shape)
+    terms, stride = [], tf.constant(1, tf.uint32)
+    for axis, size in reversed(list(enumerate(sizes))):
+        term = tf.bitcast(tf.range(size), tf.uint32) * stride
+        terms.append(tf.reshape(term, [-1] + [1] * (len(sizes) - 1 - axis)))
+        stride *= tf.cast(size, tf.uint32)
+    return terms[::-1]
 
 
-def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float, places: tf.Tensor | None = None) -> tf.Tensor:
+def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float, places: Sequence[tf.Tensor] | None = None) -> tf.Tensor:
     """Inverted dropout, for use inside of blocks; it is its own gradient.
 
     Args:
-      places: of a part of an array in the whole, uint32 [...]; those in `x` if not given.
+      places: of a part of an array in the whole, as for `random_bits`; those in `x` if not given.
     """
     if rate == 0.0:
         return x

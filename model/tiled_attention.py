@@ -95,9 +95,13 @@ def _dropped_out(x: tf.Tensor, seed: tf.Tensor, place: tf.Tensor, attention: Att
     rows, heads, queries, keys = (tf.bitcast(tf.range(size), tf.uint32) for size in x.shape)
     first_row, first_query = tf.unstack(tf.bitcast(place, tf.uint32))
     _, head_count, _, length = (tf.constant(size, tf.uint32) for size in x.shape)
-    pairs = (first_row + rows)[:, tf.newaxis] * head_count + heads
-    lines = pairs[:, :, tf.newaxis] * length + first_query + queries
-    return dropped_out(x, seed, attention.rate, lines[..., tf.newaxis] * length + keys)
+    places = [
+        (first_row + rows[:, tf.newaxis, tf.newaxis, tf.newaxis]) * (head_count * length * length),
+        heads[:, tf.newaxis, tf.newaxis] * (length * length),
+        (first_query + queries[:, tf.newaxis]) * length,
+        keys,
+    ]
+    return dropped_out(x, seed, attention.rate, places)
 
 
 @xla

@@ -259,6 +259,19 @@ def test_draws_are_uniform_and_those_of_neighbouring_seeds_are_unrelated(first, 
         assert abs(np.corrcoef(draws[0], other)[0, 1]) < 0.05
 
 
+@pytest.mark.parametrize("shape", [[], [7], [3, 5], [2, 3, 5, 4]])
+def test_every_element_has_the_draw_of_its_place_in_memory(shape):
+    bits = fusion.random_bits(fusion.places_in(tf.constant(shape, tf.int32)), tf.constant(SEED))
+    flat = fusion.random_bits([tf.bitcast(tf.range(int(np.prod(shape))), tf.uint32)], tf.constant(SEED))
+    np.testing.assert_array_equal(tf.reshape(bits, [-1]), flat)
+
+
+def test_places_go_on_counting_beyond_what_int32_holds():
+    rows = tf.constant([2**16, 2**16, 1])  # 2^32 elements: the terms broadcast, their sum is never formed here
+    first, second, _ = fusion.places_in(rows)
+    assert int(first[-1, 0, 0]) + int(second[-1, 0]) == 2**32 - 1
+
+
 def test_a_rate_of_zero_is_the_identity():
     x = normal(4, 3)
     assert fusion.dropped_out(x, SEED, 0.0) is x and layers.dropout(x, 0.0, layers.SeedStream(SEED)) is x
