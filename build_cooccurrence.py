@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from corpus.cooccurrence import (
+from electra_tf2.corpus.cooccurrence import (
     KIND,
     NOBODY,
     SCORES,
@@ -24,10 +24,10 @@ from corpus.cooccurrence import (
     table_of,
     write_cooccurrence,
 )
-from corpus.key_counts import PARTS, Counting, count_records_of, parts_of
-from corpus.table_inputs import table_inputs
-from util.flags import define_table_flags, run
-from util.progress import track
+from electra_tf2.corpus.key_counts import PARTS, Counting, count_records_of, parts_of
+from electra_tf2.corpus.table_inputs import table_inputs
+from electra_tf2.util.flags import define_table_flags, run
+from electra_tf2.util.progress import track
 
 
 def examples(table: CooccurrenceTable, tokens: Sequence[str], number: int = 5) -> str:
@@ -67,6 +67,10 @@ def main() -> None:
     print(f"wrote {found.output}: {pairs:,} pairs of {len(found.tokens):,} tokens\n{examples(table, found.tokens)}")
 
 
-if __name__ == "__main__":
+def command() -> None:
     _define_flags()
     run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

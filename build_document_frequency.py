@@ -11,10 +11,10 @@ from pathlib import Path
 
 from absl import flags
 
-from corpus.document_frequency import KIND, count_documents, write_frequencies
-from corpus.key_counts import Counting, count_records_of
-from corpus.table_inputs import table_inputs
-from util.flags import define_table_flags, run
+from electra_tf2.corpus.document_frequency import KIND, count_documents, write_frequencies
+from electra_tf2.corpus.key_counts import Counting, count_records_of
+from electra_tf2.corpus.table_inputs import table_inputs
+from electra_tf2.util.flags import define_table_flags, run
 
 
 def main() -> None:
@@ -28,6 +28,10 @@ def main() -> None:
     print(f"wrote {found.output}: {int((totals[:-1] > 0).sum()):,} tokens occur in {totals[-1]:,} records")
 
 
-if __name__ == "__main__":
+def command() -> None:
     define_table_flags(KIND)
     run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

@@ -12,10 +12,10 @@ import os
 
 from absl import flags
 
-from build_pretraining_dataset import define_common_flags, look, run_build
-from corpus.build_plan import OPENWEBTEXT
-from util import flags as util_flags
-from util.errors import UserError
+from electra_tf2.build_pretraining_dataset import define_common_flags, look, run_build
+from electra_tf2.corpus.build_plan import OPENWEBTEXT
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.errors import UserError
 
 
 def define_flags() -> None:
@@ -50,6 +50,10 @@ def main() -> None:
     )
 
 
-if __name__ == "__main__":
+def command() -> None:
     define_flags()
     util_flags.run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 
-from corpus.key_counts import Counting, count_records_of, parts_of
-from corpus.pmi_vocabulary import (
+from electra_tf2.corpus.key_counts import Counting, count_records_of, parts_of
+from electra_tf2.corpus.pmi_vocabulary import (
     KIND,
     LONGEST,
     SHARES,
@@ -30,11 +30,11 @@ from corpus.pmi_vocabulary import (
     pmi,
     write_vocabulary,
 )
-from corpus.records import read_batches
-from corpus.table_inputs import TableInputs, table_inputs
-from util.errors import UserError
-from util.flags import define_table_flags, run
-from util.progress import track
+from electra_tf2.corpus.records import read_batches
+from electra_tf2.corpus.table_inputs import TableInputs, table_inputs
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.flags import define_table_flags, run
+from electra_tf2.util.progress import track
 
 
 class Options(NamedTuple):
@@ -142,6 +142,10 @@ def main() -> None:
     print(f"wrote {found.output}: {len(vocabulary.words):,} n-grams\n{examples(vocabulary, found.tokens)}")
 
 
-if __name__ == "__main__":
+def command() -> None:
     _define_flags()
     run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

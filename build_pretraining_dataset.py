@@ -17,15 +17,15 @@ from typing import Any
 
 from absl import flags
 
-from corpus.build_plan import ELECTRA, BuildSettings, make_plan
-from corpus.dataset_builder import build, run_local
-from corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
-from corpus.sources import parse_tokens
-from corpus.vocabulary import load_vocab
-from util import flags as util_flags
-from util.environment import quiet_tensorflow
-from util.errors import UserError
-from util.progress import say
+from electra_tf2.corpus.build_plan import ELECTRA, BuildSettings, make_plan
+from electra_tf2.corpus.dataset_builder import build, run_local
+from electra_tf2.corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
+from electra_tf2.corpus.sources import parse_tokens
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import say
 
 
 def define_common_flags() -> None:
@@ -118,7 +118,7 @@ def run_build(**more: Any) -> None:
     plan = make_plan(settings)
     quiet_tensorflow()
     if values.runner == "beam":
-        from corpus.beam_builder import run_beam
+        from electra_tf2.corpus.beam_builder import run_beam
 
         run_units = run_beam(shlex.split(values.beam_options))
     else:
@@ -139,7 +139,7 @@ def run_build(**more: Any) -> None:
 
 def look(output_dir: str, vocab_file: str | None) -> None:
     """--verify and --inspect on records that are there."""
-    from corpus.record_inspection import inspect, verify
+    from electra_tf2.corpus.record_inspection import inspect, verify
 
     values = flags.FLAGS
     quiet_tensorflow()
@@ -171,7 +171,11 @@ def main() -> None:
         run_build(domain_tokens=parse_tokens(values.domain_tokens), **{name: values[name].value for name in names})
 
 
-if __name__ == "__main__":
+def command() -> None:
     define_flags()
     sys.argv = with_values_attached(sys.argv, "blanks-separate-docs")
     util_flags.run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

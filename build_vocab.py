@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from corpus.normalization import TextNormalizer, replace_long_words
-from corpus.text_files import Corpus
-from corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
-from util.errors import UserError
-from util.files import check_writable, write_atomically
-from util.flags import run
-from util.progress import Progress
+from electra_tf2.corpus.normalization import TextNormalizer, replace_long_words
+from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import check_writable, write_atomically
+from electra_tf2.util.flags import run
+from electra_tf2.util.progress import Progress
 
 _CODE_POINTS = 0x110000
 _ASCII_PUNCTUATION = tuple(code for code in range(33, 127) if not chr(code).isalnum())
@@ -193,6 +193,10 @@ def main() -> None:
         print(f"the corpus has no more pieces that occur {options.min_frequency} times (--min-frequency)")
 
 
-if __name__ == "__main__":
+def command() -> None:
     _define_flags()
     run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

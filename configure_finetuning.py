@@ -9,11 +9,11 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tasks.defaults import default_hparams, pretrained_dir, run_name
-from tasks.registry import check_names, entry_of
-from training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
-from util.errors import UserError
-from util.hparams import checked, free_hparam, hparam, layered_by_entry, model_hparam
+from electra_tf2.finetune.tasks.defaults import default_hparams, pretrained_dir, run_name
+from electra_tf2.finetune.tasks.registry import check_names, entry_of
+from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import checked, free_hparam, hparam, layered_by_entry, model_hparam
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,7 +239,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":
-        """Checks the hparams and fills in what follows from the tasks and the pre-trained model (tasks.defaults).
+        """Checks the hparams and fills in what tasks and pre-trained model imply (finetune.tasks.defaults).
 
         Raises:
           UserError: names every problem.

@@ -9,13 +9,13 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from formats.folders import check_shared_vocabulary, config_of, generator_hparams, network_hparams
-from model.architecture import HEAD_SIZE, make_architecture
-from training.hparams import DeviceHparams, OptimizerHparams
-from training.phases import phases_of
-from training.pretraining_hparams import GeneratorHparams, objective_catalogue
-from util.errors import UserError
-from util.hparams import checked, free_hparam, free_on_resume, hparam, layered
+from electra_tf2.exchange.formats.folders import check_shared_vocabulary, config_of, generator_hparams, network_hparams
+from electra_tf2.model.architecture import HEAD_SIZE, make_architecture
+from electra_tf2.training.hparams import DeviceHparams, OptimizerHparams
+from electra_tf2.training.phases import phases_of
+from electra_tf2.training.pretraining_hparams import GeneratorHparams, objective_catalogue
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import checked, free_hparam, free_on_resume, hparam, layered
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
@@ -157,8 +157,9 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
 
     @classmethod
     def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Sizes, vocabulary and casing of the folders that the network and the generator start from (formats.folders);
-        debug's small model. All win over a recipe, and yield to what is given.
+        """Sizes, vocabulary and casing of the folders that network and generator start from; debug's small model.
+
+        All win over a recipe, and yield to what is given (exchange.formats.folders).
 
         Raises:
           UserError: wrong hparams; one of the folders holds a network that we do not have, or the generator's does not

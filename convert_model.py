@@ -21,10 +21,10 @@ from pathlib import Path
 
 from absl import flags
 
-from util import flags as util_flags
-from util.environment import quiet_tensorflow
-from util.errors import UserError
-from util.files import write_atomically
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_atomically
 
 
 def main() -> int:
@@ -45,9 +45,9 @@ def main() -> int:
 
     quiet_tensorflow()  # whose products of float32 are not precise enough for the check on many GPUs (TF32)
 
-    from exchange import check
-    from exchange.shared_layers import with_own_layers
-    from exchange.sources import Told, check_told, read_model
+    from electra_tf2.exchange import check
+    from electra_tf2.exchange.shared_layers import with_own_layers
+    from electra_tf2.exchange.sources import Told, check_told, read_model
 
     told = Told(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
     check_told(values["from"].value, told)
@@ -73,9 +73,9 @@ def main() -> int:
 
 
 def to_folder(model, target: Path) -> None:
-    from exchange import check
-    from exchange.own import write_folder
-    from exchange.sources import read_model, without_generator
+    from electra_tf2.exchange import check
+    from electra_tf2.exchange.own import write_folder
+    from electra_tf2.exchange.sources import read_model, without_generator
 
     dtype = flags.FLAGS.dtype
     if flags.FLAGS.part == "main":
@@ -87,8 +87,8 @@ def to_folder(model, target: Path) -> None:
 
 
 def to_huggingface(model, target: Path) -> None:
-    from exchange import check
-    from exchange.huggingface_export import to_huggingface, write_huggingface
+    from electra_tf2.exchange import check
+    from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
 
     dtype, part = flags.FLAGS.dtype, flags.FLAGS.part or "main"
     exported = to_huggingface(model, part)
@@ -101,9 +101,9 @@ def to_huggingface(model, target: Path) -> None:
 
 
 def to_tf1(model, target: Path) -> None:
-    from exchange import check, original
-    from exchange.sources import read_model
-    from formats import original_config
+    from electra_tf2.exchange import check, original
+    from electra_tf2.exchange.formats import original_config
+    from electra_tf2.exchange.sources import read_model
 
     prefix = original.write_checkpoint(
         target, model.weights, model.architecture, flags.FLAGS.step, flags.FLAGS.adam_slots
@@ -117,7 +117,7 @@ def to_tf1(model, target: Path) -> None:
 
 
 def to_tf_models(model, target: Path) -> None:
-    from exchange import check, tf_models
+    from electra_tf2.exchange import check, tf_models
 
     prefix = tf_models.write_checkpoint(target, model.weights, model.architecture)
     write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
@@ -126,14 +126,14 @@ def to_tf_models(model, target: Path) -> None:
 
 
 def to_saved_model(model, target: Path) -> None:
-    from configure_finetuning import FinetuningConfig
-    from corpus.tokenization import WordpieceTokenizer
-    from exchange import check, saved_model
-    from exchange.network import Network
+    from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.corpus.tokenization import WordpieceTokenizer
+    from electra_tf2.exchange import check, saved_model
+    from electra_tf2.exchange.network import Network
 
     if isinstance(model.config, FinetuningConfig):
-        from finetune.predictor import Predictor
-        from finetune.serving import difference_from_strings, task_signatures
+        from electra_tf2.finetune.predictor import Predictor
+        from electra_tf2.finetune.serving import difference_from_strings, task_signatures
 
         tokenizer = saved_model.tokenizer_of(model, model.config.max_seq_length)
         predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
@@ -173,5 +173,10 @@ flags.DEFINE_integer("step", 0, "step that a TF1 checkpoint says it is of", lowe
 flags.DEFINE_bool("adam_slots", False, "write Adam's slots, as zeros, into a TF1 checkpoint: the original wants them")
 flags.DEFINE_bool("overwrite", False, "write into a folder that is not empty")
 
-if __name__ == "__main__":
+
+def command() -> None:
     util_flags.run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

@@ -11,19 +11,19 @@ counted (pretrain.original_flops). Everything else counts what a step does (pret
 
 from absl import flags
 
-from configure_pretraining import PretrainingConfig
-from model.flops import main_network_parameters
-from pretrain.flops import (
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import main_network_parameters
+from electra_tf2.pretrain.flops import (
     least_bytes_per_step,
     model_parts,
     parameter_count,
     training_flops,
     training_flops_per_example,
 )
-from pretrain.original_flops import original_table, original_training_flops
-from util import flags as util_flags
-from util.errors import UserError
-from util.hparams import all_hparams
+from electra_tf2.pretrain.original_flops import original_table, original_training_flops
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import all_hparams
 
 _WIDTH = 35  # of a recipe's name
 
@@ -81,7 +81,11 @@ def main() -> int:
     return 0
 
 
-if __name__ == "__main__":
+def command() -> None:
     flags.DEFINE_float("tflops", 50.0, "sustained rate for the column of days, in TFLOP/s")
     util_flags.define_hparam_flags(PretrainingConfig)
     util_flags.run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from absl import flags
 
-from analysis import catalogue
-from analysis.request import Request
-from util import flags as util_flags
-from util.errors import UserError
-from util.files import write_json
-from util.hparams import closest
+from electra_tf2.analysis import catalogue
+from electra_tf2.analysis.request import Request
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_json
+from electra_tf2.util.hparams import closest
 
 
 def main() -> int:
@@ -60,5 +60,10 @@ flags.DEFINE_integer("num_pairs", 1000, "number of pairs of sentences, and of he
 flags.DEFINE_float("perplexity", 30.0, "perplexity of t-SNE", lower_bound=1.0)
 flags.DEFINE_integer("seed", 0, "seed of random pairs and of t-SNE", lower_bound=0)
 
-if __name__ == "__main__":
+
+def command() -> None:
     util_flags.run(main, __doc__ + catalogue.descriptions())
+
+
+if __name__ == "__main__":
+    command()

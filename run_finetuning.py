@@ -18,20 +18,20 @@ from typing import Any
 
 from absl import flags
 
-from configure_finetuning import FinetuningConfig
-from corpus.vocabulary import load_vocab
-from finetune import search as searching
-from finetune.trained_folder import find_trained, trained_config
-from pretrain import diagnosis
-from tasks.defaults import recipe_of
-from training.hparams import DeviceHparams, NetworkHparams
-from util import flags as util_flags
-from util.environment import import_tensorflow
-from util.errors import UserError
-from util.files import check_writable, write_atomically, write_json
-from util.hparams import checked, free_on_resume, layered, shapes_model
-from util.progress import say
-from util.reading import read_bytes, read_json
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.finetune import search as searching
+from electra_tf2.finetune.tasks.defaults import recipe_of
+from electra_tf2.finetune.trained_folder import find_trained, trained_config
+from electra_tf2.pretrain import diagnosis
+from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.environment import import_tensorflow
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import check_writable, write_atomically, write_json
+from electra_tf2.util.hparams import checked, free_on_resume, layered, shapes_model
+from electra_tf2.util.progress import say
+from electra_tf2.util.reading import read_bytes, read_json
 
 
 def check_vocabulary(config: FinetuningConfig) -> None:
@@ -82,8 +82,8 @@ def main() -> int:
     first = intermediate(config, given) if config.do_train and config.intermediate_task else None
 
     import_tensorflow()
-    from finetune.trials import Trials
-    from training.distribution import check_batch, is_chief, make_strategy
+    from electra_tf2.finetune.trials import Trials
+    from electra_tf2.training.distribution import check_batch, is_chief, make_strategy
 
     strategy = make_strategy(config)
     for one in [*every, *([first] if first else [])]:
@@ -123,9 +123,9 @@ def intermediate(config: FinetuningConfig, given: dict[str, Any]) -> FinetuningC
 
 def search(base: FinetuningConfig, plan: searching.Search, configs: list[FinetuningConfig], strategy: Any) -> int:
     """--search: all combinations. The best one's report says that it was chosen by the scores in it."""
-    from finetune.trials import Trials, delete_weights
-    from training.distribution import is_chief
-    from training.loop import NotFinite
+    from electra_tf2.finetune.trials import Trials, delete_weights
+    from electra_tf2.training.distribution import is_chief
+    from electra_tf2.training.loop import NotFinite
 
     chief, number_of = is_chief(strategy), len(configs)
     say(f"search: {number_of} of {plan.of} combinations of {', '.join(plan.names)}, {base.num_trials} trial(s) each")
@@ -166,7 +166,7 @@ def search(base: FinetuningConfig, plan: searching.Search, configs: list[Finetun
 
 def show_search(path: Path) -> None:
     """The table of a search, and the figure of one over the numbers of one hparam."""
-    from analysis.catalogue import search as curves
+    from electra_tf2.analysis.catalogue import search as curves
 
     print(path.with_suffix(".txt").read_text(encoding="utf-8"), end="")
     results = curves.read_results(path)
@@ -195,7 +195,7 @@ def label(given: dict[str, Any], source: str) -> int:
     check_vocabulary(config)
     with contextlib.redirect_stdout(sys.stderr) if output == "-" else contextlib.nullcontext():
         import_tensorflow()
-        from finetune.prediction import predict
+        from electra_tf2.finetune.prediction import predict
 
         answers = predict(config, folder, names[0], source)
     if output == "-":
@@ -236,7 +236,7 @@ def problems_of_start(folder: str | None) -> list[str]:
 
 def report(config: FinetuningConfig, finished: list[dict[str, Any]], remarks: dict[str, Any] | None = None) -> None:
     """Prints and writes the table and the scores of all trials, and remarks into the JSON."""
-    from finetune.results import summarise_trials, table
+    from electra_tf2.finetune.results import summarise_trials, table
 
     scores, majority = [trial["scores"] for trial in finished], finished[-1].get("majority", {})
     text = table(scores, majority)
@@ -262,5 +262,10 @@ flags.DEFINE_integer("search_budget", 0, "combinations that --search tries, at m
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
 util_flags.define_hparam_flags(FinetuningConfig)
 
-if __name__ == "__main__":
+
+def command() -> None:
     util_flags.run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import load_vocab
-from pretrain import diagnosis
-from training.cluster import this_host
-from training.phases import Phase, phases_of
-from training.run_folder import RunFolder, suspect_checkpoint
-from util import flags as util_flags
-from util.environment import import_tensorflow
-from util.errors import UserError, shown
-from util.files import check_writable, write_atomically, write_json
-from util.hparams import places
-from util.progress import duration, say
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.pretrain import diagnosis
+from electra_tf2.training.cluster import this_host
+from electra_tf2.training.phases import Phase, phases_of
+from electra_tf2.training.run_folder import RunFolder, suspect_checkpoint
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.environment import import_tensorflow
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.files import check_writable, write_atomically, write_json
+from electra_tf2.util.hparams import places
+from electra_tf2.util.progress import duration, say
 
 
 def check_vocabulary(config: PretrainingConfig) -> None:
@@ -59,7 +59,7 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
 
 def print_summary(phase: Phase, whole: "Run", task: Any) -> None:
     """What is about to be trained, on what, for how long."""
-    from pretrain.flops import training_flops, training_flops_per_example
+    from electra_tf2.pretrain.flops import training_flops, training_flops_per_example
 
     config, steps, strategy = phase.config, phase.end - phase.start, whole.strategy
     parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
@@ -146,8 +146,8 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
     described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
     say(f"hparams        other than the recipe's or the defaults: {described or 'none'}", indent=15)
     import_tensorflow()
-    from training.checkpoints import newest_good
-    from training.distribution import make_strategy
+    from electra_tf2.training.checkpoints import newest_good
+    from electra_tf2.training.distribution import make_strategy
 
     phases = every = phases_of(config)
     if len(every) > 1 and not dry_run:
@@ -170,8 +170,8 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
 def find_data(config: PretrainingConfig, whole: Run) -> PhaseData:
     """The records of a phase. Raises UserError for those that do not fit, and for batches that the devices do not
     share evenly."""
-    from pretrain.pretrain_data import dataset_summary, find_records, has_records
-    from training.distribution import check_batch
+    from electra_tf2.pretrain.pretrain_data import dataset_summary, find_records, has_records
+    from electra_tf2.training.distribution import check_batch
 
     train_records = eval_records = None
     if config.do_train or whole.dry_run:
@@ -200,10 +200,10 @@ def run(phase: Phase, data: PhaseData, whole: Run, first: bool) -> int:
     """
     config, last = phase.config, phase.end == whole.config.num_train_steps
     folder, strategy = whole.folder, whole.strategy
-    from pretrain.initial_weights import load_initial_weights
-    from pretrain.task import PretrainingTask
-    from training.distribution import wants_xla
-    from training.loop import Schedule, Trainer
+    from electra_tf2.pretrain.initial_weights import load_initial_weights
+    from electra_tf2.pretrain.task import PretrainingTask
+    from electra_tf2.training.distribution import wants_xla
+    from electra_tf2.training.loop import Schedule, Trainer
 
     with strategy.scope():
         task = PretrainingTask(config, strategy, wants_xla(config), *data)
@@ -261,7 +261,7 @@ def evaluate(trainer: Any, config: PretrainingConfig) -> None:
 
 def time_some_steps(trainer: Any, config: PretrainingConfig, steps: int) -> int:
     """Runs a few steps and says how long all those of a phase would take."""
-    from training.distribution import peak_memory
+    from electra_tf2.training.distribution import peak_memory
 
     loss, seconds = trainer.time_steps()
     say(
@@ -276,5 +276,10 @@ def time_some_steps(trainer: Any, config: PretrainingConfig, steps: int) -> int:
 flags.DEFINE_bool("dry_run", False, "show what would happen, time a few steps, leave nothing behind")
 util_flags.define_hparam_flags(PretrainingConfig)
 
-if __name__ == "__main__":
+
+def command() -> None:
     util_flags.run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

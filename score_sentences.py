@@ -18,13 +18,13 @@ from typing import Any
 
 from absl import flags
 
-from exchange import ranking
-from training.hparams import PRECISIONS
-from util import flags as util_flags
-from util.errors import UserError
-from util.files import write_atomically, write_json
-from util.progress import Progress
-from util.reading import read_json_lines, read_text
+from electra_tf2.exchange import ranking
+from electra_tf2.training.hparams import PRECISIONS
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_atomically, write_json
+from electra_tf2.util.progress import Progress
+from electra_tf2.util.reading import read_json_lines, read_text
 
 
 def main() -> int:
@@ -166,5 +166,10 @@ flags.DEFINE_float(
 )
 flags.DEFINE_enum("precision", "float32", PRECISIONS, "type of the arithmetic")
 
-if __name__ == "__main__":
+
+def command() -> None:
     util_flags.run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

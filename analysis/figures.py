@@ -12,7 +12,7 @@ import matplotlib
 import numpy as np
 from scipy.stats import gaussian_kde
 
-from util.files import replacing
+from electra_tf2.util.files import replacing
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

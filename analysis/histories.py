@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from util.errors import UserError
-from util.reading import is_file, read_json, read_json_lines
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import is_file, read_json, read_json_lines
 
 _NO_METRICS = ("step", "examples_per_second", "gradient_norm")
 Line = dict[str, list[Any]]  # {"steps": [...], "values": [...]}

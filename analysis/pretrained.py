@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.tokenization import WordpieceTokenizer
-from exchange.checkpoints import find_checkpoint, warm_start
-from exchange.encoding import encode
-from exchange.network import graph_of_any_shape
-from formats.folders import read_config, vocabulary_of
-from pretrain import cropping
-from pretrain.pretrain_data import evaluation_batches, find_problem, find_records
-from pretrain.pretraining_model import PretrainingModel
-from util.errors import UserError
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange.checkpoints import find_checkpoint, warm_start
+from electra_tf2.exchange.encoding import encode
+from electra_tf2.exchange.formats.folders import read_config, vocabulary_of
+from electra_tf2.exchange.network import graph_of_any_shape
+from electra_tf2.pretrain import cropping
+from electra_tf2.pretrain.pretrain_data import evaluation_batches, find_problem, find_records
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.errors import UserError
 
 _BATCH = 64
 _SEED = tf.constant([20, 8])

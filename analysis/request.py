@@ -4,13 +4,13 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats.folders import VOCABULARY, released
-from util.errors import UserError
+from electra_tf2.exchange.formats.folders import VOCABULARY, released
+from electra_tf2.util.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from analysis.pretrained import PretrainedModel
+    from electra_tf2.analysis.pretrained import PretrainedModel
 
 
 class Request(NamedTuple):
@@ -44,7 +44,7 @@ class Request(NamedTuple):
 def pretrained(request: Request, name: str) -> "PretrainedModel":
     """The model of a name, loaded once; with the records of the data folder where it has them, and its vocabulary where
     the model has none of its own."""
-    from analysis.pretrained import PretrainedModel
+    from electra_tf2.analysis.pretrained import PretrainedModel
 
     folder, records = request.folder(name), request.data_dir / "pretrain_tfrecords"
     own, vocab = folder / VOCABULARY, request.data_dir / VOCABULARY
@@ -58,9 +58,9 @@ def pretrained(request: Request, name: str) -> "PretrainedModel":
 @functools.cache
 def similar_sentences(request: Request) -> tuple[list[str], list[str]]:
     """The two sides of STS-B's pairs with the full score, at most `num_pairs`."""
-    from finetune.classification.reading import find_file, read_rows
-    from finetune.classification.targets import Scale
-    from tasks.built_in import BUILT_IN
+    from electra_tf2.finetune.classification.reading import find_file, read_rows
+    from electra_tf2.finetune.classification.targets import Scale
+    from electra_tf2.finetune.tasks.built_in import BUILT_IN
 
     data, spec = request.data_dir / "finetuning_data", BUILT_IN["sts"].options["spec"]
     folders = [data / name for name in ("sts", *spec.folders)]

@@ -23,7 +23,7 @@ from sklearn.preprocessing import OneHotEncoder, normalize
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from util.environment import quiet_tensorflow
+from electra_tf2.util.environment import quiet_tensorflow
 
 _NEIGHBOURS = 2
 
@@ -61,7 +61,7 @@ def words_of(sentence: Sequence[str]) -> list[list[str]]:
 
 def text_scores(task: Any) -> dict[str, dict[str, float]]:
     """Of the linear model and of the commonest label, or the mean, on the development data."""
-    from tasks.metrics import measured
+    from electra_tf2.finetune.tasks.metrics import measured
 
     train, dev = task.examples("train"), task.examples("dev")
     labels, gold = ([example.label for example in part] for part in (train, dev))
@@ -82,8 +82,8 @@ def text_scores(task: Any) -> dict[str, dict[str, float]]:
 
 def tagging_scores(task: Any) -> dict[str, dict[str, float]]:
     """Of the linear model, whose tags are as the file has them, on the development data."""
-    from finetune.tagging.conll import read_sentences
-    from finetune.tagging.tasks import tagging_scores as scored
+    from electra_tf2.finetune.tagging.conll import read_sentences
+    from electra_tf2.finetune.tagging.tasks import tagging_scores as scored
 
     train, dev = (read_sentences(task.data_dir / f"{split}.txt") for split in ("train", "dev"))
     features = OneHotEncoder(handle_unknown="ignore")
@@ -104,9 +104,9 @@ def main() -> None:
     options = parser.parse_args()
     quiet_tensorflow()
 
-    from configure_finetuning import FinetuningConfig
-    from finetune.tagging.tasks import TaggingTask
-    from tasks.registry import factory_of
+    from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.finetune.tagging.tasks import TaggingTask
+    from electra_tf2.finetune.tasks.registry import factory_of
 
     names = options.tasks.split(",")
     config = FinetuningConfig.from_dict({"data_dir": options.data_dir, "model_name": "none", "task_names": names})

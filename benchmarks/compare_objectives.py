@@ -1,10 +1,10 @@
 """Recipes side by side at one small size: pre-trains each at equal compute or equal steps, fine-tunes, and compares.
 
-  python benchmarks/compare_objectives.py --data-dir data --start models/bert_mini --flops 5e13 --seeds 3
-  python benchmarks/compare_objectives.py --data-dir data --start models/bert_mini --flops 5e13 \
+  python benchmarks/compare_objectives.py --data-dir data --start pretrained/bert_mini --flops 5e13 --seeds 3
+  python benchmarks/compare_objectives.py --data-dir data --start pretrained/bert_mini --flops 5e13 \
       --recipes electra_small,electra_small_whole_word,electra_small+uniform_generator=true --tasks sts
   python benchmarks/compare_objectives.py --data-dir data --steps 1000 --recipes coco_lm_base,electra_base --tasks=
-  python benchmarks/compare_objectives.py --data-dir data --start models/bert_mini --costs
+  python benchmarks/compare_objectives.py --data-dir data --start pretrained/bert_mini --costs
 
 The default is ELECTRA's question where its efficiency comes from, with COCO-LM beside it: masked language modelling,
 Replace MLM, ELECTRA 15 %, All-Tokens MLM, ELECTRA, COCO-LM (ELECTRA, section 3.5 and Table 4), once for each seed, on
@@ -32,15 +32,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from configure_pretraining import PretrainingConfig
-from pretrain.flops import parameter_count, training_flops_per_example
-from training.hparams import NetworkHparams
-from training.pretraining_hparams import GeneratorHparams, MaskingHparams
-from util.environment import cores
-from util.errors import UserError
-from util.files import write_json
-from util.flags import read_recipe
-from util.hparams import layered
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
+from electra_tf2.training.hparams import NetworkHparams
+from electra_tf2.training.pretraining_hparams import GeneratorHparams, MaskingHparams
+from electra_tf2.util.environment import cores
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_json
+from electra_tf2.util.flags import read_recipe
+from electra_tf2.util.hparams import layered
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = (

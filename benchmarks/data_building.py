@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from corpus.build_plan import BuildPlan, BuildSettings, Unit, make_plan
-from corpus.build_unit import build_unit
-from corpus.staging import Staging, UnitReport
-from corpus.vocabulary import load_vocab
-from util.environment import quiet_tensorflow
+from electra_tf2.corpus.build_plan import BuildPlan, BuildSettings, Unit, make_plan
+from electra_tf2.corpus.build_unit import build_unit
+from electra_tf2.corpus.staging import Staging, UnitReport
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.util.environment import quiet_tensorflow
 
 
 class Rate(NamedTuple):

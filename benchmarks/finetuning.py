@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from configure_finetuning import FinetuningConfig
-from util import flags as util_flags
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.util import flags as util_flags
 
 _ROUNDS, _STEPS = 7, 20
 
@@ -36,11 +36,11 @@ class Contender(NamedTuple):
 def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
     import tensorflow as tf
 
-    from corpus.tokenization import WordpieceTokenizer
-    from finetune.batching import FeatureTable, TaskFeatures
-    from finetune.task import make_tasks
-    from finetune.training_task import FinetuningTask
-    from training.distribution import make_strategy, wants_xla
+    from electra_tf2.corpus.tokenization import WordpieceTokenizer
+    from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+    from electra_tf2.finetune.task import make_tasks
+    from electra_tf2.finetune.training_task import FinetuningTask
+    from electra_tf2.training.distribution import make_strategy, wants_xla
 
     tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
     task = make_tasks(config, tokenizer)[0]

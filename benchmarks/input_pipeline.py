@@ -21,14 +21,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from util.environment import before_tensorflow
+from electra_tf2.util.environment import before_tensorflow
 
 
 def ours(files: list[str], counts: list[int], length: int, batch_size: int) -> Iterator[Any]:
-    from synthetic_records import VOCABULARY
-
-    from corpus.records import RecordFormat
-    from pretrain.pretrain_data import Records, training_batches
+    from benchmarks.synthetic_records import VOCABULARY
+    from electra_tf2.corpus.records import RecordFormat
+    from electra_tf2.pretrain.pretrain_data import Records, training_batches
 
     records = Records(files, counts, RecordFormat(length, VOCABULARY))
     return iter(training_batches(records, batch_size, seed=1, position=0))
@@ -37,7 +36,7 @@ def ours(files: list[str], counts: list[int], length: int, batch_size: int) -> I
 def record_by_record(files: list[str], length: int, batch_size: int) -> Iterator[Any]:
     import tensorflow as tf
 
-    from corpus.records import FIELDS
+    from electra_tf2.corpus.records import FIELDS
 
     features = {name: tf.io.FixedLenFeature([length], tf.int64) for name in FIELDS}
 
@@ -62,7 +61,7 @@ def main() -> None:
     parser.add_argument("--consumed", type=float, default=5000.0, help="examples/s that an accelerator trains on")
     options = parser.parse_args()
     before_tensorflow()
-    from synthetic_records import write_records
+    from benchmarks.synthetic_records import write_records
 
     cores = len(os.sched_getaffinity(0))
     shards = 16

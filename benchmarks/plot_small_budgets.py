@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from analysis.figures import panels, style_of
+from electra_tf2.analysis.figures import panels, style_of
 
 TITLES = ["Masked-LM loss at hidden tokens (training)", "One factor at a time, at equal compute"]
 SHOWN = {

@@ -20,9 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from finetune.qa.data import Question, read_questions
-from util.errors import UserError
-from util.files import write_atomically
+from electra_tf2.finetune.qa.data import Question, read_questions
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_atomically
 
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
 _WORDS = re.compile(r"\w+")

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from util.files import write_json
+from electra_tf2.util.files import write_json
 
 _SETTINGS: dict[str, Any] = {
     "layerwise_lr_decay": 0.0,
@@ -131,16 +131,16 @@ def train_ours(
     Returns:
       Score and speed, and what scores the peer's logits.
     """
-    from util.environment import before_tensorflow
+    from electra_tf2.util.environment import before_tensorflow
 
     before_tensorflow()
     import tensorflow as tf
 
-    from configure_finetuning import FinetuningConfig
-    from exchange.checkpoints import warm_start
-    from finetune.trials import Trials
-    from finetune.weights import build_trained
-    from training.distribution import make_strategy
+    from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.exchange.checkpoints import warm_start
+    from electra_tf2.finetune.trials import Trials
+    from electra_tf2.finetune.weights import build_trained
+    from electra_tf2.training.distribution import make_strategy
 
     spans = name.startswith("squad")
     config = FinetuningConfig.from_dict(

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from step import Contender, processor
-from step_contenders import Job, Size, product_flops
 
-from util.files import write_json
+from benchmarks.step import Contender, processor
+from benchmarks.step_contenders import Job, Size, product_flops
+from electra_tf2.util.files import write_json
 
 BASE = Job("pretraining", Size(256, 4, 4, 128, 4, 32768), batch_size=32, length=128, precision="bfloat16")
 FACTORS = {
@@ -153,7 +153,7 @@ def table(points: dict[str, list[tuple[int, Point]]]) -> str:
 
 def draw(path: Path, points: dict[str, list[tuple[int, Point]]]) -> None:
     """A panel per factor with the time of a step, and one with the memory of all."""
-    from analysis.figures import curve, panels
+    from electra_tf2.analysis.figures import curve, panels
 
     titles = [*(f"time and {factor}" for factor in points), "memory"]
     with panels(path.with_suffix(""), titles) as axes:

@@ -21,9 +21,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from configure_pretraining import PretrainingConfig
-from pretrain.flops import training_flops_per_example
-from util.files import write_json
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.flops import training_flops_per_example
+from electra_tf2.util.files import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE: dict[str, Any] = {

@@ -24,11 +24,11 @@ sys.path.insert(0, str(ROOT))
 
 _TRACE = """
 import json, sys, time
-from util.environment import before_tensorflow
+from electra_tf2.util.environment import before_tensorflow
 before_tensorflow()
 import tensorflow as tf
-from configure_pretraining import PretrainingConfig
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.task import PretrainingTask
 config = PretrainingConfig.from_dict(json.loads(sys.argv[1]))
 task = PretrainingTask(config, tf.distribute.get_strategy())
 spec = tf.TensorSpec([config.train_batch_size, config.max_seq_length], tf.int32)
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--max-seq-length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    from synthetic_records import write_records, write_vocabulary
+    from benchmarks.synthetic_records import write_records, write_vocabulary
 
     # Nothing else of util.environment: the import that is measured is TensorFlow's as it comes.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

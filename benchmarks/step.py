@@ -24,7 +24,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from step_contenders import add_job_flags, job_arguments, make_job, product_flops
+from benchmarks.step_contenders import add_job_flags, job_arguments, make_job, product_flops
 
 _WORKER = Path(__file__).resolve().parent / "step_contenders.py"
 

@@ -22,9 +22,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from synthetic_records import VOCABULARY, write_vocabulary
-
-from util.environment import before_tensorflow
+from benchmarks.synthetic_records import VOCABULARY, write_vocabulary
+from electra_tf2.util.environment import before_tensorflow
 
 _MASK = 103
 _WARM_UP_STEPS, _WARM_UP_SECONDS = 3, 20.0  # two steps where three would take longer
@@ -174,10 +173,10 @@ def ours(job: Job, jit_compile: bool, tiles: bool = True, **own: Any) -> Step:
     """`own`: hparams besides those of the job."""
     import tensorflow as tf
 
-    from configure_pretraining import PretrainingConfig
-    from model import tiled_attention
-    from pretrain.task import PretrainingTask
-    from training.distribution import make_strategy
+    from electra_tf2.configure_pretraining import PretrainingConfig
+    from electra_tf2.model import tiled_attention
+    from electra_tf2.pretrain.task import PretrainingTask
+    from electra_tf2.training.distribution import make_strategy
 
     if not tiles:
         tiled_attention.SHORTEST = sys.maxsize
@@ -202,12 +201,12 @@ def ours(job: Job, jit_compile: bool, tiles: bool = True, **own: Any) -> Step:
 def ours_classifier(job: Job, jit_compile: bool) -> Step:
     import tensorflow as tf
 
-    from configure_finetuning import FinetuningConfig
-    from corpus.tokenization import WordpieceTokenizer
-    from finetune.batching import FeatureTable, TaskFeatures
-    from finetune.task import Features, make_tasks
-    from finetune.training_task import FinetuningTask
-    from training.distribution import make_strategy
+    from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.corpus.tokenization import WordpieceTokenizer
+    from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+    from electra_tf2.finetune.task import Features, make_tasks
+    from electra_tf2.finetune.training_task import FinetuningTask
+    from electra_tf2.training.distribution import make_strategy
 
     config = FinetuningConfig.from_dict(our_hparams(job) | {"task_names": ["cola"]})
     task = make_tasks(config, WordpieceTokenizer(config.vocab_file, config.do_lower_case))[0]

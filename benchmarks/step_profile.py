@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from step import processor
-from step_contenders import add_job_flags, job_arguments, make_job, make_step, product_flops
-
-from util.environment import before_tensorflow
+from benchmarks.step import processor
+from benchmarks.step_contenders import add_job_flags, job_arguments, make_job, make_step, product_flops
+from electra_tf2.util.environment import before_tensorflow
 
 # What the names of blocks (model/fusion.py, model/vocabulary_loss.py) and of TensorFlow's operations begin with.
 KINDS = {

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from corpus.example_builder import Examples
-from corpus.records import RecordEncoder, RecordFormat
+from electra_tf2.corpus.example_builder import Examples
+from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 
 VOCABULARY = 30522
 _SPECIAL = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}

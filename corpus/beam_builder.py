@@ -7,12 +7,12 @@ Needs Apache Beam, which the optional dependency group `beam` of pyproject.toml 
 
 from collections.abc import Sequence
 
-from corpus.build_plan import Unit
-from corpus.build_unit import build_unit
-from corpus.dataset_builder import RunUnits
-from corpus.staging import Staging
-from util.environment import quiet_tensorflow
-from util.errors import UserError
+from electra_tf2.corpus.build_plan import Unit
+from electra_tf2.corpus.build_unit import build_unit
+from electra_tf2.corpus.dataset_builder import RunUnits
+from electra_tf2.corpus.staging import Staging
+from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.errors import UserError
 
 
 def run_beam(pipeline_args: Sequence[str] = ()) -> RunUnits:

@@ -16,12 +16,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-from corpus.example_builder import MIN_LENGTH
-from corpus.sources import check_repeats, check_tokens, repeats, source_of
-from corpus.text_files import Corpus, CorpusFile
-from corpus.vocabulary import PAD, load_vocab, vocab_sha256
-from util.errors import UserError
-from util.progress import track
+from electra_tf2.corpus.example_builder import MIN_LENGTH
+from electra_tf2.corpus.sources import check_repeats, check_tokens, repeats, source_of
+from electra_tf2.corpus.text_files import Corpus, CorpusFile
+from electra_tf2.corpus.vocabulary import PAD, load_vocab, vocab_sha256
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import track
 
 BUILDER_VERSION = 1
 TRAIN_PREFIX = "pretrain_data.tfrecord"

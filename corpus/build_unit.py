@@ -15,19 +15,26 @@ from typing import Any
 
 import numpy as np
 
-from corpus.build_plan import ELECTRA, Piece, Unit
-from corpus.example_builder import ExampleBuilder, OtherSegments, Spans, assemble, example_lengths, with_domain
-from corpus.holding_out import DocumentSplitter, SplitLines
-from corpus.other_segments import OtherSegmentFinder
-from corpus.record_metadata import Shard
-from corpus.records import RecordEncoder, RecordFormat
-from corpus.sentence_packing import FULL_SENTENCES, SentencePacker
-from corpus.sources import source_of
-from corpus.staging import Staging, UnitReport
-from corpus.text_files import TextBlock
-from corpus.tokenization import WordpieceTokenizer
-from util.errors import UserError
-from util.files import writing
+from electra_tf2.corpus.build_plan import ELECTRA, Piece, Unit
+from electra_tf2.corpus.example_builder import (
+    ExampleBuilder,
+    OtherSegments,
+    Spans,
+    assemble,
+    example_lengths,
+    with_domain,
+)
+from electra_tf2.corpus.holding_out import DocumentSplitter, SplitLines
+from electra_tf2.corpus.other_segments import OtherSegmentFinder
+from electra_tf2.corpus.record_metadata import Shard
+from electra_tf2.corpus.records import RecordEncoder, RecordFormat
+from electra_tf2.corpus.sentence_packing import FULL_SENTENCES, SentencePacker
+from electra_tf2.corpus.sources import source_of
+from electra_tf2.corpus.staging import Staging, UnitReport
+from electra_tf2.corpus.text_files import TextBlock
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import writing
 
 _HELD_BYTES = 128 << 20  # units of at most so much text are shuffled as a whole
 _Packer = ExampleBuilder | SentencePacker | OtherSegmentFinder

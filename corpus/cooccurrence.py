@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from corpus.key_counts import Counted, summed
-from corpus.pmi_vocabulary import pieces_of
-from corpus.table_file import read_table, write_table
+from electra_tf2.corpus.key_counts import Counted, summed
+from electra_tf2.corpus.pmi_vocabulary import pieces_of
+from electra_tf2.corpus.table_file import read_table, write_table
 
 KIND = "cooccurrence"
 SCORES = ("npmi", "row_max", "conditional")

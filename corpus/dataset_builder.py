@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from corpus.build_plan import BuildPlan, Unit
-from corpus.build_unit import build_unit
-from corpus.staging import Staging
-from corpus.worker_pool import run_on_processes
-from util.environment import cores
-from util.progress import Progress, say
+from electra_tf2.corpus.build_plan import BuildPlan, Unit
+from electra_tf2.corpus.build_unit import build_unit
+from electra_tf2.corpus.staging import Staging
+from electra_tf2.corpus.worker_pool import run_on_processes
+from electra_tf2.util.environment import cores
+from electra_tf2.util.progress import Progress, say
 
 _WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this
 

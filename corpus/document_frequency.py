@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from corpus.key_counts import Counted
-from corpus.table_file import read_table, write_table
+from electra_tf2.corpus.key_counts import Counted
+from electra_tf2.corpus.table_file import read_table, write_table
 
 KIND = "document_frequency"
 

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from corpus.record_metadata import Shard
-from corpus.records import RecordFormat, read_batches, record_ends
+from electra_tf2.corpus.record_metadata import Shard
+from electra_tf2.corpus.records import RecordFormat, read_batches, record_ends
 
 _HEAD_BYTES = 64 << 10  # so much of a document decides whether it is held out
 

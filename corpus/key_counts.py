@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from corpus.record_metadata import RecordMetadata, read_metadata
-from corpus.records import RecordFormat, count_records, read_batches
-from corpus.vocabulary import vocab_sha256
-from corpus.worker_pool import run_on_processes
-from util.environment import cores, quiet_tensorflow
-from util.errors import UserError
-from util.progress import Progress
+from electra_tf2.corpus.record_metadata import RecordMetadata, read_metadata
+from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
+from electra_tf2.corpus.vocabulary import vocab_sha256
+from electra_tf2.corpus.worker_pool import run_on_processes
+from electra_tf2.util.environment import cores, quiet_tensorflow
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import Progress
 
 PARTS = 64
 HELD_KEYS = 1 << 24  # of a process, before it writes them down: 256 MB, and 768 MB more while they are sorted

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from corpus.example_builder import ExampleBuilder, OtherSegments, Spans
+from electra_tf2.corpus.example_builder import ExampleBuilder, OtherSegments, Spans
 
 PAGE_TOKENS = 1 << 16  # a page ends with the document that exceeds it, or within one at twice as many
 _EXCERPTS = 1024  # that wait to stand in for second segments

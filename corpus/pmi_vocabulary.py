@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from corpus.key_counts import Counted, summed
-from corpus.table_file import read_table, write_table
-from corpus.vocabulary import SPECIAL_TOKENS, load_vocab
+from electra_tf2.corpus.key_counts import Counted, summed
+from electra_tf2.corpus.table_file import read_table, write_table
+from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, load_vocab
 
 LONGEST = 5  # words of an n-gram (PMI-masking, section 3)
 SHARES = {2: 0.5, 3: 0.25, 4: 0.125, 5: 0.125}  # of the vocabulary, by number of words

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from corpus.record_metadata import RecordMetadata, Shard, read_metadata
-from corpus.records import FIELDS, OTHER_FIELDS, count_records, read_batches
-from corpus.vocabulary import SpecialIds, load_vocab, special_ids, vocab_sha256
-from util.errors import UserError
-from util.progress import track
+from electra_tf2.corpus.record_metadata import RecordMetadata, Shard, read_metadata
+from electra_tf2.corpus.records import FIELDS, OTHER_FIELDS, count_records, read_batches
+from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids, vocab_sha256
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import track
 
 _OTHERS = dict(zip(OTHER_FIELDS, ("from elsewhere in the document", "of another document"), strict=True))
 _AGAIN = "build the records again with --overwrite"

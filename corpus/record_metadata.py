@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from corpus.records import RecordFormat, count_records
-from corpus.vocabulary import SpecialIds, vocab_sha256
-from util.errors import UserError, shown
-from util.reading import read_json
+from electra_tf2.corpus.records import RecordFormat, count_records
+from electra_tf2.corpus.vocabulary import SpecialIds, vocab_sha256
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.reading import read_json
 
 METADATA_FILE = "metadata.json"
 VOCAB_FILE = "pretrain_vocab.txt"  # a copy, so that records can be shown as text wherever they are

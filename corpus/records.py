@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from corpus.example_builder import Examples, OtherSegments
-from util.datasets import untuned
-from util.errors import UserError
+from electra_tf2.corpus.example_builder import Examples, OtherSegments
+from electra_tf2.util.datasets import untuned
+from electra_tf2.util.errors import UserError
 
 FIELDS = ("input_ids", "input_mask", "segment_ids")
 OTHER_FIELDS = OtherSegments._fields

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from corpus.example_builder import Spans
+from electra_tf2.corpus.example_builder import Spans
 
 FULL_SENTENCES, DOC_SENTENCES = "full_sentences", "doc_sentences"
 

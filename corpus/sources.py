@@ -5,7 +5,7 @@ The sources are the folders directly below the corpus directory; files beside th
 
 from collections.abc import Mapping, Sequence
 
-from util.errors import UserError
+from electra_tf2.util.errors import UserError
 
 MOST_REPEATS = 100  # times that a source is read; more would teach its text by heart
 

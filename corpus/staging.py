@@ -16,14 +16,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from corpus.build_plan import DEV_PREFIX, TRAIN_PREFIX, BuildPlan, Unit, describe_difference
-from corpus.holding_out import hold_out_records
-from corpus.record_metadata import METADATA_FILE, UNFINISHED_FOLDER, VOCAB_FILE, Shard, read_metadata, unigram_entropy
-from corpus.records import RecordFormat
-from corpus.vocabulary import load_vocab, special_ids
-from util.errors import UserError
-from util.files import write_json, writing
-from util.reading import read_json
+from electra_tf2.corpus.build_plan import DEV_PREFIX, TRAIN_PREFIX, BuildPlan, Unit, describe_difference
+from electra_tf2.corpus.holding_out import hold_out_records
+from electra_tf2.corpus.record_metadata import (
+    METADATA_FILE,
+    UNFINISHED_FOLDER,
+    VOCAB_FILE,
+    Shard,
+    read_metadata,
+    unigram_entropy,
+)
+from electra_tf2.corpus.records import RecordFormat
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_json, writing
+from electra_tf2.util.reading import read_json
 
 _PLAN_FILE = "plan.json"
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from corpus.vocabulary import vocab_sha256
-from util.errors import UserError, reason
-from util.files import replacing
+from electra_tf2.corpus.vocabulary import vocab_sha256
+from electra_tf2.util.errors import UserError, reason
+from electra_tf2.util.files import replacing
 
 _VOCABULARY, _KIND = "vocab_sha256", "kind"
 

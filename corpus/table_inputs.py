@@ -6,11 +6,11 @@ They count by corpus/key_counts.py and write one table, `<data-dir>/<kind>.npz` 
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from corpus.key_counts import record_files
-from corpus.records import RecordFormat
-from corpus.vocabulary import load_vocab
-from util.errors import UserError
-from util.files import check_writable
+from electra_tf2.corpus.key_counts import record_files
+from electra_tf2.corpus.records import RecordFormat
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import check_writable
 
 
 class TableInputs(NamedTuple):

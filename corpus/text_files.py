@@ -27,8 +27,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from backports import zstd
 
-from util.errors import UserError, reason
-from util.reading import parse_json
+from electra_tf2.util.errors import UserError, reason
+from electra_tf2.util.reading import parse_json
 
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer, replace_long_words
-from corpus.vocabulary import load_vocab, special_ids
-from util.errors import UserError
+from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer, replace_long_words
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids
+from electra_tf2.util.errors import UserError
 
 # Words beyond the limit become [UNK]. The kernel's limit is in bytes; a character has at most four.
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from util.errors import UserError
-from util.reading import read_bytes, read_text
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import read_bytes, read_text
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
-from util.environment import quiet_tensorflow
-from util.errors import UserError
-from util.progress import Progress
+from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import Progress
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -6,7 +6,7 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from finetune.tagging.conll import Sentence, read_sentences
+from electra_tf2.finetune.tagging.conll import Sentence, read_sentences
 
 _REACH = 3  # words to either side, the best of 1, 2 and 3
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from absl import flags
 
-from util import flags as util_flags
-from util.errors import UserError
-from util.files import write_atomically
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_atomically
 
 _SKIPPED_FOLDERS = {"test", "tests", "testing", "__pycache__", "idlelib", "lib2to3", "_vendor", "vendor"}
 _CODE = re.compile(r"^\s*(>>>|\.\.\.|[-=~#*+|^`]{3,}|@|:\w+|\.\. )|[{}<>=|\\]{2,}|\) ->|[_=(){}\[\];]\s*$")

@@ -13,9 +13,9 @@ import numpy as np
 from absl import flags
 
 from demo.extract_corpus import Document, default_roots, extract
-from util import flags as util_flags
-from util.errors import UserError
-from util.files import write_atomically
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_atomically
 
 _WORDS = range(12, 41)  # of a paragraph
 _WORD = re.compile(r"([A-Za-z][A-Za-z'-]*|\d+(?:\.\d+)?)([,.]?)")

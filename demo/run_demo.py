@@ -3,7 +3,7 @@
 Runs the public scripts one after the other, showing each command, and ends with two tables: the held-out metrics of
 pre-training before and after it, and the scores of a labelled task, putting the commas and full stops back into 400
 paragraphs after 600 to learn from. It is learned from the model trained here in minutes, from the one that comes with
-this repository (models/electra_mini, which took hours: docs/small_budgets.md) and from random weights of the same
+this repository (pretrained/electra_mini, which took hours: docs/small_budgets.md) and from random weights of the same
 network; beside them stands logistic regression on the neighbouring words. Everything is under demo_data/; running it
 again resumes what is unfinished.
 """

@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from exchange import reference, tf_models
-from exchange.checkpoints import find_checkpoint
-from exchange.encoding import Encoded, Text, encode
-from exchange.huggingface import Tensors, prefix_of
-from exchange.huggingface_export import Exported
-from exchange.huggingface_names import TASK_HEADS
-from exchange.network import Network
-from exchange.sources import Model
-from formats.folders import read_config
-from formats.huggingface_config import class_of, config_of, is_huggingface
-from model.fusion import unfused
-from util.errors import UserError
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange import reference, tf_models
+from electra_tf2.exchange.checkpoints import find_checkpoint
+from electra_tf2.exchange.encoding import Encoded, Text, encode
+from electra_tf2.exchange.formats.folders import read_config
+from electra_tf2.exchange.formats.huggingface_config import class_of, config_of, is_huggingface
+from electra_tf2.exchange.huggingface import Tensors, prefix_of
+from electra_tf2.exchange.huggingface_export import Exported
+from electra_tf2.exchange.huggingface_names import TASK_HEADS
+from electra_tf2.exchange.network import Network
+from electra_tf2.exchange.sources import Model
+from electra_tf2.model.fusion import unfused
+from electra_tf2.util.errors import UserError
 
 TOLERANCE = 1e-5  # of float32; half as wide weights differ by more, which is told
 SENTENCES: tuple[Text, ...] = (

@@ -13,14 +13,14 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from exchange import tensor_file
-from exchange.huggingface import HuggingFaceWeights
-from formats.folders import read_config
-from formats.huggingface_config import is_huggingface
-from model.embeddings import DIFFERENCE
-from training import checkpoint_files
-from util.errors import UserError
-from util.reading import read_json
+from electra_tf2.exchange import tensor_file
+from electra_tf2.exchange.formats.folders import read_config
+from electra_tf2.exchange.formats.huggingface_config import is_huggingface
+from electra_tf2.exchange.huggingface import HuggingFaceWeights
+from electra_tf2.model.embeddings import DIFFERENCE
+from electra_tf2.training import checkpoint_files
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import read_json
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _FUSED = "/self/qkv/"

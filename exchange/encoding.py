@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from corpus.tokenization import WordpieceTokenizer
-from corpus.vocabulary import SpecialIds
-from util.errors import UserError, shown
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.vocabulary import SpecialIds
+from electra_tf2.util.errors import UserError, shown
 
 Text = str | tuple[str, str]
 

@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
-from corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer
-from corpus.vocabulary import special_ids
-from formats.huggingface_config import Casing
+from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer
+from electra_tf2.corpus.vocabulary import special_ids
+from electra_tf2.exchange.formats.huggingface_config import Casing
 
 _KEEP, _DROP, _SPACED, _LISTED = range(4)  # what happens to a character
 _UNKNOWN = ("Cn", "Co")  # unassigned and private: seven characters of eight, all treated alike

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from exchange import huggingface_names as names
-from exchange.tensor_file import FILE_NAME, TensorFile
-from formats.folders import read_config
-from formats.huggingface_config import class_of, network_of
-from model.architecture import make_architecture
-from util.errors import UserError
-from util.reading import read_json
+from electra_tf2.exchange import huggingface_names as names
+from electra_tf2.exchange.formats.folders import read_config
+from electra_tf2.exchange.formats.huggingface_config import class_of, network_of
+from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile
+from electra_tf2.model.architecture import make_architecture
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import read_json
 
 _INDEX = f"{FILE_NAME}.index.json"
 _PREFIXES = ("electra.", "bert.", "")

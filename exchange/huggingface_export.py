@@ -14,17 +14,17 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordPiece
 
-from configure_finetuning import FinetuningConfig
-from corpus.normalization import MAX_CHARS_PER_WORD
-from corpus.vocabulary import CLS, MASK, PAD, SEP, UNK
-from exchange import huggingface_names as names
-from exchange.model_card import model_card
-from exchange.sources import Model
-from exchange.tensor_file import FILE_NAME, write_tensors
-from formats.huggingface_config import Casing, config_of
-from model.architecture import Architecture
-from util.errors import UserError
-from util.files import write_atomically
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
+from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, UNK
+from electra_tf2.exchange import huggingface_names as names
+from electra_tf2.exchange.formats.huggingface_config import Casing, config_of
+from electra_tf2.exchange.model_card import model_card
+from electra_tf2.exchange.sources import Model
+from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_atomically
 
 PARTS = ("main", "generator", "body")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from model.architecture import Architecture
+from electra_tf2.model.architecture import Architecture
 
 
 class Pair(NamedTuple):

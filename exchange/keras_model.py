@@ -12,11 +12,11 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from model.architecture import Architecture
-from model.encoder import Encoder
-from model.fusion import unfused
-from model.layers import SeedStream
-from util.errors import UserError
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.fusion import unfused
+from electra_tf2.model.layers import SeedStream
+from electra_tf2.util.errors import UserError
 
 
 @tf_keras.utils.register_keras_serializable(package="electra_tf2")

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from configure_finetuning import FinetuningConfig
-from configure_pretraining import PretrainingConfig
-from exchange.sources import Model
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.sources import Model
 
 
 def model_card(model: Model, class_name: str, left_out: list[str]) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from model.architecture import Architecture
-from model.encoder import Encoder
-from model.fusion import unfused
-from model.generator import TwoTowerClozeModel
-from model.heads import LanguageModelHead, ReplacedTokenHead, TiedHead
-from model.layers import Layer
-from util.errors import UserError
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.fusion import unfused
+from electra_tf2.model.generator import TwoTowerClozeModel
+from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead, TiedHead
+from electra_tf2.model.layers import Layer
+from electra_tf2.util.errors import UserError
 
 
 class Network(Layer):

@@ -1,6 +1,6 @@
 """Writing a TF1 checkpoint that the original program loads: its variables are ours, with query, key and value apart.
 
-formats.original_config tells what network such a checkpoint holds.
+exchange.formats.original_config tells what network such a checkpoint holds.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from exchange.checkpoints import original_names
-from formats.huggingface_config import export_problems
-from model.architecture import Architecture
-from util.errors import UserError
-from util.files import write_atomically
+from electra_tf2.exchange.checkpoints import original_names
+from electra_tf2.exchange.formats.huggingface_config import export_problems
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_atomically
 
 # First parts of the names of variables that the original has.
 _SCOPES = (

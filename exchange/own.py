@@ -1,13 +1,13 @@
-"""Writing a self-contained folder in our own format (formats.folders describes it)."""
+"""Writing a self-contained folder in our own format (exchange.formats.folders describes it)."""
 
 import json
 from pathlib import Path
 
-from exchange.sources import Model
-from exchange.tensor_file import FILE_NAME, write_tensors
-from formats.folders import VOCABULARY
-from util.files import write_atomically, write_json
-from util.hparams import places
+from electra_tf2.exchange.formats.folders import VOCABULARY
+from electra_tf2.exchange.sources import Model
+from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
+from electra_tf2.util.files import write_atomically, write_json
+from electra_tf2.util.hparams import places
 
 
 def write_folder(folder: str | Path, model: Model, dtype: str = "float32") -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from util.errors import UserError
+from electra_tf2.util.errors import UserError
 
 # Electric's paper searches 0.05, ..., 1.0.
 LAMBDAS = tuple(round(0.05 * step, 2) for step in range(21))

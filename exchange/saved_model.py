@@ -15,10 +15,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from exchange.graph_tokenizer import GraphTokenizer
-from exchange.network import Network
-from exchange.sources import Model
-from model.fusion import unfused
+from electra_tf2.exchange.graph_tokenizer import GraphTokenizer
+from electra_tf2.exchange.network import Network
+from electra_tf2.exchange.sources import Model
+from electra_tf2.model.fusion import unfused
 
 # Inputs and outputs of a signature by name.
 Signature = tuple[tuple[str, ...], Callable[..., dict[str, tf.Tensor]]]

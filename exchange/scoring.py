@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import SpecialIds
-from exchange.network import Network, graph_of_any_shape
-from util.errors import UserError
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import SpecialIds
+from electra_tf2.exchange.network import Network, graph_of_any_shape
+from electra_tf2.util.errors import UserError
 
 
 class _Towers(NamedTuple):

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from exchange.sources import Model
-from model.architecture import Architecture
+from electra_tf2.exchange.sources import Model
+from electra_tf2.model.architecture import Architecture
 
 _OWN = {"share_layers": "none"}
 

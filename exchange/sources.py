@@ -11,20 +11,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from configure_finetuning import FinetuningConfig
-from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import load_vocab
-from exchange import tf_models
-from exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, best_or_newest, find_checkpoint
-from exchange.huggingface import HuggingFaceWeights
-from formats.folders import is_uncased, read_config, vocabulary_of
-from formats.huggingface_config import Casing, casing_of, class_of, is_huggingface, network_of, tokens_in
-from formats.original_config import hparams_beside, hparams_of
-from model.architecture import Architecture
-from util.errors import UserError
-from util.flags import read_recipe
-from util.hparams import places
-from util.reading import read_json
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.exchange import tf_models
+from electra_tf2.exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, best_or_newest, find_checkpoint
+from electra_tf2.exchange.formats.folders import is_uncased, read_config, vocabulary_of
+from electra_tf2.exchange.formats.huggingface_config import (
+    Casing,
+    casing_of,
+    class_of,
+    is_huggingface,
+    network_of,
+    tokens_in,
+)
+from electra_tf2.exchange.formats.original_config import hparams_beside, hparams_of
+from electra_tf2.exchange.huggingface import HuggingFaceWeights
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.flags import read_recipe
+from electra_tf2.util.hparams import places
+from electra_tf2.util.reading import read_json
 
 
 class Told(NamedTuple):

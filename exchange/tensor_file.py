@@ -13,8 +13,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from util.errors import UserError
-from util.files import replacing
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import replacing
 
 FILE_NAME = "model.safetensors"
 DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}

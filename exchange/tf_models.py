@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from exchange.checkpoints import TensorFlowCheckpoint
-from formats.huggingface_config import export_problems
-from model.architecture import Architecture
-from util.errors import UserError
+from electra_tf2.exchange.checkpoints import TensorFlowCheckpoint
+from electra_tf2.exchange.formats.huggingface_config import export_problems
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.errors import UserError
 
 _TABLES = {
     "word_embeddings/embeddings": "electra/embeddings/word_embeddings",

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from configure_finetuning import FinetuningConfig
-from finetune.batching import FeatureTable, TaskFeatures
-from finetune.results import Scores, write_json_lines
-from finetune.task import Prediction, Split, Task
-from finetune.training_task import FinetuningTask
-from tasks.defaults import run_name
-from util.errors import UserError
-from util.files import writing
-from util.progress import Progress, say
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.results import Scores, write_json_lines
+from electra_tf2.finetune.task import Prediction, Split, Task
+from electra_tf2.finetune.tasks.defaults import run_name
+from electra_tf2.finetune.training_task import FinetuningTask
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import writing
+from electra_tf2.util.progress import Progress, say
 
 # The servers' archives: the ending of the files in one -> that of its name. Other tasks' files are for no server.
 _ARCHIVES = {".tsv": "", ".jsonl": "_superglue"}

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from finetune.batching import Batch
-from finetune.language_model import AuxiliaryLanguageModel, language_model_head
-from finetune.task import HeadInput, HeadOutput, Task
-from model.encoder import Encoder
-from model.layers import Layer, SeedStream
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.batching import Batch
+from electra_tf2.finetune.language_model import AuxiliaryLanguageModel, language_model_head
+from electra_tf2.finetune.task import HeadInput, HeadOutput, Task
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.layers import Layer, SeedStream
 
 
 class FinetuningModel(Layer):

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import SpecialIds
-from exchange.checkpoints import CheckpointVariables
-from formats.folders import read_config
-from model.architecture import Architecture
-from model.encoder import Encoder
-from model.heads import LanguageModelHead, TiedHead
-from model.layers import Layer, SeedStream
-from util.errors import UserError
-from util.hparams import places
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import SpecialIds
+from electra_tf2.exchange.checkpoints import CheckpointVariables
+from electra_tf2.exchange.formats.folders import read_config
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.heads import LanguageModelHead, TiedHead
+from electra_tf2.model.layers import Layer, SeedStream
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import places
 
 _MASKED = 0.15  # of a sequence's tokens
 

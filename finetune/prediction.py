@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from exchange.sources import read_model
-from finetune.classification.reading import table_lines
-from finetune.predictor import Predictor
-from finetune.results import json_lines
-from finetune.task import Split, Task
-from util.errors import UserError, shown
-from util.reading import parse_json, read_text
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange.sources import read_model
+from electra_tf2.finetune.classification.reading import table_lines
+from electra_tf2.finetune.predictor import Predictor
+from electra_tf2.finetune.results import json_lines
+from electra_tf2.finetune.task import Split, Task
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.reading import parse_json, read_text
 
 
 def read_rows(source: str, task: Task) -> list[tuple[int, dict[str, Any]]]:

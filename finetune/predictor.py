@@ -5,17 +5,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from exchange.encoding import refuse_single
-from exchange.network import graph_of_any_shape
-from exchange.sources import Model
-from finetune.batching import FeatureTable, TaskFeatures
-from finetune.finetuning_model import FinetuningModel
-from finetune.task import Prediction, Split, Task, make_tasks
-from finetune.weights import adopt_states
-from util.errors import UserError, shown
-from util.progress import track
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange.encoding import refuse_single
+from electra_tf2.exchange.network import graph_of_any_shape
+from electra_tf2.exchange.sources import Model
+from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.finetuning_model import FinetuningModel
+from electra_tf2.finetune.task import Prediction, Split, Task, make_tasks
+from electra_tf2.finetune.weights import adopt_states
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import track
 
 
 class Predictor:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from util.files import write_atomically
+from electra_tf2.util.files import write_atomically
 
 # task -> split -> metric -> value
 Scores = dict[str, dict[str, dict[str, float]]]

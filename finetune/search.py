@@ -27,16 +27,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from configure_finetuning import FinetuningConfig
-from tasks.defaults import run_name
-from training.hparams import DeviceHparams, NetworkHparams
-from util.errors import UserError
-from util.files import write_atomically, write_json
-from util.hparams import checked, free_on_resume, places
-from util.reading import parse_json, read_json
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.tasks.defaults import run_name
+from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_atomically, write_json
+from electra_tf2.util.hparams import checked, free_on_resume, places
+from electra_tf2.util.reading import parse_json, read_json
 
 if TYPE_CHECKING:
-    from finetune.task import Task
+    from electra_tf2.finetune.task import Task
 
 Hparams = dict[str, Any]
 _LONGEST = 100  # letters of a name, far below what a file's may have

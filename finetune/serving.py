@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from exchange.check import largest
-from exchange.graph_tokenizer import GraphTokenizer
-from exchange.saved_model import Signature
-from finetune.classification.targets import Scale
-from finetune.classification.tasks import TextTask
-from finetune.finetuning_model import FinetuningModel
-from finetune.predictor import Predictor
-from finetune.prompting.tasks import PromptTask
-from finetune.qa.tasks import QATask
-from finetune.qa.windows import Window
-from finetune.spans.tasks import SpanTask
-from finetune.tagging.tasks import TaggingTask
-from finetune.task import Prediction
-from util.errors import UserError
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.exchange.check import largest
+from electra_tf2.exchange.graph_tokenizer import GraphTokenizer
+from electra_tf2.exchange.saved_model import Signature
+from electra_tf2.finetune.classification.targets import Scale
+from electra_tf2.finetune.classification.tasks import TextTask
+from electra_tf2.finetune.finetuning_model import FinetuningModel
+from electra_tf2.finetune.predictor import Predictor
+from electra_tf2.finetune.prompting.tasks import PromptTask
+from electra_tf2.finetune.qa.tasks import QATask
+from electra_tf2.finetune.qa.windows import Window
+from electra_tf2.finetune.spans.tasks import SpanTask
+from electra_tf2.finetune.tagging.tasks import TaggingTask
+from electra_tf2.finetune.task import Prediction
+from electra_tf2.util.errors import UserError
 
 _TEXTS = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))  # of the self-check
 _IMPOSSIBLE = -1e9  # log-probability of spans that are none

@@ -1,7 +1,8 @@
 """What a fine-tuning task is: files to examples to features, a head, and scores.
 
 Subclass `Task` (or one of the subclasses in classification/, qa/, tagging/) in one file and register it
-(tasks.registry); batching, the encoder, training, several tasks and trials, and result files come from elsewhere.
+(finetune.tasks.registry); batching, the encoder, training, several tasks and trials, and result files come from
+elsewhere.
 
     files --load--> Split --(batching, encoder, head)--> one prediction per feature --scores, answers--> results
 
@@ -17,12 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from model.encoder import Encoder
-from model.layers import Layer, SeedStream
-from tasks.registry import factory_of
-from util.errors import UserError, shown
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.tasks.registry import factory_of
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.layers import Layer, SeedStream
+from electra_tf2.util.errors import UserError, shown
 
 # One feature's predictions: name -> the row of the head's output, without the batch axis.
 Prediction = dict[str, np.ndarray]

@@ -5,9 +5,9 @@
 
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from finetune.task import Head, HeadInput
-from model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.task import Head, HeadInput
+from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
 
 
 class TextHead(Head):

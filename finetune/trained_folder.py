@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from configure_finetuning import FinetuningConfig
-from formats.folders import vocabulary_of
-from tasks.defaults import pretrained_dir, run_name
-from training.hparams import DeviceHparams
-from util.errors import UserError
-from util.hparams import checked, free_on_resume, layered_by_entry, places, shapes_model
-from util.reading import read_json
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.exchange.formats.folders import vocabulary_of
+from electra_tf2.finetune.tasks.defaults import pretrained_dir, run_name
+from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import checked, free_on_resume, layered_by_entry, places, shapes_model
+from electra_tf2.util.reading import read_json
 
 TASKS = "tasks.json"
 

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from finetune.batching import Batch, FeatureTable
-from finetune.finetuning_model import FinetuningModel, layer_multiplier
-from finetune.task import Prediction, Task
-from training.distribution import distribute, host_number, rows_of_host
-from training.optimization import AdamW, Schedule
-from training.replicated_task import ReplicatedTask
-from util.datasets import untuned
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.batching import Batch, FeatureTable
+from electra_tf2.finetune.finetuning_model import FinetuningModel, layer_multiplier
+from electra_tf2.finetune.task import Prediction, Task
+from electra_tf2.training.distribution import distribute, host_number, rows_of_host
+from electra_tf2.training.optimization import AdamW, Schedule
+from electra_tf2.training.replicated_task import ReplicatedTask
+from electra_tf2.util.datasets import untuned
 
 _TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2
 

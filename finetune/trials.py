@@ -14,23 +14,23 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from finetune import weights
-from finetune.batching import FeatureTable
-from finetune.evaluation import Evaluation
-from finetune.task import make_tasks
-from finetune.trained_folder import find_trained
-from finetune.training_task import FinetuningTask, number_of_steps
-from training import checkpoint_files
-from training.distribution import is_chief, peak_memory, wants_xla
-from training.loop import Schedule, Trainer
-from training.run_folder import RunFolder
-from util.errors import UserError
-from util.files import check_writable, write_json
-from util.hparams import free_on_resume
-from util.progress import say
-from util.reading import read_json, read_json_lines
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune import weights
+from electra_tf2.finetune.batching import FeatureTable
+from electra_tf2.finetune.evaluation import Evaluation
+from electra_tf2.finetune.task import make_tasks
+from electra_tf2.finetune.trained_folder import find_trained
+from electra_tf2.finetune.training_task import FinetuningTask, number_of_steps
+from electra_tf2.training import checkpoint_files
+from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
+from electra_tf2.training.loop import Schedule, Trainer
+from electra_tf2.training.run_folder import RunFolder
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import check_writable, write_json
+from electra_tf2.util.hparams import free_on_resume
+from electra_tf2.util.progress import say
+from electra_tf2.util.reading import read_json, read_json_lines
 
 ADVICE = "Repeat the flags that it was trained with, or give another --model-dir, or --overwrite to delete it."
 

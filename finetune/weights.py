@@ -6,17 +6,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from exchange.checkpoints import LoadReport, best_or_newest, generator_names, warm_start
-from finetune.finetuning_model import FinetuningModel, layer_of
-from finetune.task import Task
-from finetune.trained_folder import TASKS
-from finetune.training_task import FinetuningTask
-from training.checkpoints import Checkpoints
-from training.distribution import wants_xla
-from util.errors import UserError
-from util.files import write_json
-from util.reading import read_json
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.exchange.checkpoints import LoadReport, best_or_newest, generator_names, warm_start
+from electra_tf2.finetune.finetuning_model import FinetuningModel, layer_of
+from electra_tf2.finetune.task import Task
+from electra_tf2.finetune.trained_folder import TASKS
+from electra_tf2.finetune.training_task import FinetuningTask
+from electra_tf2.training.checkpoints import Checkpoints
+from electra_tf2.training.distribution import wants_xla
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_json
+from electra_tf2.util.reading import read_json
 
 
 def start(model: FinetuningModel, config: FinetuningConfig) -> str:

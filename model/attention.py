@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from model.architecture import Architecture
-from model.fusion import MASKED_SCORE, attention, heads_apart
-from model.layers import Dense, SeedStream, SizedLayer, shape_of, truncated_normal
-from model.relative_positions import RelativeTerms, Rotation, rotated, shifted
-from model.tiled_attention import Tiling, tiled_attention
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.fusion import MASKED_SCORE, attention, heads_apart
+from electra_tf2.model.layers import Dense, SeedStream, SizedLayer, shape_of, truncated_normal
+from electra_tf2.model.relative_positions import RelativeTerms, Rotation, rotated, shifted
+from electra_tf2.model.tiled_attention import Tiling, tiled_attention
 
 
 class AttentionMap(NamedTuple):

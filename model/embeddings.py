@@ -5,8 +5,8 @@ B batch, L length, V vocabulary, E width of the embeddings.
 
 import tensorflow as tf
 
-from model.architecture import Architecture
-from model.layers import Layer, LayerNorm, SeedStream, dropout, shape_of, truncated_normal, zeros
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.layers import Layer, LayerNorm, SeedStream, dropout, shape_of, truncated_normal, zeros
 
 DIFFERENCE = "_difference"  # ends the names of tables that another block's are added to
 

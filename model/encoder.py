@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from model.architecture import Architecture
-from model.attention import AttentionMap, Keys, SelfAttention
-from model.embeddings import Embeddings
-from model.layers import (
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.attention import AttentionMap, Keys, SelfAttention
+from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.layers import (
     Dense,
     LayerNorm,
     SeedStream,
@@ -23,8 +23,14 @@ from model.layers import (
     shape_of,
     truncated_normal,
 )
-from model.relative_positions import RelativePositionBias, TransformerXLTerms, between, rotation, sloped_bias
-from model.tiled_attention import Bias, Direction, Tiling, queries_of_tile, reaches
+from electra_tf2.model.relative_positions import (
+    RelativePositionBias,
+    TransformerXLTerms,
+    between,
+    rotation,
+    sloped_bias,
+)
+from electra_tf2.model.tiled_attention import Bias, Direction, Tiling, queries_of_tile, reaches
 
 
 class EncoderOutput(NamedTuple):

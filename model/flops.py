@@ -5,7 +5,7 @@ Counted is what a step does: matrix products alone (2 per multiply-add), look-up
 
 from typing import NamedTuple
 
-from model.architecture import Architecture
+from electra_tf2.model.architecture import Architecture
 
 
 class Part(NamedTuple):

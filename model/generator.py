@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from model.architecture import Architecture
-from model.embeddings import Embeddings
-from model.encoder import Encoder, EncoderOutput
-from model.fusion import wide
-from model.heads import LanguageModelHead
-from model.layers import Layer, SeedStream, truncated_normal
-from model.tiled_attention import Direction
-from model.vocabulary_loss import VocabularySoftmax
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.encoder import Encoder, EncoderOutput
+from electra_tf2.model.fusion import wide
+from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.layers import Layer, SeedStream, truncated_normal
+from electra_tf2.model.tiled_attention import Direction
+from electra_tf2.model.vocabulary_loss import VocabularySoftmax
 
 
 class MaskedInput(Protocol):

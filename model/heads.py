@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from model.architecture import Architecture
-from model.embeddings import Embeddings
-from model.layers import (
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.layers import (
     Dense,
     Layer,
     LayerNorm,
@@ -15,7 +15,7 @@ from model.layers import (
     truncated_normal,
     zeros,
 )
-from model.vocabulary_loss import VocabularySoftmax
+from electra_tf2.model.vocabulary_loss import VocabularySoftmax
 
 
 class LanguageModelHead(Layer):

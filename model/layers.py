@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from model import fusion
-from model.architecture import Architecture
+from electra_tf2.model import fusion
+from electra_tf2.model.architecture import Architecture
 
 _NO_SEED = (0, 0)
 

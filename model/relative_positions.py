@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from model.architecture import Architecture
-from model.fusion import differentiable, wide, xla
-from model.layers import Layer, constant, shape_of, truncated_normal
-from model.positions import local_bias
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.fusion import differentiable, wide, xla
+from electra_tf2.model.layers import Layer, constant, shape_of, truncated_normal
+from electra_tf2.model.positions import local_bias
 
 
 class RelativePositionBias(Layer):

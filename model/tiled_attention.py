@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
-from model import fusion
-from model.fusion import (
+from electra_tf2.model import fusion
+from electra_tf2.model.fusion import (
     MASKED_SCORE,
     differentiable,
     dropped_out,
@@ -32,8 +32,8 @@ from model.fusion import (
     wide,
     xla,
 )
-from model.in_turn import Parts, in_turn
-from model.relative_positions import between, summed_by_distance
+from electra_tf2.model.in_turn import Parts, in_turn
+from electra_tf2.model.relative_positions import between, summed_by_distance
 
 Direction = Literal["both", "left_to_right", "right_to_left"]
 Bias = Literal["none", "fixed", "learned"]

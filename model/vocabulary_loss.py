@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from model import fusion
-from model.fusion import narrow, wide, with_gradient, xla
-from model.in_turn import Parts, in_turn
+from electra_tf2.model import fusion
+from electra_tf2.model.fusion import narrow, wide, with_gradient, xla
+from electra_tf2.model.in_turn import Parts, in_turn
 
 BLOCK = 128  # words
 CHUNK = 1024  # tokens whose gradient exists at the same time

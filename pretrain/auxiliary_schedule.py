@@ -17,7 +17,7 @@ say that the stage's steps are shuffled. What is drawn is a function of (seed, n
 import numpy as np
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
 
 MAIN = ""  # the name of all that is no auxiliary task
 

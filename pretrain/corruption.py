@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.generator import GeneratorOutput
-from model.vocabulary_loss import invert_cumulative
-from pretrain.masking import MaskedBatch, update_positions
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.generator import GeneratorOutput
+from electra_tf2.model.vocabulary_loss import invert_cumulative
+from electra_tf2.pretrain.masking import MaskedBatch, update_positions
 
 DISALLOWED = 1000.0  # subtracted from a forbidden token's logit, as in the original
 

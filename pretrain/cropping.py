@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain.masking import MaskedBatch
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.masking import MaskedBatch
 
 
 class CroppedBatch(NamedTuple):

@@ -6,11 +6,11 @@ prints the figures at start, flops_computation.py tables of them.
 
 import dataclasses
 
-from configure_pretraining import PretrainingConfig
-from model.architecture import Architecture
-from model.flops import Part, embedding_parameters, encoder, language_model_head
-from pretrain.objectives.spec import needs_of
-from training.phases import phases_of
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.flops import Part, embedding_parameters, encoder, language_model_head
+from electra_tf2.pretrain.objectives.spec import needs_of
+from electra_tf2.training.phases import phases_of
 
 
 def model_parts(config: PretrainingConfig) -> list[Part]:

@@ -3,10 +3,10 @@ DeBERTaV3; AMOS)."""
 
 from typing import Any
 
-from configure_pretraining import PretrainingConfig
-from model.embeddings import Embeddings
-from model.encoder import Encoder
-from model.generator import (
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.generator import (
     BlockwiseEncoder,
     MaskedLanguageModel,
     MixtureOfGenerators,

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from exchange.checkpoints import (
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.checkpoints import (
     MASKED_LM,
     CheckpointVariables,
     LoadReport,
@@ -15,11 +15,11 @@ from exchange.checkpoints import (
     generator_names,
     warm_start,
 )
-from model.embeddings import DIFFERENCE
-from model.heads import LanguageModelHead, TiedHead
-from pretrain.pretraining_model import PretrainingModel
-from util.errors import UserError
-from util.progress import say
+from electra_tf2.model.embeddings import DIFFERENCE
+from electra_tf2.model.heads import LanguageModelHead, TiedHead
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import say
 
 _LAYER = re.compile(r"(.+/encoder/layer_)(\d+)(/.+)")
 

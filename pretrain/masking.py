@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import SpecialIds
-from util.catalogue import load
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import SpecialIds
+from electra_tf2.util.catalogue import load
 
 
 class MaskedBatch(NamedTuple):
@@ -217,7 +217,7 @@ def masking_unit(config: PretrainingConfig) -> Callable[[tf.Tensor, tf.Tensor, t
     Raises:
       UserError: a file that the unit is read from is missing or does not fit.
     """
-    return load(f"pretrain.masking_units.{config.mask_unit}:make")(config)
+    return load(f"electra_tf2.pretrain.masking_units.{config.mask_unit}:make")(config)
 
 
 def mask(

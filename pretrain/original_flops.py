@@ -6,8 +6,8 @@ included: without them its figures would not come out.
 
 from typing import NamedTuple
 
-from configure_pretraining import PretrainingConfig
-from model.architecture import Architecture
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.architecture import Architecture
 
 
 class OriginalRule(NamedTuple):

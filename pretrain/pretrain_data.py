@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.record_metadata import RecordMetadata, check_metadata, read_metadata
-from corpus.records import RecordFormat, count_records, read_batches
-from corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
-from pretrain.objectives.spec import needs_of
-from util.errors import UserError
-from util.progress import track
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.record_metadata import RecordMetadata, check_metadata, read_metadata
+from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
+from electra_tf2.corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
+from electra_tf2.pretrain.objectives.spec import needs_of
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import track
 
 WINDOW_RECORDS = 1 << 17  # at most so many records are shuffled together, unless one shard holds more
 WINDOW_SHARDS = 16

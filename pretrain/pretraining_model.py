@@ -12,22 +12,22 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import SpecialIds, load_vocab, special_ids
-from model.encoder import EncoderOutput
-from model.generator import MaskedLanguageModel
-from model.layers import Layer, SeedStream
-from pretrain import corruption, masking, ramps
-from pretrain.corruption import CorruptedBatch
-from pretrain.generators import make_generator, make_main_network
-from pretrain.masking import MaskedBatch
-from pretrain.metrics import state_cosines
-from pretrain.objectives.base import Built, Forward, Metrics, Objective
-from pretrain.objectives.spec import needs_of
-from pretrain.ramps import Ramped
-from pretrain.task_ids import TaskVectors, task_number
-from pretrain.teacher import Teacher, TeacherOutput
-from util.catalogue import load
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids
+from electra_tf2.model.encoder import EncoderOutput
+from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.layers import Layer, SeedStream
+from electra_tf2.pretrain import corruption, masking, ramps
+from electra_tf2.pretrain.corruption import CorruptedBatch
+from electra_tf2.pretrain.generators import make_generator, make_main_network
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.metrics import state_cosines
+from electra_tf2.pretrain.objectives.base import Built, Forward, Metrics, Objective
+from electra_tf2.pretrain.objectives.spec import needs_of
+from electra_tf2.pretrain.ramps import Ramped
+from electra_tf2.pretrain.task_ids import TaskVectors, task_number
+from electra_tf2.pretrain.teacher import Teacher, TeacherOutput
+from electra_tf2.util.catalogue import load
 
 
 class Outputs(NamedTuple):

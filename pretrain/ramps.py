@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain import auxiliary_schedule
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain import auxiliary_schedule
 
 
 class Ramped(NamedTuple):

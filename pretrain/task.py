@@ -5,20 +5,20 @@ from typing import Any
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain import diagnosis, pretrain_data, ramps
-from pretrain.auxiliary_schedule import MAIN
-from pretrain.masking import MaskedBatch
-from pretrain.metrics import auc
-from pretrain.objectives.base import WholeBatch
-from pretrain.objectives.spec import needs_of
-from pretrain.pretrain_data import Batch, Records
-from pretrain.pretraining_model import PretrainingModel
-from pretrain.ramps import Ramped
-from training.distribution import rows_of_host
-from training.loop import ratios
-from training.optimization import AdamW, Schedule
-from training.replicated_task import ReplicatedTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain import diagnosis, pretrain_data, ramps
+from electra_tf2.pretrain.auxiliary_schedule import MAIN
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.metrics import auc
+from electra_tf2.pretrain.objectives.base import WholeBatch
+from electra_tf2.pretrain.objectives.spec import needs_of
+from electra_tf2.pretrain.pretrain_data import Batch, Records
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.ramps import Ramped
+from electra_tf2.training.distribution import rows_of_host
+from electra_tf2.training.loop import ratios
+from electra_tf2.training.optimization import AdamW, Schedule
+from electra_tf2.training.replicated_task import ReplicatedTask
 
 # First words of the seeds of training steps and evaluation batches.
 _TRAIN, _EVALUATE = 1, 2

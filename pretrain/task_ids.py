@@ -8,9 +8,9 @@ be told of none is to be told of the middle.
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.layers import Layer, truncated_normal
-from pretrain.ramps import Ramped
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.layers import Layer, truncated_normal
+from electra_tf2.pretrain.ramps import Ramped
 
 
 def task_number(config: PretrainingConfig, ramped: Ramped) -> tf.Tensor:

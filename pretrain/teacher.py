@@ -4,16 +4,16 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from exchange.checkpoints import MASKED_LM, CheckpointVariables, warm_start
-from formats.folders import check_shared_vocabulary
-from model.encoder import Encoder, EncoderOutput
-from model.heads import LanguageModelHead, ReplacedTokenHead
-from model.layers import Layer
-from pretrain.corruption import CorruptedBatch
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.spec import TeacherNeed
-from util.errors import UserError
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.checkpoints import MASKED_LM, CheckpointVariables, warm_start
+from electra_tf2.exchange.formats.folders import check_shared_vocabulary
+from electra_tf2.model.encoder import Encoder, EncoderOutput
+from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
+from electra_tf2.model.layers import Layer
+from electra_tf2.pretrain.corruption import CorruptedBatch
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.spec import TeacherNeed
+from electra_tf2.util.errors import UserError
 
 
 class TeacherOutput(NamedTuple):

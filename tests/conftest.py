@@ -2,7 +2,7 @@
 
 import os
 
-from util.environment import before_tensorflow
+from electra_tf2.util.environment import before_tensorflow
 
 # XLA's programs are the same, but LLVM takes half the time to turn them into machine code, which is slower, and less
 # again if they are not cut into parts first.

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from tests import golden_support as golden
 
 TASKS = golden.GOLDEN / "tasks"

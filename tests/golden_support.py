@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from exchange.checkpoints import original_names
-from pretrain import masking
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.checkpoints import original_names
+from electra_tf2.pretrain import masking
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 GOLDEN = Path(__file__).parent / "golden"
 CHECKPOINT = GOLDEN / "tiny_checkpoint"

@@ -15,8 +15,8 @@ from unittest import mock
 
 from absl import flags
 
-from corpus import worker_pool
-from util.environment import before_tensorflow
+from electra_tf2.corpus import worker_pool
+from electra_tf2.util.environment import before_tensorflow
 
 ROOT = Path(__file__).parent.parent
 worker_pool.PRELOADED = [__name__, "tests.training_support"]  # for programs that are forked, too

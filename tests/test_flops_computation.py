@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from configure_pretraining import PretrainingConfig
-from model.flops import main_network_parameters
-from pretrain import flops
-from pretrain.original_flops import original_table, original_training_flops
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import main_network_parameters
+from electra_tf2.pretrain import flops
+from electra_tf2.pretrain.original_flops import original_table, original_training_flops
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.flags import read_recipe, recipe_names
 from tests.programs import Finished, run_program
-from util.errors import UserError
-from util.flags import read_recipe, recipe_names
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
@@ -78,8 +78,8 @@ def test_recipes_cost_what_the_original_says(name: str, original: str) -> None:
     "name", [name for name in recipe_names() if name.startswith(("coco_lm_base", "electra_small"))]
 )
 def test_parameters_are_those_of_the_model_that_is_built(name: str) -> None:
-    from corpus.vocabulary import SpecialIds
-    from pretrain.pretraining_model import PretrainingModel
+    from electra_tf2.corpus.vocabulary import SpecialIds
+    from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
     sizes = read_recipe(name).get("model_hparam_overrides", {}) | {
         "num_hidden_layers": 3,

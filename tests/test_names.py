@@ -10,7 +10,7 @@ PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 SOURCES = [*ROOT.glob("*.py"), *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))]
 DOCUMENTS = [
     *ROOT.glob("*.md"),
-    *(path for folder in ("docs", "models", "tests") for path in (ROOT / folder).rglob("*.md")),
+    *(path for folder in ("docs", "pretrained", "tests") for path in (ROOT / folder).rglob("*.md")),
 ]
 FILE = re.compile(rf"(?<![\w/<])((?:{'|'.join(PACKAGES)}|benchmarks|docs)/[\w/.-]+\.(?:py|md|json|txt|png))\b")
 # `model` is left out: so are objects called, in examples.

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import electra_commands
-from configure_finetuning import FinetuningConfig
-from configure_pretraining import PretrainingConfig
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.util.flags import read_recipe, recipe_names
+from electra_tf2.util.hparams import all_hparams, checked
 from tests import finetuning_support as support
 from tests import golden_support as golden
 from tests.programs import run_program, start_forked
-from util.flags import read_recipe, recipe_names
-from util.hparams import all_hparams, checked
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -107,12 +106,18 @@ def test_links_and_files_lead_somewhere():
 
 def test_the_installed_commands_are_those_of_the_readme_and_run_a_program():
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    entries = dict(re.findall(r'^([\w-]+) = "electra_commands:(\w+)"$', declared, re.MULTILINE))
+    entries = dict(re.findall(r'^([\w-]+) = "electra_tf2\.(\w+):command"$', declared, re.MULTILINE))
     assert set(re.findall(r"`(electra-[\w-]+)`", README)) == entries.keys()
-    programs = {path.stem for path in ROOT.glob("*.py") if "run(main" in path.read_text(encoding="utf-8")}
-    assert {getattr(electra_commands, name).args for name in entries.values()} == {(name,) for name in programs}
-    installed = declared.partition("py-modules = [")[2].partition("]")[0]
-    assert set(re.findall(r'"(\w+)"', installed)) == {path.stem for path in ROOT.glob("*.py")}
+    programs = {path.stem for path in ROOT.glob("*.py") if "def command()" in path.read_text(encoding="utf-8")}
+    assert set(entries.values()) == programs
+
+
+def test_the_package_holds_links_to_all_that_is_installed():
+    package = ROOT / "electra_tf2"
+    links = {path.name: path.readlink().as_posix() for path in package.iterdir() if path.is_symlink()}
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "demo", "electra_tf2"}
+    assert links.keys() == {path.name for path in ROOT.glob("*.py")} | folders | {"recipes", "pretrained"}
+    assert links == {name: f"../{name}" for name in links}
 
 
 def test_every_recipe_is_in_the_readme():

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.training.distribution import mirrored_strategy
 from tests import golden_support as golden
-from training.distribution import mirrored_strategy
 
 ROOT = Path(__file__).parent.parent
 LENGTH = 16

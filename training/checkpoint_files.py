@@ -15,9 +15,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from util.errors import UserError
-from util.files import write_atomically, write_json
-from util.reading import read_json
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_atomically, write_json
+from electra_tf2.util.reading import read_json
 
 PREFIX = "model.ckpt-"
 _STAGING = ".saving"

@@ -13,12 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from training import checkpoint_files as files
-from training.run_folder import GO_ON
-from util.errors import UserError, reason
-from util.files import write_json
-from util.progress import say
-from util.reading import read_json
+from electra_tf2.training import checkpoint_files as files
+from electra_tf2.training.run_folder import GO_ON
+from electra_tf2.util.errors import UserError, reason
+from electra_tf2.util.files import write_json
+from electra_tf2.util.progress import say
+from electra_tf2.util.reading import read_json
 
 _BEST = "best.json"
 

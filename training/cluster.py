@@ -8,7 +8,7 @@ import json
 import os
 from typing import NamedTuple
 
-from util.errors import UserError
+from electra_tf2.util.errors import UserError
 
 
 class Host(NamedTuple):

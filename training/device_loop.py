@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from training.task import Task, Tensors
+from electra_tf2.training.task import Task, Tensors
 
 CALL_SECONDS = 2.0  # a signal waits for no more than that, and for a checkpoint to be saved
 

@@ -6,10 +6,10 @@ import sys
 
 import tensorflow as tf
 
-from training.cluster import this_host
-from training.hparams import DeviceHparams
-from util.datasets import untuned
-from util.errors import UserError
+from electra_tf2.training.cluster import this_host
+from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.util.datasets import untuned
+from electra_tf2.util.errors import UserError
 
 
 def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:

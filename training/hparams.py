@@ -7,8 +7,8 @@ import dataclasses
 import json
 from typing import Any
 
-from model.architecture import MODEL_SIZES, Architecture, make_architecture
-from util.hparams import free_hparam, hparam, model_hparam
+from electra_tf2.model.architecture import MODEL_SIZES, Architecture, make_architecture
+from electra_tf2.util.hparams import free_hparam, hparam, model_hparam
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 

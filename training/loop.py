@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
 
-from training.checkpoints import Checkpoints
-from training.device_loop import DeviceLoop, Pace, Totals, run_and_sum
-from training.distribution import distribute, host_number, is_chief
-from training.reporting import Reporter
-from training.run_folder import GO_ON, after_checkpoint, mark_not_finite, suspect_checkpoint
-from training.task import SummedTask, Task, Tensors
-from util.errors import UserError
-from util.progress import Progress, say, track
+from electra_tf2.training.checkpoints import Checkpoints
+from electra_tf2.training.device_loop import DeviceLoop, Pace, Totals, run_and_sum
+from electra_tf2.training.distribution import distribute, host_number, is_chief
+from electra_tf2.training.reporting import Reporter
+from electra_tf2.training.run_folder import GO_ON, after_checkpoint, mark_not_finite, suspect_checkpoint
+from electra_tf2.training.task import SummedTask, Task, Tensors
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import Progress, say, track
 
 
 class Schedule(NamedTuple):

@@ -12,8 +12,8 @@ hparams, and run_pretraining.py runs one after the other in the same folder.
 import dataclasses
 from typing import Any, NamedTuple
 
-from util.errors import UserError, shown
-from util.hparams import closest, layered
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.hparams import closest, layered
 
 # What may change: the input and the dropout, which no variable depends on.
 _CHANGES = (

@@ -9,15 +9,15 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from model.architecture import HEAD_SIZE, Architecture
-from training.hparams import NetworkHparams
-from util.catalogue import declared, module_names
-from util.hparams import closest, hparam
+from electra_tf2.model.architecture import HEAD_SIZE, Architecture
+from electra_tf2.training.hparams import NetworkHparams
+from electra_tf2.util.catalogue import declared, module_names
+from electra_tf2.util.hparams import closest, hparam
 
 
 def objective_catalogue() -> tuple[Any, ...]:
     """Every objective that there is (pretrain.objectives.spec)."""
-    return declared("pretrain.objectives", "_spec", "SPECS")
+    return declared("electra_tf2.pretrain.objectives", "_spec", "SPECS")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class MaskingHparams:
         "token",
         "what is masked as a whole: a token, a word with all its pieces, a span of words (SpanBERT), an n-gram of "
         "build_pmi_vocab.py (PMI-masking)",
-        choices=module_names("pretrain.masking_units"),
+        choices=module_names("electra_tf2.pretrain.masking_units"),
     )
     unmasked_tokens: list[str] = hparam(
         [], "tokens that are never masked: those that mark sources (build_pretraining_dataset.py --domain-tokens)"

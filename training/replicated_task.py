@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from model.fusion import one_program
-from model.layers import shape_of
-from training.optimization import AdamW, LossScale
-from util.environment import compile_unseen
+from electra_tf2.model.fusion import one_program
+from electra_tf2.model.layers import shape_of
+from electra_tf2.training.optimization import AdamW, LossScale
+from electra_tf2.util.environment import compile_unseen
 
 Nest = Any  # a nested structure of tensors
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from util.errors import UserError
-from util.files import append_json_line, keep_steps, write_json
-from util.progress import Progress, say
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import append_json_line, keep_steps, write_json
+from electra_tf2.util.progress import Progress, say
 
 
 class Reporter:

@@ -19,11 +19,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from training import checkpoint_files
-from util.errors import UserError
-from util.files import lock, write_atomically, write_json, writing
-from util.progress import say
-from util.reading import read_json, read_text
+from electra_tf2.training import checkpoint_files
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import lock, write_atomically, write_json, writing
+from electra_tf2.util.progress import say
+from electra_tf2.util.reading import read_json, read_text
 
 GO_ON = "Run the same command, without --overwrite, to go on"  # which would start the run anew
 _CONFIG, _VOCABULARY = "config.json", "vocab.txt"

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from util.errors import UserError, reason
-from util.reading import parse_json, read_bytes
+from electra_tf2.util.errors import UserError, reason
+from electra_tf2.util.reading import parse_json, read_bytes
 
 
 @contextlib.contextmanager

@@ -16,10 +16,10 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from absl import flags, logging
 
-from util.environment import before_tensorflow
-from util.errors import UserError, reason, shown
-from util.hparams import all_hparams, closest, layered, value_problem, value_type
-from util.reading import is_file, parse_json, read_json, read_text
+from electra_tf2.util.environment import before_tensorflow
+from electra_tf2.util.errors import UserError, reason, shown
+from electra_tf2.util.hparams import all_hparams, closest, layered, value_problem, value_type
+from electra_tf2.util.reading import is_file, parse_json, read_json, read_text
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 _RECIPE_NOTES = ("description", "source")

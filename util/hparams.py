@@ -15,8 +15,8 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from util.errors import UserError, shown
-from util.reading import HALF_PAIR
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.reading import HALF_PAIR
 
 _GREATEST = 2**63 - 1
 Place = Literal["read", "other"]

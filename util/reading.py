@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from util.errors import UserError, reason, shown
+from electra_tf2.util.errors import UserError, reason, shown
 
 _MAX_DIGITS = 300  # more do not fit into a float
 _MAX_DEPTH = 64  # of lists and objects in each other; Python's own limit depends on who asks

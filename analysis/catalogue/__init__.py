@@ -9,8 +9,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from analysis.request import Request
-from util.catalogue import module_names
+from electra_tf2.analysis.request import Request
+from electra_tf2.util.catalogue import module_names
 
 
 def names() -> tuple[str, ...]:

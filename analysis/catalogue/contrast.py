@@ -6,9 +6,9 @@ A run without sequence contrast has logged neither: what its trained model gives
 from pathlib import Path
 from typing import Any
 
-from analysis import figures, geometry
-from analysis.histories import history
-from analysis.request import Request, pretrained
+from electra_tf2.analysis import figures, geometry
+from electra_tf2.analysis.histories import history
+from electra_tf2.analysis.request import Request, pretrained
 
 _METRICS = ("positive_cosine", "negative_cosine")
 

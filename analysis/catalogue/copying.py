@@ -6,10 +6,10 @@ ELECTRA's discriminator stands beside copy heads: to call a token original is to
 from pathlib import Path
 from typing import Any
 
-from analysis import figures
-from analysis.histories import history
-from analysis.request import Request
-from util.errors import UserError
+from electra_tf2.analysis import figures
+from electra_tf2.analysis.histories import history
+from electra_tf2.analysis.request import Request
+from electra_tf2.util.errors import UserError
 
 _METRICS = [f"{what}_accuracy_{tokens}" for what in ("copy", "clm") for tokens in ("replaced", "original")]
 _DETECTION = ("disc_recall", "disc_accuracy", "replaced_rate")

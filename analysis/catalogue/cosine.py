@@ -6,8 +6,8 @@ Similar sentences are STS-B's pairs with the full score; random ones are drawn f
 from pathlib import Path
 from typing import Any
 
-from analysis import figures, geometry
-from analysis.request import Request, pretrained, similar_states
+from electra_tf2.analysis import figures, geometry
+from electra_tf2.analysis.request import Request, pretrained, similar_states
 
 
 def analyse(request: Request, figure: Path) -> dict[str, Any]:

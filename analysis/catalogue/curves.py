@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from analysis import figures
-from analysis.histories import Line, held_out_rows, lines, training_rows
-from analysis.request import Request
-from util.errors import UserError
-from util.hparams import closest
-from util.reading import is_file, read_json
+from electra_tf2.analysis import figures
+from electra_tf2.analysis.histories import Line, held_out_rows, lines, training_rows
+from electra_tf2.analysis.request import Request
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import closest
+from electra_tf2.util.reading import is_file, read_json
 
 _AXES = {"steps": "training steps", "examples": "training sequences", "flops": "training FLOPs"}
 
@@ -101,8 +101,8 @@ def _scale(over: str, folder: Path) -> float:
         )
     if over == "examples":
         return int(hparams.get("train_batch_size", 0)) or 1
-    from configure_pretraining import PretrainingConfig
-    from pretrain.flops import training_flops_per_example
+    from electra_tf2.configure_pretraining import PretrainingConfig
+    from electra_tf2.pretrain.flops import training_flops_per_example
 
     config = PretrainingConfig.from_dict(hparams)
     return config.train_batch_size * training_flops_per_example(config)

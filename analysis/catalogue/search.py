@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis import figures
-from analysis.request import Request
-from util.errors import UserError
-from util.reading import read_json
+from electra_tf2.analysis import figures
+from electra_tf2.analysis.request import Request
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import read_json
 
 # task -> model -> [value, score, standard deviation over trials], by rising value
 Curves = dict[str, dict[str, list[list[float]]]]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from sklearn.manifold import TSNE
 
-from analysis import figures, geometry
-from analysis.request import Request, similar_states
+from electra_tf2.analysis import figures, geometry
+from electra_tf2.analysis.request import Request, similar_states
 
 
 def analyse(request: Request, figure: Path) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis import figures, geometry
-from analysis.request import Request, similar_states
+from electra_tf2.analysis import figures, geometry
+from electra_tf2.analysis.request import Request, similar_states
 
 _SAMPLES = 200
 

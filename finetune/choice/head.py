@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from finetune.task import HeadInput, HeadOutput
-from finetune.text_head import TextHead
-from model.layers import SeedStream
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.task import HeadInput, HeadOutput
+from electra_tf2.finetune.text_head import TextHead
+from electra_tf2.model.layers import SeedStream
 
 
 class ChoiceHead(TextHead):

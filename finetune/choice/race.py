@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from finetune.choice.tasks import ChoiceTask, Item, Judged, Passage, chosen_rightly, field
-from util.errors import UserError, shown
-from util.reading import read_json
+from electra_tf2.finetune.choice.tasks import ChoiceTask, Item, Judged, Passage, chosen_rightly, field
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.reading import read_json
 
 _LEVELS = ("middle", "high")
 _LETTERS = "ABCD"

@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from exchange.encoding import pack
-from finetune.choice.head import ChoiceHead
-from finetune.classification.head import ClassificationHead
-from finetune.classification.targets import shares
-from finetune.results import write_json_lines
-from finetune.task import Features, Head, Label, Prediction, Split, Task
-from model.encoder import Encoder
-from tasks.metrics import accuracy, is_constant
-from util.errors import UserError, shown
-from util.progress import track
-from util.reading import read_json_lines
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange.encoding import pack
+from electra_tf2.finetune.choice.head import ChoiceHead
+from electra_tf2.finetune.classification.head import ClassificationHead
+from electra_tf2.finetune.classification.targets import shares
+from electra_tf2.finetune.results import write_json_lines
+from electra_tf2.finetune.task import Features, Head, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.metrics import accuracy, is_constant
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import track
+from electra_tf2.util.reading import read_json_lines
 
 
 class Item(NamedTuple):

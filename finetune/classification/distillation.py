@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from finetune.classification.targets import Classes, Target
-from util.errors import UserError
-from util.reading import read_json_lines
+from electra_tf2.finetune.classification.targets import Classes, Target
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import read_json_lines
 
 TEACHER = "teacher"  # of Features.labels: float32 [C] log-probabilities, or [1] the number as it is learned
 _LEAST = 1e-12

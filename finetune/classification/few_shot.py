@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from util.errors import UserError
+from electra_tf2.util.errors import UserError
 
 FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data, beside the K that train
 

@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from finetune.classification.distillation import TEACHER, soft_losses
-from finetune.task import HeadInput, HeadOutput
-from finetune.text_head import TextHead
-from model.layers import SeedStream
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.classification.distillation import TEACHER, soft_losses
+from electra_tf2.finetune.task import HeadInput, HeadOutput
+from electra_tf2.finetune.text_head import TextHead
+from electra_tf2.model.layers import SeedStream
 
 
 class ClassificationHead(TextHead):

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.spec import Columns
-from util.errors import UserError, shown
-from util.hparams import closest
-from util.reading import parse_json, read_text
+from electra_tf2.finetune.tasks.spec import Columns
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.hparams import closest
+from electra_tf2.util.reading import parse_json, read_text
 
 TOLERATED = 0.002  # share of unusable lines in a file
 _LONGEST_CELL = 2**31 - 1

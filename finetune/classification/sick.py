@@ -6,10 +6,10 @@ SICK_{train,trial,test_annotated}.txt; both are tab-separated and name their col
 
 from pathlib import Path
 
-from finetune.classification.reading import Row, table_lines
-from finetune.classification.tasks import TextTask
-from util.errors import UserError
-from util.reading import read_text
+from electra_tf2.finetune.classification.reading import Row, table_lines
+from electra_tf2.finetune.classification.tasks import TextTask
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import read_text
 
 _FILES = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
 _ALL, _SET = "SICK.txt", "SemEval_set"

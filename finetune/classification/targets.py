@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from finetune.task import Label, Prediction
-from util.errors import UserError, shown
-from util.hparams import closest
+from electra_tf2.finetune.task import Label, Prediction
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.hparams import closest
 
 
 def label_text(value: Any) -> str | None:

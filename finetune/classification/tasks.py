@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from exchange.encoding import pack
-from finetune.classification.distillation import TEACHER, read_outputs
-from finetune.classification.few_shot import FEW_SHOT_DEV, few_shot_split
-from finetune.classification.head import ClassificationHead
-from finetune.classification.reading import (
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange.encoding import pack
+from electra_tf2.finetune.classification.distillation import TEACHER, read_outputs
+from electra_tf2.finetune.classification.few_shot import FEW_SHOT_DEV, few_shot_split
+from electra_tf2.finetune.classification.head import ClassificationHead
+from electra_tf2.finetune.classification.reading import (
     TOLERATED,
     Row,
     Span,
@@ -25,15 +25,15 @@ from finetune.classification.reading import (
     read_rows,
     row_from_json,
 )
-from finetune.classification.targets import Classes, Scale, Target, label_text
-from finetune.results import write_json_lines
-from finetune.task import Features, Head, Label, Prediction, Split, Task
-from model.encoder import Encoder
-from tasks.metrics import is_constant, measured
-from tasks.spec import TextTaskSpec
-from util.errors import UserError, shown
-from util.files import write_atomically
-from util.progress import Progress
+from electra_tf2.finetune.classification.targets import Classes, Scale, Target, label_text
+from electra_tf2.finetune.results import write_json_lines
+from electra_tf2.finetune.task import Features, Head, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.metrics import is_constant, measured
+from electra_tf2.finetune.tasks.spec import TextTaskSpec
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.files import write_atomically
+from electra_tf2.util.progress import Progress
 
 _CHUNK = 20_000  # texts that are tokenised at a time
 _NO_LABEL = (None, "", -1, "-1")  # what stands in test files whose labels are kept secret

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from finetune.task import Head, HeadInput, HeadOutput
-from model.architecture import Architecture
-from model.encoder import Encoder
-from model.generator import MaskedLanguageModel
-from model.heads import CopyHead, LanguageModelHead, TiedHead
-from model.layers import Layer, SeedStream
+from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.heads import CopyHead, LanguageModelHead, TiedHead
+from electra_tf2.model.layers import Layer, SeedStream
 
 
 class Filler(Layer):

@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from exchange.encoding import truncated_lengths
-from finetune.classification.tasks import TextExample, TextTask
-from finetune.language_model import generator_sizes, language_model_head
-from finetune.prompting.head import Filler, LabelWordHead
-from finetune.task import Features, Label, Prediction, Split
-from model.architecture import Architecture
-from model.encoder import Encoder
-from tasks.spec import TextTaskSpec
-from tasks.templates import Field, Literal, Mask, parse_template, prompt_of
-from util.errors import UserError
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange.encoding import truncated_lengths
+from electra_tf2.finetune.classification.tasks import TextExample, TextTask
+from electra_tf2.finetune.language_model import generator_sizes, language_model_head
+from electra_tf2.finetune.prompting.head import Filler, LabelWordHead
+from electra_tf2.finetune.task import Features, Label, Prediction, Split
+from electra_tf2.finetune.tasks.spec import TextTaskSpec
+from electra_tf2.finetune.tasks.templates import Field, Literal, Mask, parse_template, prompt_of
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.util.errors import UserError
 
 _TRAINING_INPUTS = 8000  # LM-BFF trains 1,000 steps of 8
 _KEPT = 16  # demonstrations of a label that a fine-tuned model keeps, as many as LM-BFF draws from

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from util.errors import UserError, reason, shown
-from util.progress import track
-from util.reading import parse_json, read_json
+from electra_tf2.util.errors import UserError, reason, shown
+from electra_tf2.util.progress import track
+from electra_tf2.util.reading import parse_json, read_json
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _SHOWN = 5  # how many questions a warning lists

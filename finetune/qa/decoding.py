@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from configure_finetuning import FinetuningConfig
-from corpus.normalization import TextNormalizer
-from finetune.qa.data import Question
-from finetune.qa.windows import Document, Window, max_context
-from finetune.task import Prediction
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.normalization import TextNormalizer
+from electra_tf2.finetune.qa.data import Question
+from electra_tf2.finetune.qa.windows import Document, Window, max_context
+from electra_tf2.finetune.task import Prediction
 
 _ASCII_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
 

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from finetune.task import Head, HeadInput, HeadOutput
-from model.layers import Dense, SeedStream, activation, glorot_uniform, shape_of
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
+from electra_tf2.model.layers import Dense, SeedStream, activation, glorot_uniform, shape_of
 
 _HIDDEN = 512
 _FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original

@@ -6,18 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from finetune.qa.data import Question, file_names, find_file, ids_are_unique, question_about, read_questions
-from finetune.qa.decoding import Decoded, decode
-from finetune.qa.head import AnswerHead
-from finetune.qa.scoring import answered_scores, squad_v2_scores
-from finetune.qa.windows import Document, Window, answer_pieces, positions, tokenized, windows_of
-from finetune.task import Features, Label, Prediction, Split, Task
-from model.encoder import Encoder
-from util.errors import UserError
-from util.files import write_json
-from util.progress import track
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.qa.data import Question, file_names, find_file, ids_are_unique, question_about, read_questions
+from electra_tf2.finetune.qa.decoding import Decoded, decode
+from electra_tf2.finetune.qa.head import AnswerHead
+from electra_tf2.finetune.qa.scoring import answered_scores, squad_v2_scores
+from electra_tf2.finetune.qa.windows import Document, Window, answer_pieces, positions, tokenized, windows_of
+from electra_tf2.finetune.task import Features, Label, Prediction, Split, Task
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_json
+from electra_tf2.util.progress import track
 
 
 class QAExample(NamedTuple):

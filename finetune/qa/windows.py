@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from finetune.qa.data import Question
+from electra_tf2.finetune.qa.data import Question
 
 
 class Document(NamedTuple):

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from finetune.task import HeadInput, HeadOutput
-from finetune.text_head import TextHead, mean_state
-from model.layers import SeedStream
+from electra_tf2.finetune.task import HeadInput, HeadOutput
+from electra_tf2.finetune.text_head import TextHead, mean_state
+from electra_tf2.model.layers import SeedStream
 
 NUM_SPANS = 2
 

@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from finetune.classification.reading import Span
-from util.errors import UserError, shown
+from electra_tf2.finetune.classification.reading import Span
+from electra_tf2.util.errors import UserError, shown
 
 
 def wic_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from exchange.encoding import pack
-from finetune.classification.reading import Row, row_from_json
-from finetune.classification.tasks import TextExample, TextTask
-from finetune.spans.head import NUM_SPANS, SpanHead, span_label
-from finetune.task import Features, Head, Label
-from model.encoder import Encoder
-from tasks.spec import TextTaskSpec
-from util.catalogue import load
-from util.errors import UserError
-from util.reading import read_json_lines
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange.encoding import pack
+from electra_tf2.finetune.classification.reading import Row, row_from_json
+from electra_tf2.finetune.classification.tasks import TextExample, TextTask
+from electra_tf2.finetune.spans.head import NUM_SPANS, SpanHead, span_label
+from electra_tf2.finetune.task import Features, Head, Label
+from electra_tf2.finetune.tasks.spec import TextTaskSpec
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.util.catalogue import load
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import read_json_lines
 
 
 class SpanTask(TextTask):

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from seqeval.metrics.sequence_labeling import get_entities
 
-from util.errors import UserError
-from util.reading import read_text
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import read_text
 
 _DOCUMENT = "-DOCSTART-"
 

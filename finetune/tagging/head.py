@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from finetune.task import Head, HeadInput, HeadOutput
-from model.layers import Dense, SeedStream, dropout, glorot_uniform
+from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
+from electra_tf2.model.layers import Dense, SeedStream, dropout, glorot_uniform
 
 
 class TaggingHead(Head):

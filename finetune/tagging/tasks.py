@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from seqeval.metrics import f1_score, precision_score, recall_score
 
-from configure_finetuning import FinetuningConfig
-from corpus.tokenization import WordpieceTokenizer
-from finetune.classification.targets import shares
-from finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
-from finetune.tagging.head import TaggingHead
-from finetune.task import Features, Label, Prediction, Split, Task
-from model.encoder import Encoder
-from util.errors import UserError, shown
-from util.files import write_atomically
-from util.hparams import closest
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.classification.targets import shares
+from electra_tf2.finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
+from electra_tf2.finetune.tagging.head import TaggingHead
+from electra_tf2.finetune.task import Features, Label, Prediction, Split, Task
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.files import write_atomically
+from electra_tf2.util.hparams import closest
 
 
 class TaggedSentence(NamedTuple):

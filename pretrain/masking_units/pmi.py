@@ -11,10 +11,10 @@ from functools import lru_cache
 import numpy as np
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.pmi_vocabulary import LONGEST, codes, pieces_of, powers, read_vocabulary
-from pretrain.masking import Proposal
-from pretrain.masking_units.whole_word import begins_word, numbered
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.pmi_vocabulary import LONGEST, codes, pieces_of, powers, read_vocabulary
+from electra_tf2.pretrain.masking import Proposal
+from electra_tf2.pretrain.masking_units.whole_word import begins_word, numbered
 
 
 @lru_cache(maxsize=2)

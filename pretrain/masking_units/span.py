@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.pmi_vocabulary import pieces_of
-from pretrain.masking import Proposal
-from pretrain.masking_units.whole_word import begins_word, numbered
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.pmi_vocabulary import pieces_of
+from electra_tf2.pretrain.masking import Proposal
+from electra_tf2.pretrain.masking_units.whole_word import begins_word, numbered
 
 ENDS = 0.2  # probability that a span ends after a word, the parameter of SpanBERT's geometric distribution
 LONGEST = 10  # words; longer ones are drawn again

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain.masking import Proposal
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.masking import Proposal
 
 
 def make(config: PretrainingConfig) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Proposal]:

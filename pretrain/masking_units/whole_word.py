@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.pmi_vocabulary import pieces_of
-from pretrain.masking import Proposal
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.pmi_vocabulary import pieces_of
+from electra_tf2.pretrain.masking import Proposal
 
 
 def make(config: PretrainingConfig) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Proposal]:

@@ -4,10 +4,10 @@ import math
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.layers import Dense, truncated_normal
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import (
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.layers import Dense, truncated_normal
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.base import (
     Built,
     Forward,
     Objective,
@@ -16,8 +16,8 @@ from pretrain.objectives.base import (
     corrupted,
     weighted_mean,
 )
-from pretrain.objectives.detection import ReplacedTokenDetection
-from pretrain.objectives.masked_lm import masked_lm_metrics
+from electra_tf2.pretrain.objectives.detection import ReplacedTokenDetection
+from electra_tf2.pretrain.objectives.masked_lm import masked_lm_metrics
 
 
 def rewards(disc_logits: tf.Tensor, is_fake: tf.Tensor) -> tf.Tensor:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from configure_pretraining import PretrainingConfig
-from model.flops import Part
-from pretrain.objectives.spec import ObjectiveSpec
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import Part
+from electra_tf2.pretrain.objectives.spec import ObjectiveSpec
 
 
 def _problems(c: PretrainingConfig) -> Iterator[str]:
@@ -36,7 +36,7 @@ SPECS = (
         flag="adversarial_generator",
         title="an adversarial generator",
         role="generator",
-        objectives=("pretrain.objectives.adversarial:AdversarialGenerator",),
+        objectives=("electra_tf2.pretrain.objectives.adversarial:AdversarialGenerator",),
         problems=_problems,
         parts=_parts,
     ),

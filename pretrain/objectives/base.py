@@ -11,17 +11,17 @@ from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.encoder import Encoder, EncoderOutput
-from model.generator import GeneratorOutput
-from model.layers import Layer
-from pretrain.auxiliary_schedule import MAIN
-from pretrain.corruption import CorruptedBatch
-from pretrain.cropping import CroppedBatch
-from pretrain.generators import Generator
-from pretrain.masking import Arranged, Draw, MaskedBatch
-from pretrain.ramps import Ramped
-from pretrain.teacher import TeacherOutput
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.encoder import Encoder, EncoderOutput
+from electra_tf2.model.generator import GeneratorOutput
+from electra_tf2.model.layers import Layer
+from electra_tf2.pretrain.auxiliary_schedule import MAIN
+from electra_tf2.pretrain.corruption import CorruptedBatch
+from electra_tf2.pretrain.cropping import CroppedBatch
+from electra_tf2.pretrain.generators import Generator
+from electra_tf2.pretrain.masking import Arranged, Draw, MaskedBatch
+from electra_tf2.pretrain.ramps import Ramped
+from electra_tf2.pretrain.teacher import TeacherOutput
 
 # name -> (numerator, denominator), float32 scalars to be summed over steps and replicas before dividing
 Metrics = dict[str, tuple[tf.Tensor, tf.Tensor]]

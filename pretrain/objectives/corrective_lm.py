@@ -7,10 +7,10 @@ import math
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.heads import CopyHead, LanguageModelHead, TiedHead
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import (
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.heads import CopyHead, LanguageModelHead, TiedHead
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.base import (
     Built,
     Forward,
     Metrics,

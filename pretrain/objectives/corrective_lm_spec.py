@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from configure_pretraining import PretrainingConfig
-from model.flops import Part, language_model_head, token_unit
-from pretrain.objectives.spec import ObjectiveSpec
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import Part, language_model_head, token_unit
+from electra_tf2.pretrain.objectives.spec import ObjectiveSpec
 
 
 def head_problems(c: PretrainingConfig) -> Iterator[str]:
@@ -29,8 +29,8 @@ SPECS = (
         title="corrective language modelling (COCO-LM)",
         role="main",
         objectives=(
-            "pretrain.objectives.corrective_lm:CopyDetection",
-            "pretrain.objectives.corrective_lm:CorrectiveLM",
+            "electra_tf2.pretrain.objectives.corrective_lm:CopyDetection",
+            "electra_tf2.pretrain.objectives.corrective_lm:CorrectiveLM",
         ),
         problems=head_problems,
         parts=lambda c: [

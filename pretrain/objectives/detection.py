@@ -4,11 +4,19 @@ import math
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.heads import ReplacedTokenHead
-from pretrain.masking import MaskedBatch, update_positions
-from pretrain.metrics import logit_histogram, probability_histogram
-from pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, corrupted, weighted_mean
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.heads import ReplacedTokenHead
+from electra_tf2.pretrain.masking import MaskedBatch, update_positions
+from electra_tf2.pretrain.metrics import logit_histogram, probability_histogram
+from electra_tf2.pretrain.objectives.base import (
+    Built,
+    Forward,
+    Metrics,
+    Objective,
+    ObjectiveOutput,
+    corrupted,
+    weighted_mean,
+)
 
 
 class ReplacedTokenDetection(Objective):

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from configure_pretraining import PretrainingConfig
-from model.flops import Part
-from pretrain.objectives.spec import ObjectiveSpec
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import Part
+from electra_tf2.pretrain.objectives.spec import ObjectiveSpec
 
 
 def _electric_problems(c: PretrainingConfig) -> Iterator[str]:
@@ -36,14 +36,14 @@ SPECS = (
         flag="electra_objective",
         title="replaced-token detection (ELECTRA)",
         role="main",
-        objectives=("pretrain.objectives.detection:ReplacedTokenDetection",),
+        objectives=("electra_tf2.pretrain.objectives.detection:ReplacedTokenDetection",),
         parts=_parts,
     ),
     ObjectiveSpec(
         flag="electric_objective",
         title="noise-contrastive estimation (Electric)",
         role="main",
-        objectives=("pretrain.objectives.detection:NoiseContrastive",),
+        objectives=("electra_tf2.pretrain.objectives.detection:NoiseContrastive",),
         problems=_electric_problems,
         parts=_parts,
     ),

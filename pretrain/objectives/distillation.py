@@ -7,11 +7,11 @@ which tokens were replaced in the same corrupted sequence (ours). A student that
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Built, Forward, Objective, ObjectiveOutput, built_before, weighted_mean
-from pretrain.objectives.detection import ReplacedTokenDetection
-from pretrain.teacher import TeacherOutput
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.base import Built, Forward, Objective, ObjectiveOutput, built_before, weighted_mean
+from electra_tf2.pretrain.objectives.detection import ReplacedTokenDetection
+from electra_tf2.pretrain.teacher import TeacherOutput
 
 
 def token_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:

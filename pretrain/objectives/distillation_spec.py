@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from functools import partial
 
-from configure_pretraining import PretrainingConfig
-from formats.folders import network_hparams
-from model.flops import Part, language_model_head
-from pretrain.objectives.spec import Needs, ObjectiveSpec, TeacherNeed
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.formats.folders import network_hparams
+from electra_tf2.model.flops import Part, language_model_head
+from electra_tf2.pretrain.objectives.spec import Needs, ObjectiveSpec, TeacherNeed
 
-_MODULE = "pretrain.objectives.distillation"
+_MODULE = "electra_tf2.pretrain.objectives.distillation"
 
 
 def _learns_tokens(c: PretrainingConfig) -> bool:

@@ -8,13 +8,13 @@ alike: `fs_negative_cosine`, of words of another record, says whether they do.
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.heads import ContrastHead
-from pretrain.cropping import CroppedBatch, halves
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.auxiliary import Auxiliary
-from pretrain.objectives.base import Built, Forward, ObjectiveOutput, weighted_mean
-from pretrain.objectives.sequence_contrast import normalised
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.heads import ContrastHead
+from electra_tf2.pretrain.cropping import CroppedBatch, halves
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.auxiliary import Auxiliary
+from electra_tf2.pretrain.objectives.base import Built, Forward, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.sequence_contrast import normalised
 
 
 def word_weights(mask: tf.Tensor) -> tf.Tensor:

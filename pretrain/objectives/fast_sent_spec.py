@@ -1,8 +1,8 @@
 """FastSent, as the configuration knows it (pretrain.objectives.fast_sent computes it)."""
 
-from configure_pretraining import PretrainingConfig
-from model.flops import Part
-from pretrain.objectives.spec import Needs, auxiliary_task
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import Part
+from electra_tf2.pretrain.objectives.spec import Needs, auxiliary_task
 
 
 def _parts(c: PretrainingConfig) -> list[Part]:
@@ -14,7 +14,7 @@ def _parts(c: PretrainingConfig) -> list[Part]:
 SPECS = (
     auxiliary_task(
         task="fs",
-        objectives=("pretrain.objectives.fast_sent:FastSent",),
+        objectives=("electra_tf2.pretrain.objectives.fast_sent:FastSent",),
         parts=_parts,
         needs=lambda c: Needs(views=(c.half_length, c.half_length)),
     ),

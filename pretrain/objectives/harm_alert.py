@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.cooccurrence import CooccurrenceTable, read_cooccurrence
-from model.fusion import xla
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
-from pretrain.objectives.harm_alert_spec import attention_of
-from pretrain.ramps import Ramped
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.cooccurrence import CooccurrenceTable, read_cooccurrence
+from electra_tf2.model.fusion import xla
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.harm_alert_spec import attention_of
+from electra_tf2.pretrain.ramps import Ramped
 
 
 @xla

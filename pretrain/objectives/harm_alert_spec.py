@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from configure_pretraining import PretrainingConfig
-from pretrain.objectives.spec import Needs, ObjectiveSpec
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.objectives.spec import Needs, ObjectiveSpec
 
 
 def attention_of(c: PretrainingConfig) -> frozenset[tuple[int, int]]:
@@ -32,7 +32,7 @@ SPECS = (
         flag="mpa_objective",
         title="a penalty of attention to what misled (MPA)",
         role="beside",
-        objectives=("pretrain.objectives.harm_alert:HarmAlert",),
+        objectives=("electra_tf2.pretrain.objectives.harm_alert:HarmAlert",),
         problems=_problems,
         needs=lambda c: Needs(attention=attention_of(c)),
         without_main=True,

@@ -4,9 +4,9 @@ import math
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
 
 
 class MaskedLM(Objective):

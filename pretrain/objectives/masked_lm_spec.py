@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from configure_pretraining import PretrainingConfig
-from pretrain.objectives.spec import ObjectiveSpec
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.objectives.spec import ObjectiveSpec
 
 
 def _problems(c: PretrainingConfig) -> Iterator[str]:
@@ -18,14 +18,14 @@ SPECS = (
     ObjectiveSpec(
         flag="",
         role="generator",
-        objectives=("pretrain.objectives.masked_lm:MaskedLM",),
+        objectives=("electra_tf2.pretrain.objectives.masked_lm:MaskedLM",),
         chosen=lambda c: not (c.two_tower_generator or c.adversarial_generator or c.generator_exits),
         problems=_problems,
     ),
     ObjectiveSpec(
         flag="",
         role="generator",
-        objectives=("pretrain.objectives.masked_lm:ClozeLM",),
+        objectives=("electra_tf2.pretrain.objectives.masked_lm:ClozeLM",),
         chosen=lambda c: c.two_tower_generator and not c.adversarial_generator,
     ),
 )

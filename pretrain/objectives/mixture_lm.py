@@ -4,10 +4,10 @@ import math
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Built, Forward, Objective, ObjectiveOutput, weighted_mean
-from pretrain.objectives.masked_lm import masked_lm_metrics
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.base import Built, Forward, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.masked_lm import masked_lm_metrics
 
 
 class MixtureLM(Objective):

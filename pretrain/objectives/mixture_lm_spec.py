@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from configure_pretraining import PretrainingConfig
-from model.flops import Part, language_model_head
-from pretrain.objectives.spec import ObjectiveSpec
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import Part, language_model_head
+from electra_tf2.pretrain.objectives.spec import ObjectiveSpec
 
 
 def _problems(c: PretrainingConfig) -> Iterator[str]:
@@ -43,7 +43,7 @@ SPECS = (
         flag="",
         title="a mixture of generators (AMOS)",
         role="generator",
-        objectives=("pretrain.objectives.mixture_lm:MixtureLM",),
+        objectives=("electra_tf2.pretrain.objectives.mixture_lm:MixtureLM",),
         chosen=lambda c: bool(c.generator_exits),
         problems=_problems,
         parts=_parts,

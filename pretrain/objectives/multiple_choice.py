@@ -4,13 +4,13 @@ import math
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.fusion import wide
-from model.generator import MaskedLanguageModel
-from model.heads import LanguageModelHead
-from model.layers import truncated_normal, zeros
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Built, Forward, Objective, ObjectiveOutput, corrupted, weighted_mean
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.fusion import wide
+from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.layers import truncated_normal, zeros
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.base import Built, Forward, Objective, ObjectiveOutput, corrupted, weighted_mean
 
 
 class MultipleChoice(Objective):

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from configure_pretraining import PretrainingConfig
-from model.flops import Part, language_model_head
-from pretrain.objectives.spec import ObjectiveSpec
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import Part, language_model_head
+from electra_tf2.pretrain.objectives.spec import ObjectiveSpec
 
 
 def _problems(c: PretrainingConfig) -> Iterator[str]:
@@ -31,7 +31,7 @@ SPECS = (
         flag="multiple_choice_objective",
         title="multiple choice among candidates (MC-BERT)",
         role="main",
-        objectives=("pretrain.objectives.multiple_choice:MultipleChoice",),
+        objectives=("electra_tf2.pretrain.objectives.multiple_choice:MultipleChoice",),
         problems=_problems,
         parts=_parts,
     ),

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.heads import ContrastHead
-from pretrain.cropping import CroppedBatch, halves
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Built, Forward, Metrics, Objective
-from pretrain.objectives.sequence_contrast import SequenceContrast
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.heads import ContrastHead
+from electra_tf2.pretrain.cropping import CroppedBatch, halves
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.base import Built, Forward, Metrics, Objective
+from electra_tf2.pretrain.objectives.sequence_contrast import SequenceContrast
 
 
 def following_losses(first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> tf.Tensor:

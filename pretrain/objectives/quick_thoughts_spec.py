@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from configure_pretraining import PretrainingConfig
-from model.flops import Part
-from pretrain.objectives.spec import Needs, auxiliary_task
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import Part
+from electra_tf2.pretrain.objectives.spec import Needs, auxiliary_task
 
 
 def _problems(c: PretrainingConfig) -> Iterator[str]:
@@ -21,7 +21,7 @@ def _parts(c: PretrainingConfig) -> list[Part]:
 SPECS = (
     auxiliary_task(
         task="qt",
-        objectives=("pretrain.objectives.quick_thoughts:QuickThoughts",),
+        objectives=("electra_tf2.pretrain.objectives.quick_thoughts:QuickThoughts",),
         problems=_problems,
         parts=_parts,
         needs=lambda c: Needs(views=(c.half_length, c.half_length), whole_batch=True),

@@ -8,12 +8,12 @@ record that lacks one of those that its task needs has no label and stays as it 
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain.masking import Arranged, Draw
-from pretrain.objectives.auxiliary import Classification, PooledHead
-from pretrain.objectives.base import Built
-from pretrain.objectives.segment_relation_spec import TEXTS
-from pretrain.segments import begun_later, rearranged_segments, replaced_segment
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.masking import Arranged, Draw
+from electra_tf2.pretrain.objectives.auxiliary import Classification, PooledHead
+from electra_tf2.pretrain.objectives.base import Built
+from electra_tf2.pretrain.objectives.segment_relation_spec import TEXTS
+from electra_tf2.pretrain.segments import begun_later, rearranged_segments, replaced_segment
 
 
 class SegmentRelation(Classification):

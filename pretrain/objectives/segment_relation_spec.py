@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from functools import partial
 
-from configure_pretraining import PretrainingConfig
-from model.flops import pooled_classes
-from pretrain.objectives.spec import TAKE_TURNS, Needs, auxiliary_task, trained_together
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import pooled_classes
+from electra_tf2.pretrain.objectives.spec import TAKE_TURNS, Needs, auxiliary_task, trained_together
 
 # Task -> fields of the records without which there is no label.
 TEXTS = {"asp": ("other_document_ids",), "sdp": ("same_document_ids", "other_document_ids")}
@@ -30,7 +30,7 @@ def _needs(c: PretrainingConfig, task: str) -> Needs:
 SPECS = tuple(
     auxiliary_task(
         task=task,
-        objectives=(f"pretrain.objectives.segment_relation:{name}",),
+        objectives=(f"electra_tf2.pretrain.objectives.segment_relation:{name}",),
         problems=partial(_problems, task=task),
         parts=lambda c: [pooled_classes("relation of segments", c.architecture, 3)],
         needs=partial(_needs, task=task),

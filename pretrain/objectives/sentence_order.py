@@ -6,11 +6,11 @@ no label. Ours: the text of both is parted anew, so that their form does not tel
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain.masking import Arranged, Draw
-from pretrain.objectives.auxiliary import Classification, PooledHead
-from pretrain.objectives.base import Built
-from pretrain.segments import rearranged_segments
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.masking import Arranged, Draw
+from electra_tf2.pretrain.objectives.auxiliary import Classification, PooledHead
+from electra_tf2.pretrain.objectives.base import Built
+from electra_tf2.pretrain.segments import rearranged_segments
 
 
 class SentenceOrder(Classification):

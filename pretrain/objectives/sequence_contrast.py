@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.heads import ContrastHead
-from pretrain.cropping import CroppedBatch, crop
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, WholeBatch
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.heads import ContrastHead
+from electra_tf2.pretrain.cropping import CroppedBatch, crop
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, WholeBatch
 
 _EPSILON = 1e-12  # of the squared norm
 

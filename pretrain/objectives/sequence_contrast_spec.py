@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from configure_pretraining import PretrainingConfig
-from model.flops import Part
-from pretrain.objectives.spec import Needs, ObjectiveSpec
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import Part
+from electra_tf2.pretrain.objectives.spec import Needs, ObjectiveSpec
 
 
 def _problems(c: PretrainingConfig) -> Iterator[str]:
@@ -25,7 +25,7 @@ SPECS = (
         flag="sequence_contrast_objective",
         title="sequence contrast (COCO-LM)",
         role="beside",
-        objectives=("pretrain.objectives.sequence_contrast:SequenceContrast",),
+        objectives=("electra_tf2.pretrain.objectives.sequence_contrast:SequenceContrast",),
         problems=_problems,
         parts=_parts,
         needs=lambda c: Needs(views=(c.crop_length,), whole_batch=True),

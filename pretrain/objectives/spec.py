@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from configure_pretraining import PretrainingConfig
-from formats.folders import network_hparams
-from model.architecture import Architecture, make_architecture
-from model.flops import Part
-from util.errors import UserError
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.formats.folders import network_hparams
+from electra_tf2.model.architecture import Architecture, make_architecture
+from electra_tf2.model.flops import Part
+from electra_tf2.util.errors import UserError
 
 
 class TeacherNeed(NamedTuple):
@@ -32,7 +32,7 @@ class TeacherNeed(NamedTuple):
 
     @property
     def hparams(self) -> dict[str, Any]:
-        """What its configuration says of its network and its input (formats.folders)."""
+        """What its configuration says of its network and its input (exchange.formats.folders)."""
         hparams = network_hparams(self.checkpoint)
         if not hparams:
             raise UserError(f"teacher: {self.checkpoint!r} holds no configuration of a model, which a teacher needs")

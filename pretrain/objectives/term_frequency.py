@@ -7,11 +7,11 @@ the lowest and the highest of the document; its code scales per sentence, cuts t
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.document_frequency import inverse_frequencies
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.auxiliary import Auxiliary, StateHead
-from pretrain.objectives.base import Built, Forward, ObjectiveOutput, weighted_mean
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.document_frequency import inverse_frequencies
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.auxiliary import Auxiliary, StateHead
+from electra_tf2.pretrain.objectives.base import Built, Forward, ObjectiveOutput, weighted_mean
 
 HIGHEST = 10.0
 

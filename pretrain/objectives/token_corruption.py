@@ -11,11 +11,11 @@ import re
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import load_vocab
-from pretrain.masking import Arranged, Draw, unmaskable
-from pretrain.objectives.auxiliary import Classification, PooledHead, StateHead
-from pretrain.objectives.base import Built
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.pretrain.masking import Arranged, Draw, unmaskable
+from electra_tf2.pretrain.objectives.auxiliary import Classification, PooledHead, StateHead
+from electra_tf2.pretrain.objectives.base import Built
 
 _SHARE = 0.05  # of the tokens, of either kind; 10 % together
 

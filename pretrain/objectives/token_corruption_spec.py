@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from configure_pretraining import PretrainingConfig
-from model.flops import pooled_classes, state_classes
-from pretrain.objectives.spec import TAKE_TURNS, auxiliary_task, trained_together
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import pooled_classes, state_classes
+from electra_tf2.pretrain.objectives.spec import TAKE_TURNS, auxiliary_task, trained_together
 
 
 def _problems(c: PretrainingConfig) -> Iterator[str]:
@@ -15,13 +15,13 @@ def _problems(c: PretrainingConfig) -> Iterator[str]:
 SPECS = (
     auxiliary_task(
         task="tcp",
-        objectives=("pretrain.objectives.token_corruption:TokenCorruption",),
+        objectives=("electra_tf2.pretrain.objectives.token_corruption:TokenCorruption",),
         problems=_problems,
         parts=lambda c: [state_classes("corrupted tokens", c.architecture, c.max_seq_length, 2)],
     ),
     auxiliary_task(
         task="scp",
-        objectives=("pretrain.objectives.token_corruption:SequenceCorruption",),
+        objectives=("electra_tf2.pretrain.objectives.token_corruption:SequenceCorruption",),
         parts=lambda c: [pooled_classes("corrupted sequences", c.architecture, 2)],
     ),
 )

@@ -1,9 +1,9 @@
 """ELECTRA's ablations with a language model, as the configuration knows them (pretrain.objectives.token_lm)."""
 
-from configure_pretraining import PretrainingConfig
-from model.flops import Part, token_unit
-from pretrain.objectives.corrective_lm_spec import head_part, head_problems
-from pretrain.objectives.spec import ObjectiveSpec
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import Part, token_unit
+from electra_tf2.pretrain.objectives.corrective_lm_spec import head_part, head_problems
+from electra_tf2.pretrain.objectives.spec import ObjectiveSpec
 
 
 def _all_tokens_parts(c: PretrainingConfig) -> list[Part]:
@@ -17,7 +17,7 @@ SPECS = (
         flag="replace_mlm_objective",
         title="Replace MLM",
         role="main",
-        objectives=("pretrain.objectives.token_lm:ReplaceMLM",),
+        objectives=("electra_tf2.pretrain.objectives.token_lm:ReplaceMLM",),
         problems=head_problems,
         parts=lambda c: [head_part(c, c.max_predictions_per_seq)],
     ),
@@ -25,7 +25,7 @@ SPECS = (
         flag="all_tokens_mlm_objective",
         title="All-Tokens MLM",
         role="main",
-        objectives=("pretrain.objectives.token_lm:AllTokensMLM",),
+        objectives=("electra_tf2.pretrain.objectives.token_lm:AllTokensMLM",),
         problems=head_problems,
         parts=_all_tokens_parts,
     ),

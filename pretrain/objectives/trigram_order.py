@@ -9,10 +9,10 @@ import itertools
 
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain.masking import Arranged, Draw, unmaskable
-from pretrain.objectives.auxiliary import Classification, StateHead
-from pretrain.objectives.base import Built, Forward
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.masking import Arranged, Draw, unmaskable
+from electra_tf2.pretrain.objectives.auxiliary import Classification, StateHead
+from electra_tf2.pretrain.objectives.base import Built, Forward
 
 ORDERS = list(itertools.permutations(range(3)))
 _SHARE = 0.05  # of the threes ("On Losses", section 3.2)

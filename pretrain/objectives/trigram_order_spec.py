@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from configure_pretraining import PretrainingConfig
-from model.flops import Part, state_classes
-from pretrain.objectives.spec import TAKE_TURNS, auxiliary_task, trained_together
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import Part, state_classes
+from electra_tf2.pretrain.objectives.spec import TAKE_TURNS, auxiliary_task, trained_together
 
 
 def _parts(c: PretrainingConfig) -> list[Part]:
@@ -21,7 +21,7 @@ def _problems(c: PretrainingConfig) -> Iterator[str]:
 SPECS = (
     auxiliary_task(
         task="tgs",
-        objectives=("pretrain.objectives.trigram_order:TrigramOrder",),
+        objectives=("electra_tf2.pretrain.objectives.trigram_order:TrigramOrder",),
         problems=_problems,
         parts=_parts,
     ),

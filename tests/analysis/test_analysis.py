@@ -8,17 +8,17 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import catalogue, geometry
-from analysis.catalogue.curves import _scale
-from analysis.catalogue.search import read_results
-from analysis.pretrained import PretrainedModel
-from analysis.request import Request, pretrained, similar_sentences
-from configure_pretraining import PretrainingConfig
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.analysis import catalogue, geometry
+from electra_tf2.analysis.catalogue.curves import _scale
+from electra_tf2.analysis.catalogue.search import read_results
+from electra_tf2.analysis.pretrained import PretrainedModel
+from electra_tf2.analysis.request import Request, pretrained, similar_sentences
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.errors import UserError
 from tests import training_support as support
 from tests.finetuning_support import write_lines
 from tests.programs import run_program
-from util.errors import UserError
 
 
 def states(seed, count=12, hidden=5):
@@ -219,7 +219,9 @@ def test_a_score_that_is_none_is_named(tmp_path):
 
 def test_a_models_own_vocabulary_comes_before_that_of_the_data(tmp_path, monkeypatch):
     given = []
-    monkeypatch.setattr("analysis.pretrained.PretrainedModel", lambda folder, vocab, records: given.append(vocab))
+    monkeypatch.setattr(
+        "electra_tf2.analysis.pretrained.PretrainedModel", lambda folder, vocab, records: given.append(vocab)
+    )
     data = write_lines(tmp_path / "vocab.txt", "[PAD]")
     write_lines(tmp_path / "models" / "own" / "vocab.txt", "[PAD]")
     (tmp_path / "models" / "bare").mkdir()

@@ -2,11 +2,11 @@
 
 import pytest
 
-from corpus.beam_builder import run_beam
-from corpus.build_plan import make_plan
-from corpus.dataset_builder import build, run_local
+from electra_tf2.corpus.beam_builder import run_beam
+from electra_tf2.corpus.build_plan import make_plan
+from electra_tf2.corpus.dataset_builder import build, run_local
+from electra_tf2.util.errors import UserError
 from tests.corpus.test_build_pretraining_dataset import contents, settings, write_corpus
-from util.errors import UserError
 
 
 def test_direct_runner_builds_the_same_records(tmp_path):

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import build_pmi_vocab
-from corpus import key_counts
-from corpus.example_builder import Examples
-from corpus.pmi_vocabulary import SHARES, count_ngrams, ngrams_in, pieces_of, read_vocabulary
-from corpus.record_metadata import Shard
-from corpus.records import RecordEncoder, RecordFormat
-from corpus.table_inputs import TableInputs
-from corpus.vocabulary import load_vocab, special_ids, vocab_sha256
+from electra_tf2 import build_pmi_vocab
+from electra_tf2.corpus import key_counts
+from electra_tf2.corpus.example_builder import Examples
+from electra_tf2.corpus.pmi_vocabulary import SHARES, count_ngrams, ngrams_in, pieces_of, read_vocabulary
+from electra_tf2.corpus.record_metadata import Shard
+from electra_tf2.corpus.records import RecordEncoder, RecordFormat
+from electra_tf2.corpus.table_inputs import TableInputs
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_sha256
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.programs import run_program
-from util.errors import UserError
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 TOKENS = load_vocab(VOCAB)

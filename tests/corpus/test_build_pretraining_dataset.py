@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from configure_pretraining import PretrainingConfig
-from corpus import dataset_builder, record_inspection, staging
-from corpus.build_plan import BuildSettings, default_num_shards, make_plan
-from corpus.dataset_builder import build, run_local
-from corpus.record_metadata import UNFINISHED_FOLDER, read_metadata
-from corpus.records import RecordFormat, read_batches
-from corpus.text_files import Corpus
-from corpus.tokenization import WordpieceTokenizer
-from pretrain import pretrain_data
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus import dataset_builder, record_inspection, staging
+from electra_tf2.corpus.build_plan import BuildSettings, default_num_shards, make_plan
+from electra_tf2.corpus.dataset_builder import build, run_local
+from electra_tf2.corpus.record_metadata import UNFINISHED_FOLDER, read_metadata
+from electra_tf2.corpus.records import RecordFormat, read_batches
+from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.pretrain import pretrain_data
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.programs import run_program, start_forked
-from util.errors import UserError
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 LENGTH = 32
@@ -195,8 +195,8 @@ def test_killed_process_resumes(corpus, reference, tmp_path):
     script.write_text("""
 import os, signal, sys
 from pathlib import Path
-from corpus import dataset_builder
-from corpus.build_plan import BuildSettings, make_plan
+from electra_tf2.corpus import dataset_builder
+from electra_tf2.corpus.build_plan import BuildSettings, make_plan
 def update(self, *done):
     if list(Path(sys.argv[3]).glob(".unfinished/unit-*.json")):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from build_vocab import CharacterCounts, VocabularyOptions, build_vocab, choose_alphabet
-from corpus.text_files import Corpus
-from corpus.vocabulary import SPECIAL_TOKENS, load_vocab
+from electra_tf2.build_vocab import CharacterCounts, VocabularyOptions, build_vocab, choose_alphabet
+from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, load_vocab
 from tests.programs import run_program
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def test_the_text_is_normalised_as_the_tokenizer_does(corpus):
 
 
 def test_words_in_the_corpus_need_no_unknown_token(corpus, tmp_path):
-    from corpus.tokenization import WordpieceTokenizer
+    from electra_tf2.corpus.tokenization import WordpieceTokenizer
 
     (tmp_path / "vocab.txt").write_text("\n".join(train(corpus)), encoding="utf-8")
     tokenizer = WordpieceTokenizer(tmp_path / "vocab.txt")

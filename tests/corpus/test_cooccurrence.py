@@ -5,10 +5,10 @@ import collections
 import numpy as np
 import pytest
 
-from corpus.cooccurrence import NOBODY, Selection, count_pairs, read_cooccurrence, scores_of, table_of
+from electra_tf2.corpus.cooccurrence import NOBODY, Selection, count_pairs, read_cooccurrence, scores_of, table_of
+from electra_tf2.util.errors import UserError
 from tests.corpus.test_build_pmi_vocab import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
 from tests.programs import run_program
-from util.errors import UserError
 
 
 def plain_counts(ids, window):

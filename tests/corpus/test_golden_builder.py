@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from corpus.example_builder import ExampleBuilder, Examples, assemble
-from corpus.records import RecordEncoder, RecordFormat
-from corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.example_builder import ExampleBuilder, Examples, assemble
+from electra_tf2.corpus.records import RecordEncoder, RecordFormat
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from tests import golden_support as golden
 
 BUILDER = golden.load_json("builder")

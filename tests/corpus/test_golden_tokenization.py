@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from tests import bert_reference
 
 GOLDEN = Path(__file__).parents[1] / "golden"

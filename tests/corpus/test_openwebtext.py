@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from corpus.build_plan import OPENWEBTEXT, BuildSettings, make_plan
-from corpus.dataset_builder import build, run_local
-from corpus.record_inspection import verify
-from corpus.text_files import Corpus
+from electra_tf2.corpus.build_plan import OPENWEBTEXT, BuildSettings, make_plan
+from electra_tf2.corpus.dataset_builder import build, run_local
+from electra_tf2.corpus.record_inspection import verify
+from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.programs import run_program
-from util.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 VOCAB = golden.CHECKPOINT / "vocab.txt"

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from configure_pretraining import PretrainingConfig
-from corpus import record_inspection
-from corpus.build_plan import BuildSettings, make_plan
-from corpus.dataset_builder import build, run_local
-from corpus.example_builder import ExampleBuilder
-from corpus.other_segments import OtherSegmentFinder
-from corpus.records import OTHER_FIELDS
-from corpus.vocabulary import special_ids
-from pretrain import pretrain_data
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus import record_inspection
+from electra_tf2.corpus.build_plan import BuildSettings, make_plan
+from electra_tf2.corpus.dataset_builder import build, run_local
+from electra_tf2.corpus.example_builder import ExampleBuilder
+from electra_tf2.corpus.other_segments import OtherSegmentFinder
+from electra_tf2.corpus.records import OTHER_FIELDS
+from electra_tf2.corpus.vocabulary import special_ids
+from electra_tf2.pretrain import pretrain_data
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.corpus.test_packing import records
-from util.errors import UserError
 
 VOCAB = golden.CHECKPOINT / "vocab.txt"
 DOCUMENTS = st.lists(st.lists(st.integers(1, 30), max_size=12), max_size=10)

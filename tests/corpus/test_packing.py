@@ -9,18 +9,18 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from configure_pretraining import PretrainingConfig
-from corpus.build_plan import BuildSettings, make_plan
-from corpus.dataset_builder import build, run_local
-from corpus.record_metadata import read_metadata
-from corpus.records import read_batches
-from corpus.sentence_packing import SentencePacker
-from corpus.sources import parse_tokens, repeats
-from corpus.vocabulary import special_ids
-from pretrain import pretrain_data
-from pretrain.masking import candidates_mask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.build_plan import BuildSettings, make_plan
+from electra_tf2.corpus.dataset_builder import build, run_local
+from electra_tf2.corpus.record_metadata import read_metadata
+from electra_tf2.corpus.records import read_batches
+from electra_tf2.corpus.sentence_packing import SentencePacker
+from electra_tf2.corpus.sources import parse_tokens, repeats
+from electra_tf2.corpus.vocabulary import special_ids
+from electra_tf2.pretrain import pretrain_data
+from electra_tf2.pretrain.masking import candidates_mask
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
-from util.errors import UserError
 
 VOCAB = golden.CHECKPOINT / "vocab.txt"
 TOKENS = VOCAB.read_text(encoding="utf-8").split("\n")

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from corpus.record_metadata import Shard, check_metadata, read_metadata, unigram_entropy
-from corpus.records import count_records
-from corpus.vocabulary import SpecialIds, vocab_sha256
+from electra_tf2.corpus.record_metadata import Shard, check_metadata, read_metadata, unigram_entropy
+from electra_tf2.corpus.records import count_records
+from electra_tf2.corpus.vocabulary import SpecialIds, vocab_sha256
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
-from util.errors import UserError
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 

@@ -12,9 +12,9 @@ from backports import zstd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpus import text_files
-from corpus.text_files import Corpus
-from util.errors import UserError
+from electra_tf2.corpus import text_files
+from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.util.errors import UserError
 
 TEXT = "first line\nsecond line é\n\nother document 中国\n".encode()
 LINES = ["first line", "second line é", "", "other document 中国"]

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from corpus.normalization import TextNormalizer
-from corpus.tokenization import WordpieceTokenizer
-from corpus.vocabulary import SPECIAL_TOKENS, SpecialIds, check_vocab, load_vocab, special_ids, vocab_sha256
+from electra_tf2.corpus.normalization import TextNormalizer
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, SpecialIds, check_vocab, load_vocab, special_ids, vocab_sha256
+from electra_tf2.util.errors import UserError
 from tests import bert_reference
-from util.errors import UserError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 PIECES = [

@@ -6,8 +6,8 @@ from sklearn.metrics import f1_score
 from demo.baselines import baselines
 from demo.extract_corpus import Document
 from demo.make_task import make_task, tagged
+from electra_tf2.util.errors import UserError
 from tests.finetuning_support import write_lines
-from util.errors import UserError
 
 SENTENCES = 'When a "file" is open, the (first) line is read. It returns the names of all 3.5 values, too.'
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from configure_finetuning import FinetuningConfig
-from exchange.sources import Model, read_model
-from exchange.tensor_file import write_tensors
-from formats.huggingface_config import Casing
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.exchange.formats.huggingface_config import Casing
+from electra_tf2.exchange.sources import Model, read_model
+from electra_tf2.exchange.tensor_file import write_tensors
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 from tests.exchange import huggingface_oracle as oracle
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from exchange.reference import Inputs
+from electra_tf2.exchange.reference import Inputs
 from tests import golden_support as golden
 
 VOCABULARY = 600

@@ -12,19 +12,19 @@ import tensorflow as tf
 from tokenizers import Tokenizer
 
 import electra_tf2 as electra
-from corpus.tokenization import WordpieceTokenizer
-from exchange import check, reference
-from exchange.huggingface import HuggingFaceWeights, Tensors
-from exchange.huggingface_export import to_huggingface, write_huggingface, write_tokenizer
-from exchange.network import Network
-from exchange.sources import Told, check_told, read_model
-from exchange.tensor_file import write_tensors
-from formats.huggingface_config import Casing, casing_of, tokens_in
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange import check, reference
+from electra_tf2.exchange.formats.huggingface_config import Casing, casing_of, tokens_in
+from electra_tf2.exchange.huggingface import HuggingFaceWeights, Tensors
+from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface, write_tokenizer
+from electra_tf2.exchange.network import Network
+from electra_tf2.exchange.sources import Told, check_told, read_model
+from electra_tf2.exchange.tensor_file import write_tensors
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
 from tests.exchange import huggingface_oracle as oracle
 from tests.programs import run_program
-from util.errors import UserError
 
 ARRAYS = support.GOLDEN()
 

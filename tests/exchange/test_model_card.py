@@ -2,10 +2,10 @@
 
 import pytest
 
-from configure_pretraining import PretrainingConfig
-from exchange.model_card import training_of
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.model_card import training_of
+from electra_tf2.training.pretraining_hparams import objective_catalogue
 from tests import training_support as support
-from training.pretraining_hparams import objective_catalogue
 
 
 def test_whatever_a_flag_asks_for_has_a_title():

@@ -8,13 +8,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configure_finetuning import FinetuningConfig
-from configure_pretraining import PretrainingConfig
-from formats import checkpoint_index
-from formats.folders import generator_hparams, network_hparams, read_config
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.formats import checkpoint_index
+from electra_tf2.exchange.formats.folders import generator_hparams, network_hparams, read_config
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import layered
 from tests import golden_support as golden
-from util.errors import UserError
-from util.hparams import layered
 
 CHECKPOINT = str(golden.CHECKPOINT)
 # As the golden numbers have it.

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from exchange import check, original, tf_models
-from exchange.sources import Told, read_model
-from formats.folders import network_hparams
-from formats.huggingface_config import Casing
-from formats.original_config import hparams_of
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange import check, original, tf_models
+from electra_tf2.exchange.formats.folders import network_hparams
+from electra_tf2.exchange.formats.huggingface_config import Casing
+from electra_tf2.exchange.formats.original_config import hparams_of
+from electra_tf2.exchange.sources import Told, read_model
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
-from util.errors import UserError
 
 
 def _write_tf1(folder: Path, adam_slots: bool) -> str:

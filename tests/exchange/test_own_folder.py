@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import load_vocab
-from exchange.checkpoints import CheckpointVariables, warm_start
-from exchange.huggingface_export import to_huggingface, write_huggingface
-from exchange.own import write_folder
-from exchange.sources import read_model
-from exchange.tensor_file import TensorFile, write_tensors
-from formats.folders import network_hparams
-from formats.huggingface_config import Casing
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.exchange.checkpoints import CheckpointVariables, warm_start
+from electra_tf2.exchange.formats.folders import network_hparams
+from electra_tf2.exchange.formats.huggingface_config import Casing
+from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
+from electra_tf2.exchange.own import write_folder
+from electra_tf2.exchange.sources import read_model
+from electra_tf2.exchange.tensor_file import TensorFile, write_tensors
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.training.optimization import AdamW
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_json
 from tests import golden_support as golden
 from tests.programs import run_program
-from training.optimization import AdamW
-from util.errors import UserError
-from util.files import write_json
 
 
 @pytest.fixture(scope="module")

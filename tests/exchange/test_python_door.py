@@ -12,17 +12,17 @@ import tensorflow as tf
 import tf_keras
 
 import electra_tf2 as electra
-from exchange import reference, sources
-from exchange.huggingface_export import to_huggingface, write_huggingface
-from exchange.keras_model import EncoderModel
-from exchange.own import write_folder
-from exchange.sources import Model
-from model.fusion import unfused
+from electra_tf2.exchange import reference, sources
+from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
+from electra_tf2.exchange.keras_model import EncoderModel
+from electra_tf2.exchange.own import write_folder
+from electra_tf2.exchange.sources import Model
+from electra_tf2.model.fusion import unfused
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
 from tests.exchange import huggingface_oracle as oracle
 from tests.training_support import ROOT
-from util.errors import UserError
 
 TEXTS = ["the man went to the house", "a b c d e f g", "of"]
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from configure_finetuning import FinetuningConfig
-from corpus.vocabulary import load_vocab
-from exchange.tensor_file import TensorFile
-from formats.folders import RELEASED
-from util.flags import recipe_names
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.exchange.formats.folders import RELEASED
+from electra_tf2.exchange.tensor_file import TensorFile
+from electra_tf2.util.flags import recipe_names
 
 NAMES = sorted(folder.name for folder in RELEASED.iterdir() if folder.is_dir())
 

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from absl import flags
 
-from configure_finetuning import FinetuningConfig
-from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import load_vocab
-from exchange.checkpoints import warm_start
-from exchange.huggingface_export import to_huggingface, write_huggingface
-from finetune.finetuning_model import FinetuningModel
-from pretrain.initial_weights import load_initial_weights
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.exchange.checkpoints import warm_start
+from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
+from electra_tf2.finetune.finetuning_model import FinetuningModel
+from electra_tf2.pretrain.initial_weights import load_initial_weights
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
-from util import flags as util_flags
-from util.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,15 @@ import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
-from corpus.normalization import TextNormalizer
-from corpus.tokenization import WordpieceTokenizer
-from exchange import saved_model
-from exchange.encoding import encode
-from exchange.graph_tokenizer import GraphTokenizer
-from exchange.network import Network
-from finetune.predictor import Predictor
-from finetune.serving import difference_from_strings, task_signatures
-from formats.huggingface_config import Casing
+from electra_tf2.corpus.normalization import TextNormalizer
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange import saved_model
+from electra_tf2.exchange.encoding import encode
+from electra_tf2.exchange.formats.huggingface_config import Casing
+from electra_tf2.exchange.graph_tokenizer import GraphTokenizer
+from electra_tf2.exchange.network import Network
+from electra_tf2.finetune.predictor import Predictor
+from electra_tf2.finetune.serving import difference_from_strings, task_signatures
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exchange import ranking
+from electra_tf2.exchange import ranking
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.programs import run_program
-from util.errors import UserError
 
 _WORDS = st.lists(st.sampled_from("abc"), max_size=6)
 

@@ -5,12 +5,12 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import load_vocab, special_ids
-from exchange.network import Network
-from exchange.scoring import Scorer, log_data_probabilities
-from model.fusion import unfused
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids
+from electra_tf2.exchange.network import Network
+from electra_tf2.exchange.scoring import Scorer, log_data_probabilities
+from electra_tf2.model.fusion import unfused
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 from tests import training_support as support
 

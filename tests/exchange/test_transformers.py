@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import electra_tf2 as electra
-from exchange import check
-from exchange.huggingface_export import to_huggingface, write_huggingface
-from exchange.sources import Model
+from electra_tf2.exchange import check
+from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
+from electra_tf2.exchange.sources import Model
 from tests.exchange import exchange_support as support
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra `oracle`)")

@@ -10,16 +10,16 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exchange.sources import Model
-from finetune.batching import FeatureTable, TaskFeatures
-from finetune.choice.head import ChoiceHead
-from finetune.predictor import Predictor
-from finetune.task import Features, HeadInput, Label, make_tasks
-from finetune.training_task import FinetuningTask
-from formats.huggingface_config import Casing
+from electra_tf2.exchange.formats.huggingface_config import Casing
+from electra_tf2.exchange.sources import Model
+from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.choice.head import ChoiceHead
+from electra_tf2.finetune.predictor import Predictor
+from electra_tf2.finetune.task import Features, HeadInput, Label, make_tasks
+from electra_tf2.finetune.training_task import FinetuningTask
+from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
-from util.errors import UserError
 
 
 def make(tmp_path, name, **overrides):

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exchange.encoding import truncated_lengths
-from finetune.classification.targets import Classes
-from finetune.classification.tasks import TextTask
-from finetune.evaluation import Evaluation, zip_submissions
-from finetune.task import make_tasks
-from tasks.built_in import BUILT_IN
-from tasks.metrics import METRICS
+from electra_tf2.exchange.encoding import truncated_lengths
+from electra_tf2.finetune.classification.targets import Classes
+from electra_tf2.finetune.classification.tasks import TextTask
+from electra_tf2.finetune.evaluation import Evaluation, zip_submissions
+from electra_tf2.finetune.task import make_tasks
+from electra_tf2.finetune.tasks.built_in import BUILT_IN
+from electra_tf2.finetune.tasks.metrics import METRICS
+from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
-from util.errors import UserError
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=2), st.integers(2, 60))

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from configure_finetuning import FinetuningConfig
-from configure_pretraining import PretrainingConfig
-from finetune.finetuning_model import layer_multiplier, layer_of
-from finetune.prompting.head import LabelWordHead
-from finetune.trained_folder import trained_config
-from model.encoder import Encoder
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.finetune.finetuning_model import layer_multiplier, layer_of
+from electra_tf2.finetune.prompting.head import LabelWordHead
+from electra_tf2.finetune.trained_folder import trained_config
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.flags import read_recipe
 from tests.finetuning_support import write_lines
-from util.errors import UserError
-from util.flags import read_recipe
 
 
 @pytest.fixture

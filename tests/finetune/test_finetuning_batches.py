@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from finetune.batching import FeatureTable, TaskFeatures, bucket_length
-from finetune.task import Features, Label
+from electra_tf2.finetune.batching import FeatureTable, TaskFeatures, bucket_length
+from electra_tf2.finetune.task import Features, Label
 
 LABELS = {"label": Label("int32"), "tags": Label("int32", per_token=True), "weight": Label("float32")}
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from exchange.checkpoints import warm_start
-from finetune.finetuning_model import layer_multiplier
-from finetune.task import make_tasks
-from finetune.training_task import FinetuningTask, number_of_steps
-from tasks import metrics
+from electra_tf2.exchange.checkpoints import warm_start
+from electra_tf2.finetune.finetuning_model import layer_multiplier
+from electra_tf2.finetune.task import make_tasks
+from electra_tf2.finetune.tasks import metrics
+from electra_tf2.finetune.training_task import FinetuningTask, number_of_steps
+from electra_tf2.training.optimization import AdamW, Schedule
 from tests import finetuning_support as support
 from tests import golden_support as golden
 from tests.golden_support import assign_original, original_values
-from training.optimization import AdamW, Schedule
 
 FEATURES = golden.load_json("classification_features")
 SCORERS = golden.load_json("classification_scorers")

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from exchange.checkpoints import warm_start
-from finetune.batching import FeatureTable, TaskFeatures
-from finetune.finetuning_model import FinetuningModel
-from finetune.task import make_tasks
-from finetune.training_task import FinetuningTask
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.checkpoints import warm_start
+from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.finetuning_model import FinetuningModel
+from electra_tf2.finetune.task import make_tasks
+from electra_tf2.finetune.training_task import FinetuningTask
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests import golden_support as golden
 from tests import training_support
 from tests.finetuning_support import write_lines
-from util.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -9,30 +9,30 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configure_finetuning import FinetuningConfig
-from configure_pretraining import PretrainingConfig
-from corpus.tokenization import WordpieceTokenizer
-from corpus.vocabulary import SpecialIds
-from finetune.batching import FeatureTable, TaskFeatures
-from finetune.classification.few_shot import few_shot_split
-from finetune.classification.tasks import TextTask
-from finetune.finetuning_model import FinetuningModel
-from finetune.language_model import generator_sizes, language_model_head
-from finetune.prompting.head import LabelWordHead
-from finetune.prompting.tasks import PromptTask
-from finetune.task import HeadInput, make_tasks
-from finetune.weights import start
-from model.fusion import unfused
-from pretrain.objectives.corrective_lm import mixture_log_prob
-from pretrain.pretraining_model import PretrainingModel
-from pretrain.task import PretrainingTask
-from tasks import registry
-from tasks.built_in import BUILT_IN
-from tasks.templates import parse_template
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.vocabulary import SpecialIds
+from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.classification.few_shot import few_shot_split
+from electra_tf2.finetune.classification.tasks import TextTask
+from electra_tf2.finetune.finetuning_model import FinetuningModel
+from electra_tf2.finetune.language_model import generator_sizes, language_model_head
+from electra_tf2.finetune.prompting.head import LabelWordHead
+from electra_tf2.finetune.prompting.tasks import PromptTask
+from electra_tf2.finetune.task import HeadInput, make_tasks
+from electra_tf2.finetune.tasks import registry
+from electra_tf2.finetune.tasks.built_in import BUILT_IN
+from electra_tf2.finetune.tasks.templates import parse_template
+from electra_tf2.finetune.weights import start
+from electra_tf2.model.fusion import unfused
+from electra_tf2.pretrain.objectives.corrective_lm import mixture_log_prob
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.finetune.test_run_finetuning import run
 from tests.finetuning_support import write_lines
-from util.errors import UserError
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [

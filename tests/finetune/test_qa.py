@@ -11,14 +11,14 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.qa.data import read_questions, split_words
-from finetune.qa.head import AnswerHead
-from finetune.qa.tasks import QATask
-from finetune.qa.windows import Window, max_context, positions, windows_of
-from finetune.task import HeadInput, make_tasks
+from electra_tf2.finetune.qa.data import read_questions, split_words
+from electra_tf2.finetune.qa.head import AnswerHead
+from electra_tf2.finetune.qa.tasks import QATask
+from electra_tf2.finetune.qa.windows import Window, max_context, positions, windows_of
+from electra_tf2.finetune.task import HeadInput, make_tasks
+from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
-from util.errors import UserError
 
 
 @given(pieces=st.integers(1, 60), room=st.integers(1, 20), stride=st.integers(1, 25))

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from finetune import search
-from finetune.classification.distillation import TEACHER, read_outputs, soft_losses
-from finetune.classification.head import ClassificationHead
-from finetune.classification.targets import Classes, Scale
-from finetune.evaluation import Evaluation
-from finetune.task import HeadInput, make_tasks
+from electra_tf2.finetune import search
+from electra_tf2.finetune.classification.distillation import TEACHER, read_outputs, soft_losses
+from electra_tf2.finetune.classification.head import ClassificationHead
+from electra_tf2.finetune.classification.targets import Classes, Scale
+from electra_tf2.finetune.evaluation import Evaluation
+from electra_tf2.finetune.task import HeadInput, make_tasks
+from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetune.test_run_finetuning import run
 from tests.finetuning_support import write_lines
 from tests.programs import ROOT, flags_of_its_own
-from util.errors import UserError
 
 
 def test_a_search_is_a_grid_or_a_part_of_it():

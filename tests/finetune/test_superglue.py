@@ -6,12 +6,12 @@ import re
 import numpy as np
 import pytest
 
-from finetune.classification.tasks import TextExample
-from finetune.spans.superglue import wsc_spans
-from finetune.task import make_tasks
+from electra_tf2.finetune.classification.tasks import TextExample
+from electra_tf2.finetune.spans.superglue import wsc_spans
+from electra_tf2.finetune.task import make_tasks
+from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
-from util.errors import UserError
 
 PASSAGE = "The file was read by Ann in May. @highlight\nAnn opened the list"
 WIC = {"word": "read", "sentence1": "I read the file.", "sentence2": "The value was read once", "idx": 3}

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.tagging.conll import bio, bioes, read_sentences, spans_of
-from finetune.tagging.tasks import TaggingTask, tagging_scores
-from finetune.task import make_tasks
+from electra_tf2.finetune.tagging.conll import bio, bioes, read_sentences, spans_of
+from electra_tf2.finetune.tagging.tasks import TaggingTask, tagging_scores
+from electra_tf2.finetune.task import make_tasks
+from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
-from util.errors import UserError
 
 TYPES = st.sampled_from(["NP", "VP", "A-B"])
 

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from finetune.task import make_tasks
+from electra_tf2.finetune.task import make_tasks
+from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
-from util.errors import UserError
 
 DEEP = "[" * 100_000 + "]" * 100_000
 OWN = {"type": "classification"}

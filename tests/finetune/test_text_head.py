@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from finetune.choice.head import ChoiceHead
-from finetune.classification.head import ClassificationHead
-from finetune.spans.head import SpanHead
-from finetune.task import HeadInput
+from electra_tf2.finetune.choice.head import ChoiceHead
+from electra_tf2.finetune.classification.head import ClassificationHead
+from electra_tf2.finetune.spans.head import SpanHead
+from electra_tf2.finetune.task import HeadInput
 from tests import finetuning_support as support
 
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)

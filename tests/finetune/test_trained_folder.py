@@ -7,18 +7,18 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from exchange.checkpoints import CheckpointVariables
-from finetune import weights
-from finetune.evaluation import Evaluation
-from finetune.finetuning_model import FinetuningModel
-from finetune.prediction import read_rows
-from finetune.task import make_tasks
+from electra_tf2.exchange.checkpoints import CheckpointVariables
+from electra_tf2.finetune import weights
+from electra_tf2.finetune.evaluation import Evaluation
+from electra_tf2.finetune.finetuning_model import FinetuningModel
+from electra_tf2.finetune.prediction import read_rows
+from electra_tf2.finetune.task import make_tasks
+from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests import golden_support as golden
 from tests.finetune.test_run_finetuning import results, run
 from tests.finetuning_support import write_lines
 from tests.programs import run_program
-from util.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from model.architecture import Architecture
+from electra_tf2.model.architecture import Architecture
 
 EMBEDDED = {"none": True, "t5": True, "coco": True, "alibi": False, "rotary": False, "xl": False}
 SLOPES = {"alibi": [1 / 16, 1 / 256]}  # of two heads

@@ -6,11 +6,11 @@ import re
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain.flops import training_flops_per_example
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.flops import training_flops_per_example
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.util.flags import read_recipe
 from tests import training_support as support
-from util.flags import read_recipe
 
 _SHAPE = re.compile(r"(?:f|bf)\d+\[([\d,]*)\]")
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import fusion, layers
-from model.relative_positions import rotated, rotation
+from electra_tf2.model import fusion, layers
+from electra_tf2.model.relative_positions import rotated, rotation
 
 SEED = tf.constant([3, 4])
 ALLOWED = tf.constant([[True, True, True, False, True], [True, False, False, True, True]])[:, tf.newaxis, tf.newaxis]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from exchange.checkpoints import warm_start
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.exchange.checkpoints import warm_start
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 
 VARIANTS = golden.load_json("variants")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from exchange import keras_model
-from exchange.checkpoints import CheckpointVariables, original_names, warm_start
-from model import embeddings, encoder, generator, heads, relative_positions
-from model.architecture import make_architecture
-from model.heads import CopyHead, ReplacedTokenHead
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.exchange import keras_model
+from electra_tf2.exchange.checkpoints import CheckpointVariables, original_names, warm_start
+from electra_tf2.model import embeddings, encoder, generator, heads, relative_positions
+from electra_tf2.model.architecture import make_architecture
+from electra_tf2.model.heads import CopyHead, ReplacedTokenHead
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
-from util.errors import UserError
 
 
 def gradients_of(model, term):

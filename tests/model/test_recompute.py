@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from model.architecture import Architecture
-from model.encoder import Encoder, TransformerLayer
-from model.fusion import one_program
-from model.layers import SeedStream
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.encoder import Encoder, TransformerLayer
+from electra_tf2.model.fusion import one_program
+from electra_tf2.model.layers import SeedStream
 
 
 @pytest.mark.parametrize(("norm_style", "positions", "program"), [("pre", "coco", False), ("post", "xl", True)])

@@ -8,14 +8,14 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configure_pretraining import PretrainingConfig
-from model.architecture import Architecture
-from model.encoder import Encoder
-from model.fusion import one_program, unfused
-from model.positions import SCHEMES, alibi_slopes, coco_bucket, t5_bucket
-from model.relative_positions import RelativePositionBias, between, shifted, summed_by_distance
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.fusion import one_program, unfused
+from electra_tf2.model.positions import SCHEMES, alibi_slopes, coco_bucket, t5_bucket
+from electra_tf2.model.relative_positions import RelativePositionBias, between, shifted, summed_by_distance
+from electra_tf2.util.errors import UserError
 from tests.model import encoder_reference
-from util.errors import UserError
 
 SHORT = [-128, -64, -16, -9, -8, -1, 0, 1, 8, 9, 16, 64, 127, 128]
 LONG = [-511, -100, -16, 0, 16, 100, 511]
@@ -220,7 +220,7 @@ def test_attention_is_invariant_to_a_shift_without_absolute_positions():
 
 
 def test_one_table_per_network_that_decays_and_is_trained():
-    from pretrain.pretraining_model import PretrainingModel
+    from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
     network = encoder()
     tables = [v for v in network.trainable_variables if "relative_attention" in v.name]

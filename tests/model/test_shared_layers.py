@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from exchange import check
-from exchange.network import Network
-from exchange.shared_layers import with_own_layers, written_out
-from exchange.sources import read_model
-from formats.huggingface_config import export_problems
-from model.architecture import Architecture, make_architecture
-from model.encoder import Encoder
-from model.flops import embedding_parameters
-from model.flops import encoder as priced
-from model.fusion import unfused
-from model.layers import SeedStream
-from pretrain.flops import parameter_count
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange import check
+from electra_tf2.exchange.formats.huggingface_config import export_problems
+from electra_tf2.exchange.network import Network
+from electra_tf2.exchange.shared_layers import with_own_layers, written_out
+from electra_tf2.exchange.sources import read_model
+from electra_tf2.model.architecture import Architecture, make_architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.flops import embedding_parameters
+from electra_tf2.model.flops import encoder as priced
+from electra_tf2.model.fusion import unfused
+from electra_tf2.model.layers import SeedStream
+from electra_tf2.pretrain.flops import parameter_count
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests import training_support as support
-from util.errors import UserError
 
 # share_layers -> of every one of 5 layers, the layer whose attention and whose feed-forward network it uses
 OWNERS = {

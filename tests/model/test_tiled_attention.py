@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from model import fusion, tiled_attention
-from model.architecture import Architecture
-from model.encoder import Encoder
-from model.layers import SeedStream
-from model.relative_positions import between
-from model.tiled_attention import Tiling
+from electra_tf2.model import fusion, tiled_attention
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.layers import SeedStream
+from electra_tf2.model.relative_positions import between
+from electra_tf2.model.tiled_attention import Tiling
 
 ROWS, HEADS, LENGTH, WIDTH = 4, 2, 12, 4
 SEED = tf.constant([5, 6])
@@ -100,7 +100,7 @@ def test_an_encoder_of_long_sequences_computes_the_same_in_tiles(monkeypatch, po
     monkeypatch.setattr(tiled_attention, "QUERIES", 4)
     for value, exact in zip(in_a_graph([(0, 0)]), expected, strict=True):
         np.testing.assert_array_equal(value, exact)  # maps are asked for: whole arrays
-    monkeypatch.setattr("model.attention.attention", None)
+    monkeypatch.setattr("electra_tf2.model.attention.attention", None)
     for value, exact in zip(in_a_graph(), expected, strict=True):
         np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-5)
 

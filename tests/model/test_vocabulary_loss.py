@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from model import vocabulary_loss
-from model.vocabulary_loss import VocabularySoftmax
+from electra_tf2.model import vocabulary_loss
+from electra_tf2.model.vocabulary_loss import VocabularySoftmax
 
 DRAWS = 40_000
 SIZES = [100, 128, 300]  # words: less than a block, one block, two blocks and 44 words

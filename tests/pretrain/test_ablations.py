@@ -8,13 +8,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exchange.checkpoints import CheckpointVariables, copy_encoder, generator_names, warm_start
-from model.vocabulary_loss import chunked_log_probs
-from pretrain.initial_weights import load_initial_weights, main_network_names
-from pretrain.objectives.adversarial import AdversarialGenerator, policy_losses, rewards
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.exchange.checkpoints import CheckpointVariables, copy_encoder, generator_names, warm_start
+from electra_tf2.model.vocabulary_loss import chunked_log_probs
+from electra_tf2.pretrain.initial_weights import load_initial_weights, main_network_names
+from electra_tf2.pretrain.objectives.adversarial import AdversarialGenerator, policy_losses, rewards
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
-from util.errors import UserError
 
 ELECTRA_15 = {"disc_tokens": "masked"}
 REPLACE = {"electra_objective": False, "replace_mlm_objective": True}

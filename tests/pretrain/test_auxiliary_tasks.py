@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.document_frequency import count_documents, inverse_frequencies, write_frequencies
-from corpus.table_file import read_table
-from model.fusion import unfused
-from pretrain import auxiliary_schedule, masking, ramps
-from pretrain.cropping import halves
-from pretrain.flops import parameter_count
-from pretrain.objectives.term_frequency import frequencies, scaled
-from pretrain.objectives.token_corruption import SequenceCorruption, tampered
-from pretrain.objectives.trigram_order import ORDERS, shuffled
-from pretrain.pretraining_model import PretrainingModel
-from pretrain.segments import rearranged_segments, swapped_segments
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.document_frequency import count_documents, inverse_frequencies, write_frequencies
+from electra_tf2.corpus.table_file import read_table
+from electra_tf2.model.fusion import unfused
+from electra_tf2.pretrain import auxiliary_schedule, masking, ramps
+from electra_tf2.pretrain.cropping import halves
+from electra_tf2.pretrain.flops import parameter_count
+from electra_tf2.pretrain.objectives.term_frequency import frequencies, scaled
+from electra_tf2.pretrain.objectives.token_corruption import SequenceCorruption, tampered
+from electra_tf2.pretrain.objectives.trigram_order import ORDERS, shuffled
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.segments import rearranged_segments, swapped_segments
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.training.run_folder import RunFolder
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests import training_support as support
-from training.run_folder import RunFolder
-from util.errors import UserError
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 LENGTH = support.LENGTH

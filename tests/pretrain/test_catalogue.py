@@ -9,26 +9,26 @@ import pytest
 import tensorflow as tf
 
 import pretrain.objectives
-from configure_pretraining import PretrainingConfig
-from corpus.vocabulary import load_vocab
-from pretrain.flops import parameter_count, training_flops_per_example
-from pretrain.objectives.base import Objective
-from pretrain.pretraining_model import PretrainingModel
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
+from electra_tf2.pretrain.objectives.base import Objective
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.util import catalogue
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests import training_support as support
-from util import catalogue
-from util.errors import UserError
 
 SPEC = """
-from model.flops import token_unit
-from pretrain.objectives.spec import Needs, ObjectiveSpec, TeacherNeed
+from electra_tf2.model.flops import token_unit
+from electra_tf2.pretrain.objectives.spec import Needs, ObjectiveSpec, TeacherNeed
 
 SPECS = (
     ObjectiveSpec(
         flag="",
         role="beside",
-        objectives=("pretrain.objectives.toy:Toy",),
+        objectives=("electra_tf2.pretrain.objectives.toy:Toy",),
         chosen=lambda c: c.model_name == "toy",
         problems=lambda c: iter(["toys need float32"] if c.precision != "float32" else []),
         parts=lambda c: [token_unit("toy", c.architecture, c.max_seq_length)],
@@ -39,9 +39,9 @@ SPECS = (
 OBJECTIVE = '''
 import tensorflow as tf
 
-from model.heads import CopyHead
-from pretrain.cropping import crop
-from pretrain.objectives.base import Objective
+from electra_tf2.model.heads import CopyHead
+from electra_tf2.pretrain.cropping import crop
+from electra_tf2.pretrain.objectives.base import Objective
 
 
 class Toy(Objective):
@@ -172,7 +172,7 @@ def test_the_forward_pass_computes_what_is_asked_for():
 
 def test_every_entry_names_a_flag_and_classes():
     names = set(PretrainingConfig.__dataclass_fields__)
-    specs = catalogue.declared("pretrain.objectives", "_spec", "SPECS")
+    specs = catalogue.declared("electra_tf2.pretrain.objectives", "_spec", "SPECS")
     assert len(specs) >= 9
     for spec in specs:
         assert not spec.flag or spec.flag in names

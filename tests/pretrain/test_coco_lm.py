@@ -12,23 +12,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from configure_pretraining import PretrainingConfig
-from model.layers import Dense
-from pretrain import cropping, masking
-from pretrain.objectives.base import corrupted
-from pretrain.objectives.corrective_lm import (
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.layers import Dense
+from electra_tf2.pretrain import cropping, masking
+from electra_tf2.pretrain.objectives.base import corrupted
+from electra_tf2.pretrain.objectives.corrective_lm import (
     CopyDetection,
     CorrectiveLM,
     corrective_losses,
     mixture_log_prob,
     predictions,
 )
-from pretrain.objectives.sequence_contrast import SequenceContrast, contrastive_losses, normalised, view_metrics
-from pretrain.pretraining_model import PretrainingModel
-from pretrain.task import PretrainingTask
+from electra_tf2.pretrain.objectives.sequence_contrast import (
+    SequenceContrast,
+    contrastive_losses,
+    normalised,
+    view_metrics,
+)
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests import training_support as support
-from util.errors import UserError
 
 COCO = {
     "electra_objective": False,

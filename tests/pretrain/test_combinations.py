@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.cooccurrence import write_cooccurrence
-from corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
-from model.fusion import unfused
-from model.positions import SCHEMES
-from pretrain.pretraining_model import PretrainingModel
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.cooccurrence import write_cooccurrence
+from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
+from electra_tf2.model.fusion import unfused
+from electra_tf2.model.positions import SCHEMES
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.util.catalogue import declared, module_names
+from electra_tf2.util.errors import UserError
 from tests import training_support as support
 from tests.pretrain.test_harm_alert import VOCAB, batch_of, random_table
-from util.catalogue import declared, module_names
-from util.errors import UserError
 
 OFF = {"electra_objective": False}
 MAIN: list[dict[str, Any]] = [
@@ -56,7 +56,11 @@ GENERATOR: list[dict[str, Any]] = [
 BESIDE += [{"teacher": "teacher"}]  # a folder of the fixture
 LISTED = {"electra_objective", *(flag for one in (*MAIN, *BESIDE) for flag in one)}
 # What else the catalogue has.
-SPECS = [spec for spec in declared("pretrain.objectives", "_spec", "SPECS") if spec.flag and spec.flag not in LISTED]
+SPECS = [
+    spec
+    for spec in declared("electra_tf2.pretrain.objectives", "_spec", "SPECS")
+    if spec.flag and spec.flag not in LISTED
+]
 MAIN += [OFF | {spec.flag: True} for spec in SPECS if spec.role != "beside"]
 BESIDE += [{spec.flag: True} for spec in SPECS if spec.role == "beside"]
 AUXILIARY: list[dict[str, Any]] = [
@@ -67,7 +71,9 @@ AUXILIARY: list[dict[str, Any]] = [
 ]
 WITHOUT = {"mask_sampling": "without_replacement"}
 UNITS: list[dict[str, Any]] = [{}, WITHOUT]
-UNITS += [WITHOUT | {"mask_unit": unit} for unit in module_names("pretrain.masking_units") if unit != "token"]
+UNITS += [
+    WITHOUT | {"mask_unit": unit} for unit in module_names("electra_tf2.pretrain.masking_units") if unit != "token"
+]
 NEVER: dict[str, Any] = {"mask_unit": "span"}  # with replacement
 UNITS += [NEVER]
 POSITIONS: list[dict[str, Any]] = [{"relative_positions": scheme} for scheme in SCHEMES]

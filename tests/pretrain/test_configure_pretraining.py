@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configure_pretraining import PretrainingConfig
-from util.errors import UserError
-from util.hparams import layered
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import layered
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

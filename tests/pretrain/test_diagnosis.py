@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pretrain import diagnosis
-from pretrain.metrics import state_cosines
+from electra_tf2.pretrain import diagnosis
+from electra_tf2.pretrain.metrics import state_cosines
 
 
 def mean_cosine(vectors):

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.fusion import unfused
-from pretrain.flops import parameter_count, training_flops_per_example
-from pretrain.initial_weights import start_from_teacher
-from pretrain.objectives.distillation import binary_divergence, token_divergence
-from pretrain.pretraining_model import PretrainingModel
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.fusion import unfused
+from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
+from electra_tf2.pretrain.initial_weights import start_from_teacher
+from electra_tf2.pretrain.objectives.distillation import binary_divergence, token_divergence
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.training.run_folder import RunFolder
+from electra_tf2.util.errors import UserError
 from tests import training_support as support
 from tests.pretrain.test_harm_alert import batch_of
-from training.run_folder import RunFolder
-from util.errors import UserError
 
 MODES = {"electra": {}, "bert": {"electra_objective": False}}
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from exchange.checkpoints import CheckpointVariables, warm_start
-from model.encoder import Encoder
-from model.fusion import unfused
-from pretrain.flops import parameter_count
-from pretrain.initial_weights import load_initial_weights
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.checkpoints import CheckpointVariables, warm_start
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.fusion import unfused
+from electra_tf2.pretrain.flops import parameter_count
+from electra_tf2.pretrain.initial_weights import load_initial_weights
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.errors import UserError
 from tests import training_support as support
-from util.errors import UserError
 
 TABLES = ("word_embeddings", "position_embeddings")
 

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from corpus.vocabulary import load_vocab, special_ids
-from model.generator import GeneratorOutput
-from model.vocabulary_loss import VocabularySoftmax
-from pretrain import corruption, masking
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids
+from electra_tf2.model.generator import GeneratorOutput
+from electra_tf2.model.vocabulary_loss import VocabularySoftmax
+from electra_tf2.pretrain import corruption, masking
 from tests import golden_support as golden
 
 ARRAYS = golden.load_arrays("masking")

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
-from model.attention import AttentionMap
-from model.encoder import EncoderOutput
-from model.fusion import unfused
-from pretrain import ramps
-from pretrain.objectives.harm_alert import HarmAlert, lookup
-from pretrain.pretraining_model import PretrainingModel
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
+from electra_tf2.model.attention import AttentionMap
+from electra_tf2.model.encoder import EncoderOutput
+from electra_tf2.model.fusion import unfused
+from electra_tf2.pretrain import ramps
+from electra_tf2.pretrain.objectives.harm_alert import HarmAlert, lookup
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests import training_support as support
-from util.errors import UserError
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4}

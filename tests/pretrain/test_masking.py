@@ -7,10 +7,10 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from scipy import stats
 
-from corpus.vocabulary import load_vocab, special_ids
-from pretrain import corruption, masking
-from pretrain.masking import update_positions
-from pretrain.task import _TRAIN, PretrainingTask
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids
+from electra_tf2.pretrain import corruption, masking
+from electra_tf2.pretrain.masking import update_positions
+from electra_tf2.pretrain.task import _TRAIN, PretrainingTask
 from tests import golden_support as golden
 
 SPECIAL = special_ids(load_vocab(golden.CHECKPOINT / "vocab.txt"))

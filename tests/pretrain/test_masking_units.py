@@ -7,13 +7,13 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from scipy import stats
 
-from corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
-from corpus.vocabulary import load_vocab
-from pretrain import masking
-from pretrain.masking_units.span import LONGEST, span_lengths
+from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.pretrain import masking
+from electra_tf2.pretrain.masking_units.span import LONGEST, span_lengths
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.pretrain.test_masking import SETTINGS, SPECIAL
-from util.errors import UserError
 
 VOCABULARY = golden.CHECKPOINT / "vocab.txt"
 TOKENS = load_vocab(VOCABULARY)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain import ramps
-from pretrain.flops import training_flops_per_example
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain import ramps
+from electra_tf2.pretrain.flops import training_flops_per_example
+from electra_tf2.pretrain.task import PretrainingTask
 from tests import training_support as support
 from tests.pretrain.test_catalogue import batch_of
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.fusion import unfused
-from pretrain.flops import parameter_count
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.fusion import unfused
+from electra_tf2.pretrain.flops import parameter_count
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.errors import UserError
 from tests import training_support as support
-from util.errors import UserError
 
 CLASSES = 4
 

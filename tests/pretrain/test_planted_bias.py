@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
-from model.fusion import unfused
-from model.generator import MaskedLanguageModel
-from pretrain import masking
-from pretrain.pretraining_model import PretrainingModel
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
+from electra_tf2.model.fusion import unfused
+from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.pretrain import masking
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.task import PretrainingTask
 from tests import golden_support as golden
 from tests import training_support as support
 

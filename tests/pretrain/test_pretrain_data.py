@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from corpus.vocabulary import vocab_sha256
-from pretrain import pretrain_data
+from electra_tf2.corpus.vocabulary import vocab_sha256
+from electra_tf2.pretrain import pretrain_data
+from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
-from util.errors import UserError
 
 LENGTH = 8
 

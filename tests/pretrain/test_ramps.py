@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.fusion import unfused
-from pretrain import ramps
-from pretrain.pretraining_model import PretrainingModel
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.fusion import unfused
+from electra_tf2.pretrain import ramps
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.util.errors import UserError
 from tests import training_support as support
-from util.errors import UserError
 
 MOVING = {"initial_mask_prob": 0.5, "initial_temperature": 2.0, "initial_main_weight": 0.0}
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
-from configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
 from tests import training_support as support
 from tests.programs import run_program
 

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.fusion import unfused
-from pretrain import auxiliary_schedule, pretrain_data, ramps
-from pretrain.cropping import halves
-from pretrain.flops import parameter_count
-from pretrain.objectives.fast_sent import FastSent
-from pretrain.pretraining_model import PretrainingModel
-from pretrain.segments import replaced_segment
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.fusion import unfused
+from electra_tf2.pretrain import auxiliary_schedule, pretrain_data, ramps
+from electra_tf2.pretrain.cropping import halves
+from electra_tf2.pretrain.flops import parameter_count
+from electra_tf2.pretrain.objectives.fast_sent import FastSent
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.segments import replaced_segment
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.util.errors import UserError
 from tests import training_support as support
 from tests.pretrain.test_auxiliary_tasks import (
     SEED,
@@ -27,7 +28,6 @@ from tests.pretrain.test_auxiliary_tasks import (
     tensors,
     texts_of,
 )
-from util.errors import UserError
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain.initial_weights import load_initial_weights
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.initial_weights import load_initial_weights
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests import training_support as support
 
 

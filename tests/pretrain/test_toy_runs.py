@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from model.fusion import unfused
-from model.generator import GeneratorOutput
-from model.vocabulary_loss import VocabularySoftmax
-from pretrain.corruption import CorruptedBatch
-from pretrain.masking import MaskedBatch
-from pretrain.objectives.base import Forward
-from pretrain.objectives.detection import NoiseContrastive
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.fusion import unfused
+from electra_tf2.model.generator import GeneratorOutput
+from electra_tf2.model.vocabulary_loss import VocabularySoftmax
+from electra_tf2.pretrain.corruption import CorruptedBatch
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.base import Forward
+from electra_tf2.pretrain.objectives.detection import NoiseContrastive
+from electra_tf2.pretrain.task import PretrainingTask
 from tests import training_support as support
 from tests.pretrain.test_harm_alert import batch_of
 

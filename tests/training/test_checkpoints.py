@@ -5,9 +5,9 @@ import json
 import pytest
 import tensorflow as tf
 
+from electra_tf2.training import checkpoint_files as files
+from electra_tf2.util.errors import UserError
 from tests.training import toy
-from training import checkpoint_files as files
-from util.errors import UserError
 
 
 @pytest.fixture(scope="module")

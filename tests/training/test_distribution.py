@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.training import distribution, local_hosts
+from electra_tf2.training.cluster import Host, this_host
+from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.util.errors import UserError
 from tests import training_support as support
 from tests.programs import run_program, start_forked
-from training import distribution, local_hosts
-from training.cluster import Host, this_host
-from training.hparams import DeviceHparams
-from util.errors import UserError
 
 
 def tf_config(kind="worker", index=0, **cluster):
@@ -99,7 +99,7 @@ def running(logs, hparams):
 
 def local(*words):
     return subprocess.run(
-        [sys.executable, "-m", "training.local_hosts", *words],
+        [sys.executable, "-m", "electra_tf2.training.local_hosts", *words],
         cwd=support.ROOT,
         capture_output=True,
         text=True,

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from exchange.checkpoints import original_names, warm_start
-from pretrain.pretraining_model import PretrainingModel
+from electra_tf2.exchange.checkpoints import original_names, warm_start
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.training.optimization import AdamW, Schedule
 from tests import golden_support as golden
-from training.optimization import AdamW, Schedule
 
 
 def test_three_steps():

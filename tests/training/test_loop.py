@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.training import loop, run_folder
+from electra_tf2.training.device_loop import DeviceLoop
+from electra_tf2.training.loop import Trainer
+from electra_tf2.util.errors import UserError
 from tests.training import toy
 from tests.training_support import logged
-from training import loop, run_folder
-from training.device_loop import DeviceLoop
-from training.loop import Trainer
-from util.errors import UserError
 
 
 def evaluator(runner_of):

@@ -8,8 +8,8 @@ import tensorflow as tf
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from electra_tf2.training.optimization import AdamW, LossScale, Schedule
 from tests import training_support as support
-from training.optimization import AdamW, LossScale, Schedule
 
 SHAPES = {"dense/kernel": (3, 2), "dense/bias": (2,), "table": (5, 4)}
 MULTIPLIERS = {"dense/kernel": 1.0, "dense/bias": 0.5, "table": 0.25}

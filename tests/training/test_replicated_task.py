@@ -4,7 +4,7 @@ import itertools
 
 import tensorflow as tf
 
-from model.layers import SeedStream
+from electra_tf2.model.layers import SeedStream
 from tests.training.toy import Toy
 
 PLACES = 20

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from electra_tf2.training import run_folder
+from electra_tf2.training.run_folder import RunFolder, after_checkpoint, mark_not_finite
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import check_writable
 from tests import golden_support as golden
-from training import run_folder
-from training.run_folder import RunFolder, after_checkpoint, mark_not_finite
-from util.errors import UserError
-from util.files import check_writable
 
 ROOT = Path(__file__).parents[2]
 VOCAB = golden.CHECKPOINT / "vocab.txt"

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from configure_pretraining import PretrainingConfig
-from pretrain.pretrain_data import find_records
-from pretrain.task import PretrainingTask
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.pretrain_data import find_records
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.training.loop import Schedule, Trainer
+from electra_tf2.util.errors import UserError
 from tests import training_support as support
-from training.loop import Schedule, Trainer
-from util.errors import UserError
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 

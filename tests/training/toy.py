@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from training.loop import Schedule, Trainer
-from training.optimization import AdamW
-from training.optimization import Schedule as Rates
-from training.replicated_task import ReplicatedTask
+from electra_tf2.training.loop import Schedule, Trainer
+from electra_tf2.training.optimization import AdamW
+from electra_tf2.training.optimization import Schedule as Rates
+from electra_tf2.training.replicated_task import ReplicatedTask
 
 
 class Model(tf.Module):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from absl import flags
 
-from configure_pretraining import PretrainingConfig
-from util import flags as util_flags
-from util.errors import UserError
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 
@@ -163,7 +163,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_tensorflows_messages_are_hidden_unless_asked_for(words: list[str], level: str) -> None:
     program = """
 import os, sys
-from util import flags
+from electra_tf2.util import flags
 sys.argv[0] = "program.py"
 flags.run(lambda: print(os.environ["TF_CPP_MIN_LOG_LEVEL"]), "")
 """

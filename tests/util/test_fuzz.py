@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from configure_finetuning import FinetuningConfig
-from configure_pretraining import PretrainingConfig
-from model.architecture import Architecture
-from util.errors import UserError
-from util.hparams import value_type
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import value_type
 
 CONFIGURATIONS = 1500  # of each class
 _STRANGE: list[Any] = [

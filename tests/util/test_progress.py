@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from util import progress as module
-from util.progress import Progress, duration, track
+from electra_tf2.util import progress as module
+from electra_tf2.util.progress import Progress, duration, track
 
 
 @pytest.fixture

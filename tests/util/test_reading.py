@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from util.errors import UserError, shown
-from util.files import append_json_line, keep_steps, replacing, write_atomically, write_json
-from util.reading import parse_json, read_json, read_json_lines, read_text
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.files import append_json_line, keep_steps, replacing, write_atomically, write_json
+from electra_tf2.util.reading import parse_json, read_json, read_json_lines, read_text
 
 
 @pytest.mark.parametrize(

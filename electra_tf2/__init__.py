@@ -1,0 +1,31 @@
+"""Text encoders pre-trained by replaced-token detection and its relatives, ready to be used.
+
+    import electra_tf2 as electra
+
+    model = electra.load("electra_evening")                # a shipped model, a run, a folder, a Hugging Face directory
+    model.states(["One sentence.", ("A pair", "of two")])  # vectors of tokens and sentences
+
+docs/python.md describes `load` and the model that it returns. Importing this package imports no TensorFlow; the first
+use of one of its names does.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from electra_tf2.exchange.inference import Model, Replaced, States, Suggestion, load
+    from electra_tf2.util.errors import UserError
+
+__version__ = "0.2.0"
+__all__ = ["Model", "Replaced", "States", "Suggestion", "UserError", "__version__", "load"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from electra_tf2.exchange import inference
+
+    return getattr(inference, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+../build_document_frequency.py

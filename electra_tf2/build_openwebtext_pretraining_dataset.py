@@ -1,0 +1,1 @@
+../build_openwebtext_pretraining_dataset.py

@@ -1,0 +1,1 @@
+../build_pmi_vocab.py

@@ -1,0 +1,1 @@
+../build_pretraining_dataset.py

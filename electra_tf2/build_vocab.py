@@ -1,0 +1,1 @@
+../build_vocab.py

@@ -1,0 +1,1 @@
+../configure_pretraining.py

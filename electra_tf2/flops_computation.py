@@ -1,0 +1,1 @@
+../flops_computation.py

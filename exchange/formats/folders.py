@@ -1,0 +1,167 @@
+"""Folders that hold a whole model: configuration, weights and vocabulary, wherever they are moved to.
+
+    config.json          the resolved configuration of the run that trained it
+    model.safetensors    weights under our names, float32 or half as wide
+    vocab.txt            its vocabulary
+
+A run's own folder has config.json and TensorFlow checkpoints; `convert_model.py` makes a self-contained one of it. A
+Hugging Face directory is one of the same kind with another config.json, told apart by its `model_type`. A TF1
+checkpoint of the original has no config.json; its network is what the shapes of its variables say.
+Imports neither TensorFlow nor numpy: configurations take sizes, casing and vocabulary from here (`network_hparams`).
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.exchange.formats.checkpoint_index import Shape, find_prefix, shapes_in
+from electra_tf2.exchange.formats.huggingface_config import casing_of, is_huggingface, network_of
+from electra_tf2.exchange.formats.original_config import GENERATOR_HPARAMS, WORDS, hparams_beside, hparams_of
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import is_file, read_json
+
+VOCABULARY = "vocab.txt"
+RELEASED = Path(__file__).resolve().parents[2] / "pretrained"
+# Of a configuration: what describes the network and its input, so that nobody needs to repeat it.
+NETWORK_HPARAMS = (
+    "model_size",
+    "model_hparam_overrides",
+    "embedding_size",
+    "vocab_size",
+    "do_lower_case",
+    "vocab_file",
+)
+_ACCENTS = "do_strip_accents"  # also one of them, which older configurations of pre-training do not say
+
+
+def read_config(folder: str | Path) -> dict[str, Any] | None:
+    """The content of a folder's config.json; None without one, or for "", which is no folder.
+
+    Raises:
+      UserError: it is no JSON object.
+    """
+    path = Path(folder) / "config.json"
+    return read_json(path, "configuration") if folder != "" and is_file(path) else None
+
+
+def config_of(path: str | Path) -> dict[str, Any] | None:
+    """`read_config` of a folder, or of the folder that a checkpoint lies in."""
+    found = read_config(path)
+    prefix = find_prefix(path) if found is None and str(path) else None
+    return found if prefix is None else read_config(Path(prefix).parent)
+
+
+def released(name: str) -> str:
+    """The self-contained folder of that name that comes with the project, in pretrained/; "" if there is none."""
+    folder = RELEASED / name
+    return str(folder) if name and (folder / "config.json").is_file() else ""
+
+
+def vocabulary_of(folder: str | Path, config: Mapping[str, Any]) -> str:
+    """Path of a model's vocabulary: the folder's own, or else the one that its configuration names.
+
+    Raises:
+      UserError: no vocabulary in the folder, and none that its configuration names.
+    """
+    own = Path(folder) / VOCABULARY
+    if own.is_file():
+        return str(own)
+    if is_huggingface(config):
+        raise UserError(
+            f"{folder} has no {VOCABULARY}: make a folder with one by convert_model.py --from {folder} --to FOLDER"
+        )
+    if "vocab_file" not in config:
+        raise UserError(f"{Path(folder) / 'config.json'} is no configuration of a run: it lacks vocab_file")
+    return config["vocab_file"]
+
+
+def network_hparams(folder: str | Path) -> dict[str, Any]:
+    """The hparams of the network in a folder or a checkpoint of ours, of Hugging Face or of the original.
+
+    `NETWORK_HPARAMS`, of an original's checkpoint those that it tells; {} where there is neither.
+
+    Raises:
+      UserError: config.json is not that of a model, or of a network that we do not have; a damaged checkpoint.
+    """
+    config = read_config(folder)
+    if config is None:
+        return _network_of_checkpoint(folder)
+    if is_huggingface(config):
+        hparams = network_of(config, Path(folder))
+        hparams |= casing_of(Path(folder)).hparams
+    else:
+        missing = [name for name in NETWORK_HPARAMS if name not in config]
+        if missing:
+            raise UserError(f"{folder}/config.json is not the configuration of a model: it lacks {', '.join(missing)}")
+        hparams = {name: config[name] for name in (*NETWORK_HPARAMS, _ACCENTS) if name in config}
+    return hparams | {"vocab_file": vocabulary_of(folder, config)}
+
+
+def generator_hparams(path: str | Path) -> dict[str, Any]:
+    """The sizes of the generator in a checkpoint of the original, which need not be those of a recipe: that of the
+    released small model is as wide as the discriminator. {} for everything else."""
+    prefix, shapes = _original(path)
+    hparams = hparams_of(shapes, prefix) if shapes else {}
+    return {name: hparams[name] for name in GENERATOR_HPARAMS if name in hparams}
+
+
+def check_shared_vocabulary(name: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raises UserError if a model that is to read a run's token ids has another vocabulary or another casing.
+
+    Args:
+      name: of the model, for people. theirs, ours: `network_hparams` of the model, and the same of the run. Where one
+        has no file of its vocabulary, the number of tokens has to do.
+    """
+    files = theirs.get("vocab_file", ""), ours["vocab_file"]
+    if theirs["vocab_size"] != ours["vocab_size"]:
+        raise UserError(
+            f"{name} has a vocabulary of {theirs['vocab_size']}, this run one of {ours['vocab_size']}"
+            f" ({files[0] or 'no file'}; {files[1]})"
+        )
+    if all(map(is_file, files)):
+        pairs = zip_longest(*map(load_vocab, files))
+        differing = next(((number, pair) for number, pair in enumerate(pairs) if pair[0] != pair[1]), None)
+        if differing is not None:
+            number, (there, here) = differing
+            raise UserError(
+                f"{name} has another vocabulary, {files[0]}, than this run, {files[1]}: token {number} is {there!r} "
+                f"there and {here!r} here"
+            )
+    casing = theirs.get("do_lower_case", ours["do_lower_case"])
+    if casing != ours["do_lower_case"]:
+        raise UserError(
+            f"{name} has do_lower_case {casing} ({files[0] or 'no vocabulary'}), this run {ours['do_lower_case']} "
+            f"({files[1]}): both must read the same text"
+        )
+
+
+def is_uncased(tokens: Iterable[str]) -> bool:
+    """Whether no token but the special ones begins with a capital."""
+    return not any(token[:1].isupper() for token in tokens if not token.startswith("["))
+
+
+def _network_of_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Of the run in whose folder a checkpoint lies, or of the original's."""
+    prefix, shapes = _original(path)
+    folder = Path(prefix).parent
+    if not shapes:
+        return network_hparams(folder) if prefix and read_config(folder) is not None else {}
+    said = hparams_beside(prefix)
+    hparams = hparams_of(shapes, prefix, said)
+    found = {name: hparams[name] for name in NETWORK_HPARAMS if name in hparams}
+    vocabulary = folder / VOCABULARY
+    if vocabulary.is_file():
+        lower = said.get("do_lower_case", is_uncased(load_vocab(vocabulary)))
+        found |= {"vocab_file": str(vocabulary), "do_lower_case": lower}
+    return found
+
+
+def _original(path: str | Path) -> tuple[str, dict[str, Shape]]:
+    """The prefix of the checkpoint at a path, "" for none, and the shapes of the original's variables, if they are."""
+    if not str(path) or read_config(path) is not None:
+        return "", {}
+    prefix = find_prefix(path) or ""
+    shapes = shapes_in(prefix) if prefix and read_config(Path(prefix).parent) is None else {}
+    return prefix, shapes if WORDS in shapes else {}

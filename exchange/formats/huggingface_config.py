@@ -1,0 +1,230 @@
+"""What a Hugging Face directory says of an ELECTRA or BERT network, in our hparams, and the other way round.
+
+Both sides must mean the same function: what the other cannot express is refused with the reason, never approximated.
+Imports neither TensorFlow nor numpy (exchange.formats.folders calls this for configurations).
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from electra_tf2.corpus.vocabulary import check_vocab, load_vocab
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import read_json
+
+MODEL_TYPES = ("electra", "bert")
+LAYER_NORM_EPSILON = 1e-12  # of every layer norm here
+# Theirs -> our entry of model_hparam_overrides.
+_OVERRIDES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+)
+# Of transformers' configuration classes: what a config.json that does not say them means.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "electra": {
+        "vocab_size": 30522,
+        "embedding_size": 128,
+        "hidden_size": 256,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 4,
+        "intermediate_size": 1024,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+    },
+    "bert": {
+        "vocab_size": 30522,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+    },
+}
+_TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?|PreTrainedTokenizerFast"  # that divide text as BERT's does
+_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+
+
+class Casing(NamedTuple):
+    """How text is normalised; strip_accents None: if lower-cased."""
+
+    do_lower_case: bool = True
+    strip_accents: bool | None = None
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """Of our configurations."""
+        return {"do_lower_case": self.do_lower_case, "do_strip_accents": self.strip_accents}
+
+
+def is_huggingface(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is Hugging Face's; ours have no `model_type`."""
+    return "model_type" in config
+
+
+def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """model_size, model_hparam_overrides, embedding_size and vocab_size of a Hugging Face directory.
+
+    Raises:
+      UserError: names everything in it that our networks cannot do.
+    """
+    problems = []
+    where = f"{folder}/config.json"
+    if config["model_type"] not in MODEL_TYPES:
+        raise UserError(
+            f"{where}: model_type is {config['model_type']!r}; only {' and '.join(MODEL_TYPES)} networks can be read"
+        )
+    values = _DEFAULTS[config["model_type"]] | dict(config)
+    wrong = [f"{name} {values[name]!r}" for name in _DEFAULTS[config["model_type"]] if type(values[name]) is not int]
+    if wrong:
+        raise UserError(f"{where}: sizes must be integers, but there is {', '.join(wrong)}")
+    activation = config.get("hidden_act", "gelu")
+    if activation not in _ACTIVATIONS:
+        problems.append(f"hidden_act {activation!r} (one of {', '.join(_ACTIVATIONS)})")
+    epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
+    if epsilon != LAYER_NORM_EPSILON:
+        problems.append(f"layer_norm_eps {epsilon:g} (ours is {LAYER_NORM_EPSILON:g})")
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        problems.append(f"position_embedding_type {config['position_embedding_type']!r} (absolute only)")
+    for name in ("is_decoder", "add_cross_attention"):
+        if config.get(name):
+            problems.append(f"{name} true (encoders only)")
+    if problems:
+        raise UserError(f"{where}: our networks have no {'; no '.join(problems)}")
+    hidden = values["hidden_size"]
+    tokens = len(tokens_in(folder))
+    if tokens > values["vocab_size"]:
+        raise UserError(f"{folder}: the vocabulary has {tokens} tokens, but vocab_size is {values['vocab_size']}")
+    embedding = values["embedding_size"] if config["model_type"] == "electra" else hidden
+    return {
+        "model_size": "large" if hidden >= 1024 else "base" if hidden >= 768 else "small",
+        "model_hparam_overrides": {name: values[name] for name in _OVERRIDES if name in values},
+        "embedding_size": embedding,
+        "vocab_size": tokens,
+    }
+
+
+def casing_of(folder: Path) -> Casing:
+    """From tokenizer.json, which is what transformers uses where it exists, or else tokenizer_config.json.
+
+    Raises:
+      UserError: the text is divided into words otherwise than BERT's tokenizer does it.
+    """
+    where, problems = folder / "tokenizer.json", []
+    fast = _json(where)
+    if fast:
+        normalizer, words = fast.get("normalizer") or {}, fast.get("pre_tokenizer") or {}
+        casing = Casing(normalizer.get("lowercase", True), normalizer.get("strip_accents"))
+        if normalizer.get("type") != "BertNormalizer":
+            problems.append(f"normalizer {normalizer.get('type')}")
+        if words.get("type") != "BertPreTokenizer":
+            problems.append(f"pre_tokenizer {words.get('type')}")
+        switches = {name: normalizer.get(name, True) for name in ("clean_text", "handle_chinese_chars")}
+    else:
+        where = folder / "tokenizer_config.json"
+        slow = _json(where)
+        casing = Casing(slow.get("do_lower_case", True), slow.get("strip_accents"))
+        kind = slow.get("tokenizer_class") or "BertTokenizer"
+        if not re.fullmatch(_TOKENIZERS, kind):
+            problems.append(f"tokenizer_class {kind}")
+        switches = {name: slow.get(name, True) for name in ("do_basic_tokenize", "tokenize_chinese_chars")}
+    problems += [f"{name} false" for name, on in switches.items() if not on]
+    if casing.strip_accents and not casing.do_lower_case:
+        problems.append("strip_accents true for text that is not lower-cased")
+    if problems:
+        raise UserError(f"{where}: our tokenizer is BERT's and has no {'; no '.join(problems)}")
+    return casing
+
+
+def class_of(config: Mapping[str, Any]) -> str:
+    """The class of transformers that a config.json names; "" if none."""
+    return (config.get("architectures") or [""])[0]
+
+
+def tokens_in(folder: Path) -> list[str]:
+    """The vocabulary of a directory, from vocab.txt or tokenizer.json.
+
+    Raises:
+      UserError: there is none, or it is no WordPiece vocabulary, or not all of the tokenizer's.
+    """
+    fast = _json(folder / "tokenizer.json")
+    tokens = load_vocab(folder / "vocab.txt") if (folder / "vocab.txt").is_file() else _tokens_of(fast, folder)
+    added = _json(folder / "added_tokens.json") | {one["content"]: one["id"] for one in fast.get("added_tokens", [])}
+    beyond = sorted(token for token, number in added.items() if number >= len(tokens))
+    if beyond:
+        raise UserError(
+            f"{folder}: its tokenizer has tokens beyond the WordPiece vocabulary, which ours cannot have: "
+            f"{', '.join(beyond[:5])}"
+        )
+    return tokens
+
+
+def _tokens_of(fast: dict[str, Any], folder: Path) -> list[str]:
+    """Those of tokenizer.json; raises UserError."""
+    model = fast.get("model")
+    if model is None:
+        raise UserError(f"{folder} has neither vocab.txt nor tokenizer.json: its vocabulary is needed")
+    if model.get("type") != "WordPiece" or model.get("continuing_subword_prefix", "##") != "##":
+        raise UserError(f"{folder}/tokenizer.json: the model is {model.get('type')!r}; only WordPiece can be read")
+    ids = model["vocab"]
+    tokens = sorted(ids, key=ids.__getitem__)
+    if [ids[token] for token in tokens] != list(range(len(tokens))):
+        raise UserError(f"{folder}/tokenizer.json: the ids of its vocabulary have gaps")
+    check_vocab(tokens, f"{folder}/tokenizer.json")
+    return tokens
+
+
+def config_of(architecture: Architecture, model_type: str, class_name: str) -> dict[str, Any]:
+    """config.json of a network of ours.
+
+    Args:
+      model_type: "electra" or "bert"; the latter needs embeddings as wide as the layers.
+      class_name: the architecture that transformers instantiates.
+
+    Raises:
+      UserError: names every part that Hugging Face's classes do not have.
+    """
+    problems = export_problems(architecture)
+    if model_type == "bert" and architecture.embedding_size != architecture.hidden_size:
+        problems.append(f"embeddings narrower than its layers ({class_name})")
+    if problems:
+        raise UserError(f"Hugging Face's {model_type} classes have no {'; no '.join(problems)}")
+    config: dict[str, Any] = {
+        "architectures": [class_name],
+        "model_type": model_type,
+        "vocab_size": architecture.vocab_size,
+        "layer_norm_eps": LAYER_NORM_EPSILON,
+        "position_embedding_type": "absolute",
+        "tie_word_embeddings": True,
+    }
+    config |= {name: getattr(architecture, name) for name in _OVERRIDES}
+    config["type_vocab_size"] = architecture.type_vocab_size or 2  # written as zeros
+    if model_type == "electra":
+        config["embedding_size"] = architecture.embedding_size
+    return config
+
+
+def export_problems(architecture: Architecture) -> list[str]:
+    """What this network has and Hugging Face's ELECTRA and BERT have not."""
+    problems = []
+    if architecture.relative_positions != "none":
+        problems.append("relative position bias (relative_positions)")
+    if architecture.norm_style != "post":
+        problems.append("layer norm before each branch (norm_style pre)")
+    if architecture.share_layers != "none":  # convert_model.py writes them out (exchange.shared_layers)
+        problems.append(f"weights that layers share (share_layers {architecture.share_layers})")
+    return problems
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return read_json(path, "tokenizer") if path.is_file() else {}

@@ -1,0 +1,104 @@
+"""What fine-tuning does where the user says nothing: settings of the model, its size, its recipe and the task.
+
+`configure_finetuning` takes its defaults from here; --hparams and flags win over all of them. Free of TensorFlow.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from electra_tf2.exchange.formats.folders import config_of, network_hparams, read_config, released
+from electra_tf2.finetune.tasks.registry import check_names, entry_of
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.flags import has_section, is_recipe, read_recipe
+
+# ELECTRA, Table 7 (the original's code has 1e-4 for small), and the original's layer-wise decay.
+_SIZES: dict[str, dict[str, Any]] = {
+    "small": {"learning_rate": 3e-4},
+    "large": {"learning_rate": 5e-5, "layerwise_lr_decay": 0.9},
+}
+# LM-BFF's settings of prompt-based fine-tuning.
+_PROMPT: dict[str, Any] = {
+    "learning_rate": 1e-5,
+    "weight_decay_rate": 0.0,
+    "layerwise_lr_decay": 0.0,
+    "warmup_proportion": 0.0,
+    "loss_reduction": "mean",
+    "num_train_epochs": 1.0,
+    "train_batch_size": 8,
+    "max_seq_length": 256,
+}
+_DEBUG: dict[str, Any] = {
+    "num_trials": 1,
+    "iterations_per_loop": 1,
+    "train_batch_size": 32,
+    "num_train_epochs": 3.0,
+    "log_examples": True,
+    "debug_examples": 64,
+}
+
+
+def pretrained_dir(given: Mapping[str, Any]) -> str:
+    """Folder of the pre-trained model that hparams name."""
+    folder = os.path.join(given.get("data_dir", "data"), "models", given.get("model_name", "electra_small"))
+    return given.get("pretrained_model_dir") or folder
+
+
+def run_name(given: Mapping[str, Any]) -> str:
+    """What the folders and results of a run are called: its tasks, after the one that it was fine-tuned on first."""
+    names = ",".join(given.get("task_names", ["chunk"]))
+    return f"{given['intermediate_task']}-{names}" if given.get("intermediate_task") else names
+
+
+def start_of(given: Mapping[str, Any]) -> str:
+    """What weights come from if not the pre-trained model's folder: `init_checkpoint`, or a model of this repository
+    of the name that is given, where no run of the user's has it; "" for neither."""
+    if given.get("init_checkpoint") or given.get("pretrained_model_dir") or read_config(pretrained_dir(given)):
+        return given.get("init_checkpoint") or ""
+    return released(given.get("model_name", ""))
+
+
+def recipe_of(given: Mapping[str, Any]) -> str | None:
+    """The recipe whose section `finetuning` applies: the one that is given, or that of the pre-trained model.
+
+    Prompts have settings of their own, and compat "original" the original's: there only a recipe that is given applies.
+    """
+    if given.get("recipe"):
+        return given["recipe"]
+    if given.get("prompt") or given.get("compat") == "original":
+        return None
+    saved = config_of(start_of(given)) or read_config(pretrained_dir(given)) or {}
+    names = [str(name) for name in (saved.get("recipe"), saved.get("model_name")) if is_recipe(name)]
+    return next((name for name in names if has_section(name, "finetuning")), None)
+
+
+def default_hparams(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What hparams are unless they are given.
+
+    Args:
+      given: hparams of the right types.
+
+    Raises:
+      UserError: unknown tasks; a model's configuration, a task's description or a recipe's section that is none.
+    """
+    start = start_of(given)
+    network = network_hparams(pretrained_dir(given)) | network_hparams(start)
+    if start and not given.get("random_init"):
+        network["init_checkpoint"] = start
+    size = given.get("model_size", network.get("model_size", "small"))
+    of_size = {} if size == "small" and given.get("compat") == "original" else _SIZES.get(size, {})
+    recipe = recipe_of(given)
+    section: dict[str, Any] = read_recipe(recipe, "finetuning") if recipe else {}
+    per_task = section.pop("per_task", {})
+    names, own = given.get("task_names", section.get("task_names", ["chunk"])), given.get("tasks", {})
+    check_names(names, own)
+    entry, of_task = None, dict[str, Any]()
+    if len(names) == 1:
+        entry = entry_of(names[0], own)
+        of_task = per_task.get(names[0], {}) if isinstance(per_task, dict) else per_task
+        if not isinstance(of_task, dict):
+            raise UserError(f"recipe {recipe}: finetuning.per_task must hold objects of hparams, got {shown(of_task)}")
+    defaults = network | of_size | section | dict(entry.hparams if entry else {}) | of_task
+    if given.get("prompt"):
+        defaults |= _PROMPT | section | of_task
+    return defaults | (_DEBUG if given.get("debug") else {})
