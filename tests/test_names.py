@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+PACKAGES = sorted({path.parent.name for path in ROOT.glob("*/__init__.py")} - {"electra_tf2"})
 SOURCES = [*ROOT.glob("*.py"), *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))]
 DOCUMENTS = [
     *ROOT.glob("*.md"),
