@@ -23,11 +23,11 @@ _SEED = tf.constant([20, 8])
 
 
 class PretrainedModel:
-    """A pre-trained model of ours with its weights.
+    """Generator and main network of a pre-training run, with its weights.
 
     Args:
       model_dir: of a pre-training run: config.json and checkpoints.
-      vocab_file, eval_tfrecords: where they are now; None: where they were.
+      vocab_file, eval_tfrecords: paths, where these files have been moved since.
 
     Raises:
       UserError: no configuration or checkpoint there.
@@ -37,6 +37,7 @@ class PretrainedModel:
         saved = read_config(model_dir)
         if saved is None:
             raise UserError(f"{model_dir} holds no pre-trained model of ours: there is no {model_dir}/config.json")
+        saved.pop("teacher", None)  # read for losses alone, and there are none here
         config = PretrainingConfig.from_dict(saved)
         self.config = dataclasses.replace(
             config,
@@ -63,7 +64,7 @@ class PretrainedModel:
         return tf.cast(self.model.encoder(input_ids, input_mask, segment_ids).sequence[:, 0], tf.float32)
 
     def sentence_states(self, sentences: Sequence[str]) -> np.ndarray:
-        """float32 [N, H]: of "[CLS] sentence [SEP]", cut to the length of the pre-training records."""
+        """float32 [N, H], vectors of [CLS] of "[CLS] sentence [SEP]", cut to the length of the pre-training records."""
         texts = [sentence.replace("\n", " ") for sentence in sentences]
         states = []
         for start in range(0, len(texts), _BATCH):
@@ -72,10 +73,10 @@ class PretrainedModel:
         return np.concatenate(states)
 
     def view_states(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """float32 [N, H] twice: `count` held-out records as the main network sees them, and crops of them.
+        """float32 [N, H] twice, of `count` held-out records as the main network sees them, and of crops of them.
 
-        The first view is corrupted by the generator, as in pre-training, or the original one if there is no main
-        network. Sequence contrast pulls the two together (COCO-LM, section 3.2).
+        The generator corrupts the first view, as in pre-training; without a main network it is the original text.
+        Sequence contrast pulls the two together (COCO-LM, section 3.2).
         """
         records = find_records(self.config.eval_tfrecords, self.config, "eval_tfrecords")
         first, second = [], []

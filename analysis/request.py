@@ -1,4 +1,4 @@
-"""What is asked of an analysis, and the models and sentences that several of them look at."""
+"""Choices of a command line of run_analysis.py, and the models and sentences that several analyses look at."""
 
 import functools
 from pathlib import Path
@@ -14,16 +14,14 @@ if TYPE_CHECKING:
 
 
 class Request(NamedTuple):
-    """The choices of a command line.
+    """Choices of a command line.
 
-    Fields:
-      data_dir: folder of vocabulary, records, models and finetuning_data.
-      names: models to compare, of <data_dir>/models.
-      num_pairs: pairs of sentences, and held-out records, at most.
-      perplexity: of t-SNE.
-      seed: of random pairs and of t-SNE.
-      metrics: that learning curves show; none: all that have a name for readers.
-      over: what learning curves are drawn over: "steps", "examples" or "flops".
+    data_dir: folder of vocabulary, records, models and finetuning_data.
+    names: models to compare, in <data_dir>/models.
+    num_pairs: number of pairs of sentences, and of held-out records, at most.
+    perplexity, seed: of t-SNE; the seed also of random pairs.
+    metrics: those that learning curves show; by default all that have a title.
+    over: unit of learning curves, "steps", "examples" or "flops".
     """
 
     data_dir: Path
@@ -35,15 +33,17 @@ class Request(NamedTuple):
     over: str = "steps"
 
     def folder(self, name: str) -> Path:
-        """Of a run that is named by its path, of the user's model of a name, or else of this repository's (models/)."""
+        """Folder of a run, given by its path, by a name in <data_dir>/models, or by the name of a shipped model."""
         own = Path(name) if "/" in name else self.data_dir / "models" / name
         return own if own.is_dir() else Path(released(name) or own)
 
 
 @functools.cache
 def pretrained(request: Request, name: str) -> "PretrainedModel":
-    """The model of a name, loaded once; with the records of the data folder where it has them, and its vocabulary where
-    the model has none of its own."""
+    """Loads a model, once.
+
+    Its held-out records are those of the data folder, if there are any, and so is its vocabulary if it has none.
+    """
     from electra_tf2.analysis.pretrained import PretrainedModel
 
     folder, records = request.folder(name), request.data_dir / "pretrain_tfrecords"
@@ -78,7 +78,7 @@ def similar_sentences(request: Request) -> tuple[list[str], list[str]]:
 
 @functools.cache
 def similar_states(request: Request, name: str) -> "tuple[np.ndarray, np.ndarray]":
-    """float32 [N, H] twice: a model's [CLS] of the two sides of the similar sentences."""
+    """float32 [N, H] twice, vectors of [CLS] of the two sides of the similar sentences."""
     model = pretrained(request, name)
     first, second = similar_sentences(request)
     return model.sentence_states(first), model.sentence_states(second)
