@@ -17,9 +17,8 @@ from electra_tf2.exchange.checkpoints import find_checkpoint
 from electra_tf2.exchange.encoding import Encoded, Text, encode
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import class_of, config_of, is_huggingface
-from electra_tf2.exchange.huggingface import Tensors, prefix_of
+from electra_tf2.exchange.huggingface import TASK_HEADS, Tensors, prefix_of
 from electra_tf2.exchange.huggingface_export import Exported
-from electra_tf2.exchange.huggingface_names import TASK_HEADS
 from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.sources import Model
 from electra_tf2.model.fusion import unfused

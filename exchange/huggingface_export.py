@@ -15,11 +15,11 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, process
 from tokenizers.models import WordPiece
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
 from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, UNK
-from electra_tf2.exchange import huggingface_names as names
+from electra_tf2.exchange import huggingface as names
 from electra_tf2.exchange.formats.huggingface_config import Casing, config_of
-from electra_tf2.exchange.model_card import model_card
 from electra_tf2.exchange.sources import Model
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.model.architecture import Architecture
@@ -78,7 +78,7 @@ def write_huggingface(folder: str | Path, model: Model, exported: Exported, dtyp
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / FILE_NAME, exported.tensors, dtype)
     write_tokenizer(folder, model.tokens, model.casing, model.architecture.max_position_embeddings)
-    write_atomically(folder / "README.md", model_card(model, exported.class_name, exported.left_out))
+    write_atomically(folder / "README.md", _model_card(model, exported.class_name, exported.left_out))
     config = exported.config | {"torch_dtype": dtype, "pad_token_id": model.tokens.index(PAD)}
     write_atomically(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
 
@@ -252,3 +252,45 @@ def _heads(model: Model, *kept: str) -> list[str]:
     """Scopes of the variables beside the main encoder that are not exported."""
     scopes = {name.split("/")[0] for name in model.weights}
     return sorted(scopes - {"electra", *kept})
+
+
+def _model_card(model: Model, class_name: str, left_out: list[str]) -> str:
+    """Markdown with the header that Hugging Face's hub reads."""
+    sizes = model.architecture
+    lines = ["---", "library_name: transformers", "tags:", "- electra", "---", "", f"# {model.config.model_name}", ""]
+    lines += [
+        f"Class: `{class_name}`. Converted from {model.origin}.",
+        "",
+        f"{sizes.num_hidden_layers} layers of {sizes.hidden_size} with {sizes.num_attention_heads} heads, embeddings "
+        f"of {sizes.embedding_size}, {'uncased' if model.casing.do_lower_case else 'cased'} WordPiece vocabulary of "
+        f"{sizes.vocab_size:,} tokens.",
+        "",
+        "## Training",
+        "",
+        *([training_of(model.config)] if model.is_run else ["See the model that it was converted from."]),
+    ]
+    if model.scores:
+        lines += ["", "## Scores", "", "```json", json.dumps(model.scores, indent=2, sort_keys=True), "```"]
+    if left_out:
+        lines += ["", "## Not in this directory", "", *(f"- {what}" for what in left_out)]
+    return "\n".join(lines) + "\n"
+
+
+def training_of(config: PretrainingConfig | FinetuningConfig) -> str:
+    """What a run learned, in a sentence."""
+    if isinstance(config, FinetuningConfig):
+        return (
+            f"Fine-tuned on {', '.join(config.task_names)} for {config.num_train_epochs:g} epochs: batches of "
+            f"{config.train_batch_size}, learning rate {config.learning_rate:g}, layer-wise decay "
+            f"{config.layerwise_lr_decay:g}, inputs of up to {config.max_seq_length} tokens."
+        )
+    titles = [spec.title for spec in config.objectives if spec.title]
+    if not config.trains_main_network:
+        titles = ["masked language modelling (BERT)", *titles]
+    titles += [f"the auxiliary task {task}" for task in config.aux_tasks]
+    records = "/".join(Path(config.pretrain_tfrecords).parent.parts[-2:])  # not where on the machine that is
+    return (
+        f"Pre-trained by {' and '.join(titles)}: {config.num_train_steps:,} steps of {config.train_batch_size} "
+        f"sequences of up to {config.max_seq_length} tokens of the records in `{records}`, "
+        f"learning rate {config.learning_rate:g}."
+    )

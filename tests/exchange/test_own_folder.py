@@ -15,8 +15,7 @@ from electra_tf2.exchange.checkpoints import CheckpointVariables, warm_start
 from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.exchange.formats.huggingface_config import Casing
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
-from electra_tf2.exchange.own import write_folder
-from electra_tf2.exchange.sources import read_model
+from electra_tf2.exchange.sources import read_model, write_folder
 from electra_tf2.exchange.tensor_file import TensorFile, write_tensors
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW
