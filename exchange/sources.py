@@ -261,7 +261,7 @@ def _from_checkpoint(path: str, given: Given) -> Model:
     if given.num_attention_heads:
         said["num_attention_heads"] = given.num_attention_heads
     if tf_models.is_checkpoint(prefix):
-        weights, said["num_attention_heads"] = tf_models.read_weights(prefix), tf_models.number_of_heads(prefix)
+        weights, said["num_attention_heads"] = tf_models.read_weights(prefix)
         left_out = [name for name in TensorFlowCheckpoint(prefix).names() if "pooler_transform" in name]
         origin = f"tf-models' encoder in {folder.name}"
     else:

@@ -34,6 +34,15 @@ ALLOWED: dict[str, set[str]] = {
         "training",
         "util",
     },
+    "exchange.inference": {  # what users import, above everything that a model can do
+        "configuration",
+        "corpus",
+        "exchange",
+        "exchange.formats",
+        "finetune",
+        "training",
+        "util",
+    },
     "analysis": {
         "configuration",
         "corpus",
@@ -139,4 +148,4 @@ def test_programs_start_without_tensorflow(program: str) -> None:
 def test_only_programs_read_flags() -> None:
     """What is decided by flags is handed on as arguments."""
     readers = {module for module in MODULES if "absl" in imported(module, everywhere=True)}
-    assert readers <= {*PROGRAMS, "electra_tf2.util.flags"}
+    assert readers <= {*PROGRAMS, "util.flags"}

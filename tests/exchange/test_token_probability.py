@@ -50,7 +50,7 @@ def test_a_two_tower_generator_scores_every_token_in_one_pass(tmp_path):
     assert len(longer) == 5
 
 
-P = np.array([0.185, 0.291, 0.214, 0.183, 0.128])  # probabilities of a token, given the others
+P = np.array([0.185, 0.291, 0.214, 0.183, 0.127])  # probabilities of a token, given the others
 G = np.array([0.4, 0.1, 0.1, 0.3, 0.1])  # the generator's softmax
 
 
