@@ -77,7 +77,9 @@ def main() -> int:
              "saved_model": to_saved_model}  # fmt: skip
     made = not target.exists()
     try:
-        write[values.format](model, target)
+        written, difference, compared = write[values.format](model, target)
+        print(f"wrote {written}")
+        print(check.report(difference, values.dtype, f"our network and {compared}"))
     except UserError:
         if made:
             shutil.rmtree(target, ignore_errors=True)
@@ -85,59 +87,58 @@ def main() -> int:
     return 0
 
 
-def to_folder(model: "Model", target: Path) -> None:
+# Each writes a model to a folder and returns what it wrote, the largest difference, and what was compared with.
+Written = tuple[str, float, str]
+
+
+def to_folder(model: "Model", target: Path) -> Written:
     from electra_tf2.exchange import check
     from electra_tf2.exchange.sources import read_model, without_generator, write_folder
 
-    dtype = flags.FLAGS.dtype
     if flags.FLAGS.part == "main":
         model = without_generator(model)
-    write_folder(target, model, dtype)
+    write_folder(target, model, flags.FLAGS.dtype)
     difference = check.read_back_difference(model, read_model(str(target)))
-    print(f"wrote {target}: config.json, model.safetensors, vocab.txt")
-    print(check.report(difference, dtype, "our network before and after"))
+    return f"{target}: config.json, model.safetensors, vocab.txt", difference, "that of the folder"
 
 
-def to_huggingface(model: "Model", target: Path) -> None:
+def to_huggingface(model: "Model", target: Path) -> Written:
     from electra_tf2.exchange import check
     from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
 
-    dtype, part = flags.FLAGS.dtype, flags.FLAGS.part or "main"
+    part = flags.FLAGS.part or "main"
     exported = to_huggingface(model, part)
-    write_huggingface(target, model, exported, dtype)
-    print(f"wrote {target}: {exported.class_name} with tokenizer and model card")
-    for what in exported.left_out:
-        print(f"  left out, as {exported.class_name} has no such part: {what}")
+    name = exported.class_name
+    write_huggingface(target, model, exported, flags.FLAGS.dtype)
+    left_out = [f"\n  left out, as {name} has no such part: {what}" for what in exported.left_out]
     difference = check.huggingface_difference(model, exported, str(target), part)
-    print(check.report(difference, dtype, f"our network and {exported.class_name}"))
+    return f"{target}: {name} with tokenizer and model card{''.join(left_out)}", difference, name
 
 
-def to_tf1(model: "Model", target: Path) -> None:
+def to_tf1(model: "Model", target: Path) -> Written:
     from electra_tf2.exchange import check, original
     from electra_tf2.exchange.formats import original_config
     from electra_tf2.exchange.sources import read_model
 
-    prefix = original.write_checkpoint(
-        target, model.weights, model.architecture, flags.FLAGS.step, flags.FLAGS.adam_slots
-    )
+    step, adam_slots = flags.FLAGS.step, flags.FLAGS.adam_slots
+    prefix = original.write_checkpoint(target, model.weights, model.architecture, step, adam_slots)
     write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
     hparams = json.dumps(original.original_hparams(model.config), indent=2)
     write_atomically(target / original_config.HPARAMS, f"{hparams}\n")
-    print(f"wrote {prefix}; hparams.json holds the --hparams that the original needs with it")
     difference = check.read_back_difference(model, read_model(str(target)))
-    print(check.report(difference, "float32", "our network before and after"))
+    return f"{prefix}; hparams.json holds the --hparams that the original needs with it", difference, "the checkpoint's"
 
 
-def to_tf_models(model: "Model", target: Path) -> None:
+def to_tf_models(model: "Model", target: Path) -> Written:
     from electra_tf2.exchange import check, tf_models
 
     prefix = tf_models.write_checkpoint(target, model.weights, model.architecture)
     write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
-    print(f"wrote {prefix}: the encoder, without heads; its pooler has random weights")
-    print(check.report(check.tf_models_difference(model, prefix), "float32", "our network and tf-models'"))
+    difference = check.tf_models_difference(model, prefix)
+    return f"{prefix}: the encoder, without heads; its pooler has random weights", difference, "tf-models'"
 
 
-def to_saved_model(model: "Model", target: Path) -> None:
+def to_saved_model(model: "Model", target: Path) -> Written:
     from electra_tf2.configure_finetuning import FinetuningConfig
     from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.exchange import check, saved_model
@@ -158,8 +159,7 @@ def to_saved_model(model: "Model", target: Path) -> None:
         signatures = saved_model.pretrained_signatures(network, tokenizer)
         written = saved_model.write_saved_model(target, signatures, network.trainable_variables, tokenizer)
         difference = check.saved_model_difference(model, written)
-    print(f"wrote {written} with signatures {', '.join(signatures)}")
-    print(check.report(difference, "float32", "our network and the SavedModel, from strings"))
+    return f"{written} with signatures {', '.join(signatures)}", difference, "the SavedModel, from strings"
 
 
 flags.DEFINE_string("from", None, "model to read: a folder, a directory, a checkpoint, or the name of a shipped model")

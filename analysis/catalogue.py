@@ -1,9 +1,9 @@
-"""List of the analyses. Nothing of an analysis is imported before it is asked for."""
+"""Analyses by name, and the choices that they share. Nothing of one is imported before it is asked for."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from electra_tf2.analysis.request import Request
+from electra_tf2.exchange.formats.folders import released
 
 # Name -> what --help says of it.
 ANALYSES = {
@@ -15,6 +15,31 @@ ANALYSES = {
     "tsne": "t-SNE of [CLS] of similar sentences, a line between the two of a pair (COCO-LM, Figure 6).",
     "uniformity": "Alignment and uniformity of [CLS], with 95 % intervals (Wang and Isola 2020, Figure 6).",
 }
+
+
+class Request(NamedTuple):
+    """Choices of a command line.
+
+    data_dir: folder of vocabulary, records, models and finetuning_data.
+    names: models to compare, in <data_dir>/models.
+    num_pairs: number of pairs of sentences, and of held-out records, at most.
+    perplexity, seed: of t-SNE; the seed also of random pairs.
+    metrics: those that learning curves show; by default all that have a title.
+    over: unit of learning curves, "steps", "examples" or "flops".
+    """
+
+    data_dir: Path
+    names: tuple[str, ...]
+    num_pairs: int
+    perplexity: float
+    seed: int
+    metrics: tuple[str, ...] = ()
+    over: str = "steps"
+
+    def folder(self, name: str) -> Path:
+        """Folder of a run, given by its path, by a name in <data_dir>/models, or by the name of a shipped model."""
+        own = Path(name) if "/" in name else self.data_dir / "models" / name
+        return own if own.is_dir() else Path(released(name) or own)
 
 
 def descriptions() -> str:
@@ -31,15 +56,13 @@ def analyse(name: str, request: Request, figure: Path) -> dict[str, Any]:
     Returns:
       The numbers, which run_analysis.py writes as JSON.
     """
-    from electra_tf2.analysis import curves, search, vectors
+    from electra_tf2.analysis import curves, search
 
-    makers = {
-        "contrast": vectors.contrast,
-        "copying": curves.copying,
-        "cosine": vectors.cosine,
-        "curves": curves.curves,
-        "search": search.search,
-        "tsne": vectors.tsne,
-        "uniformity": vectors.uniformity,
-    }
-    return makers[name](request, figure)
+    of_logs = {"copying": curves.copying, "curves": curves.curves, "search": search.search}
+    if name in of_logs:
+        return of_logs[name](request, figure)
+    from electra_tf2.analysis import vectors  # and with it TensorFlow
+
+    of_vectors = {"contrast": vectors.contrast, "cosine": vectors.cosine, "tsne": vectors.tsne,
+                  "uniformity": vectors.uniformity}  # fmt: skip
+    return of_vectors[name](request, figure)

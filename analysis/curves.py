@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from electra_tf2.analysis import figures
-from electra_tf2.analysis.request import Request
+from electra_tf2.analysis.catalogue import Request
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.reading import is_file, read_json, read_json_lines
@@ -38,8 +38,13 @@ def curves(request: Request, figure: Path) -> dict[str, Any]:
             f"{metric} {(held_out | training)[metric]['values'][-1]:.4g}" for metric in _shown(report, request, [name])
         ]
         print(f"{name}: {', '.join(last)}")
-    _check_metrics(report, request)
     shown = _shown(report, request, request.names)
+    logged = sorted({metric for kinds in report.values() for metric in (*kinds["training"], *kinds["held_out"])})
+    for metric in (metric for metric in request.metrics if metric not in logged):
+        raise UserError(
+            f"--metrics: {', '.join(request.names)} has logged no {metric!r}{closest(metric, logged)} "
+            f"(there: {', '.join(logged)})"
+        )
     with figures.panels(figure, list(map(figures.title, shown)), share_x=True, legend_below=True) as axes:
         lowest = [axis for axis in axes if axis.xaxis.get_tick_params()["labelbottom"]]
         for metric, axis in zip(shown, axes, strict=True):
@@ -120,24 +125,9 @@ def _draw(axis: Axes, metric: str, report: dict[str, Any]) -> None:
     figures.keep_within(axis, metric)
 
 
-def _logged(report: dict[str, Any], names: Iterable[str]) -> set[str]:
-    return {metric for name in names for kind in ("training", "held_out") for metric in report[name][kind]}
-
-
-def _check_metrics(report: dict[str, Any], request: Request) -> None:
-    """Raises UserError for a metric that no run has logged."""
-    logged = _logged(report, request.names)
-    for metric in request.metrics:
-        if metric not in logged:
-            raise UserError(
-                f"--metrics: {', '.join(request.names)} has logged no {metric!r}{closest(metric, logged)} "
-                f"(there: {', '.join(sorted(logged))})"
-            )
-
-
 def _shown(report: dict[str, Any], request: Request, names: Iterable[str]) -> list[str]:
     """Metrics that were asked for, or those with a title, as far as some of these runs has them."""
-    logged = _logged(report, names)
+    logged = {metric for name in names for kind in ("training", "held_out") for metric in report[name][kind]}
     if request.metrics:
         return [metric for metric in request.metrics if metric in logged]
     if sum(metric.endswith("_loss") for metric in logged) == 1:

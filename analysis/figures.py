@@ -141,10 +141,11 @@ def densities(axis: Axes, values: Mapping[str, np.ndarray]) -> None:
     axis.legend(loc="upper left")
 
 
-def linked_points(axis: Axes, first: np.ndarray, second: np.ndarray, names: tuple[str, str]) -> None:
-    """Draws two sets of points [N, 2] and a line between those of a row; places have no unit, so there are no ticks."""
-    axis.add_collection(LineCollection(list(np.stack([first, second], 1)), colors="0.75", linewidths=0.6, zorder=1))
-    for number, (points, name) in enumerate(zip((first, second), names, strict=True)):
+def linked_points(axis: Axes, sets: Mapping[str, np.ndarray]) -> None:
+    """Draws two sets of points [N, 2] by name, and a line between those of a row; places have no unit, so no ticks."""
+    lines = LineCollection(list(np.stack(list(sets.values()), 1)), colors="0.75", linewidths=0.6, zorder=1)
+    axis.add_collection(lines)
+    for number, (name, points) in enumerate(sets.items()):
         x, y = points.T
         axis.scatter(x, y, s=7, linewidths=0, marker=_MARKERS[number], color=_COLORS[number], label=name)
     axis.set_xticks([])
@@ -155,18 +156,10 @@ def linked_points(axis: Axes, first: np.ndarray, second: np.ndarray, names: tupl
 def points_with_intervals(axis: Axes, points: Mapping[str, Sequence[tuple[float, float, float]]]) -> None:
     """Draws points with error bars: name -> (value, low, high) of x and of y."""
     for number, (name, ((x, left, right), (y, low, high))) in enumerate(points.items()):
-        axis.errorbar(
-            x,
-            y,
-            xerr=[[max(x - left, 0)], [max(right - x, 0)]],
-            yerr=[[max(y - low, 0)], [max(high - y, 0)]],
-            fmt=_MARKERS[number % len(_MARKERS)],
-            color=_COLORS[number % len(_COLORS)],
-            markersize=5,
-            elinewidth=0.8,
-            capsize=2,
-            label=name,
-        )
+        errors = {"xerr": np.array([[x - left], [right - x]]), "yerr": np.array([[y - low], [high - y]])}
+        style: Any = {"fmt": _MARKERS[number % len(_MARKERS)], "color": _COLORS[number % len(_COLORS)]}
+        style |= {name: np.maximum(sizes, 0) for name, sizes in errors.items()}
+        axis.errorbar(x, y, label=name, markersize=5, elinewidth=0.8, capsize=2, **style)
     axis.margins(0.2)
     axis.legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
 

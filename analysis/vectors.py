@@ -13,8 +13,9 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import roc_auc_score
 
 from electra_tf2.analysis import figures
+from electra_tf2.analysis.catalogue import Request
 from electra_tf2.analysis.curves import history
-from electra_tf2.analysis.request import Request, pretrained, similar_states
+from electra_tf2.analysis.pretrained import pretrained, similar_states
 
 _CONTRAST_METRICS = ("positive_cosine", "negative_cosine")
 _BINS = 40  # of a histogram
@@ -55,8 +56,8 @@ def tsne(request: Request, figure: Path) -> dict[str, Any]:
     titles = [f"{name} (mean cosine {report[name]['mean_cosine']:.2f})" for name in request.names]
     with figures.panels(figure, titles, legend_below=True) as axes:
         for found, axis in zip(report.values(), axes, strict=True):
-            places = (np.array(found[side]) for side in ("first", "second"))
-            figures.linked_points(axis, *places, names=("a sentence", "its paraphrase"))
+            places = {"a sentence": np.array(found["first"]), "its paraphrase": np.array(found["second"])}
+            figures.linked_points(axis, places)
     return report
 
 

@@ -7,16 +7,16 @@ are one fused variable here. exchange.huggingface translates the other names.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from electra_tf2.exchange import tensor_file
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import is_huggingface
 from electra_tf2.exchange.huggingface import HuggingFaceWeights
+from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile, finite
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.training import checkpoint_files
 from electra_tf2.util.errors import UserError
@@ -75,16 +75,15 @@ def find_checkpoint(path: str) -> str:
     prefix = tf.train.latest_checkpoint(path)
     if prefix is not None:
         return prefix
-    for tensors in (where, where / tensor_file.FILE_NAME):
-        several = Path(f"{tensors}.index.json")
-        if tensors.suffix == ".safetensors" and (tensors.is_file() or several.is_file()):
+    for tensors in (where, where / FILE_NAME):
+        if tensors.suffix == ".safetensors" and (tensors.is_file() or Path(f"{tensors}.index.json").is_file()):
             return str(tensors)
-    folder = where if where.is_dir() else where.parent
-    found = sorted(p.name for p in folder.glob("*"))[:10] if folder.is_dir() else []
-    listing = f"; {folder} holds {', '.join(found) or 'nothing'}" if folder.is_dir() else f"; {folder} does not exist"
+    folder, holds = where if where.is_dir() else where.parent, "does not exist"
+    if folder.is_dir():
+        holds = f"holds {', '.join(sorted(file.name for file in folder.iterdir())[:10]) or 'nothing'}"
     raise UserError(
-        f"no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and "
-        f"{path}/{tensor_file.FILE_NAME}){listing}."
+        f"no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and {path}/{FILE_NAME}); "
+        f"{folder} {holds}."
     )
 
 
@@ -92,14 +91,6 @@ def best_or_newest(path: str) -> str:
     """Best checkpoint of a fine-tuned folder, where its run kept it; else the path as it is."""
     best = Path(path) / "best" / "best.json"
     return str(best.parent / read_json(best, "best checkpoint")["path"]) if best.is_file() else path
-
-
-class _Source(Protocol):
-    """Arrays by name, whatever file they are in."""
-
-    def names(self) -> list[str]: ...
-
-    def get(self, name: str) -> np.ndarray: ...
 
 
 class TensorFlowCheckpoint:
@@ -136,7 +127,7 @@ class TensorFlowCheckpoint:
 
     def get(self, name: str) -> np.ndarray:
         try:
-            return tensor_file.finite(self._reader.get_tensor(self._keys[name]), name, self._prefix)
+            return finite(self._reader.get_tensor(self._keys[name]), name, self._prefix)
         except UserError:
             raise
         except (tf.errors.OpError, IndexError, ValueError) as error:
@@ -152,11 +143,11 @@ class CheckpointVariables:
 
     def __init__(self, path: str) -> None:
         self.prefix = find_checkpoint(path)
-        self._source: _Source
+        self._source: TensorFlowCheckpoint | TensorFile | HuggingFaceWeights
         if self.prefix.endswith(".safetensors"):
             folder = Path(self.prefix).parent
             theirs = is_huggingface(read_config(folder) or {})
-            self._source = HuggingFaceWeights(folder) if theirs else tensor_file.TensorFile(self.prefix)
+            self._source = HuggingFaceWeights(folder) if theirs else TensorFile(self.prefix)
         else:
             self._source = TensorFlowCheckpoint(self.prefix)
         self._names = set(self._source.names())

@@ -1,42 +1,28 @@
 """Inference from Python: a model from anywhere, ready to be used.
 
-    import electra_tf2 as electra
-
-    model = electra.load("electra_evening")                # a shipped model, a run, a folder, a Hugging Face directory
-    model.states(["One sentence.", ("A pair", "of two")])  # vectors of tokens and sentences
-    model.replaced("The chef eight the meal.")             # which tokens look wrong
-    model.fill("The capital of France is [MASK].")         # the likeliest words
-    model.score(["A sentence.", "Sentence a."])            # pseudo-log-likelihoods
-    model.predict(["A text to label."])                    # with a fine-tuned model
-    model.keras()                                          # the network, to put a head on and fit
-
-docs/python.md says what each gives and needs. A model reads up to 512 tokens; B is the batch, L the length, H the
-width of its layers.
+The package's names (`electra_tf2.load`) come from here; docs/python.md shows them. A model reads up to 512 tokens; B is
+the batch, L the length, H the width of its layers.
 """
 
-from electra_tf2.util.environment import before_tensorflow
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-before_tensorflow()
+import numpy as np
+import tensorflow as tf
 
-import os  # noqa: E402
-from collections.abc import Sequence  # noqa: E402
-from typing import TYPE_CHECKING, Any, NamedTuple, overload  # noqa: E402
-
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-
-from electra_tf2.configure_finetuning import FinetuningConfig  # noqa: E402
-from electra_tf2.configure_pretraining import PretrainingConfig  # noqa: E402
-from electra_tf2.corpus.tokenization import WordpieceTokenizer  # noqa: E402
-from electra_tf2.corpus.vocabulary import MASK  # noqa: E402
-from electra_tf2.exchange.encoding import Row, Text, at_tokens, rows_of  # noqa: E402
-from electra_tf2.exchange.formats.folders import located, models  # noqa: E402
-from electra_tf2.exchange.network import EncoderModel, Network, assign, graph_of_any_shape  # noqa: E402
-from electra_tf2.exchange.scoring import Scorer  # noqa: E402
-from electra_tf2.exchange.sources import Given, check_given, read_model, with_generator  # noqa: E402
-from electra_tf2.exchange.sources import Model as Source  # noqa: E402
-from electra_tf2.training.hparams import PRECISIONS  # noqa: E402
-from electra_tf2.util.errors import UserError, shown  # noqa: E402
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.vocabulary import MASK
+from electra_tf2.exchange.encoding import Row, Text, at_tokens, rows_of
+from electra_tf2.exchange.formats.folders import located, models
+from electra_tf2.exchange.network import EncoderModel, Network, assign, graph_of_any_shape
+from electra_tf2.exchange.scoring import Scorer
+from electra_tf2.exchange.sources import Given, check_given, read_model, with_generator
+from electra_tf2.exchange.sources import Model as Source
+from electra_tf2.training.hparams import PRECISIONS
+from electra_tf2.util.errors import UserError, shown
 
 if TYPE_CHECKING:
     from electra_tf2.finetune.predictor import Predictor
@@ -148,9 +134,9 @@ class Model:
     def replaced(self, texts: str) -> list[Replaced]: ...
 
     @overload
-    def replaced(self, texts: Sequence[str]) -> list[list[Replaced]]: ...
+    def replaced(self, texts: list[str] | tuple[str, ...]) -> list[list[Replaced]]: ...
 
-    def replaced(self, texts: str | Sequence[str]) -> list[Replaced] | list[list[Replaced]]:
+    def replaced(self, texts: str | list[str] | tuple[str, ...]) -> list[Replaced] | list[list[Replaced]]:
         """The probability of each wordpiece to be a replacement, special tokens left out (ELECTRA, section 2).
 
         Args:

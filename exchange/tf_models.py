@@ -75,6 +75,7 @@ def build_encoder(architecture: Architecture) -> Any:
 def _variables(layers: int) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Our variables, and theirs that make up the last axis of ours; not every encoder has each."""
     yield from ((f"electra/embeddings/{ours}", (theirs,)) for theirs, ours in _TABLES.items())
+    blocks: list[tuple[str, tuple[str, ...]]]
     blocks = [(f"electra/{ours}", (theirs,)) for theirs, ours in _BLOCKS.items()]
     for number in range(layers):
         here, there = f"electra/encoder/layer_{number}", f"transformer/layer_{number}"

@@ -16,9 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.corpus.vocabulary import load_vocab
-from electra_tf2.exchange.formats.checkpoint_index import Shape, find_prefix, shapes_in
 from electra_tf2.exchange.formats.huggingface_config import casing_of, is_huggingface, network_of
-from electra_tf2.exchange.formats.original_config import GENERATOR_HPARAMS, WORDS, hparams_beside, hparams_of
+from electra_tf2.exchange.formats.original_config import (
+    GENERATOR_HPARAMS,
+    WORDS,
+    Shape,
+    find_prefix,
+    hparams_beside,
+    hparams_of,
+    shapes_in,
+)
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.reading import is_file, read_json

@@ -30,26 +30,10 @@ _OVERRIDES = (
     "initializer_range",
 )
 # Defaults of transformers' configuration classes.
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "electra": {
-        "vocab_size": 30522,
-        "embedding_size": 128,
-        "hidden_size": 256,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 4,
-        "intermediate_size": 1024,
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-    },
-    "bert": {
-        "vocab_size": 30522,
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-    },
+_BOTH = {"vocab_size": 30522, "num_hidden_layers": 12, "max_position_embeddings": 512, "type_vocab_size": 2}
+_DEFAULTS: dict[str, dict[str, int]] = {
+    "electra": _BOTH | {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
+    "bert": _BOTH | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
 }
 _TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?|PreTrainedTokenizerFast"  # that divide text as BERT's does
 _ACTIVATIONS = ("gelu", "relu", "tanh", "linear")

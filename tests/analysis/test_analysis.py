@@ -1,6 +1,7 @@
 """Analyses: their numbers against definitions, and the command on a model of ours."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from electra_tf2.analysis import catalogue, vectors
+from electra_tf2.analysis.catalogue import Request
 from electra_tf2.analysis.curves import _scale
-from electra_tf2.analysis.pretrained import PretrainedModel
-from electra_tf2.analysis.request import Request, pretrained, similar_sentences
+from electra_tf2.analysis.pretrained import PretrainedModel, pretrained, similar_sentences
 from electra_tf2.analysis.search import read_results
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -85,7 +86,7 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
     rows = [f"0\tx\tx\tx\tx\tx\tx\tthe file {i} is open\tfile {i} is open\t{5.0 if i % 2 else 1.0}" for i in range(40)]
     for split in ("train", "dev"):
         write_lines(tmp_path / "finetuning_data" / "sts" / f"{split}.tsv", "\t".join(["header"] * 10), *rows)
-    objectives = {
+    objectives: dict[str, dict[str, Any]] = {
         "detection": {},
         "coco": {"electra_objective": False, "corrective_lm_objective": True, "sequence_contrast_objective": True},
         "bert": {"electra_objective": False},

@@ -1,5 +1,6 @@
 """import electra_tf2: loading, states, replaced tokens, filling, scoring, predicting, the network for Keras."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -174,9 +175,13 @@ def test_the_detector_alone_sums_log_probabilities_in_one_pass(model: electra.Mo
 def test_lengths_share_graphs_and_little_is_padding(model: electra.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts of a length are computed together, and neither a call nor a new length is traced anew for ever."""
     fresh, shapes = electra.Model(model.source), []
-    monkeypatch.setattr(
-        fresh, "_states", lambda ids, *rest, run=fresh._states: (shapes.append(ids.shape), run(ids, *rest))[1]
-    )
+    plain = fresh._states
+
+    def counted(ids: np.ndarray, *rest: np.ndarray) -> tf.Tensor:
+        shapes.append(ids.shape)
+        return plain(ids, *rest)
+
+    monkeypatch.setattr(fresh, "_states", counted)
     texts = [" ".join(["word"] * (1 + (37 * number) % 100)) for number in range(200)]
     found = fresh.states(texts)
     tokens = sum(len(states.tokens) for states in found)
@@ -311,10 +316,10 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
         with pytest.raises(UserError, match="fill: a text is needed"):
             model.fill(odd)
     no_lists: list[Any] = [None, 5, (text for text in TEXTS), {"a": "b"}, b"text"]
-    for odd in no_lists:
-        for call in (model.states, model.score, model.replaced, chunk.predict):
-            with pytest.raises(UserError, match="a list of texts is needed, got"):
-                call(odd)
+    calls: list[Any] = [model.states, model.score, model.replaced, chunk.predict]
+    for odd, call in itertools.product(no_lists, calls):
+        with pytest.raises(UserError, match="a list of texts is needed, got"):
+            call(odd)
 
 
 def test_shipped_models_are_listed_and_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 def test_the_main_network_alone_is_as_before_and_has_no_generator(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "main"
     written = run_program("convert_model.py", "--from", str(run), "--to", str(folder), "--part", "main")
-    assert written.returncode == 0 and "our network before and after" in written.stdout, written
+    assert written.returncode == 0 and "our network and that of the folder" in written.stdout, written
     whole, alone = read_model(str(run)).weights, read_model(str(folder))
     assert {name for name in whole if name not in alone.weights} == {n for n in whole if n.startswith("generator")}
     for name, value in alone.weights.items():
