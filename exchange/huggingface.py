@@ -218,6 +218,16 @@ class HuggingFaceWeights:
         missing = [name for name, pair in self._pairs.items() if not pair.is_in(self._tensors)]
         if missing:
             raise UserError(f"{folder}: tensors are missing for {', '.join(missing[:5])}")
+        sizes = self.architecture
+        shapes = {
+            "embeddings.position_embeddings.weight": (sizes.max_position_embeddings, sizes.embedding_size),
+            "embeddings.token_type_embeddings.weight": (sizes.type_vocab_size, sizes.embedding_size),
+            "encoder.layer.0.intermediate.dense.weight": (sizes.intermediate_size, sizes.hidden_size),
+        }
+        for name, shape in shapes.items():
+            found = self._tensors[f"{prefix}{name}"].shape if f"{prefix}{name}" in self._tensors else shape
+            if found != shape:
+                raise UserError(f"{folder}: {prefix}{name} is {found}, but by config.json it is {shape}")
         for head in (DETECTION_HEAD, ELECTRA_LM_HEAD, BERT_LM_HEAD):
             if all(pair.is_in(self._tensors) for pair in head):
                 self._pairs |= {pair.ours: pair for pair in head}

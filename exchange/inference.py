@@ -1,6 +1,6 @@
 """Inference from Python: a model from anywhere, ready to be used.
 
-The package's names (`electra_tf2.load`) come from here; docs/python.md shows them. A model reads up to 512 tokens; B is
+`import electra_tf2` takes its names from here; docs/python.md shows them. A model reads up to 512 tokens; B is
 the batch, L the length, H the width of its layers.
 """
 

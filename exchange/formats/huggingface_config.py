@@ -35,6 +35,7 @@ _DEFAULTS: dict[str, dict[str, int]] = {
     "electra": _BOTH | {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
     "bert": _BOTH | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
 }
+_MOST = {"num_hidden_layers": 1000}  # more would be listed one by one before a tensor is missed
 _TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?|PreTrainedTokenizerFast"  # that divide text as BERT's does
 _ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
@@ -69,9 +70,12 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             f"{where}: model_type is {config['model_type']!r}; only {' and '.join(MODEL_TYPES)} networks can be read"
         )
     values = _DEFAULTS[config["model_type"]] | dict(config)
-    wrong = [f"{name} {values[name]!r}" for name in _DEFAULTS[config["model_type"]] if type(values[name]) is not int]
+    sizes = {name: values[name] for name in _DEFAULTS[config["model_type"]]}
+    wrong = [name for name, size in sizes.items() if type(size) is not int or size < (name != "type_vocab_size")]
+    wrong += [name for name, most in _MOST.items() if name not in wrong and sizes[name] > most]
     if wrong:
-        raise UserError(f"{where}: sizes must be integers, but there is {', '.join(wrong)}")
+        listed = ", ".join(f"{name} {shown(sizes[name])}" for name in wrong)
+        raise UserError(f"{where}: sizes must be integers of a network that can be, but there is {listed}")
     activation = config.get("hidden_act", "gelu")
     if activation not in _ACTIVATIONS:
         problems.append(f"hidden_act {activation!r} (one of {', '.join(_ACTIVATIONS)})")
