@@ -213,7 +213,7 @@ class Model:
         return self.scorer(method, mask_prob).scores(rows, batch_size)
 
     def scorer(self, method: str = "likelihood", mask_prob: float | None = None) -> Scorer:
-        """What `score` uses, made once; its `note` says what to know of the scores. Arguments and errors as there."""
+        """Makes the scorer of `score`, once; its `note` warns of unusual scores. Arguments and errors as in `score`."""
         key = method, mask_prob
         if key not in self._scorers:
             self._scorers[key] = Scorer(self.network, self.tokenizer.special, self.config, method, mask_prob)

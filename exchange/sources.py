@@ -42,7 +42,7 @@ from electra_tf2.util.reading import read_json
 
 
 class Given(NamedTuple):
-    """What a user says of a model because its files do not.
+    """Facts about a model that its files lack and a user gives.
 
     vocab_file, num_attention_heads, do_lower_case: of a checkpoint without a configuration. pairs: True if a classifier
     of Hugging Face reads pairs of texts.

@@ -41,7 +41,7 @@ _ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
 class Casing(NamedTuple):
-    """How text is normalised; strip_accents None: as do_lower_case."""
+    """Normalisation of text; strip_accents None: as do_lower_case."""
 
     do_lower_case: bool = True
     strip_accents: bool | None = None
