@@ -111,7 +111,7 @@ class GraphTokenizer(tf.Module):
         self.max_length = max_length
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-        """string [N] -> string [N], normalised as corpus.normalization does it; bytes that are no UTF-8 are left out."""
+        """string [N] -> string [N], normalised as corpus.normalization does it; bytes beyond UTF-8 are left out."""
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
         flat, rows = codes.flat_values, codes.value_rowids()
         places = tf.searchsorted(self._starts, flat, side="right") - 1
