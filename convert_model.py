@@ -1,23 +1,26 @@
-"""Converts models: from and to Hugging Face, the original's TF1 checkpoints, tf-models-official, our own folders.
+"""Converts models from and to Hugging Face, the original's TF1 checkpoints, tf-models-official and our own folders.
 
   python convert_model.py --from data/models/electra_small --to small_hf --format huggingface
 
---from takes a run of ours, a self-contained folder, a Hugging Face directory (ELECTRA or BERT), a TF1 checkpoint of the
-original or a checkpoint of tf-models' encoder, and finds out which it is. --format says what --to becomes:
+--from takes a run, a self-contained folder, the name of a shipped model, a Hugging Face directory (ELECTRA or BERT), a
+TF1 checkpoint of the original or a checkpoint of tf-models' encoder, and finds out which it is. --format is what --to
+becomes:
 
-  electra      a self-contained folder of ours: configuration, weights (safetensors), vocabulary; for --init-checkpoint;
+  electra      a self-contained folder: configuration, weights (safetensors), vocabulary; for --init-checkpoint;
                with --part main without the generator
   huggingface  a directory for transformers: the main network with its head, or --part generator, --part body
   tf1          a checkpoint for google-research/electra
   tf_models    a checkpoint of official.nlp.modeling's encoder
-  saved_model  a SavedModel with the tokenizer inside, strings in; for TensorFlow Serving
+  saved_model  a SavedModel that takes strings, with the tokenizer inside; for TensorFlow Serving
 
 Every conversion is checked: fixed sentences go through our network and through what was written, read back from the
 disk, and the largest difference is printed; above 1e-5 in float32 the command fails.
 """
 
 import json
+import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -25,6 +28,9 @@ from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically
+
+if TYPE_CHECKING:
+    from electra_tf2.exchange.sources import Model
 
 
 def main() -> int:
@@ -46,12 +52,13 @@ def main() -> int:
     quiet_tensorflow()  # whose products of float32 are not precise enough for the check on many GPUs (TF32)
 
     from electra_tf2.exchange import check
-    from electra_tf2.exchange.shared_layers import with_own_layers
-    from electra_tf2.exchange.sources import Told, check_told, read_model
+    from electra_tf2.exchange.formats.folders import located
+    from electra_tf2.exchange.sources import Given, check_given, read_model, with_own_layers
 
-    told = Told(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
-    check_told(values["from"].value, told)
-    model = read_model(values["from"].value, told)
+    source = located(values["from"].value)
+    given = Given(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
+    check_given(source, given)
+    model = read_model(source, given)
     count = sum(value.size for value in model.weights.values())
     sizes = model.architecture
     print(
@@ -60,7 +67,7 @@ def main() -> int:
     )
     for name in model.left_out:
         print(f"  left out, as our networks have no such part: {name}")
-    difference = check.source_difference(model, values["from"].value)
+    difference = check.source_difference(model, source)
     if difference is not None:
         print(check.report(difference, "float32", "our network and the one that was read"))
     if values.format in ("huggingface", "tf1", "tf_models") and model.architecture.share_layers != "none":
@@ -68,64 +75,70 @@ def main() -> int:
         model = with_own_layers(model)
     write = {"electra": to_folder, "huggingface": to_huggingface, "tf1": to_tf1, "tf_models": to_tf_models,
              "saved_model": to_saved_model}  # fmt: skip
-    write[values.format](model, target)
+    made = not target.exists()
+    try:
+        written, difference, compared = write[values.format](model, target)
+        print(f"wrote {written}")
+        print(check.report(difference, values.dtype, f"our network and {compared}"))
+    except UserError:
+        if made:
+            shutil.rmtree(target, ignore_errors=True)
+        raise
     return 0
 
 
-def to_folder(model, target: Path) -> None:
-    from electra_tf2.exchange import check
-    from electra_tf2.exchange.own import write_folder
-    from electra_tf2.exchange.sources import read_model, without_generator
+# Each writes a model to a folder and returns what it wrote, the largest difference, and what was compared with.
+Written = tuple[str, float, str]
 
-    dtype = flags.FLAGS.dtype
+
+def to_folder(model: "Model", target: Path) -> Written:
+    from electra_tf2.exchange import check
+    from electra_tf2.exchange.sources import read_model, without_generator, write_folder
+
     if flags.FLAGS.part == "main":
         model = without_generator(model)
-    write_folder(target, model, dtype)
+    write_folder(target, model, flags.FLAGS.dtype)
     difference = check.read_back_difference(model, read_model(str(target)))
-    print(f"wrote {target}: config.json, model.safetensors, vocab.txt")
-    print(check.report(difference, dtype, "our network before and after"))
+    return f"{target}: config.json, model.safetensors, vocab.txt", difference, "that of the folder"
 
 
-def to_huggingface(model, target: Path) -> None:
+def to_huggingface(model: "Model", target: Path) -> Written:
     from electra_tf2.exchange import check
     from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
 
-    dtype, part = flags.FLAGS.dtype, flags.FLAGS.part or "main"
+    part = flags.FLAGS.part or "main"
     exported = to_huggingface(model, part)
-    write_huggingface(target, model, exported, dtype)
-    print(f"wrote {target}: {exported.class_name} with tokenizer and model card")
-    for what in exported.left_out:
-        print(f"  left out, as {exported.class_name} has no such part: {what}")
+    name = exported.class_name
+    write_huggingface(target, model, exported, flags.FLAGS.dtype)
+    left_out = [f"\n  left out, as {name} has no such part: {what}" for what in exported.left_out]
     difference = check.huggingface_difference(model, exported, str(target), part)
-    print(check.report(difference, dtype, f"our network and {exported.class_name}"))
+    return f"{target}: {name} with tokenizer and model card{''.join(left_out)}", difference, name
 
 
-def to_tf1(model, target: Path) -> None:
+def to_tf1(model: "Model", target: Path) -> Written:
     from electra_tf2.exchange import check, original
     from electra_tf2.exchange.formats import original_config
     from electra_tf2.exchange.sources import read_model
 
-    prefix = original.write_checkpoint(
-        target, model.weights, model.architecture, flags.FLAGS.step, flags.FLAGS.adam_slots
-    )
+    step, adam_slots = flags.FLAGS.step, flags.FLAGS.adam_slots
+    prefix = original.write_checkpoint(target, model.weights, model.architecture, step, adam_slots)
     write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
     hparams = json.dumps(original.original_hparams(model.config), indent=2)
     write_atomically(target / original_config.HPARAMS, f"{hparams}\n")
-    print(f"wrote {prefix}; hparams.json holds the --hparams that the original needs with it")
     difference = check.read_back_difference(model, read_model(str(target)))
-    print(check.report(difference, "float32", "our network before and after"))
+    return f"{prefix}; hparams.json holds the --hparams that the original needs with it", difference, "the checkpoint's"
 
 
-def to_tf_models(model, target: Path) -> None:
+def to_tf_models(model: "Model", target: Path) -> Written:
     from electra_tf2.exchange import check, tf_models
 
     prefix = tf_models.write_checkpoint(target, model.weights, model.architecture)
     write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
-    print(f"wrote {prefix}: the encoder, without heads; its pooler has random weights")
-    print(check.report(check.tf_models_difference(model, prefix), "float32", "our network and tf-models'"))
+    difference = check.tf_models_difference(model, prefix)
+    return f"{prefix}: the encoder, without heads; its pooler has random weights", difference, "tf-models'"
 
 
-def to_saved_model(model, target: Path) -> None:
+def to_saved_model(model: "Model", target: Path) -> Written:
     from electra_tf2.configure_finetuning import FinetuningConfig
     from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.exchange import check, saved_model
@@ -138,29 +151,25 @@ def to_saved_model(model, target: Path) -> None:
         tokenizer = saved_model.tokenizer_of(model, model.config.max_seq_length)
         predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
         signatures = task_signatures(predictor, tokenizer)
-        variables = predictor.model.trainable_variables
+        written = saved_model.write_saved_model(target, signatures, predictor.model.trainable_variables, tokenizer)
+        difference = difference_from_strings(predictor, written)
     else:
         network = Network(model.architecture, model.generator_architecture, model.weights)
         tokenizer = saved_model.tokenizer_of(model)
         signatures = saved_model.pretrained_signatures(network, tokenizer)
-        variables = network.trainable_variables
-    written = saved_model.write_saved_model(target, signatures, variables, tokenizer)
-    print(f"wrote {written} with signatures {', '.join(signatures)}")
-    tuned = isinstance(model.config, FinetuningConfig)
-    difference = difference_from_strings(predictor, written) if tuned else check.saved_model_difference(model, written)
-    print(check.report(difference, "float32", "our network and the SavedModel, from strings"))
+        written = saved_model.write_saved_model(target, signatures, network.trainable_variables, tokenizer)
+        difference = check.saved_model_difference(model, written)
+    return f"{written} with signatures {', '.join(signatures)}", difference, "the SavedModel, from strings"
 
 
-flags.DEFINE_string("from", None, "model to read: a folder, a directory or a checkpoint")
+flags.DEFINE_string("from", None, "model to read: a folder, a directory, a checkpoint, or the name of a shipped model")
 flags.DEFINE_string("to", None, "folder to write")
-flags.DEFINE_enum(
-    "format", "electra", ["electra", "huggingface", "tf1", "tf_models", "saved_model"], "format of what is written"
-)
+flags.DEFINE_enum("format", "electra", ["electra", "huggingface", "tf1", "tf_models", "saved_model"], "format to write")
 flags.DEFINE_enum(
     "part",
     None,
     ["main", "generator", "body"],
-    "part of the model to write; default: the main network for huggingface, all of it for the others",
+    "part of the model to write; default: the main network for huggingface, the whole model for others",
 )
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16", "float16"], "type of the stored weights")
 flags.DEFINE_string("vocab_file", None, "vocabulary; default: the model's own, or vocab.txt beside the checkpoint")
@@ -168,9 +177,9 @@ flags.DEFINE_integer(
     "num_attention_heads", None, "heads of a TF1 checkpoint; default: those of hparams.json beside it, or width / 64"
 )
 flags.DEFINE_bool("do_lower_case", None, "casing of a TF1 checkpoint; default: as in hparams.json, or the vocabulary's")
-flags.DEFINE_bool("pairs", False, "whether a classifier of Hugging Face reads two texts, which its files do not say")
-flags.DEFINE_integer("step", 0, "step that a TF1 checkpoint says it is of", lower_bound=0)
-flags.DEFINE_bool("adam_slots", False, "write Adam's slots, as zeros, into a TF1 checkpoint: the original wants them")
+flags.DEFINE_bool("pairs", False, "read a classifier of Hugging Face as one of pairs of texts; its files do not say so")
+flags.DEFINE_integer("step", 0, "step to give a TF1 checkpoint", lower_bound=0)
+flags.DEFINE_bool("adam_slots", False, "write Adam's slots, as zeros, into a TF1 checkpoint; its trainer needs them")
 flags.DEFINE_bool("overwrite", False, "write into a folder that is not empty")
 
 

@@ -1,4 +1,4 @@
-"""Analyses of pre-trained models, after the papers: numbers as JSON, figures as PNG and PDF.
+"""Makes the papers' analyses of pre-trained models: numbers as JSON, figures as PNG and PDF.
 
   python run_analysis.py --analysis cosine --data-dir data --model-names electra_small,coco_lm_small
   python run_analysis.py --analysis curves --data-dir data --runs electra_small,coco_lm_small
@@ -12,8 +12,7 @@ from pathlib import Path
 
 from absl import flags
 
-from electra_tf2.analysis import catalogue
-from electra_tf2.analysis.request import Request
+from electra_tf2.analysis.catalogue import ANALYSES, Request, analyse, descriptions
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
@@ -23,10 +22,9 @@ from electra_tf2.util.hparams import closest
 def main() -> int:
     values = flags.FLAGS
     for analysis in values.analysis:
-        if analysis not in catalogue.names():
+        if analysis not in ANALYSES:
             raise UserError(
-                f"--analysis: unknown {analysis!r}{closest(analysis, catalogue.names())} "
-                f"(one of {', '.join(catalogue.names())})"
+                f"--analysis: unknown {analysis!r}{closest(analysis, ANALYSES)} (one of {', '.join(ANALYSES)})"
             )
     request = Request(
         data_dir=Path(values.data_dir),
@@ -44,7 +42,7 @@ def main() -> int:
     target = Path(values.output_dir or request.data_dir / "analysis")
     for analysis in values.analysis:
         print(f"{analysis}:", flush=True)
-        write_json(target / f"{analysis}.json", catalogue.analyse(analysis, request, target / analysis))
+        write_json(target / f"{analysis}.json", analyse(analysis, request, target / analysis))
         print(f"wrote {target / analysis}.json, .png and .pdf")
     return 0
 
@@ -62,7 +60,7 @@ flags.DEFINE_integer("seed", 0, "seed of random pairs and of t-SNE", lower_bound
 
 
 def command() -> None:
-    util_flags.run(main, __doc__ + catalogue.descriptions())
+    util_flags.run(main, __doc__ + descriptions())
 
 
 if __name__ == "__main__":

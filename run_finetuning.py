@@ -166,7 +166,7 @@ def search(base: FinetuningConfig, plan: searching.Search, configs: list[Finetun
 
 def show_search(path: Path) -> None:
     """The table of a search, and the figure of one over the numbers of one hparam."""
-    from electra_tf2.analysis.catalogue import search as curves
+    from electra_tf2.analysis import search as curves
 
     print(path.with_suffix(".txt").read_text(encoding="utf-8"), end="")
     results = curves.read_results(path)

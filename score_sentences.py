@@ -1,20 +1,22 @@
-"""Scores sentences with a model: minimal pairs to accuracies, n-best lists to re-ranked ones, or plain lines.
+"""Scores sentences with a model: accuracies on minimal pairs, n-best lists in a new order, or plain lines with scores.
 
   python score_sentences.py --model data/models/electric_base --pairs blimp/ --output accuracy.json
   python score_sentences.py --model bert/ --nbest test.jsonl --nbest-dev dev.jsonl --output reranked.jsonl
   python score_sentences.py --model electra/ --text lines.txt --output scores.jsonl
 
 The score is a pseudo-log-likelihood: the sum of log p(token | the others), Electric's in one pass, BERT's and ELECTRA's
-by masking each token in turn. Pairs are JSON lines with `sentence_good`, `sentence_bad` and a phenomenon (`UID`), as
-BLiMP has them; a folder's files are read together. N-best lists are JSON lines {"hypotheses": [{"text": ..., "score":
-...}, ...], "reference": ...}; they are sorted by f + lambda * score, lambda chosen on the development file by word
-error rate, or given by --weight.
+by masking each token in turn. With --method detector it is the sum of log D(original), in one pass, of any model that
+detects replaced tokens.
+
+Pairs are JSON lines with `sentence_good`, `sentence_bad` and a phenomenon (`UID`), as BLiMP has them; a folder's files
+are read together. N-best lists are JSON lines {"hypotheses": [{"text": ..., "score": ...}, ...], "reference": ...};
+they are sorted by f + lambda * score, lambda chosen on the development file by word error rate, or given by --weight.
 """
 
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -25,6 +27,9 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.progress import Progress
 from electra_tf2.util.reading import read_json_lines, read_text
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def main() -> int:
@@ -41,16 +46,17 @@ def main() -> int:
 def score_pairs() -> None:
     """Prints the accuracy of each phenomenon."""
     values = flags.FLAGS
+    folder = Path(values.pairs)
     fields = (values.good_field, values.bad_field, values.phenomenon_field)
     pairs = [
         ranking.read_pair(row, f"--pairs {path}, line {number}", fields, path.stem)
-        for path in _files(values.pairs, "--pairs")
+        for path in (sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder])
         for number, row in read_json_lines(path, "--pairs")
     ]
     if not pairs:
-        raise UserError(f"--pairs: {values.pairs} holds no pairs")
-    scores = _scores([sentence for pair in pairs for sentence in (pair.good, pair.bad)])
-    found = ranking.accuracy(pairs, scores[0::2], scores[1::2])
+        raise UserError(f"--pairs: {folder} holds no pairs{' in .jsonl files' if folder.is_dir() else ''}")
+    good, bad = scores([[pair.good for pair in pairs], [pair.bad for pair in pairs]])
+    found = ranking.accuracy(pairs, good, bad)
     width = max(map(len, found))
     for name, value in found.items():
         print(f"{name:{width}} {value:6.2f}")
@@ -59,96 +65,71 @@ def score_pairs() -> None:
 
 
 def score_nbest() -> None:
-    """Writes the lists in their new order and prints word error rates where references are there."""
+    """Writes the lists in their new order and prints word error rates where there are references."""
     values = flags.FLAGS
     if (values.weight is None) == (values.nbest_dev is None):
         raise UserError("--nbest needs either --nbest-dev, a file to choose lambda on, or --weight")
     if not values.output:
         raise UserError("--nbest needs --output, the file of re-ranked lists")
-    lists = _lists(values.nbest, "--nbest")
+    lists = ranking.read_lists(values.nbest, "--nbest")
+    dev = [] if values.nbest_dev is None else ranking.read_lists(values.nbest_dev, "--nbest-dev")
+    found = scores([one.texts for one in [*lists, *dev]])
     weight = values.weight
     if weight is None:
-        dev = _lists(values.nbest_dev, "--nbest-dev")
-        weight, rates = ranking.best_weight(dev, _scores_of_lists(dev))
+        weight, rates = ranking.best_weight(dev, found[len(lists) :])
         print(f"lambda {weight:g}: word error rate {rates[weight]:.2f} on {values.nbest_dev}, {rates[0.0]:.2f} without")
-    scores = _scores_of_lists(lists)
-    lines = []
-    for one, found in zip(lists, scores, strict=True):
-        listed = [
-            one.row["hypotheses"][place] | {"language_model_score": float(found[place])}
-            for place in ranking.order(one, found, weight)
-        ]
-        lines.append(json.dumps(one.row | {"hypotheses": listed}, ensure_ascii=False))
-    write_atomically(values.output, "".join(f"{line}\n" for line in lines))
-    print(f"wrote {values.output}: {len(lists):,} lists")
+    lines = [ranking.reordered(one, of_list, weight) for one, of_list in zip(lists, found, strict=False)]
+    _write([json.dumps(line, ensure_ascii=False) for line in lines], "lists")
     if all(one.reference is not None for one in lists):
-        before, after = (ranking.rate_at(lists, scores, one) for one in (0.0, weight))
+        before, after = (ranking.rate_at(lists, found[: len(lists)], one) for one in (0.0, weight))
         print(f"word error rate {after:.2f} with lambda {weight:g}, {before:.2f} without")
 
 
 def score_text() -> None:
     """Writes each line with its score."""
-    values = flags.FLAGS
-    lines = [line for line in read_text(values.text, "--text").split("\n") if line.strip()]
+    lines = [line for line in read_text(flags.FLAGS.text, "--text").split("\n") if line.strip()]
     if not lines:
-        raise UserError(f"--text: {values.text} has no lines")
-    rows = [json.dumps({"text": line, "score": float(score)}, ensure_ascii=False)
-            for line, score in zip(lines, _scores(lines), strict=True)]  # fmt: skip
-    if values.output:
-        write_atomically(values.output, "".join(f"{row}\n" for row in rows))
-        print(f"wrote {values.output}: {len(rows):,} lines")
+        raise UserError(f"--text: {flags.FLAGS.text} has no lines")
+    found = zip(lines, scores([lines])[0], strict=True)
+    rows = [json.dumps({"text": line, "score": float(score)}, ensure_ascii=False) for line, score in found]
+    if flags.FLAGS.output:
+        _write(rows, "lines")
     else:
         print("\n".join(rows))
 
 
-def _files(path: str, flag: str) -> list[Path]:
-    folder = Path(path)
-    found = sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder]
-    if not found:
-        raise UserError(f"{flag}: {folder} holds no .jsonl files")
-    return found
+def _write(lines: list[str], what: str) -> None:
+    write_atomically(flags.FLAGS.output, "".join(f"{line}\n" for line in lines))
+    print(f"wrote {flags.FLAGS.output}: {len(lines):,} {what}")
 
 
-def _lists(path: str, flag: str) -> list[ranking.Hypotheses]:
-    lists = [
-        ranking.read_hypotheses(row, f"{flag} {path}, line {number}") for number, row in read_json_lines(path, flag)
-    ]
-    if not lists:
-        raise UserError(f"{flag}: {path} holds no lists")
-    return lists
-
-
-def _scores_of_lists(lists: list[ranking.Hypotheses]) -> list[Any]:
+def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
+    """float32 scores of each list's texts; each distinct text is scored once."""
     import numpy as np
 
-    flat = _scores([text for one in lists for text in one.texts])
-    return np.split(flat, np.cumsum([len(one.texts) for one in lists])[:-1])
-
-
-def _scores(texts: list[str]) -> Any:
-    """float32 [texts], each distinct one scored once."""
-    import numpy as np
-
-    import electra_tf2 as electra
+    import electra_tf2
 
     values = flags.FLAGS
-    if values.model not in _models:
-        _models[values.model] = electra.load(values.model, generator=values.generator, precision=values.precision)
-    distinct = sorted(dict.fromkeys(texts), key=len)  # in an order that no hash decides
+    model = electra_tf2.load(values.model, generator=values.generator, precision=values.precision)
+    note = model.scorer(values.method, values.mask_prob).note
+    if note:
+        print(f"note: {note}", file=sys.stderr)
+    distinct = sorted(dict.fromkeys(text for texts in lists for text in texts), key=len)  # an order without hashes
     found: dict[str, float] = {}
     with Progress("sentence", len(distinct), unit="sentences", file=sys.stderr) as progress:
         for start in range(0, len(distinct), values.batch_size):
             part = distinct[start : start + values.batch_size]
-            scores = _models[values.model].score(part, values.batch_size, values.mask_prob)
-            found |= dict(zip(part, scores.tolist(), strict=True))
+            of_part = model.score(part, values.batch_size, values.mask_prob, values.method)
+            found |= dict(zip(part, of_part.tolist(), strict=True))
             progress.update(start + len(part))
-    return np.array([found[text] for text in texts], np.float32)
+    return [np.array([found[text] for text in texts], np.float32) for texts in lists]
 
 
-_models: dict[str, Any] = {}
-
-flags.DEFINE_string("model", None, "model: a run, a folder of ours, a Hugging Face directory or a TF1 checkpoint")
+flags.DEFINE_string("model", None, "model: a run, a folder, a shipped model's name, a Hugging Face directory or TF1's")
 flags.DEFINE_string("generator", None, "generator of a discriminator that comes without one: as --model")
+flags.DEFINE_enum(
+    "method", "likelihood", ["likelihood", "detector"], "what is summed: log p(token | the others), or log D(original)"
+)
 flags.DEFINE_string("pairs", None, "JSON lines of sentence pairs, or a folder of such files")
 flags.DEFINE_string("good_field", "sentence_good", "field of --pairs that holds the better sentence of a pair")
 flags.DEFINE_string("bad_field", "sentence_bad", "field of --pairs that holds the worse sentence of a pair")
@@ -160,7 +141,7 @@ flags.DEFINE_string("nbest_dev", None, "JSON lines of hypotheses with references
 flags.DEFINE_float("weight", None, "lambda, weight of the model's scores in --nbest; default: chosen on --nbest-dev")
 flags.DEFINE_string("text", None, "file of sentences to score, one a line")
 flags.DEFINE_string("output", None, "file of scores to write")
-flags.DEFINE_integer("batch_size", 64, "number of sentences, or of masked copies of one, in a pass", lower_bound=1)
+flags.DEFINE_integer("batch_size", 64, "number of sentences, or of masked copies, in a pass", lower_bound=1)
 flags.DEFINE_float(
     "mask_prob", None, "share of tokens that were masked in an ELECTRA's pre-training; default: what is known of it"
 )

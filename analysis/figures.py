@@ -1,4 +1,4 @@
-"""Figures fit for a paper, as PNG and PDF: one look, axes that follow the data, names that readers understand.
+"""Figures for papers, as PNG and PDF: one look, axes that follow the data, titles in plain words.
 
 Colours are those of Okabe and Ito (2008), which colour-blind readers tell apart; a run keeps its colour in all panels.
 """
@@ -37,7 +37,7 @@ _STYLE: Any = {
     "legend.fontsize": 8,
     "pdf.fonttype": 42,  # text stays text
 }
-# What readers call the metrics, in the order in which learning curves show them.
+# Titles of metrics, in the order in which learning curves show them.
 TITLES = {
     "loss": "loss",
     "masked_lm_loss": "masked language model, loss",
@@ -65,7 +65,7 @@ TITLES = {
 
 
 def title(metric: str) -> str:
-    """What readers call a metric."""
+    """Title of a metric."""
     return TITLES.get(metric, metric.replace("_", " "))
 
 
@@ -122,7 +122,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def densities(axis: Axes, values: Mapping[str, np.ndarray]) -> None:
-    """Histograms with kernel density estimates and means, over the range where the values lie."""
+    """Draws histograms with kernel density estimates and means, over the range where the values lie."""
     every = np.concatenate(list(values.values()))
     low, high = np.percentile(every, [0.2, 99.8])
     edges = np.linspace(low, max(high, low + 1e-3), 41)
@@ -141,10 +141,11 @@ def densities(axis: Axes, values: Mapping[str, np.ndarray]) -> None:
     axis.legend(loc="upper left")
 
 
-def linked_points(axis: Axes, first: np.ndarray, second: np.ndarray, names: tuple[str, str]) -> None:
-    """Two [N, 2] sets of points, a line between those of a row; the places have no unit, so no ticks."""
-    axis.add_collection(LineCollection(list(np.stack([first, second], 1)), colors="0.75", linewidths=0.6, zorder=1))
-    for number, (points, name) in enumerate(zip((first, second), names, strict=True)):
+def linked_points(axis: Axes, sets: Mapping[str, np.ndarray]) -> None:
+    """Draws two sets of points [N, 2] by name, and a line between those of a row; places have no unit, so no ticks."""
+    lines = LineCollection(list(np.stack(list(sets.values()), 1)), colors="0.75", linewidths=0.6, zorder=1)
+    axis.add_collection(lines)
+    for number, (name, points) in enumerate(sets.items()):
         x, y = points.T
         axis.scatter(x, y, s=7, linewidths=0, marker=_MARKERS[number], color=_COLORS[number], label=name)
     axis.set_xticks([])
@@ -153,37 +154,29 @@ def linked_points(axis: Axes, first: np.ndarray, second: np.ndarray, names: tupl
 
 
 def points_with_intervals(axis: Axes, points: Mapping[str, Sequence[tuple[float, float, float]]]) -> None:
-    """name -> (value, low, high) of x and of y."""
+    """Draws points with error bars: name -> (value, low, high) of x and of y."""
     for number, (name, ((x, left, right), (y, low, high))) in enumerate(points.items()):
-        axis.errorbar(
-            x,
-            y,
-            xerr=[[max(x - left, 0)], [max(right - x, 0)]],
-            yerr=[[max(y - low, 0)], [max(high - y, 0)]],
-            fmt=_MARKERS[number % len(_MARKERS)],
-            color=_COLORS[number % len(_COLORS)],
-            markersize=5,
-            elinewidth=0.8,
-            capsize=2,
-            label=name,
-        )
+        errors = {"xerr": np.array([[x - left], [right - x]]), "yerr": np.array([[y - low], [high - y]])}
+        style: Any = {"fmt": _MARKERS[number % len(_MARKERS)], "color": _COLORS[number % len(_COLORS)]}
+        style |= {name: np.maximum(sizes, 0) for name, sizes in errors.items()}
+        axis.errorbar(x, y, label=name, markersize=5, elinewidth=0.8, capsize=2, **style)
     axis.margins(0.2)
     axis.legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
 
 
 def style_of(number: int) -> dict[str, Any]:
-    """Colour of a run, and another line once the colours are used up."""
+    """Colour of a run; once the colours are used up, another kind of line."""
     return {"color": _COLORS[number % len(_COLORS)], "linestyle": ["-", "--", ":"][number // len(_COLORS) % 3]}
 
 
 def curve(axis: Axes, x: Sequence[float], y: Sequence[float], number: int, label: str | None = None) -> None:
-    """A line with a marker at each value where they are few."""
+    """Draws a line, with a marker at each value where they are few."""
     marker = _MARKERS[number % len(_MARKERS)] if len(x) <= 30 else None
     axis.plot(x, y, marker=marker, markersize=3.5, label=label, **style_of(number))
 
 
 def smoothed_curve(axis: Axes, x: Sequence[float], y: Sequence[float], number: int) -> None:
-    """The mean over a fiftieth of the values at a time, and the values themselves in a light tone."""
+    """Draws the mean over a fiftieth of the values at a time, and the values themselves in a light tone."""
     values, width = np.asarray(y, np.float64), max(1, len(y) // 50)
     sums = np.cumsum(np.concatenate([[0.0], values]))
     ends = np.arange(1, len(values) + 1)
@@ -195,7 +188,7 @@ def smoothed_curve(axis: Axes, x: Sequence[float], y: Sequence[float], number: i
 
 
 def level(axis: Axes, value: float, number: int, label: str) -> None:
-    """A value that belongs to no step."""
+    """Draws a value that belongs to no step, as a dashed line."""
     axis.axhline(value, linewidth=1, label=label, **style_of(number) | {"linestyle": "--"})
 
 
@@ -208,14 +201,14 @@ def cut_first_peak(axis: Axes, values: Sequence[Sequence[float]]) -> None:
 
 
 def keep_within(axis: Axes, metric: str) -> None:
-    """No room for what shares cannot be, above 1 and below 0."""
+    """Cuts the axis of a share at 0 and 1."""
     if metric.rpartition("_")[2] in ("auc", "recall", "precision", "rate") or "accuracy" in metric:
         low, high = axis.get_ylim()
         axis.set_ylim(max(low, -0.03), min(high, 1.03))
 
 
 def count_axis(axis: Axes, label: str) -> None:
-    """An x axis of steps, examples or FLOPs: 20k, 1.5M, 1e+15."""
+    """Labels an x axis of steps, examples or FLOPs: 20k, 1.5M, 1e+15."""
 
     def short(value: float, position: int | None = None) -> str:
         del position

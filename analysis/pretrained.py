@@ -1,18 +1,23 @@
-"""[CLS] states of pre-trained models, without fine-tuning."""
+"""Vectors of [CLS] of pre-trained models, without fine-tuning, and the sentences to compare them on."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.analysis.catalogue import Request
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.checkpoints import find_checkpoint, warm_start
 from electra_tf2.exchange.encoding import encode
-from electra_tf2.exchange.formats.folders import read_config, vocabulary_of
+from electra_tf2.exchange.formats.folders import VOCABULARY, read_config, vocabulary_of
 from electra_tf2.exchange.network import graph_of_any_shape
+from electra_tf2.finetune.classification.reading import find_file, read_rows
+from electra_tf2.finetune.classification.targets import Scale
+from electra_tf2.finetune.tasks.built_in import BUILT_IN
 from electra_tf2.pretrain import cropping
 from electra_tf2.pretrain.pretrain_data import evaluation_batches, find_problem, find_records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -23,11 +28,11 @@ _SEED = tf.constant([20, 8])
 
 
 class PretrainedModel:
-    """A pre-trained model of ours with its weights.
+    """Generator and main network of a pre-training run, with its weights.
 
     Args:
       model_dir: of a pre-training run: config.json and checkpoints.
-      vocab_file, eval_tfrecords: where they are now; None: where they were.
+      vocab_file, eval_tfrecords: paths, where these files have been moved since.
 
     Raises:
       UserError: no configuration or checkpoint there.
@@ -37,6 +42,7 @@ class PretrainedModel:
         saved = read_config(model_dir)
         if saved is None:
             raise UserError(f"{model_dir} holds no pre-trained model of ours: there is no {model_dir}/config.json")
+        saved.pop("teacher", None)  # read for losses alone, and there are none here
         config = PretrainingConfig.from_dict(saved)
         self.config = dataclasses.replace(
             config,
@@ -63,7 +69,7 @@ class PretrainedModel:
         return tf.cast(self.model.encoder(input_ids, input_mask, segment_ids).sequence[:, 0], tf.float32)
 
     def sentence_states(self, sentences: Sequence[str]) -> np.ndarray:
-        """float32 [N, H]: of "[CLS] sentence [SEP]", cut to the length of the pre-training records."""
+        """float32 [N, H], vectors of [CLS] of "[CLS] sentence [SEP]", cut to the length of the pre-training records."""
         texts = [sentence.replace("\n", " ") for sentence in sentences]
         states = []
         for start in range(0, len(texts), _BATCH):
@@ -72,10 +78,10 @@ class PretrainedModel:
         return np.concatenate(states)
 
     def view_states(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """float32 [N, H] twice: `count` held-out records as the main network sees them, and crops of them.
+        """float32 [N, H] twice, of `count` held-out records as the main network sees them, and of crops of them.
 
-        The first view is corrupted by the generator, as in pre-training, or the original one if there is no main
-        network. Sequence contrast pulls the two together (COCO-LM, section 3.2).
+        The generator corrupts the first view, as in pre-training; without a main network it is the original text.
+        Sequence contrast pulls the two together (COCO-LM, section 3.2).
         """
         records = find_records(self.config.eval_tfrecords, self.config, "eval_tfrecords")
         first, second = [], []
@@ -101,3 +107,43 @@ class PretrainedModel:
         else:
             first = self._encode_batch(masked.input_ids, masked.input_mask, masked.segment_ids)
         return first, self._encode_batch(*cropping.crop(self.config, masked))
+
+
+@functools.cache
+def pretrained(request: Request, name: str) -> PretrainedModel:
+    """Loads a model, once.
+
+    Its held-out records are those of the data folder, if there are any, and so is its vocabulary if it has none.
+    """
+    folder, records = request.folder(name), request.data_dir / "pretrain_tfrecords"
+    own, vocab = folder / VOCABULARY, request.data_dir / VOCABULARY
+    return PretrainedModel(
+        str(folder),
+        str(vocab) if vocab.is_file() and not own.is_file() else None,
+        str(records / "dev_data.tfrecord*") if records.is_dir() else None,
+    )
+
+
+@functools.cache
+def similar_sentences(request: Request) -> tuple[list[str], list[str]]:
+    """The two sides of STS-B's pairs with the full score, at most `num_pairs`."""
+    data, spec = request.data_dir / "finetuning_data", BUILT_IN["sts"].options["spec"]
+    folders = [data / name for name in ("sts", *spec.folders)]
+    scale, pairs = Scale(*spec.value_range), []
+    for split in ("dev", "train"):
+        path = find_file(folders, split)
+        for row in read_rows(path, spec.columns, spec.json_columns):
+            if scale.checked(row.label, f"{path}, line {row.line}") == scale.high:
+                pairs.append(row.texts)
+    pairs = pairs[: request.num_pairs]
+    if len(pairs) < 2:
+        raise UserError(f"{folders[0]} has {len(pairs)} pair(s) with the score {scale.high:g}; at least 2 are needed")
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+@functools.cache
+def similar_states(request: Request, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """float32 [N, H] twice, vectors of [CLS] of the two sides of the similar sentences."""
+    model = pretrained(request, name)
+    first, second = similar_sentences(request)
+    return model.sentence_states(first), model.sentence_states(second)

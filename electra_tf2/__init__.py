@@ -4,24 +4,36 @@
 
     model = electra.load("electra_evening")                # a shipped model, a run, a folder, a Hugging Face directory
     model.states(["One sentence.", ("A pair", "of two")])  # vectors of tokens and sentences
+    model.replaced("The chef eight the meal.")             # tokens that look wrong
+    model.fill("The capital of France is [MASK].")         # the likeliest words
+    model.score(["A sentence.", "Sentence a."])            # pseudo-log-likelihoods
+    model.predict(["A text to label."])                    # answers of a fine-tuned model
+    model.keras()                                          # the network, to put a head on and fit
 
-docs/python.md describes `load` and the model that it returns. Importing this package imports no TensorFlow; the first
-use of one of its names does.
+`models()` lists the shipped models, and docs/python.md describes `load` and the model that it returns. Importing this
+package imports no TensorFlow; the first use of `load` does.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from electra_tf2.exchange.inference import Model, Replaced, States, Suggestion, load
+    from electra_tf2.exchange.inference import Model, Replaced, States, Suggestion, load, models
     from electra_tf2.util.errors import UserError
 
 __version__ = "0.2.0"
-__all__ = ["Model", "Replaced", "States", "Suggestion", "UserError", "__version__", "load"]
+__all__ = ["Model", "Replaced", "States", "Suggestion", "UserError", "__version__", "load", "models"]
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "models":  # and lists them without TensorFlow
+        from electra_tf2.exchange.formats.folders import models
+
+        return models
+    from electra_tf2.util.environment import before_tensorflow
+
+    before_tensorflow()  # whose log messages are off
     from electra_tf2.exchange import inference
 
     return getattr(inference, name)

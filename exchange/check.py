@@ -1,7 +1,7 @@
-"""The numeric self-check of a conversion: the same sentences through our network and through what was written.
+"""Self-check of a conversion: the same sentences through our network and through what was written.
 
-What was written is read back from the disk. Hugging Face's side is computed by exchange.reference, tf-models' by
-tf-models itself, and checkpoints of our own variables by our network with the weights read back.
+The files are read back from the disk. Hugging Face's side is computed by exchange.reference, tf-models' by tf-models
+itself, and checkpoints of our own variables by our network with the weights read back.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,15 +17,14 @@ from electra_tf2.exchange.checkpoints import find_checkpoint
 from electra_tf2.exchange.encoding import Encoded, Text, encode
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import class_of, config_of, is_huggingface
-from electra_tf2.exchange.huggingface import Tensors, prefix_of
+from electra_tf2.exchange.huggingface import TASK_HEADS, Tensors, prefix_of
 from electra_tf2.exchange.huggingface_export import Exported
-from electra_tf2.exchange.huggingface_names import TASK_HEADS
 from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.sources import Model
 from electra_tf2.model.fusion import unfused
 from electra_tf2.util.errors import UserError
 
-TOLERANCE = 1e-5  # of float32; half as wide weights differ by more, which is told
+TOLERANCE = 1e-5  # in float32; narrower weights differ by more, which is reported
 SENTENCES: tuple[Text, ...] = (
     "The generator replaces some words, and the discriminator says which.",
     ("A pair of sentences has two segments.", "The second is this one, Müller's: 北京 42!"),
@@ -34,7 +33,7 @@ SENTENCES: tuple[Text, ...] = (
 
 
 def check_inputs(model: Model, sentences: Sequence[Text] = SENTENCES) -> Encoded:
-    """The fixed sentences in the model's vocabulary."""
+    """Encodes the fixed sentences in the model's vocabulary."""
     tokenizer = WordpieceTokenizer(model.tokens, *model.casing)
     return encode(tokenizer, sentences, model.architecture.max_position_embeddings)
 
@@ -45,30 +44,26 @@ def our_outputs(
     """States [B, L, H] and logits of our network on the fixed sentences.
 
     Args:
-      part: as huggingface_export.to_huggingface.
-      class_name: of Hugging Face, whose head's logits are wanted; "": none.
+      part: part of the model, as in huggingface_export.to_huggingface.
+      class_name: class of Hugging Face whose head's logits are wanted; "": none.
     """
     with unfused():
-        return _our_outputs(model, part, class_name, sentences)
-
-
-def _our_outputs(model: Model, part: str, class_name: str, sentences: Sequence[Text]) -> dict[str, np.ndarray]:
-    network = Network(model.architecture, model.generator_architecture, model.weights)
-    inputs = [tf.constant(value) for value in check_inputs(model, sentences)]
-    encoder = network.generator if part == "generator" else network.encoder
-    assert encoder is not None
-    result = {"states": tf.cast(encoder(*inputs).sequence, tf.float32).numpy()}
-    if class_name == "ElectraForPreTraining":
-        result["logits"] = network.replaced_logits(*inputs).numpy()
-    elif class_name.endswith("ForMaskedLM"):
-        result["logits"] = network.token_logits(*inputs).numpy()
-    elif class_name and not class_name.endswith("Model"):
-        result["logits"] = _task_logits(model, result["states"])
-    return result
+        network = Network(model.architecture, model.generator_architecture, model.weights)
+        inputs = [tf.constant(value) for value in check_inputs(model, sentences)]
+        encoder = network.generator if part == "generator" else network.encoder
+        assert encoder is not None
+        result = {"states": tf.cast(encoder(*inputs).sequence, tf.float32).numpy()}
+        if class_name == "ElectraForPreTraining":
+            result["logits"] = network.replaced_logits(*inputs).numpy()
+        elif class_name.endswith("ForMaskedLM"):
+            result["logits"] = network.token_logits(*inputs).numpy()
+        elif class_name and not class_name.endswith("Model"):
+            result["logits"] = _task_logits(model, result["states"])
+        return result
 
 
 def _task_logits(model: Model, states: np.ndarray) -> np.ndarray:
-    """A fine-tuned head of ours on [B, L, H], without dropout."""
+    """Computes a fine-tuned head of ours on [B, L, H], without dropout."""
     assert isinstance(model.config, FinetuningConfig)
     scope, weights = f"task_specific/{model.config.task_names[0]}", model.weights
 
@@ -87,27 +82,27 @@ def _task_logits(model: Model, states: np.ndarray) -> np.ndarray:
 
 
 def source_difference(model: Model, path: str) -> float | None:
-    """The largest difference between our outputs and those of the files the model was read from; None if they are
-    ours or the original's, whose networks are ours."""
+    """The largest difference between our outputs and those of the files that the model was read from.
+
+    None if the files are ours or the original's: these networks are the same.
+    """
     config = read_config(path)
     if config is None:
         prefix = find_checkpoint(path)
         return tf_models_difference(model, prefix) if tf_models.is_checkpoint(prefix) else None
     if not is_huggingface(config):
         return None
-    tensors = Tensors(Path(path))
-    class_name = class_of(config)
+    tensors, class_name = Tensors(Path(path)), class_of(config)
     heads = {"ElectraForPreTraining": "discriminator_predictions/dense/kernel"}
     heads |= dict.fromkeys(("ElectraForMaskedLM", "BertForMaskedLM"), "generator_predictions/dense/kernel")
     heads |= {name: pairs[0].ours for name, (_, pairs) in TASK_HEADS.items()}
     known = class_name if heads.get(class_name) in model.weights else "Model"
+    ours, encoded = our_outputs(model, "main", known), check_inputs(model)
     whole = config_of(model.architecture, config["model_type"], known) | {"architectures": [known]}
-    prefix = prefix_of(tensors) or ""
-    encoded = check_inputs(model)
-    theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), prefix)
+    theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), prefix_of(tensors) or "")
     if known.endswith("ForMaskedLM"):  # without the rows that pad their table
         theirs["logits"] = theirs["logits"][..., : len(model.tokens)]
-    return _largest(our_outputs(model, "main", known), theirs, encoded)
+    return _largest(ours, theirs, encoded)
 
 
 def huggingface_difference(model: Model, exported: Exported, folder: str, part: str = "main") -> float:
@@ -155,12 +150,12 @@ def read_back_difference(model: Model, again: Model) -> float:
 
 
 def largest(differences: Iterable[float]) -> float:
-    """NaN if one is, which max() may pass over."""
+    """The largest number; NaN if one is, which max() may pass over."""
     return float(np.max(np.fromiter(differences, np.float64)))
 
 
 def report(difference: float, dtype: str, what: str) -> str:
-    """A line for people.
+    """Says how large a difference is.
 
     Raises:
       UserError: the difference is beyond `TOLERANCE` and the weights are float32, or it is no number: float16 holds
@@ -177,7 +172,7 @@ def report(difference: float, dtype: str, what: str) -> str:
 
 
 def _largest(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], encoded: Encoded) -> float:
-    """Over real tokens; states beyond a row's end mean nothing."""
+    """The largest difference at real tokens; states beyond a row's end mean nothing."""
     differences = []
     for name, value in ours.items():
         difference = np.abs(value - theirs[name])

@@ -1,4 +1,4 @@
-"""Reading weights by variable name: from our checkpoints and folders, the original's checkpoints, Hugging Face's.
+"""Weights by variable name out of our checkpoints and folders, the original's checkpoints, and Hugging Face's.
 
 Warm-starting (weights only, new schedule) goes through here; resuming a run does not (training.loop). The original's
 checkpoints hold the same variables under the same names, but for the query, key and value of an attention layer, which
@@ -7,16 +7,16 @@ are one fused variable here. exchange.huggingface translates the other names.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from electra_tf2.exchange import tensor_file
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import is_huggingface
 from electra_tf2.exchange.huggingface import HuggingFaceWeights
+from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile, finite
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.training import checkpoint_files
 from electra_tf2.util.errors import UserError
@@ -24,7 +24,7 @@ from electra_tf2.util.reading import read_json
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _FUSED = "/self/qkv/"
-# Of the optimizer and the training loop, not of the model.
+# Endings of names that belong to the optimizer and the training loop.
 _BOOKKEEPING = ("adam_m", "adam_v", "global_step", "save_counter", "/m", "/v")
 _PARTS = ("/self/query/", "/self/key/", "/self/value/")
 _GENERATOR = "generator/"
@@ -34,7 +34,7 @@ _CORRECTIVE_LM = "clm_predictions"  # head of a main network beside its generato
 
 
 class LoadReport(NamedTuple):
-    """Names of variables: loaded into the model, missing from the checkpoint, unused in the checkpoint."""
+    """Names of the variables that were loaded, are missing from the checkpoint, or are unused in it."""
 
     loaded: list[str]
     missing: list[str]
@@ -48,7 +48,7 @@ class LoadReport(NamedTuple):
 
 
 def base_name(name: str) -> str:
-    """Of the generator's table that a main network's differences are from."""
+    """Name of the generator's table that the main network's table is stored as a difference from."""
     return name.replace(_MAIN_NETWORK, _GENERATOR, 1)
 
 
@@ -75,31 +75,22 @@ def find_checkpoint(path: str) -> str:
     prefix = tf.train.latest_checkpoint(path)
     if prefix is not None:
         return prefix
-    for tensors in (where, where / tensor_file.FILE_NAME):
-        several = Path(f"{tensors}.index.json")
-        if tensors.suffix == ".safetensors" and (tensors.is_file() or several.is_file()):
+    for tensors in (where, where / FILE_NAME):
+        if tensors.suffix == ".safetensors" and (tensors.is_file() or Path(f"{tensors}.index.json").is_file()):
             return str(tensors)
-    folder = where if where.is_dir() else where.parent
-    found = sorted(p.name for p in folder.glob("*"))[:10] if folder.is_dir() else []
-    listing = f"; {folder} holds {', '.join(found) or 'nothing'}" if folder.is_dir() else f"; {folder} does not exist"
+    folder, holds = where if where.is_dir() else where.parent, "does not exist"
+    if folder.is_dir():
+        holds = f"holds {', '.join(sorted(file.name for file in folder.iterdir())[:10]) or 'nothing'}"
     raise UserError(
-        f"no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and "
-        f"{path}/{tensor_file.FILE_NAME}){listing}."
+        f"no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and {path}/{FILE_NAME}); "
+        f"{folder} {holds}."
     )
 
 
 def best_or_newest(path: str) -> str:
-    """Of a fine-tuned folder the checkpoint that did best, where its run kept it; else the path as it is."""
+    """Best checkpoint of a fine-tuned folder, where its run kept it; else the path as it is."""
     best = Path(path) / "best" / "best.json"
     return str(best.parent / read_json(best, "best checkpoint")["path"]) if best.is_file() else path
-
-
-class _Source(Protocol):
-    """Arrays by name, whatever file they are in."""
-
-    def names(self) -> list[str]: ...
-
-    def get(self, name: str) -> np.ndarray: ...
 
 
 class TensorFlowCheckpoint:
@@ -136,7 +127,9 @@ class TensorFlowCheckpoint:
 
     def get(self, name: str) -> np.ndarray:
         try:
-            return self._reader.get_tensor(self._keys[name])
+            return finite(self._reader.get_tensor(self._keys[name]), name, self._prefix)
+        except UserError:
+            raise
         except (tf.errors.OpError, IndexError, ValueError) as error:
             raise UserError(f"{self._prefix} cannot be read, it is damaged: {name}: {error}") from None
 
@@ -145,16 +138,16 @@ class CheckpointVariables:
     """The variables of a model in a file, by our names.
 
     Args:
-      path: see `find_checkpoint`: of ours, of the original or of Hugging Face.
+      path: of a checkpoint of ours, of the original or of Hugging Face (`find_checkpoint`).
     """
 
     def __init__(self, path: str) -> None:
         self.prefix = find_checkpoint(path)
-        self._source: _Source
+        self._source: TensorFlowCheckpoint | TensorFile | HuggingFaceWeights
         if self.prefix.endswith(".safetensors"):
             folder = Path(self.prefix).parent
             theirs = is_huggingface(read_config(folder) or {})
-            self._source = HuggingFaceWeights(folder) if theirs else tensor_file.TensorFile(self.prefix)
+            self._source = HuggingFaceWeights(folder) if theirs else TensorFile(self.prefix)
         else:
             self._source = TensorFlowCheckpoint(self.prefix)
         self._names = set(self._source.names())
@@ -165,7 +158,7 @@ class CheckpointVariables:
 
     @property
     def has_own_generator(self) -> bool:
-        """Whether there is a generator of other states than the main network's."""
+        """True if there is a generator of other states than the main network's."""
         return any(name.startswith(_GENERATOR) for name in self._names | self._folded)
 
     @property
@@ -175,7 +168,7 @@ class CheckpointVariables:
         return next((head for head in heads if f"{head}/output_bias" in self._names), None)
 
     def weights(self) -> dict[str, np.ndarray]:
-        """Every array but those of the optimizer and of the training loop; parts of the original are fused."""
+        """All arrays but those of the optimizer and of the training loop; query, key and value are fused."""
         names = [name for name in self.names() if "/" in name and not name.endswith((*_BOOKKEEPING, DIFFERENCE))]
         fused = {name.replace(_PARTS[0], _FUSED) for name in names if _PARTS[0] in name}
         single = [name for name in names if not any(part in name for part in _PARTS)]
@@ -183,8 +176,11 @@ class CheckpointVariables:
         return {name: value for name, value in values.items() if value is not None}
 
     def get(self, name: str) -> np.ndarray | None:
-        """The value of a variable of this name, fused from the original's parts or folded from a table and the
-        differences from it if need be; None if absent. Of a checkpoint's only tables the differences are 0."""
+        """Value of a variable; None if absent.
+
+        It may be fused from the original's query, key and value, or be the sum of a table and differences from it.
+        The differences from a checkpoint's only tables are 0.
+        """
         if name in self._folded:
             return self._source.get(base_name(name)) + self._source.get(name + DIFFERENCE)
         if name in self._names:
@@ -209,8 +205,8 @@ def warm_start(
 
     Args:
       model: its trainable variables are assigned.
-      checkpoint: or where it is, see `CheckpointVariables`.
-      names_in_checkpoint: of a variable of the model, the names under which the checkpoint may hold it, best first.
+      checkpoint: variables, or their path.
+      names_in_checkpoint: gives the names that a variable may have in the checkpoint, best first.
 
     Raises:
       UserError: no checkpoint there, a variable of another shape, or nothing in common.
@@ -249,7 +245,7 @@ def warm_start(
 
 
 def generator_names(name: str) -> list[str]:
-    """Where a checkpoint may hold a variable of the generator: as one, or as the network of a masked language model."""
+    """Names that a variable of the generator may have in a checkpoint: its own, or that in a masked language model."""
     return [name, name.replace(_GENERATOR, _MAIN_NETWORK, 1)] if name.startswith(_GENERATOR) else [name]
 
 

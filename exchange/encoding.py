@@ -1,7 +1,7 @@
 """Texts as a network reads them: "[CLS] text [SEP]" or "[CLS] text [SEP] text [SEP]", padded to one length."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,13 @@ from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.util.errors import UserError, shown
 
 Text = str | tuple[str, str]
+
+
+class Row(NamedTuple):
+    """One text or pair: int32 [tokens] each, special tokens included."""
+
+    input_ids: np.ndarray
+    segment_ids: np.ndarray
 
 
 class Encoded(NamedTuple):
@@ -24,37 +31,67 @@ class Encoded(NamedTuple):
         return self.input_mask.sum(-1)
 
 
-def encode(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: int, multiple: int = 1) -> Encoded:
-    """Tokenises texts and pairs of texts; what does not fit is cut from the end of the longer one.
+def encode(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: int) -> Encoded:
+    """Tokenises texts and pairs of texts and pads them to the longest. Arguments and errors as `rows_of`."""
+    return padded(rows_of(tokenizer, texts, max_length), tokenizer.special)
+
+
+def rows_of(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: int) -> list[Row]:
+    """Tokenises texts and pairs of texts; tokens that do not fit are cut from the end of the longer one.
 
     Args:
       max_length: tokens of a row, at most, special ones included.
-      multiple: the common length is rounded up to one of it (but not beyond max_length).
 
     Raises:
-      UserError: one text instead of several, or what is neither a text nor a pair.
+      UserError: `texts` is no list, or one of it is neither a text nor a pair.
     """
     refuse_single(texts)
     pairs = [_parts(text) for text in texts]
     flat = [part.encode("utf-8", "ignore") for pair in pairs for part in pair]
     ids, lengths = tokenizer.tokenize(flat)
     pieces = iter(np.split(ids, np.cumsum(lengths)[:-1]))
-    rows = [pack([next(pieces) for _ in pair], tokenizer.special, max_length) for pair in pairs]
-    longest = max((len(row) for row, _ in rows), default=1)
-    longest = min(max_length, -(-longest // multiple) * multiple)
-    encoded = Encoded(*(np.zeros([len(rows), longest], np.int32) for _ in range(3)))
-    encoded.input_ids[:] = tokenizer.special.pad
-    for number, (row, segments) in enumerate(rows):
-        encoded.input_ids[number, : len(row)] = row
-        encoded.input_mask[number, : len(row)] = 1
-        encoded.segment_ids[number, : len(row)] = segments
+    return [Row(*pack([next(pieces) for _ in pair], tokenizer.special, max_length)) for pair in pairs]
+
+
+def padded(rows: Sequence[Row], special: SpecialIds) -> Encoded:
+    """Pads rows to the length of the longest."""
+    shape = [len(rows), max((len(row.input_ids) for row in rows), default=1)]
+    encoded = Encoded(np.full(shape, special.pad, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int32))
+    for number, row in enumerate(rows):
+        here = slice(len(row.input_ids))
+        encoded.input_ids[number, here], encoded.segment_ids[number, here] = row
+        encoded.input_mask[number, here] = 1
     return encoded
 
 
+def by_length(lengths: Sequence[int], batch_size: int) -> Iterator[np.ndarray]:
+    """Places of a batch's rows at a time, shortest rows first, so that rows of a batch need little padding."""
+    order = np.argsort(lengths, kind="stable")
+    yield from np.split(order, range(batch_size, len(order), batch_size)) if len(order) else ()
+
+
+def at_tokens(
+    function: Callable[..., Any], rows: Sequence[Row], special: SpecialIds, batch_size: int
+) -> list[np.ndarray]:
+    """Values of a function of `Encoded` at each row's tokens, [tokens, ...]; the function returns a tensor [B, L, ...].
+
+    Rows of similar length are computed together.
+    """
+    found: list[np.ndarray] = [np.zeros(0)] * len(rows)
+    for places in by_length([len(row.input_ids) for row in rows], batch_size):
+        inputs = padded([rows[place] for place in places], special)
+        for place, values, length in zip(places, function(*inputs).numpy(), inputs.lengths, strict=True):
+            found[place] = values[:length]
+    return found
+
+
 def refuse_single(texts: object) -> None:
-    """Raises UserError where a text stands for a list of texts: a string is a list of its characters, too."""
+    """Raises UserError unless `texts` is a list or another sequence; a string is one of its characters, too."""
+    listed = hasattr(texts, "__len__") and hasattr(texts, "__getitem__")
     if isinstance(texts, (str, bytes)):
         raise UserError(f"a list of texts is needed, got a single one: {shown(texts)}")
+    if not listed or isinstance(texts, Mapping):
+        raise UserError(f"a list of texts is needed, got {shown(texts)}")
 
 
 def _parts(text: object) -> Sequence[str]:
@@ -65,7 +102,7 @@ def _parts(text: object) -> Sequence[str]:
 
 
 def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """int32 input_ids and segment_ids of at most `length`; of a pair the longer text gives way.
+    """int32 input_ids and segment_ids of at most `length`; of a pair the longer text is cut first.
 
     Args:
       texts: int32 [pieces] each.
@@ -81,7 +118,8 @@ def pack(texts: Sequence[np.ndarray], special: SpecialIds, length: int) -> tuple
 
 
 def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
-    """How much of one or two texts is kept: tokens go one by one from the longer, the second if they are equal."""
+    """Lengths to which one or two texts are cut: tokens go one by one from the longer, or from the second of two equal
+    ones."""
     if len(lengths) == 1:
         return [min(lengths[0], room)]
     first, second = lengths

@@ -22,7 +22,7 @@ from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer
 from electra_tf2.corpus.vocabulary import special_ids
 from electra_tf2.exchange.formats.huggingface_config import Casing
 
-_KEEP, _DROP, _SPACED, _LISTED = range(4)  # what happens to a character
+_KEEP, _DROP, _SPACED, _LISTED = range(4)  # kinds of characters, by what normalisation does to them
 _UNKNOWN = ("Cn", "Co")  # unassigned and private: seven characters of eight, all treated alike
 _UNASSIGNED = "\uffff"
 _SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
@@ -33,7 +33,7 @@ _TOO_LONG = "x" * (4 * MAX_CHARS_PER_WORD + 1)
 
 
 class _Characters(NamedTuple):
-    """What the normaliser does to every character, by itself.
+    """Effect of the normaliser on every character, by itself.
 
     starts: int32 [ranges], the first code point of ranges that are treated alike, rising. kinds: int32 [ranges].
     listed: code points of kind _LISTED, and what becomes of them. cased, ignorable: int32 [ranges], 0 or 1: how a
@@ -86,8 +86,8 @@ class GraphTokenizer(tf.Module):
     """Strings to rows of ids, as tensors; part of a SavedModel.
 
     Args:
-      tokens: of the vocabulary.
-      casing: of the model.
+      tokens: the vocabulary.
+      casing: normalisation of text.
       max_length: tokens of a row, at most, special ones included.
     """
 
@@ -111,7 +111,7 @@ class GraphTokenizer(tf.Module):
         self.max_length = max_length
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-        """string [N] -> string [N], what corpus.normalization makes of each; bytes that are no UTF-8 are left out."""
+        """string [N] -> string [N], normalised as corpus.normalization does it; bytes beyond UTF-8 are left out."""
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
         flat, rows = codes.flat_values, codes.value_rowids()
         places = tf.searchsorted(self._starts, flat, side="right") - 1
@@ -127,8 +127,10 @@ class GraphTokenizer(tf.Module):
         return tf.strings.regex_replace(joined, _LONG_WORD, _TOO_LONG)
 
     def _ends_word(self, places: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """bool [characters]: whether a sigma here would be final: a cased letter before it and none after it, those
-        that are passed over left out (Unicode, section 3.13)."""
+        """bool [characters], true where a sigma would be final (Unicode, section 3.13).
+
+        A cased letter stands before it and none after it, not counting characters that are passed over.
+        """
         counts = tf.cast(tf.where(tf.gather(self._ignorable, places) == 0)[:, 0], tf.int32)
         here = tf.range(tf.size(places))
         before = tf.searchsorted(counts, here, side="left") - 1
@@ -166,7 +168,7 @@ class GraphTokenizer(tf.Module):
     def padded(self, parts: Sequence[tf.RaggedTensor], second: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Rows of parts with special tokens around them, as tensors of one length.
 
-        second: bool [B], which rows have a second part; None: all.
+        second: bool [B], true for rows that have a second part; None: all.
         """
         rows = parts[0].nrows()
         column = tf.ones([rows, 1], tf.int32)

@@ -1,41 +1,169 @@
-"""Reading a Hugging Face directory: its tensors under our names. Needs neither PyTorch nor transformers.
+"""Weights of Hugging Face directories: which of their tensors are which of our variables, and reading them.
 
     config.json, model.safetensors (or several with model.safetensors.index.json), vocab.txt or tokenizer.json
 
-Read are the networks of the classes of ELECTRA and BERT, with the heads of pre-training and those for labels, tags and
-answers. Poolers without such a head and next-sentence classifiers are left out, and said so.
+Needs neither PyTorch nor transformers. Read are the networks of the classes of ELECTRA and BERT, with the heads of
+pre-training and those for labels, tags and answers. Poolers without such a head and next-sentence classifiers are left
+out, and reported. PyTorch keeps a dense layer's kernel transposed, and query, key and value apart; everything else is a
+matter of names.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from electra_tf2.exchange import huggingface_names as names
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import class_of, network_of
 from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile
-from electra_tf2.model.architecture import make_architecture
-from electra_tf2.util.errors import UserError
+from electra_tf2.model.architecture import Architecture, make_architecture
+from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json
 
 _INDEX = f"{FILE_NAME}.index.json"
-_PREFIXES = ("electra.", "bert.", "")
-
-
-# Names in older files, and what is said since.
+_PREFIXES = ("electra.", "bert.", "")  # before the names of an encoder's tensors
+# Names in older files, and those of today.
 _LM_BIAS = ("cls.predictions.decoder.bias", "cls.predictions.bias")
 _LAYER_NORM = ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias"))  # TensorFlow's
 
 
+class Pair(NamedTuple):
+    """A variable of ours and the tensors that hold it; several tensors make up its last axis.
+
+    transposed: PyTorch keeps a dense layer's kernel transposed. column: the one of the tensor's last axis that is ours,
+    for reading only.
+    """
+
+    ours: str
+    theirs: tuple[str, ...]
+    transposed: bool = False
+    column: int | None = None
+
+    def to_theirs(self, value: np.ndarray) -> dict[str, np.ndarray]:
+        parts = np.split(value, len(self.theirs), axis=-1)
+        return {name: part.T if self.transposed else part for name, part in zip(self.theirs, parts, strict=True)}
+
+    def to_ours(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+        parts = [tensors[name].T if self.transposed else tensors[name] for name in self.theirs]
+        if self.column is not None:
+            return parts[0][..., self.column : self.column + 1]
+        return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+
+    def is_in(self, tensors: Mapping[str, np.ndarray]) -> bool:
+        return all(name in tensors for name in self.theirs)
+
+
+def dense(ours: str, *theirs: str) -> list[Pair]:
+    """Kernel and bias; several of theirs are side by side in ours."""
+    return [
+        Pair(f"{ours}/kernel", tuple(f"{name}.weight" for name in theirs), transposed=True),
+        Pair(f"{ours}/bias", tuple(f"{name}.bias" for name in theirs)),
+    ]
+
+
+def layer_norm(ours: str, theirs: str) -> list[Pair]:
+    return [Pair(f"{ours}/gamma", (f"{theirs}.weight",)), Pair(f"{ours}/beta", (f"{theirs}.bias",))]
+
+
+def encoder(architecture: Architecture, prefix: str, scope: str = "electra", embeddings: str = "") -> list[Pair]:
+    """An encoder's variables.
+
+    Args:
+      prefix: of their names: "electra.", "bert." or "".
+      scope: of ours.
+      embeddings: scope of the embedding block where it is another network's.
+    """
+    return list(_encoder(architecture, prefix, scope, embeddings or f"{scope}/embeddings"))
+
+
+def _encoder(architecture: Architecture, prefix: str, scope: str, embeddings: str) -> Iterator[Pair]:
+    tables = ["word_embeddings", "position_embeddings"]
+    if architecture.type_vocab_size:
+        tables.append("token_type_embeddings")
+    for table in tables:
+        yield Pair(f"{embeddings}/{table}", (f"{prefix}embeddings.{table}.weight",))
+    yield from layer_norm(f"{embeddings}/LayerNorm", f"{prefix}embeddings.LayerNorm")
+    if architecture.embedding_size != architecture.hidden_size:
+        yield from dense(f"{scope}/embeddings_project", f"{prefix}embeddings_project")
+    for number in range(architecture.num_hidden_layers):
+        ours, theirs = f"{scope}/encoder/layer_{number}", f"{prefix}encoder.layer.{number}"
+        parts = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
+        yield from dense(f"{ours}/attention/self/qkv", *parts)
+        yield from dense(f"{ours}/attention/output/dense", f"{theirs}.attention.output.dense")
+        yield from layer_norm(f"{ours}/attention/output/LayerNorm", f"{theirs}.attention.output.LayerNorm")
+        yield from dense(f"{ours}/intermediate/dense", f"{theirs}.intermediate.dense")
+        yield from dense(f"{ours}/output/dense", f"{theirs}.output.dense")
+        yield from layer_norm(f"{ours}/output/LayerNorm", f"{theirs}.output.LayerNorm")
+
+
+DETECTION_HEAD = [
+    *dense("discriminator_predictions/dense", "discriminator_predictions.dense"),
+    *dense("discriminator_predictions/dense_1", "discriminator_predictions.dense_prediction"),
+]
+ELECTRA_LM_HEAD = [
+    *dense("generator_predictions/dense", "generator_predictions.dense"),
+    *layer_norm("generator_predictions/LayerNorm", "generator_predictions.LayerNorm"),
+    Pair("generator_predictions/output_bias", ("generator_lm_head.bias",)),
+]
+BERT_LM_HEAD = [
+    *dense("generator_predictions/dense", "cls.predictions.transform.dense"),
+    *layer_norm("generator_predictions/LayerNorm", "cls.predictions.transform.LayerNorm"),
+    Pair("generator_predictions/output_bias", ("cls.predictions.bias",)),
+]
+
+
+def _end_of_answer(name: str, column: int) -> list[Pair]:
+    pairs = dense(f"task_specific/answers/{name}", "qa_outputs")
+    return [pair._replace(column=column) for pair in pairs]
+
+
+# Fine-tuned heads by class: our task's name and its variables.
+TASK_HEADS: dict[str, tuple[str, list[Pair]]] = {
+    "ElectraForSequenceClassification": (
+        "classes",
+        [
+            *dense("task_specific/classes/inner", "classifier.dense"),
+            *dense("task_specific/classes/dense", "classifier.out_proj"),
+        ],
+    ),
+    "BertForSequenceClassification": (
+        "classes",
+        [
+            *dense("task_specific/classes/inner", "bert.pooler.dense"),
+            *dense("task_specific/classes/dense", "classifier"),
+        ],
+    ),
+    "ElectraForTokenClassification": ("tags", dense("task_specific/tags/dense", "classifier")),
+    "BertForTokenClassification": ("tags", dense("task_specific/tags/dense", "classifier")),
+    "ElectraForQuestionAnswering": ("answers", [*_end_of_answer("start", 0), *_end_of_answer("end", 1)]),
+    "BertForQuestionAnswering": ("answers", [*_end_of_answer("start", 0), *_end_of_answer("end", 1)]),
+}
+_OF_VOCABULARY = ("/word_embeddings", "/output_bias")  # variables with a row for each token
+# Copies of the word table that transformers ties again when it loads.
+TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "generator_lm_head.weight")
+
+
+def to_theirs(pairs: Sequence[Pair], weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Their tensors of our variables.
+
+    Raises:
+      KeyError: a variable is missing.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    for pair in pairs:
+        tensors.update(pair.to_theirs(weights[pair.ours]))
+    return tensors
+
+
 class Tensors(Mapping[str, np.ndarray]):
-    """The tensors of one or several files by today's names, read when asked for."""
+    """Tensors of one or several files by today's names, read when asked for."""
 
     def __init__(self, folder: Path) -> None:
         index = folder / _INDEX
         paths = [folder / FILE_NAME]
         if index.is_file():
-            paths = sorted({folder / name for name in read_json(index, "weights")["weight_map"].values()})
+            paths = _listed_in(index)
         if not all(path.is_file() for path in paths):
             old = (
                 "; pytorch_model.bin is a pickle, which is not read: save it again with transformers' "
@@ -67,7 +195,7 @@ class HuggingFaceWeights:
     """The weights of a directory by our names, the encoder under "electra/".
 
     Rows of tables beyond the vocabulary, which some releases pad, are cut off. task: name of the task of ours whose
-    head it has (huggingface_names.TASK_HEADS), or None. left_out: tensors that have no place here.
+    head it has (`TASK_HEADS`), or None. left_out: tensors that have no place here.
 
     Raises:
       UserError: another kind of network, or one with missing parts.
@@ -86,18 +214,28 @@ class HuggingFaceWeights:
         prefix = prefix_of(self._tensors)
         if prefix is None:
             raise UserError(f"{folder}: no encoder among its tensors: {', '.join(sorted(self._tensors)[:5])} ...")
-        self._pairs = {pair.ours: pair for pair in names.encoder(self.architecture, prefix)}
-        missing = [name for name, pair in self._pairs.items() if not _is_there(pair, self._tensors)]
+        self._pairs = {pair.ours: pair for pair in encoder(self.architecture, prefix)}
+        missing = [name for name, pair in self._pairs.items() if not pair.is_in(self._tensors)]
         if missing:
             raise UserError(f"{folder}: tensors are missing for {', '.join(missing[:5])}")
-        for head in (names.DETECTION_HEAD, names.ELECTRA_LM_HEAD, names.BERT_LM_HEAD):
-            if all(_is_there(pair, self._tensors) for pair in head):
+        sizes = self.architecture
+        shapes = {
+            "embeddings.position_embeddings.weight": (sizes.max_position_embeddings, sizes.embedding_size),
+            "embeddings.token_type_embeddings.weight": (sizes.type_vocab_size, sizes.embedding_size),
+            "encoder.layer.0.intermediate.dense.weight": (sizes.intermediate_size, sizes.hidden_size),
+        }
+        for name, shape in shapes.items():
+            found = self._tensors[f"{prefix}{name}"].shape if f"{prefix}{name}" in self._tensors else shape
+            if found != shape:
+                raise UserError(f"{folder}: {prefix}{name} is {found}, but by config.json it is {shape}")
+        for head in (DETECTION_HEAD, ELECTRA_LM_HEAD, BERT_LM_HEAD):
+            if all(pair.is_in(self._tensors) for pair in head):
                 self._pairs |= {pair.ours: pair for pair in head}
         self.task = None
-        task, head = names.TASK_HEADS.get(class_of(config), (None, []))
+        task, head = TASK_HEADS.get(class_of(config), (None, []))
         if config.get("problem_type") == "multi_label_classification":  # ours choose one of the labels
             task = None
-        if task and all(_is_there(pair, self._tensors) for pair in head):
+        if task and all(pair.is_in(self._tensors) for pair in head):
             self.task = task
             self._pairs |= {pair.ours: pair for pair in head}
         used = {name for pair in self._pairs.values() for name in pair.theirs}
@@ -107,18 +245,31 @@ class HuggingFaceWeights:
         return sorted(self._pairs)
 
     def get(self, name: str) -> np.ndarray:
-        value = self._pairs[name].to_ours(self._tensors)
-        assert value is not None
-        return value[: self.architecture.vocab_size] if name.endswith(("/word_embeddings", "/output_bias")) else value
+        pair = self._pairs[name]
+        try:
+            value = pair.to_ours(self._tensors)
+            return value[: self.architecture.vocab_size] if name.endswith(_OF_VOCABULARY) else value
+        except UserError:
+            raise
+        except (ValueError, IndexError):
+            shapes = ", ".join(f"{theirs} {self._tensors[theirs].shape}" for theirs in pair.theirs)
+            raise UserError(f"{self.folder}: the shapes of {shapes} make no {name}") from None
+
+
+def _listed_in(index: Path) -> list[Path]:
+    """The files that an index names. Raises UserError where it names none, or one outside of its folder."""
+    files = read_json(index, "weights").get("weight_map")
+    if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
+        raise UserError(f"{index}: weight_map, an object of tensors and their files, is needed, got {shown(files)}")
+    outside = [name for name in files.values() if Path(name).name != name]
+    if outside:
+        raise UserError(f"{index} names {outside[0]!r}: only files in its own folder are read")
+    return sorted({index.parent / name for name in files.values()})
 
 
 def prefix_of(tensors: Mapping[str, np.ndarray]) -> str | None:
-    """What stands before the names of the encoder's tensors; None if there is no encoder."""
+    """Prefix of the names of the encoder's tensors; None if there is no encoder."""
     return next((prefix for prefix in _PREFIXES if f"{prefix}embeddings.word_embeddings.weight" in tensors), None)
-
-
-def _is_there(pair: names.Pair, tensors: Mapping[str, np.ndarray]) -> bool:
-    return all(name in tensors for name in pair.theirs)
 
 
 def _todays_name(name: str) -> str:
@@ -126,5 +277,5 @@ def _todays_name(name: str) -> str:
 
 
 def _is_copy(name: str) -> bool:
-    """Buffers and tied copies: nothing is lost with them."""
-    return name in names.TIED or name.endswith("embeddings.position_ids")
+    """True for buffers and tied copies: nothing is lost with them."""
+    return name in TIED or name.endswith("embeddings.position_ids")

@@ -15,24 +15,24 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, process
 from tokenizers.models import WordPiece
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
 from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, UNK
-from electra_tf2.exchange import huggingface_names as names
+from electra_tf2.exchange import huggingface as names
 from electra_tf2.exchange.formats.huggingface_config import Casing, config_of
-from electra_tf2.exchange.model_card import model_card
 from electra_tf2.exchange.sources import Model
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically
 
-PARTS = ("main", "generator", "body")
+_ONE_LABEL = "single_label_classification"
 
 
 class Exported(NamedTuple):
     """A model in Hugging Face's terms.
 
-    config: of config.json. tensors: by their names. left_out: our variables, or heads, that it does not hold.
+    config: content of config.json. tensors: arrays by their names. left_out: our variables or heads that have no place.
     """
 
     config: dict[str, Any]
@@ -54,10 +54,10 @@ class _Head(NamedTuple):
 
 
 def to_huggingface(model: Model, part: str = "main") -> Exported:
-    """A model's part in Hugging Face's terms.
+    """Puts a part of a model in Hugging Face's terms.
 
     Args:
-      part: "main": the main network with its head; "generator": ELECTRA's generator; "body": the encoder alone.
+      part: "main", the main network with its head; "generator", ELECTRA's generator; or "body", the encoder alone.
 
     Raises:
       UserError: Hugging Face's classes have no such network; names what they lack.
@@ -78,13 +78,13 @@ def write_huggingface(folder: str | Path, model: Model, exported: Exported, dtyp
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / FILE_NAME, exported.tensors, dtype)
     write_tokenizer(folder, model.tokens, model.casing, model.architecture.max_position_embeddings)
-    write_atomically(folder / "README.md", model_card(model, exported.class_name, exported.left_out))
+    write_atomically(folder / "README.md", _model_card(model, exported.class_name, exported.left_out))
     config = exported.config | {"torch_dtype": dtype, "pad_token_id": model.tokens.index(PAD)}
     write_atomically(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length: int) -> None:
-    """vocab.txt, tokenizer.json and tokenizer_config.json, for transformers' fast and slow tokenizers."""
+    """Writes vocab.txt, tokenizer.json and tokenizer_config.json, for transformers' fast and slow tokenizers."""
     special = {token: tokens.index(token) for token in (PAD, UNK, CLS, SEP, MASK)}
     pieces = WordPiece(
         vocab={token: number for number, token in enumerate(tokens)},
@@ -135,7 +135,7 @@ def _encoder(
 
 
 def _main_head(model: Model) -> _Head:
-    """The head of the main network that Hugging Face has too; none, with what is left out, where it has not."""
+    """Head of the main network that Hugging Face has, too; without one, the encoder alone and what is left out."""
     if isinstance(model.config, FinetuningConfig):
         return _task_head(model, model.config)
     weights = model.weights
@@ -178,63 +178,61 @@ def _generator(model: Model) -> Exported:
 
 
 def _task_head(model: Model, config: FinetuningConfig) -> _Head:
-    """A fine-tuned head as the class that computes the same logits; the first task's."""
+    """The class that computes the same logits as the one task's head."""
     if len(config.task_names) != 1:
         raise UserError(f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}")
     task = config.task_names[0]
     scope, weights = f"task_specific/{task}", model.weights
-    dropout = {"classifier_dropout": config.classifier_dropout}
-    labels = (model.task_states or {}).get(task, {}).get("labels")
-    if labels is None:
-        problem = {"num_labels": 1, "problem_type": "regression", "id2label": {"0": "value"}, "label2id": {"value": 0}}
-    else:
-        problem = {
-            "id2label": {str(number): str(label) for number, label in enumerate(labels)},
-            "label2id": {str(label): number for number, label in enumerate(labels)},
-            "problem_type": "single_label_classification",
-        }
+
+    def without(part: str) -> _Head:
+        return _Head("ElectraModel", {}, {}, [f"{scope}: {part}"])
+
     if f"{scope}/start/kernel" in weights:
         if f"{scope}/end_hidden/kernel" in weights:
-            return _Head("ElectraModel", {}, {}, [f"{scope}: the end of an answer given its start (joint_prediction)"])
-        kernel = np.concatenate([weights[f"{scope}/{end}/kernel"] for end in ("start", "end")], -1)
-        bias = np.concatenate([weights[f"{scope}/{end}/bias"] for end in ("start", "end")], -1)
+            return without("the end of an answer given its start (joint_prediction)")
+        ends = ([weights[f"{scope}/{end}/{part}"] for end in ("start", "end")] for part in ("kernel", "bias"))
         left_out = sorted(name for name in weights if name.startswith(f"{scope}/answerable"))
-        return _Head("ElectraForQuestionAnswering", _linear("qa_outputs", kernel, bias), {}, left_out)
+        tensors = _linear("qa_outputs", *(np.concatenate(parts, -1) for parts in ends))
+        return _Head("ElectraForQuestionAnswering", tensors, {}, left_out)
     if f"{scope}/dense/kernel" not in weights:
         return _Head("ElectraModel", {}, {}, _heads(model))
-    kernel, bias = weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"]
+    last = weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"]
+    labels = (model.task_states or {}).get(task, {}).get("labels")
+    named = ["value"] if labels is None else list(map(str, labels))
+    said = {"id2label": {str(number): label for number, label in enumerate(named)}}
+    said |= {"label2id": {label: number for number, label in enumerate(named)}}
+    said |= {"classifier_dropout": config.classifier_dropout}
     if config.kind_of(task) == "tagging":
-        problem.pop("problem_type")
-        return _Head("ElectraForTokenClassification", _linear("classifier", kernel, bias), problem | dropout, [])
+        return _Head("ElectraForTokenClassification", _linear("classifier", *last), said, [])
+    said |= {"num_labels": 1, "problem_type": "regression"} if labels is None else {"problem_type": _ONE_LABEL}
     if config.classifier_pooling == "mean":
-        return _Head("ElectraModel", {}, {}, [f"{scope}: classes from the mean of all states, not from [CLS]"])
+        return without("classes from the mean of all states, not from [CLS]")
     if config.classifier == "linear":
-        return _linear_classifier(kernel, bias, problem | dropout)
+        return _linear_classifier(*last, said)
     inner = weights[f"{scope}/inner/kernel"], weights[f"{scope}/inner/bias"]
     if config.classifier == "gelu":
-        tensors = _linear("classifier.dense", *inner) | _linear("classifier.out_proj", kernel, bias)
-        return _Head("ElectraForSequenceClassification", tensors, problem | dropout, [])
+        tensors = _linear("classifier.dense", *inner) | _linear("classifier.out_proj", *last)
+        return _Head("ElectraForSequenceClassification", tensors, said, [])
     if model.architecture.embedding_size == model.architecture.hidden_size:  # BERT's pooler is this layer
-        tensors = _linear("bert.pooler.dense", *inner) | _linear("classifier", kernel, bias)
-        return _Head("BertForSequenceClassification", tensors, problem | dropout, [])
-    return _Head("ElectraModel", {}, {}, [f"{scope}: a tanh layer before the classes, where ELECTRA's class has gelu"])
+        tensors = _linear("bert.pooler.dense", *inner) | _linear("classifier", *last)
+        return _Head("BertForSequenceClassification", tensors, said, [])
+    return without("a tanh layer before the classes, where ELECTRA's class has gelu")
 
 
 def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, Any]) -> _Head:
     """A linear layer on [CLS] as ELECTRA's class, which has a dense layer with gelu before its own.
 
-    gelu(z) - gelu(-z) = z for every z, so a first layer that computes the logits and their negatives, and a second one
-    that subtracts the two, is the linear layer: needs twice as many units as classes.
+    gelu(z) - gelu(-z) = z for every z. So the first layer computes the logits and their negatives, and the second one
+    subtracts the two; this needs twice as many units as classes.
     """
     hidden, classes = kernel.shape
-    if 2 * classes > hidden:
+    spare = hidden - 2 * classes
+    if spare < 0:
         left_out = [f"a linear head of {classes} classes, which ELECTRA's class can hold up to {hidden // 2} of"]
         return _Head("ElectraModel", {}, {}, left_out)
-    first, offset = np.zeros([hidden, hidden], np.float32), np.zeros([hidden], np.float32)
-    first[:, :classes], first[:, classes : 2 * classes] = kernel, -kernel
-    offset[:classes], offset[classes : 2 * classes] = bias, -bias
-    second = np.zeros([hidden, classes], np.float32)
-    second[:classes], second[classes : 2 * classes] = np.eye(classes), -np.eye(classes)
+    first = np.pad(np.concatenate([kernel, -kernel], 1), [(0, 0), (0, spare)])
+    offset = np.pad(np.concatenate([bias, -bias]), [(0, spare)])
+    second = np.pad(np.concatenate([np.eye(classes), -np.eye(classes)]), [(0, spare), (0, 0)]).astype(np.float32)
     tensors = _linear("classifier.dense", first, offset)
     tensors |= _linear("classifier.out_proj", second, np.zeros([classes], np.float32))
     return _Head("ElectraForSequenceClassification", tensors, config, [])
@@ -252,3 +250,45 @@ def _heads(model: Model, *kept: str) -> list[str]:
     """Scopes of the variables beside the main encoder that are not exported."""
     scopes = {name.split("/")[0] for name in model.weights}
     return sorted(scopes - {"electra", *kept})
+
+
+def _model_card(model: Model, class_name: str, left_out: list[str]) -> str:
+    """Markdown with the header that Hugging Face's hub reads."""
+    sizes = model.architecture
+    lines = ["---", "library_name: transformers", "tags:", "- electra", "---", "", f"# {model.config.model_name}", ""]
+    lines += [
+        f"Class: `{class_name}`. Converted from {model.origin}.",
+        "",
+        f"{sizes.num_hidden_layers} layers of {sizes.hidden_size} with {sizes.num_attention_heads} heads, embeddings "
+        f"of {sizes.embedding_size}, {'uncased' if model.casing.do_lower_case else 'cased'} WordPiece vocabulary of "
+        f"{sizes.vocab_size:,} tokens.",
+        "",
+        "## Training",
+        "",
+        *([training_of(model.config)] if model.is_run else ["See the model that it was converted from."]),
+    ]
+    if model.scores:
+        lines += ["", "## Scores", "", "```json", json.dumps(model.scores, indent=2, sort_keys=True), "```"]
+    if left_out:
+        lines += ["", "## Not in this directory", "", *(f"- {what}" for what in left_out)]
+    return "\n".join(lines) + "\n"
+
+
+def training_of(config: PretrainingConfig | FinetuningConfig) -> str:
+    """Describes in a sentence what a run learned."""
+    if isinstance(config, FinetuningConfig):
+        return (
+            f"Fine-tuned on {', '.join(config.task_names)} for {config.num_train_epochs:g} epochs: batches of "
+            f"{config.train_batch_size}, learning rate {config.learning_rate:g}, layer-wise decay "
+            f"{config.layerwise_lr_decay:g}, inputs of up to {config.max_seq_length} tokens."
+        )
+    titles = [spec.title for spec in config.objectives if spec.title]
+    if not config.trains_main_network:
+        titles = ["masked language modelling (BERT)", *titles]
+    titles += [f"the auxiliary task {task}" for task in config.aux_tasks]
+    records = "/".join(Path(config.pretrain_tfrecords).parent.parts[-2:])  # not where on the machine that is
+    return (
+        f"Pre-trained by {' and '.join(titles)}: {config.num_train_steps:,} steps of {config.train_batch_size} "
+        f"sequences of up to {config.max_seq_length} tokens of the records in `{records}`, "
+        f"learning rate {config.learning_rate:g}."
+    )

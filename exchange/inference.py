@@ -1,52 +1,39 @@
-"""The Python door: a model from anywhere, ready to be used.
+"""Inference from Python: a model from anywhere, ready to be used.
 
-    import electra_tf2 as electra
-
-    model = electra.load("data/models/electra_small")     # a run, a folder of ours, a Hugging Face directory, TF1
-    model.states(["One sentence.", ("A pair", "of two")])  # vectors of tokens and sentences
-    model.replaced("The chef eight the meal.")             # which tokens look wrong
-    model.fill("The capital of France is [MASK].")         # what a generator, or BERT, would say
-    model.score(["A sentence.", "Sentence a."])            # pseudo-log-likelihoods
-    model.predict(["A text to label."])                    # with a fine-tuned model
-    model.keras()                                          # the network, to put a head on and fit
-
-docs/python.md says what each gives and needs. A model reads up to 512 tokens; B is the batch, L the length, H the
-width of its layers.
+`import electra_tf2` takes its names from here; docs/python.md shows them. A model reads up to 512 tokens; B is
+the batch, L the length, H the width of its layers.
 """
 
-from electra_tf2.util.environment import before_tensorflow
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-before_tensorflow()
+import numpy as np
+import tensorflow as tf
 
-from collections.abc import Iterator, Sequence  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any, NamedTuple  # noqa: E402
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.vocabulary import MASK
+from electra_tf2.exchange.encoding import Row, Text, at_tokens, rows_of
+from electra_tf2.exchange.formats.folders import located, models
+from electra_tf2.exchange.network import EncoderModel, Network, assign, graph_of_any_shape
+from electra_tf2.exchange.scoring import Scorer
+from electra_tf2.exchange.sources import Given, check_given, read_model, with_generator
+from electra_tf2.exchange.sources import Model as Source
+from electra_tf2.training.hparams import PRECISIONS
+from electra_tf2.util.errors import UserError, shown
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
+if TYPE_CHECKING:
+    from electra_tf2.finetune.predictor import Predictor
 
-from electra_tf2.configure_finetuning import FinetuningConfig  # noqa: E402
-from electra_tf2.configure_pretraining import PretrainingConfig  # noqa: E402
-from electra_tf2.corpus.tokenization import WordpieceTokenizer  # noqa: E402
-from electra_tf2.corpus.vocabulary import MASK  # noqa: E402
-from electra_tf2.exchange.encoding import Encoded, Text, encode  # noqa: E402
-from electra_tf2.exchange.formats.folders import released  # noqa: E402
-from electra_tf2.exchange.keras_model import EncoderModel  # noqa: E402
-from electra_tf2.exchange.network import Network, graph_of_any_shape  # noqa: E402
-from electra_tf2.exchange.scoring import Scorer, check_scorable  # noqa: E402
-from electra_tf2.exchange.sources import Model as Source  # noqa: E402
-from electra_tf2.exchange.sources import Told, check_told, read_model, with_generator  # noqa: E402
-from electra_tf2.training.hparams import PRECISIONS  # noqa: E402
-from electra_tf2.util.errors import UserError, shown  # noqa: E402
-
-__all__ = ["Model", "Replaced", "States", "Suggestion", "UserError", "load"]
+__all__ = ["Model", "Replaced", "States", "Suggestion", "UserError", "load", "models"]
 
 _BATCH = 32
-_LENGTHS = 16  # inputs are padded to a multiple, so that few lengths are traced
 
 
 class States(NamedTuple):
-    """What a text became.
+    """Vectors of a text.
 
     tokens: wordpieces, [CLS] and [SEP] included. vectors: float32 [tokens, H], the last layer. sentence: float32 [H],
     the vector of [CLS].
@@ -72,9 +59,9 @@ class Suggestion(NamedTuple):
 
 
 def load(
-    path: str,
+    path: str | os.PathLike[str],
     *,
-    generator: str | None = None,
+    generator: str | os.PathLike[str] | None = None,
     vocab_file: str | None = None,
     num_attention_heads: int | None = None,
     pairs: bool = False,
@@ -83,12 +70,12 @@ def load(
     """Loads a model.
 
     Args:
-      path: the name of a model that comes with the project ("electra_evening"), a pre-training run or a trial of
-        fine-tuning, a self-contained folder, a Hugging Face directory (ELECTRA or BERT), a TF1 checkpoint of the
-        original or a checkpoint of tf-models' encoder.
-      generator: where the generator of a discriminator without one is, likewise.
-      vocab_file, num_attention_heads: of a checkpoint that does not say them; default: vocab.txt beside it, width / 64.
-      pairs: whether a classifier of Hugging Face, whose files do not say so, reads two texts.
+      path: a pre-training run or a trial of fine-tuning, a self-contained folder, a Hugging Face directory (ELECTRA or
+        BERT), a TF1 checkpoint of the original or a checkpoint of tf-models' encoder; or the name of a shipped model
+        (`models`).
+      generator: path of the generator, for a discriminator that comes without one.
+      vocab_file, num_attention_heads: for a checkpoint whose files lack them; default: vocab.txt beside it, width / 64.
+      pairs: True if a classifier of Hugging Face reads two texts, which its files do not say.
       precision: "float32", "bfloat16" or "float16", of activations and matrix products.
 
     Raises:
@@ -97,14 +84,16 @@ def load(
     """
     if precision not in PRECISIONS:
         raise UserError(f"precision is one of {', '.join(PRECISIONS)}, not {shown(precision)}")
-    path = path if Path(path).exists() else released(path) or path
-    told = Told(vocab_file, num_attention_heads, pairs=pairs)
-    if generator is None:
-        check_told(path, told)
-    source = read_model(path, told)
+    for name, value in (("path", path), ("generator", generator)):
+        if not isinstance(value, (str, os.PathLike)) and (value is not None or name == "path"):
+            raise UserError(f"load: {name} is a path or the name of a shipped model, not {shown(value)}")
+    given = Given(vocab_file, num_attention_heads, pairs=pairs)
+    where = located(os.fspath(path))
     if generator is not None:
-        source = with_generator(source, read_model(generator, told))
-    return Model(source, precision)
+        source = with_generator(read_model(where, given), read_model(located(os.fspath(generator)), given))
+        return Model(source, precision)
+    check_given(where, given)
+    return Model(read_model(where, given), precision)
 
 
 class Model:
@@ -121,7 +110,8 @@ class Model:
         self._states = graph_of_any_shape(self.network.states)
         self._replaced = graph_of_any_shape(lambda *inputs: tf.nn.sigmoid(self.network.replaced_logits(*inputs)))
         self._fill = graph_of_any_shape(self.network.token_logits)
-        self._predictor: Any = None
+        self._scorers: dict[tuple[str, float | None], Scorer] = {}
+        self._predictor: Predictor | None = None
 
     def __repr__(self) -> str:
         a = self.source.architecture
@@ -136,30 +126,44 @@ class Model:
 
     def states(self, texts: Sequence[Text]) -> list[States]:
         """The vectors of texts, or of pairs of texts; longer ones are cut at 512 tokens."""
-        result = []
-        for encoded, vectors in self._batches(texts, self._states):
-            for row, length in enumerate(encoded.lengths):
-                kept = vectors[row, :length]
-                result.append(States(self._tokens(encoded, row), kept, kept[0]))
-        return result
+        rows = rows_of(self.tokenizer, texts, self.max_length)
+        found = zip(rows, at_tokens(self._states, rows, self.tokenizer.special, _BATCH), strict=True)
+        return [States(self._tokens(row), vectors, vectors[0]) for row, vectors in found]
 
-    def replaced(self, text: str) -> list[Replaced]:
-        """How likely each wordpiece of a text is a replacement, special tokens left out (ELECTRA, section 2).
+    @overload
+    def replaced(self, texts: str) -> list[Replaced]: ...
+
+    @overload
+    def replaced(self, texts: list[str] | tuple[str, ...]) -> list[list[Replaced]]: ...
+
+    def replaced(self, texts: str | list[str] | tuple[str, ...]) -> list[Replaced] | list[list[Replaced]]:
+        """The probability of each wordpiece to be a replacement, special tokens left out (ELECTRA, section 2).
+
+        Args:
+          texts: a text, or several, which give a list each.
 
         Raises:
           UserError: the model does not detect replaced tokens.
         """
-        self._require_detector()
-        [(encoded, probabilities)] = self._batches([text], self._replaced)
-        tokens = self._tokens(encoded, 0)[1:-1]
-        return [Replaced(token, float(p)) for token, p in zip(tokens, probabilities[0, 1:], strict=False)]
+        if self.network.detector is None:
+            raise UserError(f"{self!r} does not detect replaced tokens: an ELECTRA discriminator is needed")
+        rows = rows_of(self.tokenizer, [texts] if isinstance(texts, str) else texts, self.max_length)
+        found = [
+            [Replaced(token, float(p)) for token, p in zip(self._tokens(row)[1:-1], probabilities[1:-1], strict=True)]
+            for row, probabilities in zip(
+                rows, at_tokens(self._replaced, rows, self.tokenizer.special, _BATCH), strict=True
+            )
+        ]
+        return found[0] if isinstance(texts, str) else found
 
     def fill(self, text: str, top: int = 5) -> list[list[Suggestion]]:
-        """For each [MASK] in a text, in order, the `top` most probable wordpieces.
+        """The `top` most probable wordpieces for each [MASK] in a text, in order.
 
         Raises:
           UserError: there is no [MASK] in it, `top` is out of range, or the model has no masked language model.
         """
+        if not isinstance(text, str):
+            raise UserError(f"fill: a text is needed, got {shown(text)}")
         if MASK not in text:
             raise UserError(f"fill: there is no {MASK} in {text!r}")
         if not 1 <= top <= len(self.tokenizer):
@@ -182,28 +186,38 @@ class Model:
             for tokens, probabilities in zip(best.indices.numpy(), best.values.numpy(), strict=True)
         ]
 
-    def score(self, texts: Sequence[str], batch_size: int = _BATCH, mask_prob: float | None = None) -> np.ndarray:
-        """Pseudo-log-likelihoods, float32 [texts]: the sum over wordpieces of log p(token | the others).
+    def score(
+        self,
+        texts: Sequence[str],
+        batch_size: int = _BATCH,
+        mask_prob: float | None = None,
+        method: str = "likelihood",
+    ) -> np.ndarray:
+        """Scores texts, float32 [texts]: by default the sum over wordpieces of log p(token | the others).
 
         Electric's are minus its energies, one pass a text (Electric, section 2.5). BERT's come from masking each token
-        in turn. ELECTRA's combine its generator's probability with the discriminator's verdict (ELECTRA, appendix G).
-        Of a longer text, the first 512 tokens count.
+        in turn. ELECTRA's combine its generator's probability with the discriminator's verdict (ELECTRA, appendix G);
+        one that learned from the masked positions alone (disc_tokens masked) says the probability itself. Of a longer
+        text, the first 512 tokens count.
 
         Args:
           mask_prob: share of tokens that were masked in an ELECTRA's pre-training; default: the run's, or that of the
             paper's model of this size.
+          method: "detector": the sum of log D(original), one pass a text, of any discriminator; it ranks texts and is
+            no log-likelihood.
 
         Raises:
-          UserError: the model is none of these, or mask_prob is no share.
+          UserError: the model's numbers are no probabilities, or mask_prob is no share.
         """
-        if mask_prob is None:
-            mask_prob = getattr(self.config, "mask_prob", 0.15)
-        if not 0 < mask_prob < 1:
-            raise UserError(f"mask_prob is a share of tokens, between 0 and 1, not {mask_prob:g}")
-        check_scorable(self.config)
-        electric = getattr(self.config, "electric_objective", True)
-        scorer = Scorer(self.network, self.tokenizer.special, mask_prob, batch_size, electric)
-        return scorer.scores(self._rows(texts))
+        rows = rows_of(self.tokenizer, texts, self.max_length)
+        return self.scorer(method, mask_prob).scores(rows, batch_size)
+
+    def scorer(self, method: str = "likelihood", mask_prob: float | None = None) -> Scorer:
+        """Makes the scorer of `score`, once; its `note` warns of unusual scores. Arguments and errors as in `score`."""
+        key = method, mask_prob
+        if key not in self._scorers:
+            self._scorers[key] = Scorer(self.network, self.tokenizer.special, self.config, method, mask_prob)
+        return self._scorers[key]
 
     def predict(self, texts: Sequence[Any], task: str | None = None) -> list[dict[str, Any]]:
         """The answers of a fine-tuned model: labels, tags or spans with scores, as --predict writes them.
@@ -211,7 +225,7 @@ class Model:
         Args:
           texts: each a text, a pair of texts (two sentences; question and context), a list of words (tagging), or an
             object as a line of the task's .jsonl files.
-          task: which of several that were learned together; default: the first.
+          task: name of the task, of a model that learned several; default: the first.
 
         Raises:
           UserError: the model is not fine-tuned, or a text does not fit its task.
@@ -226,22 +240,8 @@ class Model:
         """The encoder as a `tf_keras.Model` with these weights: {"input_ids", "input_mask", "segment_ids"} in, states
         [B, L, H] out. `trainable`, `training=`, `fit`, `summary` and saving work as with any other."""
         model = EncoderModel.from_architecture(self.source.architecture)
-        model.assign(self.source.weights)
+        assign(model.trainable_variables, self.source.weights)
         return model
 
-    def _require_detector(self) -> None:
-        if self.network.detector is None:
-            raise UserError(f"{self!r} does not detect replaced tokens: an ELECTRA discriminator is needed")
-
-    def _batches(self, texts: Sequence[Text], function: Any) -> Iterator[tuple[Encoded, np.ndarray]]:
-        for start in range(0, len(texts), _BATCH):
-            encoded = encode(self.tokenizer, texts[start : start + _BATCH], self.max_length, _LENGTHS)
-            yield encoded, function(*(tf.constant(part) for part in encoded)).numpy()
-
-    def _rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of "[CLS] text [SEP]"."""
-        encoded = encode(self.tokenizer, texts, self.max_length)
-        return [encoded.input_ids[row, :length].tolist() for row, length in enumerate(encoded.lengths)]
-
-    def _tokens(self, encoded: Encoded, row: int) -> list[str]:
-        return self.tokenizer.convert_ids_to_tokens(encoded.input_ids[row, : encoded.lengths[row]])
+    def _tokens(self, row: Row) -> list[str]:
+        return self.tokenizer.convert_ids_to_tokens(row.input_ids)

@@ -1,22 +1,24 @@
-"""The parts of a pre-trained model that are used after training, built from the weights that are there.
+"""Pre-trained networks after training, built from weights: `Network` with its heads, `EncoderModel` for Keras users.
 
-An encoder, and as many heads as a file has weights of: detection of replaced tokens, a masked language model (a
-generator's or the encoder's own), the two towers of Electric. Conversions are checked with it; SavedModels and the
-Python door run it. B batch, L length, H hidden, V vocabulary.
+A network has the heads that there are weights of: detection of replaced tokens, a masked language model (a generator's
+or the encoder's own), the two towers of Electric. Conversions are checked with it; inference and SavedModels run it. B
+batch, L length, H hidden, V vocabulary.
 """
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tf_keras
 
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.fusion import unfused
 from electra_tf2.model.generator import TwoTowerClozeModel
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead, TiedHead
-from electra_tf2.model.layers import Layer
+from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError
 
 
@@ -25,8 +27,8 @@ class Network(Layer):
 
     Args:
       architecture: of the main network.
-      generator: of the generator's network, where it has one of its own.
-      weights: our names -> arrays; decides which heads there are.
+      generator: architecture of the generator's network, where it has one of its own.
+      weights: arrays by our names, which decide which heads there are.
       compute_dtype: of activations and matrix products.
 
     Raises:
@@ -55,10 +57,10 @@ class Network(Layer):
             tables = None if "generator_ltr/embeddings/word_embeddings" in weights else self.encoder.embeddings
             self.towers = TwoTowerClozeModel(generator, tables, compute_dtype)
         self.language_model = self._language_model(weights)
-        self._assign(weights)
+        assign(self.trainable_variables, weights)
 
     def _language_model(self, weights: Mapping[str, np.ndarray]) -> LanguageModelHead | TiedHead | None:
-        """The head that `fill` uses: the generator's where there is one, else the main network's own.
+        """Makes the head that `fill` uses: the generator's where there is one, else the main network's own.
 
         COCO-LM has both, and its main network has never read a [MASK].
         """
@@ -71,20 +73,6 @@ class Network(Layer):
         if f"{scope}/dense/kernel" not in weights:
             return TiedHead(scope, sizes, self.filler.embeddings)
         return LanguageModelHead(scope, sizes.hidden_size, sizes, self.filler.embeddings)
-
-    def _assign(self, weights: Mapping[str, np.ndarray]) -> None:
-        problems = []
-        for variable in self.trainable_variables:
-            name = variable.name.split(":")[0]
-            value = weights.get(name)
-            if value is None:
-                problems.append(f"{name} is missing")
-            elif tuple(value.shape) != tuple(variable.shape):
-                problems.append(f"{name} is {tuple(value.shape)}, not {tuple(variable.shape)}")
-            else:
-                variable.assign(value)
-        if problems:
-            raise UserError(f"the weights do not fit the model's sizes: {'; '.join(problems[:5])}")
 
     def states(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L, H], the last layer."""
@@ -112,10 +100,80 @@ class Network(Layer):
 
 
 def graph_of_any_shape(function: Callable[..., Any]) -> Any:
-    """The function as a graph that is traced once for inputs of all shapes, without XLA, which would compile each."""
+    """Makes a graph that is traced once for inputs of all shapes; without XLA, which would compile each shape."""
 
     def plain(*inputs: Any) -> Any:
         with unfused():
             return function(*inputs)
 
     return tf.function(plain, autograph=False, reduce_retracing=True)
+
+
+def assign(variables: Sequence[tf.Variable], weights: Mapping[str, np.ndarray]) -> None:
+    """Gives variables the arrays of their names.
+
+    Raises:
+      UserError: an array is missing or has another shape.
+    """
+    problems = []
+    for variable in variables:
+        name = variable.name.split(":")[0]
+        value = weights.get(name)
+        if value is None:
+            problems.append(f"{name} is missing")
+        elif tuple(value.shape) != tuple(variable.shape):
+            problems.append(f"{name} is {tuple(value.shape)}, not {tuple(variable.shape)}")
+        else:
+            variable.assign(value)
+    if problems:
+        raise UserError(f"the weights do not fit the model's sizes: {'; '.join(problems[:5])}")
+
+
+@tf_keras.utils.register_keras_serializable(package="electra_tf2")
+class EncoderModel(tf_keras.Model):
+    """An encoder over {"input_ids", "input_mask", "segment_ids"}, int32 [B, L] each -> float32 [B, L, H].
+
+    input_mask may be left out (no padding), and segment_ids (one segment).
+
+    Args:
+      architecture: the fields of model.architecture.Architecture.
+      compute_dtype_name: of activations and matrix products.
+
+    >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, None)
+    >>> model = EncoderModel.from_architecture(sizes)
+    >>> model({"input_ids": tf.ones([2, 7], tf.int32)}, training=True).shape
+    TensorShape([2, 7, 64])
+    >>> EncoderModel.from_config(model.get_config()).sizes == sizes
+    True
+    """
+
+    def __init__(self, architecture: Mapping[str, Any], compute_dtype_name: str = "float32", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.sizes = Architecture(**architecture)
+        self.compute_dtype_name = compute_dtype_name
+        self.encoder = Encoder("electra", self.sizes, compute_dtype=compute_dtype_name)
+        self({"input_ids": tf.zeros([1, 1], tf.int32)})  # built: summary() and saving know the shapes
+
+    @classmethod
+    def from_architecture(cls, architecture: Architecture) -> "EncoderModel":
+        return cls(dataclasses.asdict(architecture), name="electra")
+
+    def call(self, inputs: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
+        """Computes the last layer; dropout is on if `training`, with seeds from TensorFlow's global generator."""
+        ids = tf.cast(inputs["input_ids"], tf.int32)
+        mask = tf.cast(inputs.get("input_mask", tf.ones_like(ids)), tf.int32)
+        segments = tf.cast(inputs.get("segment_ids", tf.zeros_like(ids)), tf.int32)
+        if training is None:
+            training = tf_keras.backend.learning_phase()
+        seeds = None
+        if training:
+            seeds = SeedStream(tf.random.uniform([2], 0, 2**31 - 1, tf.int32))
+        with unfused():  # whoever loads what is saved need not have XLA
+            return tf.cast(self.encoder(ids, mask, segments, seeds).sequence, tf.float32)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "architecture": dataclasses.asdict(self.sizes),
+            "compute_dtype_name": self.compute_dtype_name,
+        }

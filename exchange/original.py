@@ -1,6 +1,6 @@
 """Writing a TF1 checkpoint that the original program loads: its variables are ours, with query, key and value apart.
 
-exchange.formats.original_config tells what network such a checkpoint holds.
+exchange.formats.original_config finds out what network such a checkpoint holds.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange.checkpoints import original_names
 from electra_tf2.exchange.formats.huggingface_config import export_problems
 from electra_tf2.model.architecture import Architecture
@@ -27,6 +29,11 @@ _SCOPES = (
     "discriminator_predictions",
     "task_specific",
 )
+# Hparams that the original has, too.
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+          "max_position_embeddings", "type_vocab_size")  # fmt: skip
+_OF_PRETRAINING = ("electra_objective", "electric_objective", "two_tower_generator", "untied_generator",
+                   "untied_generator_embeddings", "generator_layers", "generator_hidden_size")  # fmt: skip
 
 
 def write_checkpoint(
@@ -35,8 +42,8 @@ def write_checkpoint(
     """Writes a TF1 checkpoint `model.ckpt-<step>` that the original's programs load.
 
     Args:
-      weights: our names -> arrays.
-      architecture: of the main network.
+      weights: arrays by our names.
+      architecture: sizes of the main network.
       adam_slots: also write the optimizer's slots, as zeros, which the original wants to resume a run.
 
     Returns:
@@ -80,29 +87,17 @@ def write_checkpoint(
     return prefix
 
 
-def original_hparams(config: Any) -> dict[str, Any]:
-    """The hparams with which the original program builds this model (a PretrainingConfig or FinetuningConfig)."""
+def original_hparams(config: PretrainingConfig | FinetuningConfig) -> dict[str, Any]:
+    """Hparams with which the original program builds this model."""
     architecture = config.architecture
     hparams = {
         "model_size": config.model_size,
         "vocab_size": config.vocab_size,
         "embedding_size": config.embedding_size,
         "do_lower_case": config.do_lower_case,
-        "model_hparam_overrides": {
-            "hidden_size": architecture.hidden_size,
-            "num_hidden_layers": architecture.num_hidden_layers,
-            "num_attention_heads": architecture.num_attention_heads,
-            "intermediate_size": architecture.intermediate_size,
-            "hidden_act": architecture.hidden_act,
-            "max_position_embeddings": architecture.max_position_embeddings,
-            "type_vocab_size": architecture.type_vocab_size,
-        },
+        "model_hparam_overrides": {name: getattr(architecture, name) for name in _SIZES},
     }
-    names = (
-        "electra_objective", "electric_objective", "two_tower_generator", "untied_generator",
-        "untied_generator_embeddings", "generator_layers", "generator_hidden_size",
-    )  # fmt: skip
-    hparams |= {name: getattr(config, name) for name in names if hasattr(config, name)}
+    hparams |= {name: getattr(config, name) for name in _OF_PRETRAINING if hasattr(config, name)}
     if getattr(config, "embedding_sharing", None) == "gdes":  # the main network's tables are written as sums
         hparams["untied_generator_embeddings"] = True
     return hparams

@@ -1,4 +1,4 @@
-"""What scores of sentences are good for: telling the better of two, and choosing among hypotheses of a recogniser.
+"""Uses of sentences' scores: telling the better of two, and choosing among the hypotheses of a recogniser.
 
 Pairs are minimal pairs such as BLiMP's, one acceptable; hypotheses are n-best lists of a speech recogniser or a
 translator, re-ranked by f + lambda * score (Electric, section 3.2). No TensorFlow.
@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import read_json_lines
 
 # Electric's paper searches 0.05, ..., 1.0.
 LAMBDAS = tuple(round(0.05 * step, 2) for step in range(21))
 
 
 class Pair(NamedTuple):
-    """Two sentences, the first the better one, of a phenomenon."""
+    """Two sentences that differ in one phenomenon; the first is acceptable."""
 
     good: str
     bad: str
@@ -24,10 +25,10 @@ class Pair(NamedTuple):
 
 
 class Hypotheses(NamedTuple):
-    """What a recogniser offers for one utterance.
+    """N-best list of a recogniser for one utterance.
 
-    scores: its own, higher is better (log-probabilities). reference: what was said; None if unknown. row: the object
-    that it was read from.
+    scores: the recogniser's own, higher is better (log-probabilities). reference: what was said, if known. row: the
+    object that the list was read from.
     """
 
     texts: list[str]
@@ -37,7 +38,7 @@ class Hypotheses(NamedTuple):
 
 
 def read_pair(row: dict[str, Any], where: str, fields: Sequence[str], default: str) -> Pair:
-    """A pair from an object.
+    """Reads a pair from an object.
 
     Args:
       fields: names of the good sentence, of the bad one and of the phenomenon, which may be missing.
@@ -52,7 +53,7 @@ def read_pair(row: dict[str, Any], where: str, fields: Sequence[str], default: s
 
 
 def read_hypotheses(row: dict[str, Any], where: str) -> Hypotheses:
-    """An n-best list from an object: `hypotheses`, each with `text` and `score`, and perhaps `reference`."""
+    """Reads an n-best list from an object: `hypotheses`, each with `text` and `score`, and perhaps `reference`."""
     listed = row.get("hypotheses")
     if not isinstance(listed, list) or not listed:
         raise UserError(f"{where}: 'hypotheses', a list of objects with 'text' and 'score', is needed")
@@ -67,9 +68,20 @@ def read_hypotheses(row: dict[str, Any], where: str) -> Hypotheses:
     return Hypotheses([one["text"] for one in listed], scores, reference, row)
 
 
+def read_lists(path: str, flag: str) -> list[Hypotheses]:
+    """Reads the n-best lists of a file of JSON lines."""
+    rows = read_json_lines(path, flag)
+    lists = [read_hypotheses(row, f"{flag} {path}, line {number}") for number, row in rows]
+    if not lists:
+        raise UserError(f"{flag}: {path} holds no lists")
+    return lists
+
+
 def accuracy(pairs: Sequence[Pair], good: np.ndarray, bad: np.ndarray) -> dict[str, float]:
-    """Per cent of pairs whose good sentence scores higher, by phenomenon; "all" is the mean over pairs, "mean" that
-    over phenomena. A tie counts as wrong."""
+    """Per cent of pairs whose good sentence scores higher, by phenomenon; a tie counts as wrong.
+
+    "mean" is the mean over phenomena, "all" that over pairs.
+    """
     right: dict[str, list[bool]] = {}
     for pair, better in zip(pairs, good > bad, strict=True):
         right.setdefault(pair.phenomenon, []).append(bool(better))
@@ -90,7 +102,7 @@ def word_errors(hypothesis: str, reference: str) -> int:
 
 
 def word_error_rate(chosen: Iterable[tuple[str, str]]) -> float:
-    """Per cent of the references' words, over (hypothesis, reference)."""
+    """Errors in per cent of the references' words, over (hypothesis, reference)."""
     errors = words = 0
     for hypothesis, reference in chosen:
         errors += word_errors(hypothesis, reference)
@@ -105,15 +117,24 @@ def order(hypotheses: Hypotheses, scores: np.ndarray, weight: float) -> np.ndarr
     return np.argsort(-(hypotheses.scores + weight * scores), kind="stable")
 
 
+def reordered(hypotheses: Hypotheses, scores: np.ndarray, weight: float) -> dict[str, Any]:
+    """The object of a list with its hypotheses in the new order, each with its `language_model_score`."""
+    listed = hypotheses.row["hypotheses"]
+    best_first = [
+        listed[place] | {"language_model_score": float(scores[place])} for place in order(hypotheses, scores, weight)
+    ]
+    return hypotheses.row | {"hypotheses": best_first}
+
+
 def rate_at(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray], weight: float) -> float:
-    """The word error rate of the first after re-ranking with this weight."""
+    """Word error rate of the first hypotheses after re-ranking with this weight."""
     return word_error_rate(
         (one.texts[order(one, found, weight)[0]], one.reference or "") for one, found in zip(lists, scores, strict=True)
     )
 
 
 def best_weight(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray]) -> tuple[float, dict[float, float]]:
-    """The lambda of the least word error rate, the smallest of equal ones, and the rate of each.
+    """Finds the lambda of the least word error rate, the smallest of equal ones, and the rate of each.
 
     Raises:
       UserError: a list without reference.

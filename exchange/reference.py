@@ -1,7 +1,7 @@
 """ELECTRA and BERT as Hugging Face's classes compute them, in plain numpy and float64.
 
-What conversions are checked against where transformers is not installed: it reads the files that were written, by their
-own names and configuration, and shares no line with our networks. Dropout is off. B batch, L length, H hidden.
+Conversions are checked against it, so that transformers need not be installed: it reads the files that were written, by
+their own names and configuration, and shares no line with our networks. Dropout is off. B batch, L length, H hidden.
 """
 
 from collections.abc import Mapping
@@ -24,22 +24,19 @@ class Inputs(NamedTuple):
 def outputs(
     config: Mapping[str, Any], tensors: Tensors, inputs: Inputs, prefix: str | None = None
 ) -> dict[str, np.ndarray]:
-    """The last layer's "states" [B, L, H], and "logits" where the class has a head.
+    """Computes the last layer's "states" [B, L, H], and "logits" where the class has a head.
 
     Args:
-      config: the directory's config.json; `architectures` names the class.
-      tensors: the directory's, by name.
-      prefix: of the encoder's names; None: as the class has it.
+      config: content of config.json; `architectures` names the class.
+      tensors: the directory's tensors by name.
+      prefix: beginning of the encoder's names; None: as the class has it.
     """
     name = config["architectures"][0]
     if prefix is None:
         prefix = "" if name.endswith("Model") else f"{config['model_type']}."
     states = _encoder(config, tensors, prefix, inputs)
-    result = {"states": states}
-    head = _HEADS.get(name)
-    if head is not None:
-        result["logits"] = head(config, tensors, states)
-    return result
+    logits = {} if name not in _HEADS else {"logits": _logits(_HEADS[name], config, tensors, states)}
+    return {"states": states} | logits
 
 
 def _encoder(config: Mapping[str, Any], tensors: Tensors, prefix: str, inputs: Inputs) -> np.ndarray:
@@ -69,52 +66,45 @@ def _encoder(config: Mapping[str, Any], tensors: Tensors, prefix: str, inputs: I
     return x
 
 
-def _detection(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
-    hidden = _activation(config["hidden_act"], _dense(tensors, "discriminator_predictions.dense", states))
-    return _dense(tensors, "discriminator_predictions.dense_prediction", hidden)[..., 0]
+class _Head(NamedTuple):
+    """A head's layers by name: dense with activation ("": that of the configuration), layer norm, last layer.
+
+    After a layer norm, the last layer is the word table and a bias.
+    """
+
+    last: str
+    dense: str = ""
+    activation: str = ""
+    norm: str = ""
+    reads_first: bool = False  # the state of [CLS] alone
 
 
-def _electra_lm(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
-    hidden = _activation("gelu", _dense(tensors, "generator_predictions.dense", states))
-    hidden = _layer_norm(tensors, "generator_predictions.LayerNorm", hidden, config["layer_norm_eps"])
-    return hidden @ tensors["electra.embeddings.word_embeddings.weight"].T + tensors["generator_lm_head.bias"]
-
-
-def _bert_lm(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
-    hidden = _activation(config["hidden_act"], _dense(tensors, "cls.predictions.transform.dense", states))
-    hidden = _layer_norm(tensors, "cls.predictions.transform.LayerNorm", hidden, config["layer_norm_eps"])
-    return hidden @ tensors["bert.embeddings.word_embeddings.weight"].T + tensors["cls.predictions.bias"]
-
-
-def _electra_classes(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
-    hidden = _activation("gelu", _dense(tensors, "classifier.dense", states[:, 0]))
-    return _dense(tensors, "classifier.out_proj", hidden)
-
-
-def _bert_classes(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
-    pooled = np.tanh(_dense(tensors, "bert.pooler.dense", states[:, 0]))
-    return _dense(tensors, "classifier", pooled)
-
-
-def _tags(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
-    return _dense(tensors, "classifier", states)
-
-
-def _spans(config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
-    return _dense(tensors, "qa_outputs", states)
-
-
+_TAGS, _SPANS = _Head("classifier"), _Head("qa_outputs")
+_BERT_LM = "cls.predictions.transform"
 _HEADS = {
-    "ElectraForPreTraining": _detection,
-    "ElectraForMaskedLM": _electra_lm,
-    "BertForMaskedLM": _bert_lm,
-    "ElectraForSequenceClassification": _electra_classes,
-    "BertForSequenceClassification": _bert_classes,
-    "ElectraForTokenClassification": _tags,
-    "BertForTokenClassification": _tags,
-    "ElectraForQuestionAnswering": _spans,
-    "BertForQuestionAnswering": _spans,
+    "ElectraForPreTraining": _Head("discriminator_predictions.dense_prediction", "discriminator_predictions.dense"),
+    "ElectraForMaskedLM": _Head(
+        "generator_lm_head.bias", "generator_predictions.dense", "gelu", "generator_predictions.LayerNorm"
+    ),
+    "BertForMaskedLM": _Head("cls.predictions.bias", f"{_BERT_LM}.dense", "", f"{_BERT_LM}.LayerNorm"),
+    "ElectraForSequenceClassification": _Head("classifier.out_proj", "classifier.dense", "gelu", reads_first=True),
+    "BertForSequenceClassification": _Head("classifier", "bert.pooler.dense", "tanh", reads_first=True),
+    "ElectraForTokenClassification": _TAGS,
+    "BertForTokenClassification": _TAGS,
+    "ElectraForQuestionAnswering": _SPANS,
+    "BertForQuestionAnswering": _SPANS,
 }
+
+
+def _logits(head: _Head, config: Mapping[str, Any], tensors: Tensors, states: np.ndarray) -> np.ndarray:
+    hidden = states[:, 0] if head.reads_first else states
+    if head.dense:
+        hidden = _activation(head.activation or config["hidden_act"], _dense(tensors, head.dense, hidden))
+    if head.norm:
+        hidden = _layer_norm(tensors, head.norm, hidden, config["layer_norm_eps"])
+        return hidden @ tensors[f"{config['model_type']}.embeddings.word_embeddings.weight"].T + tensors[head.last]
+    logits = _dense(tensors, head.last, hidden)
+    return logits[..., 0] if config["architectures"] == ["ElectraForPreTraining"] else logits
 
 
 def _dense(tensors: Tensors, name: str, x: np.ndarray) -> np.ndarray:

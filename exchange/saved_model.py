@@ -1,4 +1,4 @@
-"""SavedModels that take strings: tokenizer and network in one, for plain TensorFlow with tensorflow_text and Serving.
+"""SavedModels of tokenizer and network, strings in, for plain TensorFlow with tensorflow_text and for Serving.
 
     import tensorflow as tf, tensorflow_text
     model = tf.saved_model.load("exported/1")
@@ -25,8 +25,10 @@ Signature = tuple[tuple[str, ...], Callable[..., dict[str, tf.Tensor]]]
 
 
 class _Served(tf.Module):
-    """What a SavedModel holds: the weights and the tokenizer that its signatures use, and no Keras layers, which would
-    be described in it, with warnings, for a Keras that cannot build them."""
+    """Content of a SavedModel: the weights and the tokenizer that its signatures use.
+
+    No Keras layers, which would be described in it, with warnings, for a Keras that cannot build them.
+    """
 
     def __init__(self, variables: Sequence[tf.Variable], tokenizer: GraphTokenizer) -> None:
         super().__init__()
@@ -35,7 +37,7 @@ class _Served(tf.Module):
 
 
 def pretrained_signatures(network: Network, tokenizer: GraphTokenizer) -> dict[str, Signature]:
-    """`states`, `pair_states` and `replaced`; the first is the default."""
+    """Makes `states`, `pair_states` and, with a detector, `replaced`; the first is the default."""
 
     def described(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         states = network.states(**inputs)
@@ -78,8 +80,8 @@ def write_saved_model(
     """Writes version 1 into a folder, as TensorFlow Serving wants it.
 
     Args:
-      signatures: name -> input names, each a string [B], and the function of them; the first is `serving_default`.
-      variables, tokenizer: what the functions use.
+      signatures: by name, the names of inputs, each a string [B], and the function; the first is `serving_default`.
+      variables, tokenizer: those that the functions use.
 
     Returns:
       The SavedModel's folder, `folder`/1.

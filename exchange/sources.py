@@ -1,11 +1,15 @@
-"""Reading a model from wherever it is, as one thing: configuration, weights under our names, vocabulary.
+"""Models as one thing, whatever their files: configuration, weights under our names, vocabulary.
 
-    read_model(path) -> Model
+    read_model(path) -> Model      of a run, a self-contained folder, a Hugging Face directory, a TF1 checkpoint of the
+                                   original or a checkpoint of tf-models-official's encoder
+    write_folder(folder, model)    a self-contained folder (exchange.formats.folders)
 
-where `path` is a run of ours, a self-contained folder, a Hugging Face directory, a TF1 checkpoint of the original or a
-checkpoint of tf-models-official's encoder.
+and what conversions make of a model: one with another's generator, without its generator, without shared layers.
 """
 
+import dataclasses
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,27 +20,33 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.exchange import tf_models
 from electra_tf2.exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, best_or_newest, find_checkpoint
-from electra_tf2.exchange.formats.folders import is_uncased, read_config, vocabulary_of
+from electra_tf2.exchange.formats.folders import VOCABULARY, is_uncased, read_config, vocabulary_of
 from electra_tf2.exchange.formats.huggingface_config import (
     Casing,
     casing_of,
     class_of,
     is_huggingface,
+    labels_of,
     network_of,
     tokens_in,
 )
 from electra_tf2.exchange.formats.original_config import hparams_beside, hparams_of
 from electra_tf2.exchange.huggingface import HuggingFaceWeights
+from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.flags import read_recipe
 from electra_tf2.util.hparams import places
 from electra_tf2.util.reading import read_json
 
 
-class Told(NamedTuple):
-    """What a file cannot say and a user may have to: vocabulary and heads of a checkpoint without a configuration, and
-    whether a classifier of Hugging Face reads pairs of texts."""
+class Given(NamedTuple):
+    """Facts about a model that its files lack and a user gives.
+
+    vocab_file, num_attention_heads, do_lower_case: of a checkpoint without a configuration. pairs: True if a classifier
+    of Hugging Face reads pairs of texts.
+    """
 
     vocab_file: str | None = None
     num_attention_heads: int | None = None
@@ -44,17 +54,22 @@ class Told(NamedTuple):
     pairs: bool = False
 
 
-NOTHING = Told()
+NOTHING = Given()
 
 
 class Model(NamedTuple):
-    """A model out of its files.
+    """A model that was read from files.
 
-    config: of the run, or what a run with this network would have. weights: our names -> float32. tokens: of the
-    vocabulary, in the order of their ids. task_states: of a fine-tuned model, task -> what its outputs mean
-    (finetune.task.Task.state). origin: where it is from, for people. left_out: tensors that have no place here. scores:
-    what its run wrote of them. is_run: whether config is that of a run of ours, and so says how it was trained.
-    generator_sizes: of a generator that was read from elsewhere (`with_generator`).
+    config: configuration of the run, or the one that a run of this network would have.
+    weights: float32 arrays by our names.
+    tokens: the vocabulary, in the order of ids.
+    casing: how the tokenizer normalises text.
+    task_states: what the outputs of a fine-tuned model mean, by task (finetune.task.Task.state); else None.
+    origin: a description of where it came from.
+    left_out: names of tensors that have no place here.
+    scores: what its run wrote of its scores.
+    is_run: True if config is a run's, and so says how the model was trained.
+    generator_sizes: sizes of a generator that came from elsewhere (`with_generator`).
     """
 
     config: PretrainingConfig | FinetuningConfig
@@ -74,41 +89,41 @@ class Model(NamedTuple):
 
     @property
     def generator_architecture(self) -> Architecture:
-        """Of a generator's own network; the main network's where there is none."""
+        """Sizes of the generator's network; those of the main network where it has none of its own."""
         if isinstance(self.config, FinetuningConfig):
             return self.config.architecture
         return self.generator_sizes or self.config.generator_architecture
 
 
-def read_model(path: str, told: Told = NOTHING) -> Model:
-    """The model at a path.
+def read_model(path: str, given: Given = NOTHING) -> Model:
+    """Reads the model at a path.
 
     Raises:
       UserError: nothing is there, or nothing that can be read; names what is missing.
     """
     config = read_config(path)
     if config is None:
-        return _from_checkpoint(path, told)
+        return _from_checkpoint(path, given)
     if is_huggingface(config):
-        return _from_huggingface(path, config, told)
-    return _from_ours(path, config, told)
+        return _from_huggingface(path, config, given)
+    return _from_ours(path, config, given)
 
 
-def check_told(path: str, told: Told) -> None:
-    """Raises UserError if something is told of a model that says it itself: nobody would listen."""
+def check_given(path: str, given: Given) -> None:
+    """Raises UserError if something is given that the model's own files say."""
     config = read_config(path)
     said = ["num_attention_heads", "do_lower_case"] if config else []
     if config and is_huggingface(config):
         said.append("vocab_file")
-    idle = [name for name in said if getattr(told, name) is not None]
+    idle = [name for name in said if getattr(given, name) is not None]
     if idle:
         raise UserError(f"{' and '.join(idle)}: given for a checkpoint that does not say it, but {path} does")
-    if told.pairs and not (config and is_huggingface(config)):
+    if given.pairs and not (config and is_huggingface(config)):
         raise UserError(f"pairs: given for a classifier of Hugging Face, but {path} is none")
 
 
 def with_generator(model: Model, generator: Model) -> Model:
-    """A discriminator with the masked language model of another directory as its generator.
+    """Joins a discriminator and the masked language model of another directory, its generator.
 
     Raises:
       UserError: the other has no masked language model, or another vocabulary.
@@ -140,10 +155,58 @@ def without_generator(model: Model) -> Model:
     return model._replace(weights=weights)
 
 
-def _from_ours(path: str, saved: dict[str, Any], told: Told, checkpoint: str | None = None) -> Model:
-    """A folder's model; `checkpoint` is that of its checkpoints to take, None: the newest, or the best."""
+def with_own_layers(model: Model) -> Model:
+    """Writes shared weights out for each layer, for formats that have no shared layers: the same function."""
+    if model.architecture.share_layers == "none":
+        return model
+    weights = written_out(model.weights, model.architecture, "electra")
+    for scope in ("generator", "generator_ltr", "generator_rtl"):
+        weights = written_out(weights, model.generator_architecture, scope)
+    sizes = model.config.model_hparam_overrides | {"share_layers": "none"}
+    generator = model.generator_sizes
+    return model._replace(
+        config=dataclasses.replace(model.config, model_hparam_overrides=sizes),
+        weights=weights,
+        generator_sizes=None if generator is None else dataclasses.replace(generator, share_layers="none"),
+    )
+
+
+def written_out(weights: Mapping[str, np.ndarray], architecture: Architecture, scope: str) -> dict[str, np.ndarray]:
+    """Copies the weights that layers of an encoder share to every layer's own name."""
+    start = f"{scope}/encoder/layer_"
+    result = {name: value for name, value in weights.items() if not name.startswith(start)}
+    for part, beginnings in (("attention", ("attention/",)), ("ffn", ("intermediate/", "output/"))):
+        for layer, owner in enumerate(architecture.owners(part)):
+            for name, value in weights.items():
+                within = name.removeprefix(f"{start}{owner}/")
+                if within != name and within.startswith(beginnings):
+                    result[f"{start}{layer}/{within}"] = value
+    return result
+
+
+def write_folder(folder: str | Path, model: Model, dtype: str = "float32") -> None:
+    """Writes a self-contained folder; config.json last, so that a folder which has one is complete.
+
+    Args:
+      dtype: type of the stored weights, one of `tensor_file.DTYPES`.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tensors(folder / FILE_NAME, model.weights, dtype)
+    if model.scores:
+        write_json(folder / "scores.json", model.scores)
+    write_atomically(folder / VOCABULARY, "".join(f"{token}\n" for token in model.tokens))
+    if model.task_states is not None:
+        write_json(folder / "tasks.json", model.task_states)
+    elsewhere = places(type(model.config))
+    config = {name: value for name, value in json.loads(model.config.to_json()).items() if name not in elsewhere}
+    write_atomically(folder / "config.json", json.dumps(config | {"vocab_file": VOCABULARY}, indent=2) + "\n")
+
+
+def _from_ours(path: str, saved: dict[str, Any], given: Given, checkpoint: str | None = None) -> Model:
+    """Reads a folder of ours; `checkpoint` is one of its checkpoints, None the newest or, fine-tuned, the best."""
     folder = Path(path)
-    vocab_file = told.vocab_file or vocabulary_of(folder, saved)
+    vocab_file = given.vocab_file or vocabulary_of(folder, saved)
     config_class: type[PretrainingConfig] | type[FinetuningConfig]
     config_class = FinetuningConfig if "task_names" in saved else PretrainingConfig
     kept = {name: value for name, value in saved.items() if name not in places(config_class)}
@@ -164,7 +227,7 @@ def _from_ours(path: str, saved: dict[str, Any], told: Told, checkpoint: str | N
     return Model(config, arrays, tokens, casing, states, f"a model in {folder.name}", [], _scores(folder), True)
 
 
-def _from_huggingface(path: str, config: dict[str, Any], told: Told) -> Model:
+def _from_huggingface(path: str, config: dict[str, Any], given: Given) -> Model:
     folder = Path(path)
     source = HuggingFaceWeights(folder)
     weights = {name: source.get(name) for name in source.names()}
@@ -173,15 +236,15 @@ def _from_huggingface(path: str, config: dict[str, Any], told: Told) -> Model:
     name = class_of(config) or config["model_type"]
     origin, tokens = f"{name} in {folder.name}", tokens_in(folder)
     if source.task is not None:
-        tuned, states = _finetuning(hparams, source.task, config, told)
+        tuned, states = _finetuning(hparams, source.task, config, given)
         return Model(tuned, weights, tokens, casing, states, origin, source.left_out, {}, False)
     hparams["electra_objective"] = "discriminator_predictions/dense/kernel" in weights
     made = _pretraining(hparams, folder.name)
     return Model(made, weights, tokens, casing, None, origin, source.left_out, {}, False)
 
 
-def _from_checkpoint(path: str, told: Told) -> Model:
-    """Of the original, of tf-models, or one of several of a run of ours."""
+def _from_checkpoint(path: str, given: Given) -> Model:
+    """Reads a checkpoint of the original, of tf-models, or one of several of a run of ours."""
     prefix = find_checkpoint(path)
     folder = Path(prefix).parent
     saved = read_config(folder)
@@ -189,16 +252,16 @@ def _from_checkpoint(path: str, told: Told) -> Model:
         wanted = "has no config.json beside it, which says what it is" if saved is None else f"is read with {folder}"
         raise UserError(f"{prefix} {wanted}: give a model's folder")
     if saved is not None and not is_huggingface(saved):
-        return _from_ours(str(folder), saved, told, prefix)
-    vocab_file = told.vocab_file or str(folder / "vocab.txt")
+        return _from_ours(str(folder), saved, given, prefix)
+    vocab_file = given.vocab_file or str(folder / "vocab.txt")
     if not Path(vocab_file).is_file():
         raise UserError(f"{path} has no vocab.txt beside it: name its vocabulary with --vocab-file")
     tokens = load_vocab(vocab_file)
     left_out, said = [], hparams_beside(prefix)
-    if told.num_attention_heads:
-        said["num_attention_heads"] = told.num_attention_heads
+    if given.num_attention_heads:
+        said["num_attention_heads"] = given.num_attention_heads
     if tf_models.is_checkpoint(prefix):
-        weights, said["num_attention_heads"] = tf_models.read_weights(prefix), tf_models.number_of_heads(prefix)
+        weights, said["num_attention_heads"] = tf_models.read_weights(prefix)
         left_out = [name for name in TensorFlowCheckpoint(prefix).names() if "pooler_transform" in name]
         origin = f"tf-models' encoder in {folder.name}"
     else:
@@ -207,7 +270,7 @@ def _from_checkpoint(path: str, told: Told) -> Model:
     hparams = hparams_of({name: value.shape for name, value in weights.items()}, prefix, said)
     if len(tokens) != hparams["vocab_size"]:
         raise UserError(f"{prefix} has {hparams['vocab_size']} tokens, but {vocab_file} has {len(tokens)}")
-    lower = told.do_lower_case
+    lower = given.do_lower_case
     if lower is None:
         lower = said.get("do_lower_case", is_uncased(tokens))
     hparams["do_lower_case"] = lower
@@ -216,24 +279,23 @@ def _from_checkpoint(path: str, told: Told) -> Model:
 
 
 def _pretraining(hparams: dict[str, Any], name: str) -> PretrainingConfig:
-    """A run's configuration with this network: sequences as long as its position embeddings allow, at most 512, and
-    as many masked tokens as the papers have at its size."""
+    """Configuration of a run with this network: sequences as long as its position embeddings allow, at most 128, and as
+    many masked tokens as the papers have at its size."""
     longest = hparams["model_hparam_overrides"].get("max_position_embeddings", 512)
     recipe = f"{'electra' if hparams['electra_objective'] else 'bert'}_{hparams['model_size']}"
-    told = {"mask_prob": read_recipe(recipe)["mask_prob"], "max_seq_length": min(longest, 128)}
-    return PretrainingConfig.from_dict({"model_name": name} | told | hparams)
+    usual = {"mask_prob": read_recipe(recipe)["mask_prob"], "max_seq_length": min(longest, 128)}
+    return PretrainingConfig.from_dict({"model_name": name} | usual | hparams)
 
 
 def _finetuning(
-    hparams: dict[str, Any], task: str, config: dict[str, Any], told: Told
+    hparams: dict[str, Any], task: str, config: dict[str, Any], given: Given
 ) -> tuple[FinetuningConfig, dict[str, Any]]:
-    """The configuration of a fine-tuned model of Hugging Face and the state of its one task."""
-    named = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # what transformers assumes
-    labels = [str(named[key]) for key in sorted(named, key=int)]
+    """Configuration of a fine-tuned model of Hugging Face, and the state of its one task."""
+    labels = labels_of(config)
     described: dict[str, Any] = {"type": {"classes": "classification", "tags": "tagging", "answers": "qa"}[task]}
     state: dict[str, Any] = {"labels": labels}
     if task == "classes":
-        described["text_columns"] = ["text", "text_pair"] if told.pairs else ["text"]
+        described["text_columns"] = ["text", "text_pair"] if given.pairs else ["text"]
         if config.get("problem_type") == "regression" or len(labels) == 1:
             described["type"], state = "regression", {}
         else:
@@ -254,7 +316,7 @@ def _finetuning(
 
 
 def _scores(folder: Path) -> dict[str, Any]:
-    """What a run wrote of its scores; {} if nothing."""
+    """Reads what a run wrote of its scores; {} if nothing."""
     for name in ("scores.json", "results/unsup_results.json"):
         if (folder / name).is_file():
             found = read_json(folder / name, "scores")

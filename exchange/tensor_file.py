@@ -17,6 +17,7 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import replacing
 
 FILE_NAME = "model.safetensors"
+_FLOATS = ("F64", "F32", "F16", "BF16")  # types in a file's header that hold weights
 DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
@@ -24,7 +25,7 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray
     """Writes arrays, whole or not at all.
 
     Args:
-      dtype: one of `DTYPES`, that of every tensor in the file; the nearest value is stored.
+      dtype: type of every tensor in the file, one of `DTYPES`; the nearest value is stored.
     """
     stored: dict[str, np.ndarray] = {
         name: np.ascontiguousarray(value, DTYPES[dtype]) for name, value in tensors.items()
@@ -58,5 +59,19 @@ class TensorFile:
         return tuple(self._file.get_slice(name).get_shape())
 
     def get(self, name: str) -> np.ndarray:
-        """float32, whatever type is stored."""
-        return np.asarray(self._file.get_tensor(name), np.float32)
+        """float32, whatever floating-point type is stored.
+
+        Raises:
+          UserError: the tensor holds integers, which may be quantised weights, or numbers that are not finite.
+        """
+        kind = self._file.get_slice(name).get_dtype()
+        if kind not in _FLOATS:
+            raise UserError(f"{self.path}: the tensor {name} is of type {kind}; weights are {', '.join(_FLOATS)}")
+        return finite(np.asarray(self._file.get_tensor(name), np.float32), name, self.path)
+
+
+def finite(value: np.ndarray, name: str, path: str) -> np.ndarray:
+    """The array, unless it is of floating-point numbers and some are not finite. Raises UserError."""
+    if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
+        raise UserError(f"{path}: the tensor {name} holds numbers that are not finite (NaN or infinity)")
+    return value

@@ -1,11 +1,11 @@
-"""tf-models-official's BERT encoder (`official.nlp.modeling.networks.BertEncoder`): its checkpoints in and out.
+"""Checkpoints of tf-models-official's BERT encoder (`official.nlp.modeling.networks.BertEncoder`), in and out.
 
-Its layers compute what ours do, with query, key and value apart and per head, and with a pooler, which we have not: it
-is left out on the way in and starts from random values on the way out. Its own default activation is gelu's tanh form;
-the exported encoder is the exact one, so whoever builds it passes that (`exact_gelu`).
+Its layers compute what ours do, with query, key and value apart and per head. It has a pooler, which we have not: it is
+left out on the way in and has random values on the way out. Its default activation is gelu's tanh form; the exported
+encoder is the exact one, so whoever builds it passes that (`exact_gelu`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +17,23 @@ from electra_tf2.exchange.formats.huggingface_config import export_problems
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
 
+# Theirs -> ours.
 _TABLES = {
-    "word_embeddings/embeddings": "electra/embeddings/word_embeddings",
-    "position_embedding/embeddings": "electra/embeddings/position_embeddings",
-    "type_embeddings/embeddings": "electra/embeddings/token_type_embeddings",
+    "word_embeddings/embeddings": "word_embeddings",
+    "position_embedding/embeddings": "position_embeddings",
+    "type_embeddings/embeddings": "token_type_embeddings",
 }
-_BLOCKS = {
-    "embeddings/layer_norm": "electra/embeddings/LayerNorm",
-    "embedding_projection": "electra/embeddings_project",
-}
-# Within transformer/layer_N and electra/encoder/layer_N.
-_LAYER = {
+_BLOCKS = {"embeddings/layer_norm": "embeddings/LayerNorm", "embedding_projection": "embeddings_project"}
+_LAYER = {  # within transformer/layer_N and electra/encoder/layer_N
     "self_attention/attention_output": "attention/output/dense",
     "self_attention_layer_norm": "attention/output/LayerNorm",
     "intermediate": "intermediate/dense",
     "output": "output/dense",
     "output_layer_norm": "output/LayerNorm",
 }
+_LAST = ("kernel", "bias", "gamma", "beta")
+_QKV = tuple(f"self_attention/{part}" for part in ("query", "key", "value"))
 _FIRST_QUERY = "transformer/layer_0/self_attention/query/kernel"
-_PARTS = ("query", "key", "value")
 
 
 def exact_gelu(x: tf.Tensor) -> tf.Tensor:
@@ -44,7 +42,7 @@ def exact_gelu(x: tf.Tensor) -> tf.Tensor:
 
 
 def build_encoder(architecture: Architecture) -> Any:
-    """tf-models' encoder of these sizes, with random weights.
+    """Builds tf-models' encoder of these sizes, with random weights.
 
     Raises:
       UserError: the network has parts that it has not.
@@ -74,14 +72,29 @@ def build_encoder(architecture: Architecture) -> Any:
     )
 
 
+def _variables(layers: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Our variables, and theirs that make up the last axis of ours; not every encoder has each."""
+    yield from ((f"electra/embeddings/{ours}", (theirs,)) for theirs, ours in _TABLES.items())
+    blocks: list[tuple[str, tuple[str, ...]]]
+    blocks = [(f"electra/{ours}", (theirs,)) for theirs, ours in _BLOCKS.items()]
+    for number in range(layers):
+        here, there = f"electra/encoder/layer_{number}", f"transformer/layer_{number}"
+        blocks += [(f"{here}/{ours}", (f"{there}/{theirs}",)) for theirs, ours in _LAYER.items()]
+        blocks.append((f"{here}/attention/self/qkv", tuple(f"{there}/{theirs}" for theirs in _QKV)))
+    for ours, parts in blocks:
+        yield from ((f"{ours}/{last}", tuple(f"{theirs}/{last}" for theirs in parts)) for last in _LAST)
+
+
 def assign(encoder: Any, weights: Mapping[str, np.ndarray], architecture: Architecture) -> None:
     """Gives tf-models' encoder the weights of ours ("electra/..."); without token types theirs are zeros."""
-    values = _to_theirs(weights, architecture)
+    values = {"type_embeddings/embeddings": np.zeros([2, architecture.embedding_size], np.float32)}
+    for ours, theirs in _variables(architecture.num_hidden_layers):
+        if ours in weights:
+            values |= zip(theirs, np.split(weights[ours], len(theirs), axis=-1), strict=True)
     for variable in encoder.trainable_variables:
         name = _short(variable.name.split(":")[0])
-        if name.startswith("pooler_transform/"):
-            continue
-        variable.assign(values.pop(name))
+        if not name.startswith("pooler_transform/"):
+            variable.assign(values.pop(name).reshape(variable.shape))  # theirs have an axis for the heads
     assert not values, sorted(values)
 
 
@@ -98,8 +111,8 @@ def write_checkpoint(folder: str | Path, weights: Mapping[str, np.ndarray], arch
     ).save(1)
 
 
-def read_weights(prefix: str) -> dict[str, np.ndarray]:
-    """The encoder of a checkpoint of tf-models, under our names.
+def read_weights(prefix: str) -> tuple[dict[str, np.ndarray], int]:
+    """Reads the encoder of a checkpoint of tf-models: arrays by our names, and the number of heads.
 
     Raises:
       UserError: it has none.
@@ -108,40 +121,22 @@ def read_weights(prefix: str) -> dict[str, np.ndarray]:
     keys = {_short(name): name for name in source.names()}
     if "word_embeddings/embeddings" not in keys or _FIRST_QUERY not in keys:
         raise UserError(f"{prefix} holds no encoder of tf-models: no word_embeddings, transformer/layer_0 in it")
-    values = {short: source.get(name) for short, name in keys.items()}
-    weights = {ours: values[theirs] for theirs, ours in _TABLES.items()}
-    for theirs, ours in _BLOCKS.items():
-        weights |= {f"{ours}/{last}": values[name] for last in _LAST if (name := f"{theirs}/{last}") in values}
-    layer = 0
-    while f"transformer/layer_{layer}/intermediate/kernel" in values:
-        here, there = f"electra/encoder/layer_{layer}", f"transformer/layer_{layer}"
-        for theirs, ours in _LAYER.items():
-            weights |= {f"{here}/{ours}/{last}": values[name]
-                        for last in _LAST if (name := f"{there}/{theirs}/{last}") in values}  # fmt: skip
-        for last in ("kernel", "bias"):
-            parts = [values[f"{there}/self_attention/{part}/{last}"] for part in _PARTS]
-            width = parts[0].shape[-1] * parts[0].shape[-2]
-            parts = [part.reshape([*part.shape[:-2], width]) for part in parts]
-            weights[f"{here}/attention/self/qkv/{last}"] = np.concatenate(parts, -1)
-        attention = f"{here}/attention/output/dense/kernel"
-        weights[attention] = weights[attention].reshape([-1, weights[attention].shape[-1]])
-        layer += 1
-    return weights
+    layers = sum(name.endswith("/intermediate/kernel") for name in keys)
+    weights = {}
+    for ours, theirs in _variables(layers):
+        parts = [source.get(keys[name]) for name in theirs if name in keys]
+        if len(parts) > 1:  # query, key and value [..., heads, size]
+            parts = [part.reshape([*part.shape[:-2], -1]) for part in parts]
+        elif ours.endswith("/attention/output/dense/kernel"):  # [heads, size, hidden]
+            parts = [parts[0].reshape([-1, parts[0].shape[-1]])]
+        if parts:
+            weights[ours] = np.concatenate(parts, -1)
+    return weights, source.get(keys[_FIRST_QUERY]).shape[1]
 
 
 def is_checkpoint(prefix: str) -> bool:
-    """Whether a TensorFlow checkpoint holds an encoder of tf-models."""
+    """True for a TensorFlow checkpoint with an encoder of tf-models."""
     return any(name.endswith(_FIRST_QUERY) for name in TensorFlowCheckpoint(prefix).names())
-
-
-def number_of_heads(prefix: str) -> int:
-    """Read off the shape of a query, which has the heads apart."""
-    source = TensorFlowCheckpoint(prefix)
-    name = next(name for name in source.names() if name.endswith(_FIRST_QUERY))
-    return source.get(name).shape[1]
-
-
-_LAST = ("kernel", "bias", "gamma", "beta")
 
 
 def _short(name: str) -> str:
@@ -151,23 +146,3 @@ def _short(name: str) -> str:
         if position == 0 or (position > 0 and name[position - 1] == "/"):
             return name[position:]
     return name
-
-
-def _to_theirs(weights: Mapping[str, np.ndarray], architecture: Architecture) -> dict[str, np.ndarray]:
-    heads, size = architecture.num_attention_heads, architecture.head_size
-    values = {theirs: weights[ours] for theirs, ours in _TABLES.items() if ours in weights}
-    values.setdefault("type_embeddings/embeddings", np.zeros([2, architecture.embedding_size], np.float32))
-    for theirs, ours in _BLOCKS.items():
-        values |= {f"{theirs}/{last}": weights[name] for last in _LAST if (name := f"{ours}/{last}") in weights}
-    for layer in range(architecture.num_hidden_layers):
-        here, there = f"electra/encoder/layer_{layer}", f"transformer/layer_{layer}"
-        for theirs, ours in _LAYER.items():
-            values |= {f"{there}/{theirs}/{last}": weights[name]
-                       for last in _LAST if (name := f"{here}/{ours}/{last}") in weights}  # fmt: skip
-        for last in ("kernel", "bias"):
-            fused = np.split(weights[f"{here}/attention/self/qkv/{last}"], 3, axis=-1)
-            for part, value in zip(_PARTS, fused, strict=True):
-                values[f"{there}/self_attention/{part}/{last}"] = value.reshape([*value.shape[:-1], heads, size])
-        attention = f"{there}/self_attention/attention_output/kernel"
-        values[attention] = values[attention].reshape([heads, size, -1])
-    return values

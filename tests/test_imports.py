@@ -34,6 +34,15 @@ ALLOWED: dict[str, set[str]] = {
         "training",
         "util",
     },
+    "exchange.inference": {  # what users import, above everything that a model can do
+        "configuration",
+        "corpus",
+        "exchange",
+        "exchange.formats",
+        "finetune",
+        "training",
+        "util",
+    },
     "analysis": {
         "configuration",
         "corpus",

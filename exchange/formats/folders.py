@@ -16,15 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.corpus.vocabulary import load_vocab
-from electra_tf2.exchange.formats.checkpoint_index import Shape, find_prefix, shapes_in
 from electra_tf2.exchange.formats.huggingface_config import casing_of, is_huggingface, network_of
-from electra_tf2.exchange.formats.original_config import GENERATOR_HPARAMS, WORDS, hparams_beside, hparams_of
+from electra_tf2.exchange.formats.original_config import (
+    GENERATOR_HPARAMS,
+    WORDS,
+    Shape,
+    find_prefix,
+    hparams_beside,
+    hparams_of,
+    shapes_in,
+)
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import closest
 from electra_tf2.util.reading import is_file, read_json
 
 VOCABULARY = "vocab.txt"
 RELEASED = Path(__file__).resolve().parents[2] / "pretrained"
-# Of a configuration: what describes the network and its input, so that nobody needs to repeat it.
+# Hparams that describe the network and its input.
 NETWORK_HPARAMS = (
     "model_size",
     "model_hparam_overrides",
@@ -37,7 +45,7 @@ _ACCENTS = "do_strip_accents"  # also one of them, which older configurations of
 
 
 def read_config(folder: str | Path) -> dict[str, Any] | None:
-    """The content of a folder's config.json; None without one, or for "", which is no folder.
+    """Reads a folder's config.json; None without one, or for "", which is no folder.
 
     Raises:
       UserError: it is no JSON object.
@@ -54,13 +62,40 @@ def config_of(path: str | Path) -> dict[str, Any] | None:
 
 
 def released(name: str) -> str:
-    """The self-contained folder of that name that comes with the project, in pretrained/; "" if there is none."""
+    """Path of the shipped model of that name; "" if there is none."""
     folder = RELEASED / name
     return str(folder) if name and (folder / "config.json").is_file() else ""
 
 
+def models() -> dict[str, str]:
+    """Lists the models that come with the package: name -> what it is, the first sentence of its README.md."""
+    found = {}
+    for path in sorted(RELEASED.glob("*/config.json")):
+        readme = path.with_name("README.md")
+        text = readme.read_text(encoding="utf-8").split("\n\n") if readme.is_file() else []
+        found[path.parent.name] = " ".join("".join(text[1:2]).split()).partition(". ")[0]
+    return found
+
+
+def located(path: str) -> str:
+    """Path of a model: as it is where something is there, or else the folder of the shipped model of that name.
+
+    Raises:
+      UserError: a bare name of nothing; lists the shipped models.
+    """
+    if not path or Path(path).name != path or Path(path).exists() or is_file(f"{path}.index"):
+        return path
+    if not released(path):
+        known = models()
+        raise UserError(
+            f"no checkpoint at {path!r}, and no shipped model of that name{closest(path, known)} "
+            f"(there are {', '.join(known)})"
+        )
+    return released(path)
+
+
 def vocabulary_of(folder: str | Path, config: Mapping[str, Any]) -> str:
-    """Path of a model's vocabulary: the folder's own, or else the one that its configuration names.
+    """Finds a model's vocabulary: the folder's own, or else the one that its configuration names.
 
     Raises:
       UserError: no vocabulary in the folder, and none that its configuration names.
@@ -78,9 +113,9 @@ def vocabulary_of(folder: str | Path, config: Mapping[str, Any]) -> str:
 
 
 def network_hparams(folder: str | Path) -> dict[str, Any]:
-    """The hparams of the network in a folder or a checkpoint of ours, of Hugging Face or of the original.
+    """Reads the `NETWORK_HPARAMS` of a folder or a checkpoint, of ours, of Hugging Face or of the original.
 
-    `NETWORK_HPARAMS`, of an original's checkpoint those that it tells; {} where there is neither.
+    The original's checkpoints tell only some of them. {} where there is no model.
 
     Raises:
       UserError: config.json is not that of a model, or of a network that we do not have; a damaged checkpoint.
@@ -100,8 +135,10 @@ def network_hparams(folder: str | Path) -> dict[str, Any]:
 
 
 def generator_hparams(path: str | Path) -> dict[str, Any]:
-    """The sizes of the generator in a checkpoint of the original, which need not be those of a recipe: that of the
-    released small model is as wide as the discriminator. {} for everything else."""
+    """Reads the sizes of the generator in a checkpoint of the original; {} for everything else.
+
+    They need not be those of a recipe: the generator of the released small model is as wide as the discriminator.
+    """
     prefix, shapes = _original(path)
     hparams = hparams_of(shapes, prefix) if shapes else {}
     return {name: hparams[name] for name in GENERATOR_HPARAMS if name in hparams}
@@ -111,8 +148,9 @@ def check_shared_vocabulary(name: str, theirs: Mapping[str, Any], ours: Mapping[
     """Raises UserError if a model that is to read a run's token ids has another vocabulary or another casing.
 
     Args:
-      name: of the model, for people. theirs, ours: `network_hparams` of the model, and the same of the run. Where one
-        has no file of its vocabulary, the number of tokens has to do.
+      name: what messages call the model.
+      theirs, ours: `network_hparams` of the model and of the run. Where one has no file of its vocabulary, only the
+        number of tokens is compared.
     """
     files = theirs.get("vocab_file", ""), ours["vocab_file"]
     if theirs["vocab_size"] != ours["vocab_size"]:
@@ -138,12 +176,12 @@ def check_shared_vocabulary(name: str, theirs: Mapping[str, Any], ours: Mapping[
 
 
 def is_uncased(tokens: Iterable[str]) -> bool:
-    """Whether no token but the special ones begins with a capital."""
+    """True if no token but the special ones begins with a capital."""
     return not any(token[:1].isupper() for token in tokens if not token.startswith("["))
 
 
 def _network_of_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Of the run in whose folder a checkpoint lies, or of the original's."""
+    """`network_hparams` of the run in whose folder a checkpoint lies, or of the original's checkpoint."""
     prefix, shapes = _original(path)
     folder = Path(prefix).parent
     if not shapes:
@@ -159,7 +197,7 @@ def _network_of_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def _original(path: str | Path) -> tuple[str, dict[str, Shape]]:
-    """The prefix of the checkpoint at a path, "" for none, and the shapes of the original's variables, if they are."""
+    """Prefix of the checkpoint at a path ("" without one) and shapes of its variables, if it is the original's."""
     if not str(path) or read_config(path) is not None:
         return "", {}
     prefix = find_prefix(path) or ""

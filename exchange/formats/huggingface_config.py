@@ -1,4 +1,4 @@
-"""What a Hugging Face directory says of an ELECTRA or BERT network, in our hparams, and the other way round.
+"""Configuration and tokenizer of a Hugging Face directory of ELECTRA or BERT, as our hparams, and the way back.
 
 Both sides must mean the same function: what the other cannot express is refused with the reason, never approximated.
 Imports neither TensorFlow nor numpy (exchange.formats.folders calls this for configurations).
@@ -7,16 +7,16 @@ Imports neither TensorFlow nor numpy (exchange.formats.folders calls this for co
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from electra_tf2.corpus.vocabulary import check_vocab, load_vocab
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json
 
 MODEL_TYPES = ("electra", "bert")
 LAYER_NORM_EPSILON = 1e-12  # of every layer norm here
-# Theirs -> our entry of model_hparam_overrides.
+# Entries of model_hparam_overrides, which have the same names there.
 _OVERRIDES = (
     "hidden_size",
     "num_hidden_layers",
@@ -29,51 +29,36 @@ _OVERRIDES = (
     "type_vocab_size",
     "initializer_range",
 )
-# Of transformers' configuration classes: what a config.json that does not say them means.
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "electra": {
-        "vocab_size": 30522,
-        "embedding_size": 128,
-        "hidden_size": 256,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 4,
-        "intermediate_size": 1024,
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-    },
-    "bert": {
-        "vocab_size": 30522,
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-    },
+# Defaults of transformers' configuration classes.
+_BOTH = {"vocab_size": 30522, "num_hidden_layers": 12, "max_position_embeddings": 512, "type_vocab_size": 2}
+_DEFAULTS: dict[str, dict[str, int]] = {
+    "electra": _BOTH | {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
+    "bert": _BOTH | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
 }
+_MOST = {"num_hidden_layers": 1000}  # more would be listed one by one before a tensor is missed
 _TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?|PreTrainedTokenizerFast"  # that divide text as BERT's does
 _ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
 class Casing(NamedTuple):
-    """How text is normalised; strip_accents None: if lower-cased."""
+    """Normalisation of text; strip_accents None: as do_lower_case."""
 
     do_lower_case: bool = True
     strip_accents: bool | None = None
 
     @property
     def hparams(self) -> dict[str, Any]:
-        """Of our configurations."""
+        """Hparams of our configurations."""
         return {"do_lower_case": self.do_lower_case, "do_strip_accents": self.strip_accents}
 
 
 def is_huggingface(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is Hugging Face's; ours have no `model_type`."""
+    """True for a config.json of Hugging Face; ours have no `model_type`."""
     return "model_type" in config
 
 
 def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """model_size, model_hparam_overrides, embedding_size and vocab_size of a Hugging Face directory.
+    """Reads model_size, model_hparam_overrides, embedding_size and vocab_size of a Hugging Face directory.
 
     Raises:
       UserError: names everything in it that our networks cannot do.
@@ -85,15 +70,18 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             f"{where}: model_type is {config['model_type']!r}; only {' and '.join(MODEL_TYPES)} networks can be read"
         )
     values = _DEFAULTS[config["model_type"]] | dict(config)
-    wrong = [f"{name} {values[name]!r}" for name in _DEFAULTS[config["model_type"]] if type(values[name]) is not int]
+    sizes = {name: values[name] for name in _DEFAULTS[config["model_type"]]}
+    wrong = [name for name, size in sizes.items() if type(size) is not int or size < (name != "type_vocab_size")]
+    wrong += [name for name, most in _MOST.items() if name not in wrong and sizes[name] > most]
     if wrong:
-        raise UserError(f"{where}: sizes must be integers, but there is {', '.join(wrong)}")
+        listed = ", ".join(f"{name} {shown(sizes[name])}" for name in wrong)
+        raise UserError(f"{where}: sizes must be integers of a network that can be, but there is {listed}")
     activation = config.get("hidden_act", "gelu")
     if activation not in _ACTIVATIONS:
         problems.append(f"hidden_act {activation!r} (one of {', '.join(_ACTIVATIONS)})")
     epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
     if epsilon != LAYER_NORM_EPSILON:
-        problems.append(f"layer_norm_eps {epsilon:g} (ours is {LAYER_NORM_EPSILON:g})")
+        problems.append(f"layer_norm_eps {shown(epsilon)} (ours is {LAYER_NORM_EPSILON:g})")
     if config.get("position_embedding_type", "absolute") != "absolute":
         problems.append(f"position_embedding_type {config['position_embedding_type']!r} (absolute only)")
     for name in ("is_decoder", "add_cross_attention"):
@@ -115,7 +103,7 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def casing_of(folder: Path) -> Casing:
-    """From tokenizer.json, which is what transformers uses where it exists, or else tokenizer_config.json.
+    """Reads the casing from tokenizer.json, which transformers uses where it exists, or else tokenizer_config.json.
 
     Raises:
       UserError: the text is divided into words otherwise than BERT's tokenizer does it.
@@ -123,7 +111,9 @@ def casing_of(folder: Path) -> Casing:
     where, problems = folder / "tokenizer.json", []
     fast = _json(where)
     if fast:
-        normalizer, words = fast.get("normalizer") or {}, fast.get("pre_tokenizer") or {}
+        normalizer, words = (
+            _typed(fast.get(part) or {}, dict, f"{where}: {part}") for part in ("normalizer", "pre_tokenizer")
+        )
         casing = Casing(normalizer.get("lowercase", True), normalizer.get("strip_accents"))
         if normalizer.get("type") != "BertNormalizer":
             problems.append(f"normalizer {normalizer.get('type')}")
@@ -134,7 +124,7 @@ def casing_of(folder: Path) -> Casing:
         where = folder / "tokenizer_config.json"
         slow = _json(where)
         casing = Casing(slow.get("do_lower_case", True), slow.get("strip_accents"))
-        kind = slow.get("tokenizer_class") or "BertTokenizer"
+        kind = _typed(slow.get("tokenizer_class") or "BertTokenizer", str, f"{where}: tokenizer_class")
         if not re.fullmatch(_TOKENIZERS, kind):
             problems.append(f"tokenizer_class {kind}")
         switches = {name: slow.get(name, True) for name in ("do_basic_tokenize", "tokenize_chinese_chars")}
@@ -147,20 +137,42 @@ def casing_of(folder: Path) -> Casing:
 
 
 def class_of(config: Mapping[str, Any]) -> str:
-    """The class of transformers that a config.json names; "" if none."""
-    return (config.get("architectures") or [""])[0]
+    """The class of transformers that a config.json names; "" if none.
+
+    Raises:
+      UserError: `architectures` is no list of names.
+    """
+    names = _typed(config.get("architectures") or [""], list, "config.json: architectures")
+    return _typed(names[0], str, "config.json: architectures")
+
+
+def labels_of(config: Mapping[str, Any]) -> list[str]:
+    """Labels of a classifier or tagger, in the order of their numbers.
+
+    Raises:
+      UserError: `id2label` is no object of numbers and labels.
+    """
+    named = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # the default of transformers
+    if not isinstance(named, dict) or not all(number.isdecimal() for number in named):
+        raise UserError(f"config.json: id2label must be an object of numbers and labels, got {shown(named)}")
+    return [str(named[number]) for number in sorted(named, key=int)]
 
 
 def tokens_in(folder: Path) -> list[str]:
-    """The vocabulary of a directory, from vocab.txt or tokenizer.json.
+    """Reads the vocabulary of a directory, from vocab.txt or tokenizer.json.
 
     Raises:
       UserError: there is none, or it is no WordPiece vocabulary, or not all of the tokenizer's.
     """
     fast = _json(folder / "tokenizer.json")
     tokens = load_vocab(folder / "vocab.txt") if (folder / "vocab.txt").is_file() else _tokens_of(fast, folder)
-    added = _json(folder / "added_tokens.json") | {one["content"]: one["id"] for one in fast.get("added_tokens", [])}
-    beyond = sorted(token for token, number in added.items() if number >= len(tokens))
+    listed = _typed(fast.get("added_tokens") or [], list, f"{folder}/tokenizer.json: added_tokens")
+    listed = [_typed(one, dict, f"{folder}/tokenizer.json: added_tokens") for one in listed]
+    added = _json(folder / "added_tokens.json") | {str(one.get("content")): one.get("id") for one in listed}
+    numbers = {
+        token: _typed(number, int, f"{folder}: id of the added token {token}") for token, number in added.items()
+    }
+    beyond = sorted(token for token, number in numbers.items() if number >= len(tokens))
     if beyond:
         raise UserError(
             f"{folder}: its tokenizer has tokens beyond the WordPiece vocabulary, which ours cannot have: "
@@ -170,22 +182,24 @@ def tokens_in(folder: Path) -> list[str]:
 
 
 def _tokens_of(fast: dict[str, Any], folder: Path) -> list[str]:
-    """Those of tokenizer.json; raises UserError."""
-    model = fast.get("model")
-    if model is None:
+    """Tokens of tokenizer.json; raises UserError."""
+    where = f"{folder}/tokenizer.json"
+    if fast.get("model") is None:
         raise UserError(f"{folder} has neither vocab.txt nor tokenizer.json: its vocabulary is needed")
+    model = _typed(fast["model"], dict, f"{where}: model")
     if model.get("type") != "WordPiece" or model.get("continuing_subword_prefix", "##") != "##":
-        raise UserError(f"{folder}/tokenizer.json: the model is {model.get('type')!r}; only WordPiece can be read")
-    ids = model["vocab"]
+        raise UserError(f"{where}: the model is {model.get('type')!r}; only WordPiece can be read")
+    ids = _typed(model.get("vocab"), dict, f"{where}: vocab")
+    ids = {token: _typed(number, int, f"{where}: id of {token}") for token, number in ids.items()}
     tokens = sorted(ids, key=ids.__getitem__)
     if [ids[token] for token in tokens] != list(range(len(tokens))):
-        raise UserError(f"{folder}/tokenizer.json: the ids of its vocabulary have gaps")
-    check_vocab(tokens, f"{folder}/tokenizer.json")
+        raise UserError(f"{where}: the ids of its vocabulary have gaps")
+    check_vocab(tokens, where)
     return tokens
 
 
 def config_of(architecture: Architecture, model_type: str, class_name: str) -> dict[str, Any]:
-    """config.json of a network of ours.
+    """Makes the config.json of a network of ours.
 
     Args:
       model_type: "electra" or "bert"; the latter needs embeddings as wide as the layers.
@@ -215,15 +229,28 @@ def config_of(architecture: Architecture, model_type: str, class_name: str) -> d
 
 
 def export_problems(architecture: Architecture) -> list[str]:
-    """What this network has and Hugging Face's ELECTRA and BERT have not."""
+    """Parts of this network that Hugging Face's ELECTRA and BERT have not."""
     problems = []
     if architecture.relative_positions != "none":
         problems.append("relative position bias (relative_positions)")
     if architecture.norm_style != "post":
         problems.append("layer norm before each branch (norm_style pre)")
-    if architecture.share_layers != "none":  # convert_model.py writes them out (exchange.shared_layers)
+    if architecture.share_layers != "none":  # convert_model.py writes them out (exchange.sources.with_own_layers)
         problems.append(f"weights that layers share (share_layers {architecture.share_layers})")
     return problems
+
+
+_Kind = TypeVar("_Kind", dict, list, str, int)
+
+
+def _typed(value: object, kind: type[_Kind], what: str) -> _Kind:
+    """The value, if it is of this type. Raises UserError."""
+    if not isinstance(value, kind) or value is True or value is False:
+        raise UserError(f"{what} must be {_KINDS[kind]}, got {shown(value)}")
+    return value
+
+
+_KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", int: "an integer"}
 
 
 def _json(path: Path) -> dict[str, Any]:

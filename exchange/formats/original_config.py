@@ -1,28 +1,35 @@
-"""What network a TF1 checkpoint of the original holds.
+"""Network in a TF1 checkpoint of the original, found out without TensorFlow.
 
-Such a checkpoint says nothing of itself, so sizes are read off the shapes of its variables. The number of heads cannot
-be: it is told, or that of an hparams.json beside it, which convert_model.py writes, or else follows the papers' rule
-(width / 64). Imports neither TensorFlow nor numpy (exchange.formats.folders calls this for configurations).
+Such a checkpoint says nothing of itself: sizes are read off the shapes of its variables. The number of heads is given,
+or that of an hparams.json beside it (convert_model.py writes one), or else follows the papers' rule (width / 64).
+Configurations ask here (exchange.formats.folders), and a wrong hparam still fails in a fraction of a second: names and
+shapes come from the .index file. That is a sorted table of LevelDB's format (blocks of keys with shared prefixes, an
+index block of block positions, a footer of 48 bytes) whose values are TensorFlow's BundleEntryProto messages.
 """
 
-from collections.abc import Mapping
+import re
+import struct
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.exchange.formats.checkpoint_index import Shape
 from electra_tf2.model.architecture import HEAD_SIZE
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.reading import is_file, read_json
+from electra_tf2.util.reading import is_file, read_bytes, read_json, read_text
 
 HPARAMS = "hparams.json"
 _OVERRIDES = ("num_attention_heads", "hidden_act")
 WORDS = "electra/embeddings/word_embeddings"
-# Those of pre-training that say how the generator's network differs from the main one.
+# Hparams of pre-training by which the generator's network differs from the main one.
 GENERATOR_HPARAMS = ("generator_hidden_size", "generator_layers", "untied_generator_embeddings")
+_FOOTER, _MAGIC = 48, 0xDB4775248B80FB57
+_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5  # wire types of protocol buffers
+
+Shape = tuple[int, ...]
 
 
 def hparams_beside(prefix: str) -> dict[str, Any]:
-    """Of an hparams.json beside a checkpoint what shapes do not tell: heads, activation and casing; {} without one.
+    """Reads what shapes do not say from an hparams.json beside a checkpoint: heads, activation, casing; {} without it.
 
     Raises:
       UserError: it is no JSON object.
@@ -35,11 +42,11 @@ def hparams_beside(prefix: str) -> dict[str, Any]:
 
 
 def hparams_of(shapes: Mapping[str, Shape], where: str, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The hparams of pre-training that make a model with these variables.
+    """Hparams of pre-training that make a model with these variables.
 
     Args:
-      shapes: of the variables, under our names or the original's.
-      said: what shapes do not tell, as `hparams_beside`.
+      shapes: shapes by variable, under our names or the original's.
+      said: what shapes do not say, as `hparams_beside`.
 
     Raises:
       UserError: there is no encoder of ELECTRA's among them.
@@ -80,7 +87,7 @@ def hparams_of(shapes: Mapping[str, Shape], where: str, said: Mapping[str, Any] 
 
 
 def _encoder_sizes(shapes: Mapping[str, Shape], scope: str, where: str) -> tuple[int, int, int]:
-    """Layers, width, width of the feed-forward."""
+    """Layers, width, and width of the feed-forward network."""
     layers = 0
     while f"{scope}/encoder/layer_{layers}/intermediate/dense/kernel" in shapes:
         layers += 1
@@ -88,3 +95,107 @@ def _encoder_sizes(shapes: Mapping[str, Shape], scope: str, where: str) -> tuple
         raise UserError(f"{where} holds no layers of {scope!r}")
     hidden, inner = shapes[f"{scope}/encoder/layer_0/intermediate/dense/kernel"]
     return layers, hidden, inner
+
+
+def find_prefix(path: str | Path) -> str | None:
+    """Finds the checkpoint at a path: itself a prefix, or a folder whose file `checkpoint` names the newest."""
+    if is_file(f"{path}.index"):
+        return str(path)
+    state = Path(path) / "checkpoint"
+    if not is_file(state):
+        return None
+    named = re.search(r'^model_checkpoint_path: "(.*)"', read_text(state, "checkpoint"), re.MULTILINE)
+    prefix = str(Path(path) / named[1]) if named else None  # an absolute name replaces the folder
+    return prefix if prefix and is_file(f"{prefix}.index") else None
+
+
+def shapes_in(prefix: str) -> dict[str, Shape]:
+    """Reads the shape of each variable.
+
+    Raises:
+      UserError: the index is damaged, or compressed, which TensorFlow does not do.
+    """
+    path = f"{prefix}.index"
+    data = read_bytes(path, "checkpoint")
+    try:
+        if len(data) < _FOOTER or struct.unpack("<Q", data[-8:])[0] != _MAGIC:
+            raise ValueError("its last bytes are not those of an index")
+        _, at = _handle(data, len(data) - _FOOTER)  # of the meta-index, which is empty
+        (index, size), _ = _handle(data, at)
+        found = {}
+        for _, block in _entries(data, index, size):
+            for key, value in _entries(data, *_handle(block, 0)[0]):
+                if key:  # the empty key is the header's
+                    found[key.decode()] = _shape(value)
+        return found
+    except (IndexError, ValueError, struct.error) as error:
+        raise UserError(f"{path} cannot be read, it is damaged: {error}") from None
+
+
+def _entries(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    """Reads the keys and values of a block; a byte after it says how it is compressed (0: not).
+
+    A key shares its first bytes with the one before.
+    """
+    if data[start + size]:
+        raise ValueError("a block is compressed")
+    (restarts,) = struct.unpack_from("<I", data, start + size - 4)
+    end, at, key = start + size - 4 * (restarts + 1), start, b""
+    while at < end:
+        shared, at = _varint(data, at)
+        own, at = _varint(data, at)
+        length, at = _varint(data, at)
+        key = key[:shared] + data[at : at + own]
+        at += own
+        yield key, data[at : at + length]
+        at += length
+
+
+def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
+    """Reads offset and size of a block, and where the next thing begins."""
+    offset, at = _varint(data, at)
+    size, at = _varint(data, at)
+    return (offset, size), at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Reads numbers and values of a message's fields."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        kind = tag & 7
+        value: int | bytes
+        if kind == _VARINT:
+            value, at = _varint(message, at)
+        else:
+            length = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}.get(kind, 0)
+            if kind == _BYTES:
+                length, at = _varint(message, at)
+            value = message[at : at + length]
+            at += length
+        yield tag >> 3, value
+
+
+def _shape(entry: bytes) -> Shape:
+    """BundleEntryProto.shape.dim[].size: fields 2, 2 and 1."""
+    sizes = []
+    for shape in _messages(entry):
+        for dimension in _messages(shape):
+            sizes.append(next((size for number, size in _fields(dimension) if number == 1), 0))
+    return tuple(size for size in sizes if isinstance(size, int))
+
+
+def _messages(message: bytes) -> list[bytes]:
+    """The messages in field 2."""
+    return [value for number, value in _fields(message) if number == 2 and isinstance(value, bytes)]

@@ -1,6 +1,7 @@
 """Analyses: their numbers against definitions, and the command on a model of ours."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,14 +9,15 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra_tf2.analysis import catalogue, geometry
-from electra_tf2.analysis.catalogue.curves import _scale
-from electra_tf2.analysis.catalogue.search import read_results
-from electra_tf2.analysis.pretrained import PretrainedModel
-from electra_tf2.analysis.request import Request, pretrained, similar_sentences
+from electra_tf2.analysis import catalogue, vectors
+from electra_tf2.analysis.catalogue import Request
+from electra_tf2.analysis.curves import _scale
+from electra_tf2.analysis.pretrained import PretrainedModel, pretrained, similar_sentences
+from electra_tf2.analysis.search import read_results
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_json
 from tests import training_support as support
 from tests.finetuning_support import write_lines
 from tests.programs import run_program
@@ -30,24 +32,24 @@ def test_alignment_and_uniformity_follow_their_definitions(seed):
     first, second = states(seed), states(seed + 1)
     units = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (first, second)]
     squares = [sum((a - b) ** 2) for a, b in zip(*units, strict=True)]
-    assert geometry.alignment(first, second) == pytest.approx(np.mean(squares))
-    assert geometry.uniformity(first, second) == pytest.approx(np.log(np.mean([np.exp(-2 * s) for s in squares])))
-    assert geometry.alignment(first, 3 * first) == pytest.approx(0)
-    assert geometry.uniformity(first, first) == pytest.approx(0)
+    assert vectors.alignment_loss(first, second) == pytest.approx(np.mean(squares))
+    assert vectors.uniformity_loss(first, second) == pytest.approx(np.log(np.mean([np.exp(-2 * s) for s in squares])))
+    assert vectors.alignment_loss(first, 3 * first) == pytest.approx(0)
+    assert vectors.uniformity_loss(first, first) == pytest.approx(0)
 
 
 def test_equal_states_have_cosine_one_and_opposite_ones_minus_one():
     x = states(0)
-    np.testing.assert_allclose(geometry.cosines(x, 2 * x), 1)
-    np.testing.assert_allclose(geometry.cosines(x, -x), -1)
-    report = geometry.distribution(geometry.cosines(x, x))
+    np.testing.assert_allclose(vectors.cosines(x, 2 * x), 1)
+    np.testing.assert_allclose(vectors.cosines(x, -x), -1)
+    report = vectors.distribution(vectors.cosines(x, x))
     assert report["mean"] == pytest.approx(1) and sum(report["histogram"]) == len(x) and report["histogram"][-1] == 12
 
 
 @given(st.integers(2, 30), st.integers(0, 100))
 def test_random_pairs_are_of_different_sentences(count, seed):
     rows = np.arange(count)[:, np.newaxis]
-    first, second = geometry.random_pairs(rows, rows + 100, 50, seed)
+    first, second = vectors.random_pairs(rows, rows + 100, 50, seed)
     assert len(first) == 50 and (first + 100 != second).all()
     assert set(first.flat) <= set(range(count)) and set(second.flat) <= set(range(100, 100 + count))
 
@@ -55,7 +57,7 @@ def test_random_pairs_are_of_different_sentences(count, seed):
 def test_separation_is_the_chance_that_similar_beats_random():
     similar, random = np.array([0.9, 0.5, 0.3]), np.array([0.4, 0.3])
     wins = [(s > r) + 0.5 * (s == r) for s in similar for r in random]
-    assert geometry.separation(similar, random) == pytest.approx(np.mean(wins))
+    assert vectors.separation(similar, random) == pytest.approx(np.mean(wins))
 
 
 def analyse(data_dir, *words):
@@ -84,10 +86,11 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
     rows = [f"0\tx\tx\tx\tx\tx\tx\tthe file {i} is open\tfile {i} is open\t{5.0 if i % 2 else 1.0}" for i in range(40)]
     for split in ("train", "dev"):
         write_lines(tmp_path / "finetuning_data" / "sts" / f"{split}.tsv", "\t".join(["header"] * 10), *rows)
-    objectives = {
+    objectives: dict[str, dict[str, Any]] = {
         "detection": {},
         "coco": {"electra_objective": False, "corrective_lm_objective": True, "sequence_contrast_objective": True},
         "bert": {"electra_objective": False},
+        "distilled": {"teacher": str(tmp_path / "models" / "detection")},
     }
     for name, overrides in objectives.items():
         folder = tmp_path / "models" / name
@@ -97,7 +100,9 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
         (folder / "config.json").write_text(config.to_json())
     logged = {"positive_cosine": 0.75, "negative_cosine": 0.25, "copy_accuracy_replaced": 0.5}
     detection = {"disc_recall": 0.25, "disc_accuracy": 0.85, "replaced_rate": 0.2}
-    for name, values in (("coco", logged), ("detection", detection), ("bert", {})):
+    distilled = tmp_path / "models" / "distilled" / "config.json"
+    write_json(distilled, json.loads(distilled.read_text()) | {"teacher": "gone"})
+    for name, values in (("coco", logged), ("detection", detection), ("bert", {}), ("distilled", {})):
         lines = [{"step": step, "loss": 9 - step} | {f"train_{key}": values[key] for key in values} for step in (5, 7)]
         write_lines(tmp_path / "models" / name / "train_metrics.jsonl", *map(json.dumps, lines))
     held_out = tmp_path / "models" / "coco" / "eval" / "step-7.json"
@@ -111,12 +116,12 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
     write_lines(tmp_path / "models" / "coco" / "results" / "rte_search_learning_rate.json", json.dumps(rates))
 
     result = analyse(
-        tmp_path, "--model-names", "detection,coco,bert", "--analysis", ",".join(catalogue.names()), "--seed", "3"
+        tmp_path, "--model-names", ",".join(objectives), "--analysis", ",".join(catalogue.ANALYSES), "--seed", "3"
     )
     assert result.returncode == 0, result.stderr
     assert "bert: left out, it has logged neither copying nor detection" in result.stdout
     report = {}
-    for name in catalogue.names():
+    for name in catalogue.ANALYSES:
         for figure in ("search_train_share", "search_learning_rate") if name == "search" else (name,):
             assert (tmp_path / "analysis" / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
             assert (tmp_path / "analysis" / f"{figure}.pdf").read_bytes().startswith(b"%PDF")

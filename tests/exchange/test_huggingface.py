@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 import electra_tf2 as electra
@@ -18,7 +20,7 @@ from electra_tf2.exchange.formats.huggingface_config import Casing, casing_of, t
 from electra_tf2.exchange.huggingface import HuggingFaceWeights, Tensors
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface, write_tokenizer
 from electra_tf2.exchange.network import Network
-from electra_tf2.exchange.sources import Told, check_told, read_model
+from electra_tf2.exchange.sources import Given, check_given, read_model
 from electra_tf2.exchange.tensor_file import write_tensors
 from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
@@ -234,22 +236,22 @@ def test_tokenizers_that_divide_text_otherwise_are_refused(file, said, message: 
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("given", "message"),
     [
-        (Told(vocab_file="vocab.txt"), "vocab_file: given for a checkpoint that does not say it"),
-        (Told(num_attention_heads=4, do_lower_case=False), "num_attention_heads and do_lower_case: given"),
-        (Told(pairs=True), None),
-        (Told(), None),
+        (Given(vocab_file="vocab.txt"), "vocab_file: given for a checkpoint that does not say it"),
+        (Given(num_attention_heads=4, do_lower_case=False), "num_attention_heads and do_lower_case: given"),
+        (Given(pairs=True), None),
+        (Given(), None),
     ],
 )
-def test_what_a_directory_says_itself_is_not_to_be_told(told: Told, message: str | None, tmp_path: Path) -> None:
+def test_what_a_directory_says_itself_is_not_to_be_told(given: Given, message: str | None, tmp_path: Path) -> None:
     checkpoint = str(golden.CHECKPOINT)
-    check_told(checkpoint, told._replace(pairs=False))
+    check_given(checkpoint, given._replace(pairs=False))
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
-        check_told(str(tmp_path), told)
+        check_given(str(tmp_path), given)
     with pytest.raises(UserError, match="given for a classifier of Hugging Face"):
-        check_told(checkpoint, told._replace(pairs=True))
+        check_given(checkpoint, given._replace(pairs=True))
 
 
 def test_padding_is_where_the_vocabulary_has_it(tmp_path: Path) -> None:
@@ -287,3 +289,97 @@ def test_a_classifier_of_pairs_becomes_a_folder_that_predicts_pairs(tmp_path: Pa
     [answer] = electra.load(str(tmp_path / "ours")).predict([("a b", "c d")])
     [expected] = electra.load(str(tmp_path / "theirs"), pairs=True).predict([("a b", "c d")])
     assert answer == expected
+
+
+_CONFIG = oracle.config_of(_CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "message"),
+    [
+        ("config.json", _CONFIG | {"architectures": [{"a": 1}]}, "architectures must be a text, got {'a': 1}"),
+        ("config.json", _CONFIG | {"architectures": "A"}, "architectures must be a list, got 'A'"),
+        ("config.json", _CONFIG | {"id2label": 3}, "id2label must be an object of numbers and labels, got 3"),
+        ("config.json", _CONFIG | {"id2label": {"x": "y"}}, "id2label must be an object of numbers and labels"),
+        ("config.json", _CONFIG | {"layer_norm_eps": "tiny"}, "layer_norm_eps 'tiny'"),
+        ("config.json", _CONFIG | {"num_hidden_layers": 2**70}, "num_hidden_layers 1180591620717411303424"),
+        ("config.json", _CONFIG | {"hidden_size": 0}, "sizes must be integers of a network that can be"),
+        ("config.json", _CONFIG | {"intermediate_size": 10**9}, "by config.json it is (1000000000, 24)"),
+        ("added_tokens.json", {"[E1]": "7"}, "id of the added token [E1] must be an integer, got '7'"),
+        ("tokenizer.json", {"added_tokens": 3}, "added_tokens must be a list, got 3"),
+        ("tokenizer.json", {"added_tokens": ["a"]}, "added_tokens must be an object, got 'a'"),
+        (
+            "tokenizer.json",
+            {"added_tokens": [{"content": "a"}]},
+            "id of the added token a must be an integer, got None",
+        ),
+        ("tokenizer.json", {"normalizer": [1]}, "normalizer must be an object, got [1]"),
+        ("tokenizer.json", {"normalizer": {}, "pre_tokenizer": "x"}, "pre_tokenizer must be an object, got 'x'"),
+        ("tokenizer_config.json", {"tokenizer_class": 5}, "tokenizer_class must be a text, got 5"),
+        ("model.safetensors.index.json", {}, "weight_map, an object of tensors and their files, is needed, got None"),
+        ("model.safetensors.index.json", {"weight_map": 3}, "is needed, got 3"),
+        ("model.safetensors.index.json", {"weight_map": {"a": 3}}, "is needed, got {'a': 3}"),
+        (
+            "model.safetensors.index.json",
+            {"weight_map": {"a": "../outside.safetensors"}},
+            "names '../outside.safetensors': only files in its own folder are read",
+        ),
+    ],
+)
+def test_damaged_directories_are_refused_in_one_line(file: str, said: dict, message: str, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path / "model", _CLASSES)
+    shutil.copy(tmp_path / "model" / "model.safetensors", tmp_path / "outside.safetensors")
+    (tmp_path / "model" / file).write_text(json.dumps(said))
+    with pytest.raises(UserError, match=re.escape(message)):
+        read_model(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"model": 3}, "model must be an object, got 3"),
+        ({"model": {"type": "WordPiece"}}, "vocab must be an object, got None"),
+        ({"model": {"type": "WordPiece", "vocab": {"a": "b"}}}, "id of a must be an integer, got 'b'"),
+    ],
+)
+def test_damaged_vocabularies_are_refused_in_one_line(said: dict, message: str, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, _CLASSES)
+    (tmp_path / "vocab.txt").unlink()
+    (tmp_path / "tokenizer.json").write_text(json.dumps(said))
+    with pytest.raises(UserError, match=re.escape(message)):
+        tokens_in(tmp_path)
+
+
+_QUERY = "electra.encoder.layer.0.attention.self.query.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda value: value.reshape(-1), f"the shapes of {_QUERY} (576,), "),
+        (lambda value: value[:, :7], f"the shapes of {_QUERY} (24, 7), "),
+        (lambda value: np.full_like(value, np.nan), f"the tensor {_QUERY} holds numbers that are not finite"),
+        (lambda value: value * np.inf, f"the tensor {_QUERY} holds numbers that are not finite"),
+        (lambda value: value.astype(np.int32), f"the tensor {_QUERY} is of type I32"),
+        (lambda value: value.astype(np.int8), f"the tensor {_QUERY} is of type I8"),
+    ],
+)
+def test_tensors_that_are_no_weights_are_refused_by_name(change, message: str, tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path, "ElectraForPreTraining")
+    save_file(tensors | {_QUERY: np.ascontiguousarray(change(tensors[_QUERY]))}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=re.escape(message)) as refused:
+        read_model(str(tmp_path))
+    assert str(tmp_path) in str(refused.value)
+
+
+def test_a_failed_conversion_leaves_no_folder(tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path / "theirs", "ElectraForPreTraining")
+    huge = tensors | {_QUERY: tensors[_QUERY] + 1e6}  # beyond float16
+    write_tensors(tmp_path / "theirs" / "model.safetensors", huge)
+    words = ["--from", f"{tmp_path}/theirs", "--to", f"{tmp_path}/ours", "--dtype", "float16"]
+    done = run_program("convert_model.py", *words)
+    assert done.returncode == 2 and not (tmp_path / "ours").exists(), done
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "kept.txt").write_text("of the user")
+    done = run_program("convert_model.py", *words, "--overwrite")
+    assert done.returncode == 2 and (tmp_path / "ours" / "kept.txt").exists()

@@ -3,7 +3,7 @@
 import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.exchange.model_card import training_of
+from electra_tf2.exchange.huggingface_export import training_of
 from electra_tf2.training.pretraining_hparams import objective_catalogue
 from tests import training_support as support
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.exchange.formats import checkpoint_index
+from electra_tf2.exchange.formats import original_config
 from electra_tf2.exchange.formats.folders import generator_hparams, network_hparams, read_config
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import layered
@@ -29,7 +29,7 @@ def test_names_and_shapes_are_those_that_tensorflow_reads(tmp_path: Path) -> Non
     )
     for path in (prefix, tf.train.latest_checkpoint(CHECKPOINT)):
         wanted = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-        assert checkpoint_index.shapes_in(path) == {name: tuple(shape) for name, shape in wanted.items()}
+        assert original_config.shapes_in(path) == {name: tuple(shape) for name, shape in wanted.items()}
 
 
 @settings(max_examples=200, deadline=None)
@@ -43,7 +43,7 @@ def test_a_damaged_index_is_one_line(tmp_path_factory: pytest.TempPathFactory, d
         found[data.draw(st.integers(0, len(found) - 1))] ^= data.draw(st.integers(1, 255))
     path.write_bytes(found)
     try:
-        shapes = checkpoint_index.shapes_in(str(path.with_suffix("")))
+        shapes = original_config.shapes_in(str(path.with_suffix("")))
     except UserError as error:
         assert "damaged" in str(error) and "\n" not in str(error)
     else:  # what only a checksum would notice

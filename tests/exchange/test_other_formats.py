@@ -12,7 +12,7 @@ from electra_tf2.exchange import check, original, tf_models
 from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.exchange.formats.huggingface_config import Casing
 from electra_tf2.exchange.formats.original_config import hparams_of
-from electra_tf2.exchange.sources import Told, read_model
+from electra_tf2.exchange.sources import Given, read_model
 from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
@@ -48,7 +48,7 @@ def test_sizes_are_read_off_the_shapes(tmp_path: Path) -> None:
     assert model.generator_architecture.num_hidden_layers == wanted.num_hidden_layers
     assert model.tokens == support.tiny().tokens and model.casing.do_lower_case
     assert check.read_back_difference(support.tiny(), model) == 0
-    assert read_model(str(tmp_path), Told(num_attention_heads=4)).architecture.num_attention_heads == 4
+    assert read_model(str(tmp_path), Given(num_attention_heads=4)).architecture.num_attention_heads == 4
 
 
 def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_beside_them(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_bes
     assert check.read_back_difference(model, again) == 0
     start = network_hparams(str(tmp_path))
     assert start["model_hparam_overrides"]["num_attention_heads"] == 4 and not start["do_lower_case"]
-    assert read_model(str(tmp_path), Told(num_attention_heads=2)).architecture.num_attention_heads == 2
+    assert read_model(str(tmp_path), Given(num_attention_heads=2)).architecture.num_attention_heads == 2
     (tmp_path / "hparams.json").write_text('{"model_hparam_overrides": "2 layers"}')
     assert read_model(str(tmp_path)).architecture.num_attention_heads == 2
 

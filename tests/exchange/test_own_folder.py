@@ -11,12 +11,11 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
-from electra_tf2.exchange.checkpoints import CheckpointVariables, warm_start
+from electra_tf2.exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, warm_start
 from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.exchange.formats.huggingface_config import Casing
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
-from electra_tf2.exchange.own import write_folder
-from electra_tf2.exchange.sources import read_model
+from electra_tf2.exchange.sources import read_model, write_folder
 from electra_tf2.exchange.tensor_file import TensorFile, write_tensors
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW
@@ -146,7 +145,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 def test_the_main_network_alone_is_as_before_and_has_no_generator(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "main"
     written = run_program("convert_model.py", "--from", str(run), "--to", str(folder), "--part", "main")
-    assert written.returncode == 0 and "our network before and after" in written.stdout, written
+    assert written.returncode == 0 and "our network and that of the folder" in written.stdout, written
     whole, alone = read_model(str(run)).weights, read_model(str(folder))
     assert {name for name in whole if name not in alone.weights} == {n for n in whole if n.startswith("generator")}
     for name, value in alone.weights.items():
@@ -160,3 +159,12 @@ def test_the_main_network_alone_is_as_before_and_has_no_generator(run: Path, tmp
     ):
         refused = run_program("convert_model.py", *words, "--to", str(tmp_path / "none"), "--part", "main")
         assert refused.returncode == 2 and message in refused.stderr and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_checkpoint_of_numbers_that_are_not_finite_is_refused_by_name(number: float, tmp_path: Path) -> None:
+    saved = tf.train.Checkpoint(a=tf.Variable([1.0, number], name="electra/a"), b=tf.Variable([2.0], name="electra/b"))
+    checkpoint = TensorFlowCheckpoint(saved.write(str(tmp_path / "model.ckpt")))
+    assert checkpoint.get("electra/b") == 2
+    with pytest.raises(UserError, match="the tensor electra/a holds numbers that are not finite"):
+        checkpoint.get("electra/a")

@@ -11,8 +11,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange import check
 from electra_tf2.exchange.formats.huggingface_config import export_problems
 from electra_tf2.exchange.network import Network
-from electra_tf2.exchange.shared_layers import with_own_layers, written_out
-from electra_tf2.exchange.sources import read_model
+from electra_tf2.exchange.sources import read_model, with_own_layers, written_out
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.flops import embedding_parameters

@@ -1,6 +1,6 @@
-"""Scores over the values of one hparam that was searched: shares of the training data, rates, epochs.
+"""Analysis of searches: scores over the values of one hparam, such as shares of the training data or rates.
 
-Of what run_finetuning.py --search left in the results of each model; over `train_share` it is COCO-LM's figure 7.
+Reads what run_finetuning.py --search left in the results of each model; over `train_share` it is COCO-LM's figure 7.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.analysis import figures
-from electra_tf2.analysis.request import Request
+from electra_tf2.analysis.catalogue import Request
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.reading import read_json
 
@@ -16,7 +16,8 @@ from electra_tf2.util.reading import read_json
 Curves = dict[str, dict[str, list[list[float]]]]
 
 
-def analyse(request: Request, figure: Path) -> dict[str, Any]:
+def search(request: Request, figure: Path) -> dict[str, Any]:
+    """Scores of every search over the numbers of one hparam, by hparam."""
     curves: dict[str, Curves] = {}
     for name in request.names:
         for path in sorted((request.folder(name) / "results").glob("*_search_*.json")):
@@ -32,7 +33,7 @@ def analyse(request: Request, figure: Path) -> dict[str, Any]:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """What a search wrote. Raises UserError for anything else."""
+    """Reads what a search wrote. Raises UserError for anything else."""
     results = read_json(path, "results of a search")
     try:
         names, _ = list(results["searched"]), ",".join(results["tasks"])
@@ -46,7 +47,7 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def is_curve(results: Mapping[str, Any]) -> bool:
-    """Whether one hparam was searched, whose values are numbers."""
+    """True if one hparam was searched and its values are numbers."""
     names = results["searched"]
     values = [row["hparams"][names[0]] for row in results["found"]]
     numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
@@ -54,14 +55,14 @@ def is_curve(results: Mapping[str, Any]) -> bool:
 
 
 def points(results: Mapping[str, Any]) -> list[list[float]]:
-    """[value, score, standard deviation], by rising value; those that were not finite are left out."""
+    """[value, score, standard deviation] by rising value, without scores that were not finite."""
     name = results["searched"][0]
     found = [row for row in results["found"] if row["score"] is not None]
     return sorted([row["hparams"][name], row["score"], row["std"]] for row in found)
 
 
 def draw(hparam: str, curves: Curves, figure: Path) -> None:
-    """A panel for each task, a line with error bars for each model; logarithmic where values span decades."""
+    """Draws a panel for each task with a line for each model; logarithmic where values span decades."""
     with figures.panels(figure, list(curves), legend_below=True) as axes:
         for axis, models in zip(axes, curves.values(), strict=True):
             for number, (name, rows) in enumerate(models.items()):

@@ -1,5 +1,7 @@
 """import electra_tf2: loading, states, replaced tokens, filling, scoring, predicting, the network for Keras."""
 
+import itertools
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +16,8 @@ import tf_keras
 import electra_tf2 as electra
 from electra_tf2.exchange import reference, sources
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
-from electra_tf2.exchange.keras_model import EncoderModel
-from electra_tf2.exchange.own import write_folder
-from electra_tf2.exchange.sources import Model
+from electra_tf2.exchange.network import EncoderModel
+from electra_tf2.exchange.sources import Model, write_folder
 from electra_tf2.model.fusion import unfused
 from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
@@ -62,6 +63,8 @@ def test_replaced_gives_the_detectors_probability_of_every_token(model: electra.
     logits = model.network.replaced_logits(*_inputs(model, TEXTS[0])).numpy()[0, 1:-1]
     np.testing.assert_allclose([one.probability for one in found], 1 / (1 + np.exp(-logits)), atol=1e-6)
     assert "".join(one.token.replace("##", "") for one in found) == TEXTS[0].replace(" ", "")
+    several = model.replaced(TEXTS)
+    assert [one.token for one in several[0]] == [one.token for one in found] and len(several) == len(TEXTS)
 
 
 def test_fill_ranks_the_masked_language_models_tokens(model: electra.Model) -> None:
@@ -131,12 +134,66 @@ def test_released_models_have_the_share_of_the_paper() -> None:
     [
         ("MC-BERT", {"electra_objective": False, "multiple_choice_objective": True}),
         ("AMOS", {"generator_exits": [1, 2], "mask_sampling": "without_replacement"}),
+        ("disallow_correct", {"disallow_correct": True}),
     ],
 )
 def test_what_only_looks_like_bert_or_electra_is_not_scored(name: str, hparams: dict[str, Any]) -> None:
-    source = support.with_crc_weights(**hparams)
+    model = electra.Model(support.with_crc_weights(**hparams))
     with pytest.raises(UserError, match=f"a model of {name} gives no probabilities"):
-        electra.Model(source).score(TEXTS)
+        model.score(TEXTS)
+    if name != "MC-BERT":
+        assert (model.score(TEXTS, method="detector") < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("hparams", "said"),
+    [
+        ({"electra_objective": False, "replace_mlm_objective": True}, "generator alone"),
+        ({"electra_objective": False, "all_tokens_mlm_objective": True}, "generator alone"),
+        ({"electra_objective": False, "corrective_lm_objective": True}, "generator alone"),
+        ({"electra_objective": False}, ""),
+        ({}, ""),
+    ],
+)
+def test_scores_of_the_generator_alone_say_so(hparams: dict[str, Any], said: str) -> None:
+    note = electra.Model(support.with_crc_weights(**hparams)).scorer().note
+    assert said in note and bool(said) == bool(note)
+
+
+def test_the_detector_alone_sums_log_probabilities_in_one_pass(model: electra.Model) -> None:
+    expected = [sum(np.log(1 - one.probability) for one in tokens) for tokens in model.replaced(TEXTS)]
+    np.testing.assert_allclose(model.score(TEXTS, method="detector"), expected, rtol=1e-4)
+    bert = electra.Model(support.with_crc_weights(electra_objective=False))
+    electric = electra.Model(support.with_crc_weights(electra_objective=False, electric_objective=True))
+    for other, why in ((bert, "does not detect"), (electric, "energies are scores already")):
+        with pytest.raises(UserError, match=why):
+            other.score(TEXTS, method="detector")
+    with pytest.raises(UserError, match="method is one of likelihood, detector, not 'x'"):
+        model.score(TEXTS, method="x")
+
+
+def test_lengths_share_graphs_and_little_is_padding(model: electra.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of a length are computed together, and neither a call nor a new length is traced anew for ever."""
+    fresh, shapes = electra.Model(model.source), []
+    plain = fresh._states
+
+    def counted(ids: np.ndarray, *rest: np.ndarray) -> tf.Tensor:
+        shapes.append(ids.shape)
+        return plain(ids, *rest)
+
+    monkeypatch.setattr(fresh, "_states", counted)
+    texts = [" ".join(["word"] * (1 + (37 * number) % 100)) for number in range(200)]
+    found = fresh.states(texts)
+    tokens = sum(len(states.tokens) for states in found)
+    assert sum(rows * length for rows, length in shapes) < 1.2 * tokens
+    assert all(len(states.tokens) == len(states.vectors) for states in found)
+    for _ in range(3):
+        fresh.score(TEXTS)
+        fresh.score([*TEXTS, "a longer text than all of those"])
+    scorer = fresh.scorer()
+    assert scorer is fresh.scorer()
+    for graph in (scorer._fill, scorer._detect):
+        assert graph.experimental_get_tracing_count() <= 3
 
 
 def test_electric_scores_by_its_energies_in_one_pass() -> None:
@@ -252,6 +309,26 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
     for path in ("", ".", "nowhere"):
         with pytest.raises(UserError, match=f"^no checkpoint at '{path}'"):
             electra.load(path)
+    odd_arguments: list[Any] = [None, b"text", 5, ["a"]]
+    for odd in odd_arguments:
+        with pytest.raises(UserError, match=re.escape(f"path is a path or the name of a shipped model, not {odd!r}")):
+            electra.load(odd)
+        with pytest.raises(UserError, match="fill: a text is needed"):
+            model.fill(odd)
+    no_lists: list[Any] = [None, 5, (text for text in TEXTS), {"a": "b"}, b"text"]
+    calls: list[Any] = [model.states, model.score, model.replaced, chunk.predict]
+    for odd, call in itertools.product(no_lists, calls):
+        with pytest.raises(UserError, match="a list of texts is needed, got"):
+            call(odd)
+
+
+def test_shipped_models_are_listed_and_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(electra.models()) >= {"bert_mini", "electra_evening", "electra_mini"}
+    assert electra.models()["electra_mini"].startswith("An ELECTRA: a detector of 1.8 M parameters")
+    with pytest.raises(UserError, match=r"did you mean 'electra_mini'.*bert_mini, electra_evening, electra_mini"):
+        electra.load("electra_minni")
+    monkeypatch.chdir(tmp_path)
+    assert electra.load("electra_mini").replaced("the man sat")[0].token == "the"
 
 
 def test_keras_users_can_put_a_head_on_train_and_save(model: electra.Model, tmp_path: Path) -> None:

@@ -1,0 +1,198 @@
+"""Analyses of what runs have logged in the course of training: learning curves, and COCO-LM's figure of copying.
+
+A run's folder, of pre-training or fine-tuning, holds train_metrics.jsonl and eval/step-N.json.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from electra_tf2.analysis import figures
+from electra_tf2.analysis.catalogue import Request
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import closest
+from electra_tf2.util.reading import is_file, read_json, read_json_lines
+
+Line = dict[str, list[Any]]  # {"steps": [...], "values": [...]}
+_NO_METRICS = ("step", "examples_per_second", "gradient_norm")
+_AXES = {"steps": "training steps", "examples": "training sequences", "flops": "training FLOPs"}
+_COPYING = [f"{what}_accuracy_{tokens}" for what in ("copy", "clm") for tokens in ("replaced", "original")]
+_DETECTION = ("disc_recall", "disc_accuracy", "replaced_rate")
+
+
+def curves(request: Request, figure: Path) -> dict[str, Any]:
+    """Losses and metrics in training and on held-out records.
+
+    Runs are names of models or paths of run folders; --over examples or flops compares runs whose steps differ.
+    """
+    report: dict[str, Any] = {}
+    for name in request.names:
+        folder = request.folder(name)
+        training, held_out = lines(training_rows(folder)), lines(held_out_rows(folder))
+        if not training and not held_out:
+            raise UserError(f"{folder} has logged nothing: neither train_metrics.jsonl nor eval/step-*.json is there")
+        report[name] = {"scale": _scale(request.over, folder), "training": training, "held_out": held_out}
+        last = [
+            f"{metric} {(held_out | training)[metric]['values'][-1]:.4g}" for metric in _shown(report, request, [name])
+        ]
+        print(f"{name}: {', '.join(last)}")
+    shown = _shown(report, request, request.names)
+    logged = sorted({metric for kinds in report.values() for metric in (*kinds["training"], *kinds["held_out"])})
+    for metric in (metric for metric in request.metrics if metric not in logged):
+        raise UserError(
+            f"--metrics: {', '.join(request.names)} has logged no {metric!r}{closest(metric, logged)} "
+            f"(there: {', '.join(logged)})"
+        )
+    with figures.panels(figure, list(map(figures.title, shown)), share_x=True, legend_below=True) as axes:
+        lowest = [axis for axis in axes if axis.xaxis.get_tick_params()["labelbottom"]]
+        for metric, axis in zip(shown, axes, strict=True):
+            _draw(axis, metric, report)
+            figures.count_axis(axis, _AXES[request.over] if axis in lowest else "")
+        for number, name in enumerate(report):
+            axes[0].plot([], [], label=name, **figures.style_of(number))
+        for kind, style in (("training", {"linewidth": 1.4}), ("held-out", {"marker": "o", "linewidth": 0.8})):
+            if any(values[kind.replace("-", "_")] for values in report.values()):
+                axes[0].plot([], [], color="0.4", markersize=3.5, label=kind, **style)
+    return report
+
+
+def copying(request: Request, figure: Path) -> dict[str, Any]:
+    """Accuracy of copying and of the language model on replaced and on original tokens (COCO-LM, Figure 8).
+
+    ELECTRA's discriminator stands beside copy heads: to call a token original is to copy it.
+    """
+    report: dict[str, Any] = {}
+    for name in request.names:
+        found = history(request.folder(name), [*_COPYING, *_DETECTION])
+        lines = {metric: found[metric] for metric in _COPYING if metric in found} or _detection_as_copying(found)
+        if not lines:
+            print(f"{name}: left out, it has logged neither copying nor detection")
+            continue
+        report[name] = {"history": lines}
+        last = [f"{figures.title(metric)} {line['values'][-1]:.3f}" for metric, line in lines.items()]
+        print(f"{name}: {'; '.join(last)}")
+    if not report:
+        raise UserError(
+            f"--analysis copying: none of {', '.join(request.names)} has logged {', '.join(_COPYING)} or "
+            f"{', '.join(_DETECTION)}: that needs a run with a copy head or a discriminator, and --eval-every-steps "
+            "for a language model's accuracy"
+        )
+    shown = [metric for metric in _COPYING if any(metric in values["history"] for values in report.values())]
+    with figures.panels(figure, list(map(figures.title, shown)), legend_below=True) as axes:
+        for metric, axis in zip(shown, axes, strict=True):
+            for number, (name, values) in enumerate(report.items()):
+                if metric in values["history"]:
+                    line = values["history"][metric]
+                    figures.curve(axis, line["steps"], line["values"], number, name)
+            figures.keep_within(axis, metric)
+            figures.count_axis(axis, "training steps")
+        axes[0].set_ylabel("accuracy")
+    return report
+
+
+def _detection_as_copying(found: dict[str, Any]) -> dict[str, Any]:
+    """A discriminator's accuracy on replaced and on original tokens, from its recall and its accuracy on all."""
+    if any(metric not in found for metric in _DETECTION):
+        return {}
+    recall, accuracy, replaced = (found[metric]["values"] for metric in _DETECTION)
+    on_original = [
+        (all_tokens - share * hit) / max(1 - share, 1e-9)
+        for hit, all_tokens, share in zip(recall, accuracy, replaced, strict=True)
+    ]
+    steps = found["disc_recall"]["steps"]
+    return {
+        "copy_accuracy_replaced": {"steps": steps, "values": recall},
+        "copy_accuracy_original": {"steps": steps, "values": on_original},
+    }
+
+
+def _draw(axis: Axes, metric: str, report: dict[str, Any]) -> None:
+    drawn = []
+    for number, values in enumerate(report.values()):
+        for kind in ("training", "held_out"):
+            line: Line | None = values[kind].get(metric)
+            if line is None:
+                continue
+            x = [step * values["scale"] for step in line["steps"]]
+            drawn.append(line["values"])
+            if kind == "training":
+                figures.smoothed_curve(axis, x, line["values"], number)
+            else:
+                figures.curve(axis, x, line["values"], number)
+    figures.cut_first_peak(axis, drawn)
+    figures.keep_within(axis, metric)
+
+
+def _shown(report: dict[str, Any], request: Request, names: Iterable[str]) -> list[str]:
+    """Metrics that were asked for, or those with a title, as far as some of these runs has them."""
+    logged = {metric for name in names for kind in ("training", "held_out") for metric in report[name][kind]}
+    if request.metrics:
+        return [metric for metric in request.metrics if metric in logged]
+    if sum(metric.endswith("_loss") for metric in logged) == 1:
+        logged.discard("loss")  # of one term: the same curve
+    return [metric for metric in figures.TITLES if metric in logged] or sorted(logged)
+
+
+def _scale(over: str, folder: Path) -> float:
+    """Length of a step on the axis."""
+    if over == "steps":
+        return 1
+    path = folder / "config.json"
+    if not is_file(path):
+        raise UserError(f"--over {over}: there is no {path} to say what a step holds")
+    hparams = read_json(path, "configuration")
+    phases = [phase for phase in hparams.get("phases", []) if {"train_batch_size", "max_seq_length"} & phase.keys()]
+    if phases:
+        raise UserError(
+            f"--over {over}: the steps of {folder} hold more in one phase than in another: use --over steps"
+        )
+    if over == "examples":
+        return int(hparams.get("train_batch_size", 0)) or 1
+    from electra_tf2.configure_pretraining import PretrainingConfig
+    from electra_tf2.pretrain.flops import training_flops_per_example
+
+    config = PretrainingConfig.from_dict(hparams)
+    return config.train_batch_size * training_flops_per_example(config)
+
+
+def training_rows(folder: Path) -> list[dict[str, Any]]:
+    """Reads the lines of the metrics file in the order of their steps, without the prefix of training metrics."""
+    path = folder / "train_metrics.jsonl"
+    if not is_file(path):
+        return []
+    rows = []
+    for number, line in read_json_lines(path, "metrics", cut=True):
+        if type(line.get("step")) is not int:
+            raise UserError(f"metrics {path}, line {number}: no step")
+        rows.append({name.removeprefix("train_"): value for name, value in line.items()})
+    return sorted(rows, key=lambda row: row["step"])
+
+
+def held_out_rows(folder: Path) -> list[dict[str, Any]]:
+    """Reads the evaluations during training in the order of their steps."""
+    rows = []
+    for path in folder.glob("eval/step-*.json"):
+        step = path.stem.removeprefix("step-")
+        if not step.isdecimal():
+            raise UserError(f"{path} is no evaluation: its name holds no step")
+        rows.append({"step": int(step)} | read_json(path, "evaluation"))
+    return sorted(rows, key=lambda row: row["step"])
+
+
+def lines(rows: list[dict[str, Any]], metrics: Iterable[str] | None = None) -> dict[str, Line]:
+    """Steps and values of each metric; by default of every number that the rows hold."""
+    wanted = list(dict.fromkeys(name for row in rows for name in row)) if metrics is None else metrics
+    found: dict[str, Line] = {}
+    for metric in wanted:
+        having = [row for row in rows if type(row.get(metric)) in (int, float)]
+        if having and metric not in _NO_METRICS:
+            found[metric] = {"steps": [row["step"] for row in having], "values": [row[metric] for row in having]}
+    return found
+
+
+def history(folder: Path, metrics: Iterable[str]) -> dict[str, Line]:
+    """Values on held-out records where the run evaluated them, or else on the training data."""
+    metrics = list(metrics)
+    return lines(training_rows(folder), metrics) | lines(held_out_rows(folder), metrics)
