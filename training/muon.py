@@ -1,4 +1,4 @@
-"""Muon: the momentum of a matrix, made orthogonal, is its update (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
+"""Muon: the momentum of a matrix, made orthogonal, is its update (Jordan et al. 2024, kellerjordan.github.io).
 
 The update of W [n, m] is U V^T of the singular value decomposition U S V^T of its momentum, so that all directions
 grow alike. Five steps of Newton-Schulz's iteration come close to it with products alone: every singular value that is

@@ -182,16 +182,17 @@ class AdamW(tf.Module):
     def _update_all(self, gradients: list[tf.Tensor], factor: Any, rate: tf.Tensor, keep: tf.Tensor | None) -> None:
         # What variables share is computed once: the graph is smaller and faster to trace.
         kinds = sorted(set(zip(self._multiplier, self._decay, strict=True)))
+
+        def rates_of(rate: Any, correction: float = 1.0, root: Any = 1.0, whole: Any = 1.0) -> list[dict[str, Any]]:
+            """By kind: the rate of a direction, and what decay leaves of the variable."""
+            directions = [{"lr": correction * multiplier * rate * root / whole} for multiplier, _ in kinds]
+            left = [{"kept": 1.0 - decay * multiplier * rate} if decay else {} for multiplier, decay in kinds]
+            return [direction | kept for direction, kept in zip(directions, left, strict=True)]
+
         root, whole = self._bias_corrections()
-        rates = [{"lr": self._correction * multiplier * rate * root / whole} for multiplier, _ in kinds]
-        turned, rate_of_muon = {}, rate
+        rates, rates_of_muon, turned = rates_of(rate, self._correction, root, whole), [], {}
         if self.muon is not None:
-            turned, rate_of_muon = self.muon.updates(gradients, factor), self.muon.rate_factor * rate
-        rates_of_muon = [{"lr": multiplier * rate_of_muon} for multiplier, _ in kinds]
-        for of_kind, one in ((rates, rate), (rates_of_muon, rate_of_muon)):
-            for rates_of_kind, (multiplier, decay) in zip(of_kind, kinds, strict=True):
-                if decay:
-                    rates_of_kind["kept"] = 1.0 - decay * multiplier * one
+            rates_of_muon, turned = rates_of(self.muon.rate_factor * rate), self.muon.updates(gradients, factor)
         # Powers of 0 leave out the kernel's bias correction, whose epsilon is not the published one.
         adam = {"beta1_power": 0.0, "beta2_power": 0.0, "beta1": self.beta1, "beta2": self.beta2}
         adam = {name: tf.constant(value) for name, value in adam.items()}
