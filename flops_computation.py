@@ -19,6 +19,7 @@ from electra_tf2.pretrain.flops import (
     parameter_count,
     training_flops,
     training_flops_per_example,
+    update_flops,
 )
 from electra_tf2.pretrain.original_flops import original_table, original_training_flops
 from electra_tf2.util import flags as util_flags
@@ -56,6 +57,8 @@ def _show_config(config: PretrainingConfig, tflops: float) -> None:
     print(f"  {'in all':26} {parameter_count(config):13,} {forward / 1e9:14.4f}")
     flops, original = training_flops(config), original_training_flops(config)
     print(f"training: {training_flops_per_example(config) / 1e9:.4f} GFLOP per example (backward is twice forward)")
+    if config.optimizer == "muon":
+        print(f"  muon: {update_flops(config) / 1e9:.4f} GFLOP per update")
     print(
         f"  {config.num_train_steps:,} steps: {flops:.4e} FLOPs, {_days(flops, tflops):.3g} days at {tflops:g} TFLOP/s"
     )

@@ -4,7 +4,8 @@ Pre-training: ours; tf-models-official's ElectraPretrainer with its task's losse
 ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sampling and losses. Evaluation: their
 forward passes without dropout, with the metrics that each computes beside its losses. Fine-tuning: our task CoLA;
 tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification. `ours_recompute` is ours with --recompute
-layers, `ours_accumulated` in four micro-batches, `ours_whole` with attention on whole arrays at every length.
+layers, `ours_accumulated` in four micro-batches, `ours_muon` with --optimizer muon (`ours_muon_of_float32`: its
+iteration in float32), `ours_whole` with attention on whole arrays at every length.
 `products` are the matrix products of our step and nothing else: its limit.
 """
 
@@ -51,6 +52,7 @@ class Size(NamedTuple):
 
 SIZES = {
     "mini": Size(128, 4, 4, 128, 2, 8192),  # what a laptop trains
+    "electra_mini": Size(192, 4, 6, 128, 1, 8192),
     "small": Size(256, 12, 4, 128, 4),
     "base": Size(768, 12, 12, 768, 3),
     "large": Size(1024, 24, 16, 1024, 4),
@@ -429,6 +431,8 @@ def make_step(contender: str, job: Job) -> Step:
         "products": lambda: products(job),
         "ours_recompute": lambda: ours(job, jit_compile=False, recompute="layers"),
         "ours_accumulated": lambda: ours(job, jit_compile=False, gradient_accumulation_steps=4),
+        "ours_muon": lambda: ours(job, jit_compile=False, optimizer="muon"),
+        "ours_muon_of_float32": lambda: ours(job, jit_compile=False, optimizer="muon", muon_precision="float32"),
         "ours_whole": lambda: ours(job, jit_compile=False, tiles=False),
         "ours_xla": lambda: ours_of(job, jit_compile=True),
         "tf_models": lambda: tf_models_of(job),

@@ -19,13 +19,15 @@ from electra_tf2.exchange.huggingface import HuggingFaceWeights
 from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile, finite
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.training import checkpoint_files
+from electra_tf2.training.optimization import AVERAGE
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.reading import read_json
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _FUSED = "/self/qkv/"
+_AVERAGE = f"/{AVERAGE}"
 # Endings of names that belong to the optimizer and the training loop.
-_BOOKKEEPING = ("adam_m", "adam_v", "global_step", "save_counter", "/m", "/v")
+_BOOKKEEPING = ("adam_m", "adam_v", "muon_m", _AVERAGE, "global_step", "save_counter", "/m", "/v")
 _PARTS = ("/self/query/", "/self/key/", "/self/value/")
 _GENERATOR = "generator/"
 _MAIN_NETWORK = "electra/"
@@ -135,7 +137,7 @@ class TensorFlowCheckpoint:
 
 
 class CheckpointVariables:
-    """The variables of a model in a file, by our names.
+    """The variables of a model in a file, by our names: their moving averages where these were kept (ema_decay).
 
     Args:
       path: of a checkpoint of ours, of the original or of Hugging Face (`find_checkpoint`).
@@ -182,18 +184,22 @@ class CheckpointVariables:
         The differences from a checkpoint's only tables are 0.
         """
         if name in self._folded:
-            return self._source.get(base_name(name)) + self._source.get(name + DIFFERENCE)
+            return self._value(base_name(name)) + self._value(name + DIFFERENCE)
         if name in self._names:
-            return self._source.get(name)
+            return self._value(name)
         table = name.removesuffix(DIFFERENCE)
         if table != name and table in self._names:
-            own = self._source.get(table)
-            base = self._source.get(base_name(table)) if base_name(table) in self._names else own
+            own = self._value(table)
+            base = self._value(base_name(table)) if base_name(table) in self._names else own
             return own - base if base.shape == own.shape else None
         parts = original_names(name)
         if len(parts) > 1 and all(part in self._names for part in parts):
-            return np.concatenate([self._source.get(part) for part in parts], axis=-1)
+            return np.concatenate([self._value(part) for part in parts], axis=-1)
         return None
+
+    def _value(self, name: str) -> np.ndarray:
+        """Of a variable that the file has."""
+        return self._source.get(name + _AVERAGE if name + _AVERAGE in self._names else name)
 
 
 def warm_start(

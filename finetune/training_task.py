@@ -11,7 +11,7 @@ from electra_tf2.finetune.batching import Batch, FeatureTable
 from electra_tf2.finetune.finetuning_model import FinetuningModel, layer_multiplier
 from electra_tf2.finetune.task import Prediction, Task
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
-from electra_tf2.training.optimization import AdamW, Schedule
+from electra_tf2.training.optimization import Schedule, make_optimizer
 from electra_tf2.training.replicated_task import ReplicatedTask
 from electra_tf2.util.datasets import untuned
 
@@ -56,11 +56,11 @@ class FinetuningTask(ReplicatedTask):
             separate=config.lr_schedule == "separate",
         )
         layers = config.architecture.num_hidden_layers
-        self.optimizer = AdamW(
+        self.optimizer = make_optimizer(
+            config,
             self.model.trained_variables,
             schedule,
             self.model.decays,
-            **config.adam_settings(),
             lr_multiplier=lambda variable: layer_multiplier(
                 variable.name, layers, config.layerwise_lr_decay, config.layerwise_lr_top
             ),

@@ -125,6 +125,8 @@ class Trials:
         training["examples_per_second"] = _rate(folder / "train_metrics.jsonl")
         if config.keep_best:
             training["best_step"] = trainer.restore_best()
+        elif config.ema_decay:
+            weights.take_averages(task.model, folder, steps)
         return 0, self._scored(task, trial, folder, training) if config.do_eval else None
 
     def _number_of_steps(self, train: FeatureTable) -> int:

@@ -12,6 +12,7 @@ from electra_tf2.finetune.finetuning_model import FinetuningModel, layer_of
 from electra_tf2.finetune.task import Task
 from electra_tf2.finetune.trained_folder import TASKS
 from electra_tf2.finetune.training_task import FinetuningTask
+from electra_tf2.training import checkpoint_files
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError
@@ -77,6 +78,11 @@ def adopt_states(tasks: Sequence[Task], states: Mapping[str, Any], where: str) -
             raise UserError(f"{where}: {TASKS} is damaged: {task.name}: {error!r}") from None
 
 
+def take_averages(model: FinetuningModel, folder: Path, step: int) -> None:
+    """Gives the model the averages of its weights in a checkpoint of a run that keeps them (ema_decay)."""
+    warm_start(model, str(checkpoint_files.prefix(folder, step)))
+
+
 def build_trained(
     config: FinetuningConfig, tasks: Sequence[Task], strategy: tf.distribute.Strategy, folder: Path
 ) -> tuple[FinetuningTask, int]:
@@ -89,6 +95,8 @@ def build_trained(
         return task, checkpoints.restore_best()
     restored = checkpoints.restore()
     if restored is not None:
+        if config.ema_decay:
+            take_averages(task.model, folder, restored[0])
         return task, restored[0]
     missing = warm_start(task.model, str(folder)).missing  # of a folder that convert_model.py made
     if missing:

@@ -64,6 +64,19 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
     )
 
 
+def newton_schulz(a: Architecture, steps: int) -> int:
+    """FLOPs by which Muon (training.muon) makes the momenta of an encoder's kernels orthogonal, once an update."""
+
+    def of_matrix(shorter: int, longer: int) -> int:
+        return steps * 2 * (2 * shorter**2 * longer + shorter**3)
+
+    hidden = a.hidden_size
+    squares = 5 if a.positions.distances is not None else 4
+    feed_forward = of_matrix(*sorted((hidden, a.intermediate_size)))
+    layers = len(set(a.owners("attention"))), len(set(a.owners("ffn")))
+    return layers[0] * squares * of_matrix(hidden, hidden) + layers[1] * 2 * feed_forward
+
+
 def language_model_head(name: str, input_size: int, a: Architecture, positions: int) -> Part:
     """dense, layer norm and a softmax over the vocabulary whose matrix is the word table."""
     size = a.embedding_size

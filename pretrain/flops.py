@@ -8,7 +8,7 @@ import dataclasses
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.flops import Part, embedding_parameters, encoder, language_model_head
+from electra_tf2.model.flops import Part, embedding_parameters, encoder, language_model_head, newton_schulz
 from electra_tf2.pretrain.objectives.spec import needs_of
 from electra_tf2.training.phases import phases_of
 
@@ -103,9 +103,20 @@ def least_bytes_per_step(config: PretrainingConfig) -> int:
     return parameter_count(config) * (2 * number + 2 * 4 + 6 * 4) + config.train_batch_size * states * number
 
 
+def update_flops(config: PretrainingConfig) -> int:
+    """FLOPs of an update's matrix products: Muon's iteration; AdamW has none."""
+    if config.optimizer != "muon":
+        return 0
+    networks = [config.architecture] if config.trains_main_network or not config.uniform_generator else []
+    if config.has_own_generator and not (config.uniform_generator or config.freeze_generator):
+        networks += [config.generator_architecture] * (2 if config.two_tower_generator else 1)
+    return sum(newton_schulz(network, config.muon_ns_steps) for network in networks)
+
+
 def training_flops(config: PretrainingConfig) -> int:
     """FLOPs of the whole run."""
-    return sum(
+    examples = sum(
         (phase.end - phase.start) * phase.config.train_batch_size * training_flops_per_example(phase.config)
         for phase in phases_of(config)
     )
+    return examples + config.num_train_steps * update_flops(config)

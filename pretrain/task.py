@@ -17,7 +17,7 @@ from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.ramps import Ramped
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.loop import ratios
-from electra_tf2.training.optimization import AdamW, Schedule
+from electra_tf2.training.optimization import Schedule, make_optimizer
 from electra_tf2.training.replicated_task import ReplicatedTask
 
 # First words of the seeds of training steps and evaluation batches.
@@ -59,12 +59,7 @@ class PretrainingTask(ReplicatedTask):
             separate=config.lr_schedule == "separate",
             decay_steps=config.decay_steps,
         )
-        self.optimizer = AdamW(
-            self.model.trained_variables,
-            schedule,
-            self.model.decays,
-            **config.adam_settings(),
-        )
+        self.optimizer = make_optimizer(config, self.model.trained_variables, schedule, self.model.decays)
         self._prepare = self.compiled(self._prepare_rows)
         self._gradients = self.compiled(self._gradients_of_rows)
         self._forward = self.compiled(self._forward_rows)

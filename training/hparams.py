@@ -54,30 +54,40 @@ class NetworkHparams:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerHparams:
-    """What AdamW and the accumulation of gradients depend on, apart from the learning rate."""
+    """What the optimizer and the accumulation of gradients depend on, apart from the learning rate."""
 
-    weight_decay_rate: float = hparam(
-        0.01, "decoupled weight decay of kernels and embeddings", at_least=0, heading="Optimizer"
+    optimizer: str = hparam(
+        "adamw",
+        "what updates the kernels of encoder layers: adamw, or muon: their momentum, made orthogonal (Jordan et al. "
+        "2024); AdamW updates everything else",
+        choices=("adamw", "muon"),
+        heading="Optimizer",
     )
+    weight_decay_rate: float = hparam(0.01, "decoupled weight decay of kernels and embeddings", at_least=0)
     adam_beta1: float = hparam(0.9, "Adam's decay of the mean", at_least=0, below=1)
     adam_beta2: float = hparam(0.999, "Adam's decay of the variance", at_least=0, below=1)
     adam_epsilon: float = hparam(1e-6, "Adam's epsilon, outside the root", above=0)
     adam_bias_correction: bool = hparam(False, "correct the bias of Adam's means, as published; the original does not")
+    muon_learning_rate_factor: float = hparam(
+        1.0, "factor of the learning rate where muon updates; its updates are as large as AdamW's", above=0
+    )
+    muon_momentum: float = hparam(0.95, "muon's decay of the momentum (Nesterov's)", at_least=0, below=1)
+    muon_ns_steps: int = hparam(5, "steps of Newton-Schulz's iteration, which make the momentum orthogonal", at_least=1)
+    muon_precision: str = hparam(
+        "bfloat16",
+        "type of the matrix products of muon's iteration; float32 where the processor has none of bfloat16",
+        choices=("bfloat16", "float32"),
+    )
+    ema_decay: float = hparam(
+        0.0,
+        "decay of a moving average of all weights, which evaluation, fine-tuning and conversion take; 0: none",
+        at_least=0,
+        below=1,
+    )
     clip_norm: float = hparam(
         1.0, "norm of all gradients together to which they are clipped; 0: not at all", at_least=0
     )
     gradient_accumulation_steps: int = free_hparam(1, "number of micro-batches that a step is split into", at_least=1)
-
-    def adam_settings(self) -> dict[str, Any]:
-        """Arguments of `training.optimization.AdamW`."""
-        return {
-            "weight_decay_rate": self.weight_decay_rate,
-            "beta1": self.adam_beta1,
-            "beta2": self.adam_beta2,
-            "epsilon": self.adam_epsilon,
-            "clip_norm": self.clip_norm,
-            "bias_correction": self.adam_bias_correction,
-        }
 
     def batch_problems(self, train_batch_size: int) -> list[str]:
         """Why a batch cannot be split; empty if it can."""

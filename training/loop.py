@@ -211,13 +211,14 @@ class Trainer:
         return bool(every) and (step % every == 0 or at_end)
 
     def _evaluate_in_training(self, step: int) -> None:
-        self._may_abandon = host_number(self.strategy) is None
-        try:
-            metrics = self.evaluate()
-        finally:
-            self._may_abandon = False
-        if self.chief and self._best_metric is not None:
-            self.checkpoints.save_best(step, metrics[self._best_metric])
+        with self.task.optimizer.averaged():
+            self._may_abandon = host_number(self.strategy) is None
+            try:
+                metrics = self._measured()
+            finally:
+                self._may_abandon = False
+            if self.chief and self._best_metric is not None:
+                self.checkpoints.save_best(step, metrics[self._best_metric])
         self.reporter.evaluation(step, metrics)
 
     def time_steps(self, warm_up: int = 2, steps: int = 5) -> tuple[float, float]:
@@ -304,7 +305,11 @@ class Trainer:
         )
 
     def evaluate(self) -> dict[str, float]:
-        """Metrics of the weights as they are."""
+        """Metrics of the weights as they are, or of their averages where these are kept."""
+        with self.task.optimizer.averaged():
+            return self._measured()
+
+    def _measured(self) -> dict[str, float]:
         with self._explaining(evaluating=True):
             return self._evaluate()
 

@@ -1,16 +1,23 @@
 """The original's optimizer: Adam (bias correction is an option), decoupled weight decay, clipping, warm-up x decay.
 
 Gradients arrive already summed over micro-batches; `AdamW.apply` sums them over replicas, clips the result and
-updates. The original clips before that sum on TPUs (docs/differences.md).
+updates. The original clips before that sum on TPUs (docs/differences.md). The matrices of hidden layers may be Muon's
+(training.muon), and a moving average of all weights may be kept.
 """
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from electra_tf2.training.hparams import OptimizerHparams
+from electra_tf2.training.muon import Muon, Update
+
+AVERAGE = "average"  # last part of the name of a variable's moving average
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +82,8 @@ class AdamW(tf.Module):
       bias_correction: correct means and variances for their start at 0 (Kingma and Ba 2015, section 3).
       norm_of_slices: take tf.IndexedSlices into the norm as they are, repeated rows apart (the original; one replica,
         no loss scale).
+      muon: updates the variables that it takes in Adam's place, with the same decay, schedule and clipping.
+      ema_decay: of the moving average of all variables; 0: none is kept.
     """
 
     def __init__(
@@ -90,13 +99,15 @@ class AdamW(tf.Module):
         lr_multiplier: Callable[[tf.Variable], float] = lambda variable: 1.0,
         norm_of_slices: bool = False,
         bias_correction: bool = False,
+        muon: Muon | None = None,
+        ema_decay: float = 0.0,
     ) -> None:
         super().__init__(name="adamw")
         self.schedule = schedule
         self.beta1, self.beta2, self.epsilon, self.clip_norm = beta1, beta2, epsilon, clip_norm
         # TensorFlow's kernel computes 1 - beta2 in float32, off by 1.3e-5 for 0.999, and so are the variances.
         self._correction = float(np.sqrt((1.0 - float(np.float32(beta2))) / (1.0 - beta2)))
-        self.bias_correction = bias_correction
+        self.bias_correction, self.muon, self.ema_decay = bias_correction, muon, ema_decay
         self._variables, self._norm_of_slices = list(variables), norm_of_slices
         self._decay = [weight_decay_rate if decays(variable) else 0.0 for variable in variables]
         self._multiplier = [lr_multiplier(variable) for variable in variables]
@@ -112,8 +123,11 @@ class AdamW(tf.Module):
             zeros = tf.zeros(variable.shape, variable.dtype)
             return tf.Variable(zeros, trainable=False, name=f"{variable.name.split(':')[0]}/{name}")
 
-        self.means = [slot(variable, "adam_m") for variable in variables]
-        self.variances = [slot(variable, "adam_v") for variable in variables]
+        adams = [index for index in range(len(self._variables)) if muon is None or muon.momentum_of(index) is None]
+        self._place = {index: place for place, index in enumerate(adams)}
+        self.means = [slot(self._variables[index], "adam_m") for index in adams]
+        self.variances = [slot(self._variables[index], "adam_v") for index in adams]
+        self.averages = [slot(variable, AVERAGE) for variable in variables] if ema_decay else []
 
     def apply(self, gradients: Sequence[Any], loss_scale: LossScale | None = None) -> tf.Tensor:
         """One update; call in replica context.
@@ -143,37 +157,73 @@ class AdamW(tf.Module):
             keep = tf.math.is_finite(norm)
             loss_scale.update(keep)
         self._update_all(dense, factor, rate, keep)
+        if self.averages:
+            self._update_averages()
         self.step.assign_add(1)
         return norm
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The variables hold their averages meanwhile, if these are kept and anything was trained; on the host."""
+        swapped = list(zip(self._variables, self.averages, strict=True)) if self.averages and self.step.numpy() else []
+
+        def swap() -> None:
+            for variable, average in swapped:
+                value = variable.numpy()
+                variable.assign(average)
+                average.assign(value)
+
+        swap()
+        try:
+            yield
+        finally:
+            swap()
 
     def _update_all(self, gradients: list[tf.Tensor], factor: Any, rate: tf.Tensor, keep: tf.Tensor | None) -> None:
         # What variables share is computed once: the graph is smaller and faster to trace.
         kinds = sorted(set(zip(self._multiplier, self._decay, strict=True)))
+
+        def rates_of(rate: Any, correction: float = 1.0, root: Any = 1.0, whole: Any = 1.0) -> list[dict[str, Any]]:
+            """By kind: the rate of a direction, and what decay leaves of the variable."""
+            directions = [{"lr": correction * multiplier * rate * root / whole} for multiplier, _ in kinds]
+            left = [{"kept": 1.0 - decay * multiplier * rate} if decay else {} for multiplier, decay in kinds]
+            return [direction | kept for direction, kept in zip(directions, left, strict=True)]
+
         root, whole = self._bias_corrections()
-        rates = [{"lr": self._correction * multiplier * rate * root / whole} for multiplier, _ in kinds]
-        for rates_of_kind, (multiplier, decay) in zip(rates, kinds, strict=True):
-            if decay:
-                rates_of_kind["kept"] = 1.0 - decay * multiplier * rate
+        rates, rates_of_muon, turned = rates_of(rate, self._correction, root, whole), [], {}
+        if self.muon is not None:
+            rates_of_muon, turned = rates_of(self.muon.rate_factor * rate), self.muon.updates(gradients, factor)
         # Powers of 0 leave out the kernel's bias correction, whose epsilon is not the published one.
         adam = {"beta1_power": 0.0, "beta2_power": 0.0, "beta1": self.beta1, "beta2": self.beta2}
         adam = {name: tf.constant(value) for name, value in adam.items()}
         adam["epsilon"] = tf.constant(self._correction * self.epsilon) * root
 
-        def update_all(strategy: Any, gradients: Any, rates: Any, *shared: Any) -> None:
+        def update_all(
+            strategy: Any, turned: Any, gradients: Any, rates: Any, keep: Any, adam: Any, factor: Any
+        ) -> None:
             for index, variable in enumerate(self._variables):
                 kind = kinds.index((self._multiplier[index], self._decay[index]))
-                arguments = (self.means[index], self.variances[index], gradients[index], rates[kind], *shared)
-                if strategy is None:
-                    _update(variable, *arguments)
+                if self.muon is not None and index in turned:
+                    of_muon = (self.muon.momentum_of(index), turned[index], rates[1][kind], keep)
+                    _changed(strategy, variable, _step_of_muon, of_muon)
                 else:
-                    strategy.extended.update(variable, _update, args=arguments, group=False)
+                    slots = (self.means[self._place[index]], self.variances[self._place[index]])
+                    _changed(
+                        strategy, variable, _update, (*slots, gradients[index], rates[0][kind], keep, adam, factor)
+                    )
 
-        context = tf.distribute.get_replica_context()
-        arguments = (gradients, rates, adam, factor, keep)
-        if context.num_replicas_in_sync == 1:
-            update_all(None, *arguments)
-        else:
-            context.merge_call(update_all, args=arguments)
+        _merged(update_all, (turned, gradients, (rates, rates_of_muon), keep, adam, factor))
+
+    def _update_averages(self) -> None:
+        """Moves the averages on; the first is the variable itself, and the memory of the young ones is shorter."""
+        done = tf.cast(self.step, tf.float32)
+        share = 1.0 - tf.minimum(self.ema_decay, done / (done + 10.0))
+
+        def update_all(strategy: Any, share: Any) -> None:
+            for variable, average in zip(self._variables, self.averages, strict=True):
+                _changed(strategy, average, _follow, (variable, share))
+
+        _merged(update_all, (share,))
 
     def _bias_corrections(self) -> tuple[tf.Tensor | float, tf.Tensor | float]:
         """sqrt(1 - beta2^t) and 1 - beta1^t of the t-th update, 1-based; ones without bias correction."""
@@ -185,15 +235,89 @@ class AdamW(tf.Module):
         return tf.sqrt(of_variance), of_mean
 
 
+def make_optimizer(
+    hparams: OptimizerHparams,
+    variables: Sequence[tf.Variable],
+    schedule: Callable[[tf.Tensor], tf.Tensor],
+    decays: Callable[[tf.Variable], bool],
+    lr_multiplier: Callable[[tf.Variable], float] = lambda variable: 1.0,
+    norm_of_slices: bool = False,
+) -> AdamW:
+    """The optimizer that the hparams describe; the other arguments are `AdamW`'s."""
+    muon = None
+    if hparams.optimizer == "muon":
+        settings = (hparams.muon_momentum, hparams.muon_ns_steps, hparams.muon_learning_rate_factor)
+        muon = Muon(variables, *settings, hparams.muon_precision)
+    return AdamW(
+        variables,
+        schedule,
+        decays,
+        weight_decay_rate=hparams.weight_decay_rate,
+        beta1=hparams.adam_beta1,
+        beta2=hparams.adam_beta2,
+        epsilon=hparams.adam_epsilon,
+        clip_norm=hparams.clip_norm,
+        lr_multiplier=lr_multiplier,
+        norm_of_slices=norm_of_slices,
+        bias_correction=hparams.adam_bias_correction,
+        muon=muon,
+        ema_decay=hparams.ema_decay,
+    )
+
+
+def _merged(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    """Calls a function (strategy or None, *arguments) once for all replicas, from one of them."""
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        function(None, *arguments)
+    else:
+        context.merge_call(function, args=arguments)
+
+
+def _changed(strategy: Any, variable: tf.Variable, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    """Calls a function (variable, *arguments) for every copy of a variable."""
+    if strategy is None:
+        function(variable, *arguments)
+    else:
+        strategy.extended.update(variable, function, args=arguments, group=False)
+
+
+def _if(keep: tf.Tensor | None, change: Callable[[], None]) -> None:
+    if keep is None:
+        change()
+    else:
+        tf.cond(keep, change, lambda: None)
+
+
+def _follow(average: tf.Variable, variable: tf.Variable, share: tf.Tensor) -> None:
+    average.assign_sub(share * (average - variable))
+
+
+def _step_of_muon(
+    variable: tf.Variable,
+    momentum: tf.Variable,
+    update: Update,
+    rates: dict[str, tf.Tensor],
+    keep: tf.Tensor | None,
+) -> None:
+    """Weight decay and Muon's direction of one variable; nothing if `keep` is false."""
+
+    def change() -> None:
+        momentum.assign(update.momentum)
+        variable.assign(variable * rates.get("kept", 1.0) - rates["lr"] * update.direction)
+
+    _if(keep, change)
+
+
 def _update(
     variable: tf.Variable,
     mean: tf.Variable,
     variance: tf.Variable,
     gradient: tf.Tensor,
     rates: dict[str, tf.Tensor],
+    keep: tf.Tensor | None,
     adam: dict[str, tf.Tensor],
     factor: Any,
-    keep: tf.Tensor | None,
 ) -> None:
     """Weight decay and Adam of one variable, in few passes over memory; nothing if `keep` is false."""
 
@@ -203,7 +327,4 @@ def _update(
         handles = {"var": variable.handle, "m": mean.handle, "v": variance.handle}
         tf.raw_ops.ResourceApplyAdam(**handles, lr=rates["lr"], grad=gradient * factor, **adam)
 
-    if keep is None:
-        change()
-    else:
-        tf.cond(keep, change, lambda: None)
+    _if(keep, change)

@@ -28,6 +28,7 @@ from electra_tf2.util.reading import read_json, read_text
 GO_ON = "Run the same command, without --overwrite, to go on"  # which would start the run anew
 _CONFIG, _VOCABULARY = "config.json", "vocab.txt"
 _OF_ANY_CONFIG = {"model_name", "data_dir", "model_dir", "train_batch_size"}  # by these a config.json is ours
+_OF_OLDER_RUNS = {"optimizer": "adamw", "ema_decay": 0.0}  # what they had before there was a choice
 _LOCK = ".lock"
 _OVERWRITING = ".overwriting"  # in a new run's folder as long as the old one lies aside
 _NOT_FINITE = "not_finite.json"  # a run stopped there, and may go on with other values of these:
@@ -94,7 +95,7 @@ class RunFolder:
         saved = self.path / _CONFIG
         if not self._chief or self.overwrite or not saved.exists() or not _holds_work(self.path):
             return
-        before, now = read_json(saved, "the configuration of the run"), json.loads(config_json)
+        before, now = _OF_OLDER_RUNS | read_json(saved, "the configuration of the run"), json.loads(config_json)
         self._check_vocabulary(now["vocab_file"])
         changed = {name for name in before.keys() & now.keys() if before[name] != now[name]} - set(free)
         mended = {name for name in changed if self._is_mend(name, now[name])}

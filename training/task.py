@@ -4,6 +4,7 @@ pretrain.task and finetune.training_task are such tasks; training.replicated_tas
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -19,6 +20,8 @@ class Optimizer(Protocol):
 
     @property
     def schedule(self) -> Callable[[tf.Tensor], tf.Tensor]: ...
+
+    def averaged(self) -> AbstractContextManager[None]: ...
 
 
 class Task(Protocol):

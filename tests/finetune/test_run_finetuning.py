@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from electra_tf2.exchange.checkpoints import TensorFlowCheckpoint
 from tests import golden_support as golden
 from tests.finetuning_support import write_lines
 from tests.programs import run_forked, run_program
@@ -134,6 +135,25 @@ def test_the_best_checkpoint_is_scored(data_dir, tmp_path):
     result = results(tmp_path)["trials"][0]
     assert result["scores"]["kind"]["dev"]["accuracy"] == best == history[result["training"]["best_step"]]
     assert 40 in history
+
+
+def test_the_average_of_the_weights_is_scored_and_kept(data_dir, tmp_path):
+    settings = {"optimizer": "muon", "ema_decay": 0.9, "num_train_epochs": 1.0}
+    run(data_dir, tmp_path, **settings)
+    run(data_dir, tmp_path, "--no-do-train", **settings | {"results_dir": str(tmp_path / "again")})
+    first, again = (
+        json.loads((tmp_path / folder / "kind_results.json").read_text())["trials"][0]["scores"]
+        for folder in ("results", "again")
+    )
+    assert first == again
+    checkpoint = TensorFlowCheckpoint(str(tmp_path / "finetuning_models" / "kind_model_1" / "model.ckpt-40"))
+    name = "electra/encoder/layer_0/output/dense/kernel"
+    weights, average = checkpoint.get(name), checkpoint.get(f"{name}/average")
+    assert (weights != average).any()
+    run(data_dir, tmp_path / "last", **settings | {"ema_decay": 0.0})
+    last = TensorFlowCheckpoint(str(tmp_path / "last" / "finetuning_models" / "kind_model_1" / "model.ckpt-40"))
+    np.testing.assert_array_equal(last.get(name), weights)  # averaging changes nothing of what is averaged
+    assert results(tmp_path / "last")["trials"][0]["scores"] != first
 
 
 def test_fixed_padding_and_buckets_agree(trained, data_dir):

@@ -137,6 +137,29 @@ def test_a_signal_ends_an_evaluation_which_is_made_up_for(tmp_path, undisturbed)
     assert contents(tmp_path)[1:3] == contents(undisturbed)[1:3]
 
 
+def test_a_signal_in_an_evaluation_of_averages_saves_the_weights(tmp_path, undisturbed):
+    whole, stopped = (scored(tmp_path / name, ema_decay=0.9) for name in ("whole", "stopped"))
+    assert whole.train() == 0
+    evaluate = stopped._evaluate
+
+    def long_evaluation():
+        if stopped.current_step == 12:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("it went on")
+        return evaluate()
+
+    stopped._evaluate = long_evaluation
+    assert stopped.train() == 128 + signal.SIGTERM
+    again = scored(tmp_path / "stopped", ema_decay=0.9)
+    assert again.restore() == 12 and again.train() == 0
+    found, expected = contents(tmp_path / "stopped"), contents(tmp_path / "whole")
+    assert found[1:3] == expected[1:3]
+    assert expected[0] == contents(undisturbed)[0] and expected[1] != contents(undisturbed)[1]
+    np.testing.assert_array_equal(again.task.model.weight.numpy(), whole.task.model.weight.numpy())
+    step, average = again.restore_best(), again.task.model.weight.numpy()
+    assert -abs(float(average[0]) - 0.35) == pytest.approx(expected[1][f"step-{step}.json"]["score"])
+
+
 def test_a_run_that_was_not_finite_goes_on_from_its_last_checkpoint(tmp_path):
     runner = toy.trainer(tmp_path, bad_at=13)
     with pytest.raises(UserError, match=r"not finite at step 13: loss\..*ckpt-10\. To go on from there"):

@@ -4,8 +4,10 @@ import json
 import random
 import signal
 
+import numpy as np
 import pytest
 
+from electra_tf2.exchange.checkpoints import TensorFlowCheckpoint
 from tests import training_support as support
 from tests.programs import run_forked, run_program
 
@@ -19,41 +21,65 @@ def data_dir(tmp_path_factory):
     return folder
 
 
-def settings(data_dir, name):
-    return support.hparams(data_dir, model_name=name, num_train_steps=STEPS, save_checkpoints_steps=5)
+OPTIMIZERS = {"adamw": {}, "muon": {"optimizer": "muon", "ema_decay": 0.9}}
 
 
-def run(folder, name, step=0, number=0):
+def settings(data_dir, name, optimizer="adamw"):
+    own = {"model_name": f"{name}_{optimizer}", "num_train_steps": STEPS, "save_checkpoints_steps": 5}
+    return support.hparams(data_dir, **own, **OPTIMIZERS[optimizer])
+
+
+def run(folder, name, optimizer, step=0, number=0):
     """A run, sent a signal when it reports a step, if one is given; its exit code and output."""
-    words = ["run_pretraining.py", "--hparams", json.dumps(settings(folder, name))]
+    words = ["run_pretraining.py", "--hparams", json.dumps(settings(folder, name, optimizer))]
     return run_forked(words, folder / "output", step, number)
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(data_dir):
-    code, output = run(data_dir, "uninterrupted")
+@pytest.fixture(scope="module", params=OPTIMIZERS)
+def uninterrupted(data_dir, request):
+    """An optimizer and what a run with it logs."""
+    code, output = run(data_dir, "uninterrupted", request.param)
     assert code == 0, output
-    lines = support.logged(data_dir / "models" / "uninterrupted")
+    lines = support.logged(data_dir / "models" / f"uninterrupted_{request.param}")
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
-    return lines
+    return request.param, lines
 
 
 def test_killed_three_times_and_stopped_by_sigterm_which_saves_the_losses_are_the_same(data_dir, uninterrupted):
+    optimizer, lines = uninterrupted
     signals = [(step, signal.SIGKILL) for step in random.Random(0).sample(range(2, STEPS), 3)]
     for step, number in sorted([*signals, (7, signal.SIGTERM)]):
-        code, output = run(data_dir, "killed", step, number)
+        code, output = run(data_dir, "killed", optimizer, step, number)
         if number == signal.SIGKILL:
             assert code == -signal.SIGKILL, output
         else:
             assert code == 128 + signal.SIGTERM and "SIGTERM: saved" in output and "Traceback" not in output, output
-    code, output = run(data_dir, "killed")
+    code, output = run(data_dir, "killed", optimizer)
     assert code == 0 and "resuming" in output, output
-    assert support.logged(data_dir / "models" / "killed") == uninterrupted
+    killed, whole = (data_dir / "models" / f"{name}_{optimizer}" for name in ("killed", "uninterrupted"))
+    assert support.logged(killed) == lines
+    found, expected = (TensorFlowCheckpoint(str(folder / f"model.ckpt-{STEPS}")) for folder in (killed, whole))
+    assert found.names() == expected.names()
+    assert any(name.endswith("/average") for name in found.names()) == (optimizer == "muon")
+    for name in found.names():
+        np.testing.assert_array_equal(found.get(name), expected.get(name), err_msg=name)
 
 
 def test_other_hparams_are_refused_in_the_same_folder(data_dir, uninterrupted):
-    changed = settings(data_dir, "uninterrupted") | {"learning_rate": 0.5}
-    code, _, errors = run_program("run_pretraining.py", "--hparams", json.dumps(changed))
-    assert code == 2 and "learning_rate was 0.002, is 0.5" in errors
-    saved = json.loads((data_dir / "models" / "uninterrupted" / "config.json").read_text())
-    assert saved["learning_rate"] == 0.002
+    optimizer, _ = uninterrupted
+    folder, other = data_dir / "models" / f"uninterrupted_{optimizer}", {"adamw": "muon", "muon": "adamw"}[optimizer]
+    saved = json.loads((folder / "config.json").read_text())
+    unnamed = {name: value for name, value in saved.items() if name not in ("optimizer", "ema_decay")}
+    given = settings(data_dir, "uninterrupted", optimizer)
+    cases = [
+        (given | {"learning_rate": 0.5}, saved, "learning_rate was 0.002, is 0.5"),
+        (given | {"optimizer": other}, saved, f"optimizer was '{optimizer}', is '{other}'"),
+    ]
+    if optimizer == "adamw":  # a run from before there was a choice
+        cases.append((given | {"optimizer": other}, unnamed, "optimizer was 'adamw', is 'muon'"))
+    for changed, of_folder, said in cases:
+        (folder / "config.json").write_text(json.dumps(of_folder))
+        code, _, errors = run_program("run_pretraining.py", "--hparams", json.dumps(changed))
+        assert code == 2 and said in errors and errors.count("error:") == 1, errors
+        assert json.loads((folder / "config.json").read_text()) == of_folder
+    (folder / "config.json").write_text(json.dumps(saved))

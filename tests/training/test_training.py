@@ -94,6 +94,25 @@ def test_float16_on_two_replicas_skips_overflows_and_learns(data_dir, tmp_path):
     assert all(changed) and np.isfinite(losses(tmp_path)).all()
 
 
+def test_muon_computes_the_same_in_micro_batches_and_on_replicas(data_dir, tmp_path):
+    settings = {"num_train_steps": 12, "optimizer": "muon", "muon_precision": "float32", "ema_decay": 0.9}
+    split = {
+        "parts": (None, {"gradient_accumulation_steps": 4}),
+        "replicas": (support.two_replicas(), {"gradient_accumulation_steps": 2}),
+    }
+    whole = trainer(data_dir, tmp_path / "whole", **settings)
+    assert whole.train() == 0
+    metrics = whole.evaluate()
+    with whole.task.optimizer.averaged():
+        own = whole.evaluate()  # of the weights themselves: averages and weights are swapped twice
+    assert own["loss"] != metrics["loss"]
+    for name, (strategy, parts) in split.items():
+        runner = trainer(data_dir, tmp_path / name, strategy, **settings, **parts)
+        assert runner.train() == 0
+        np.testing.assert_allclose(losses(tmp_path / name), losses(tmp_path / "whole"), rtol=2e-4, err_msg=name)
+        assert runner.evaluate()["loss"] == pytest.approx(metrics["loss"], rel=2e-3), name
+
+
 def test_a_longer_loop_changes_nothing_and_traces_a_step_once(data_dir, tmp_path, one_device, capsys):
     runner = trainer(data_dir, tmp_path, num_train_steps=12, iterations_per_loop=6, save_checkpoints_steps=12)
     step, traced = runner.task.train_step, []

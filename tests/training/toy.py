@@ -17,11 +17,11 @@ class Model(tf.Module):
 class Toy(ReplicatedTask):
     """`bad_at`: the step (1-based) at which the loss is not finite; `bad_gradient_at`, at which the gradient alone."""
 
-    def __init__(self, strategy, bad_at=-1, learning_rate=0.1, bad_gradient_at=-1, precision="float32"):
+    def __init__(self, strategy, bad_at=-1, learning_rate=0.1, bad_gradient_at=-1, precision="float32", ema_decay=0.0):
         super().__init__(strategy, jit_compile=False, seed=0, precision=precision)
         self.model = Model()
         rates = Rates(peak=learning_rate, num_train_steps=100, num_warmup_steps=0)
-        self.optimizer = AdamW([self.model.weight], rates, lambda variable: False)
+        self.optimizer = AdamW([self.model.weight], rates, lambda variable: False, ema_decay=ema_decay)
         self.bad_at, self.bad_gradient_at = bad_at, bad_gradient_at
 
     def training_data(self, position):
@@ -42,11 +42,11 @@ class Toy(ReplicatedTask):
         return None
 
 
-def trainer(folder, evaluate=None, bad_at=-1, bad_gradient_at=-1, precision="float32", **schedule):
+def trainer(folder, evaluate=None, bad_at=-1, bad_gradient_at=-1, precision="float32", ema_decay=0.0, **schedule):
     """A trainer of the toy: 20 steps, reported every 5, saved every 10."""
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
-        task = Toy(strategy, bad_at, bad_gradient_at=bad_gradient_at, precision=precision)
+        task = Toy(strategy, bad_at, bad_gradient_at=bad_gradient_at, precision=precision, ema_decay=ema_decay)
     times = Schedule(
         **{
             "num_train_steps": 20,

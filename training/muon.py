@@ -1,0 +1,123 @@
+"""Muon: the momentum of a matrix, made orthogonal, is its update (Jordan et al. 2024, kellerjordan.github.io).
+
+The update of W [n, m] is U V^T of the singular value decomposition U S V^T of its momentum, so that all directions
+grow alike. Five steps of Newton-Schulz's iteration come close to it with products alone: every singular value that is
+at least 1/500 of the matrix's norm ends between 0.68 and 1.21. Liu et al. 2025 ("Muon is Scalable for LLM Training",
+section 2.2) multiply it with 0.2 sqrt(max(n, m)): entries then have the root mean square of AdamW's updates, and one
+learning rate and one weight decay serve both.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+# Of x -> a x + b x^3 + c x^5, steep at 0 (Jordan et al. 2024, "tuning the coefficients").
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_RMS_OF_ADAMW = 0.2
+_KERNEL_OF_LAYER = re.compile(r"(?:^|/)encoder/layer_\d+/(?:.+/)?kernel$")
+
+
+def matrices_in(variable: tf.Variable) -> int:
+    """Number of matrices, side by side in its columns, that Muon updates in a variable; 0: AdamW updates it.
+
+    They are the kernels of encoder layers. Embeddings, norms, biases, heads and the projection of the embeddings are
+    AdamW's (Jordan et al. 2024). A fused query-key-value kernel [H, 3H] is three: they are three maps of the same
+    input, and as one matrix the singular values of the largest would decide how far the others go.
+    """
+    name = variable.name.split(":")[0]
+    if not _KERNEL_OF_LAYER.search(name) or len(variable.shape) != 2:
+        return 0
+    return 3 if "/self/qkv/" in name else 1
+
+
+def orthogonalised(matrices: tf.Tensor, steps: int, dtype: tf.DType) -> tf.Tensor:
+    """Newton-Schulz's approximation of U V^T of every matrix; a matrix of zeros stays one.
+
+    Args:
+      matrices: float32 [k, n, m], n at most m, where the products are smaller.
+      steps: of the iteration.
+      dtype: of the products; bfloat16 is enough, as every step makes up for the rounding of those before it.
+
+    Returns:
+      float32 [k, n, m].
+    """
+    a, b, c = _COEFFICIENTS
+    norms = tf.sqrt(tf.reduce_sum(tf.square(matrices), axis=[1, 2], keepdims=True))  # above all singular values
+    x = tf.cast(tf.math.divide_no_nan(matrices, norms), dtype)
+    for _ in range(steps):
+        gram = tf.matmul(x, x, transpose_b=True)
+        x = a * x + tf.matmul(b * gram + c * tf.matmul(gram, gram), x)
+    return tf.cast(x, tf.float32)
+
+
+class Update(NamedTuple):
+    """What a variable's step is made of: float32 [n, m] momentum from now on, and direction, of AdamW's size."""
+
+    momentum: tf.Tensor
+    direction: tf.Tensor
+
+
+class Muon(tf.Module):
+    """Nesterov momentum of the matrices of hidden layers, and the directions that follow from it.
+
+    `training.optimization.AdamW` applies them; create it under the strategy's scope.
+
+    Args:
+      variables: of which those are taken that `matrices_in` names.
+      momentum: decay of the momentum.
+      steps: of Newton-Schulz's iteration.
+      rate_factor: of the learning rate.
+      dtype: of the iteration's products.
+    """
+
+    def __init__(
+        self, variables: Sequence[tf.Variable], momentum: float, steps: int, rate_factor: float, dtype: str
+    ) -> None:
+        super().__init__(name="muon")
+        self.momentum, self.steps, self.rate_factor, self._dtype = momentum, steps, rate_factor, tf.as_dtype(dtype)
+        self._places = [index for index, variable in enumerate(variables) if matrices_in(variable)]
+        self._parts = {index: matrices_in(variables[index]) for index in self._places}
+        self.momenta = [
+            tf.Variable(tf.zeros_like(variable), trainable=False, name=f"{variable.name.split(':')[0]}/muon_m")
+            for variable in (variables[index] for index in self._places)
+        ]
+
+    def momentum_of(self, index: int) -> tf.Variable | None:
+        """The momentum of the variable of this number; None where AdamW updates it."""
+        return self.momenta[self._places.index(index)] if index in self._parts else None
+
+    def updates(self, gradients: Sequence[tf.Tensor], factor: tf.Tensor | float) -> dict[int, Update]:
+        """By number of the variable what `AdamW.apply` does to it; in replica context, every replica computes alike.
+
+        Matrices of the same shape, lying or standing, are one stack, so that a step has few and large products.
+
+        Args:
+          gradients: float32, of all variables, summed over replicas.
+          factor: of the gradients, which clips them.
+        """
+        momenta, stacks = {}, defaultdict[tuple[int, int], list[tuple[int, tf.Tensor]]](list)
+        for index, slot in zip(self._places, self.momenta, strict=True):
+            gradient = gradients[index] * factor
+            momenta[index] = self.momentum * slot + (1.0 - self.momentum) * gradient
+            ahead = self.momentum * momenta[index] + (1.0 - self.momentum) * gradient
+            for part in tf.split(ahead, self._parts[index], axis=1):
+                stands = part.shape[0] > part.shape[1]
+                lying = tf.transpose(part) if stands else part
+                stacks[tuple(lying.shape)].append((index, lying))
+        parts = defaultdict[int, list[tf.Tensor]](list)
+        for (_, longer), members in stacks.items():
+            stack = orthogonalised(tf.stack([matrix for _, matrix in members]), self.steps, self._dtype)
+            stack *= _RMS_OF_ADAMW * float(longer) ** 0.5
+            for (index, _), direction in zip(members, tf.unstack(stack), strict=True):
+                parts[index].append(direction)
+        return {index: Update(momenta[index], self._joined(found, momenta[index])) for index, found in parts.items()}
+
+    @staticmethod
+    def _joined(parts: list[tf.Tensor], like: tf.Tensor) -> tf.Tensor:
+        """Lying matrices as the columns of a variable."""
+        rows, columns = like.shape
+        stands = rows > columns // len(parts)
+        return tf.concat([tf.transpose(part) if stands else part for part in parts], axis=1)
