@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from electra_tf2.exchange import tensor_file
+from electra_tf2.exchange.formats.checkpoint_index import find_prefix
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import is_huggingface
 from electra_tf2.exchange.huggingface import HuggingFaceWeights
@@ -72,7 +73,7 @@ def find_checkpoint(path: str) -> str:
     where = Path(path)
     if tf.io.gfile.exists(f"{path}.index"):
         return path
-    prefix = tf.train.latest_checkpoint(path)
+    prefix = find_prefix(path) or tf.train.latest_checkpoint(path)  # which knows other file systems
     if prefix is not None:
         return prefix
     for tensors in (where, where / tensor_file.FILE_NAME):

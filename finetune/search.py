@@ -155,9 +155,13 @@ def best_path(search: Search, base: FinetuningConfig) -> Path:
     return Path(base.results_dir) / f"{run_name(vars(base))}_best_of_{_short(','.join(search.names))}.json"
 
 
-def write(search: Search, found: Sequence[Found], base: FinetuningConfig) -> None:
+def write(search: Search, found: Sequence[Found], base: FinetuningConfig, made_of: Mapping[str, Any]) -> None:
     """Writes what has been found so far as JSON and as a table. What an earlier search in the same folders found of
-    other combinations stays."""
+    other combinations stays, if it is made of the same.
+
+    Args:
+      made_of: data and starting weights of all of them.
+    """
     path = results_path(search, base)
     rows: list[dict[str, Any]] = [
         {
@@ -174,12 +178,12 @@ def write(search: Search, found: Sequence[Found], base: FinetuningConfig) -> Non
     settings = {name: value for name, value in settings.items() if name not in free | set(search.names)}
     if path.is_file() and not base.overwrite:
         before = read_json(path, "results of a search")
-        if before.get("settings") == settings:
+        if before.get("settings") == settings and before.get("made_of") == made_of:
             done = [one.hparams for one in found]
             rows += [row for row in before.get("found", []) if row["hparams"] not in done]
     rows.sort(key=lambda row: math.inf if row["score"] is None else -row["score"])
     content = {"tasks": base.task_names, "searched": search.names, "combinations": search.of, "found": rows}
-    write_json(path, content | {"settings": settings})
+    write_json(path, content | {"settings": settings, "made_of": made_of})
     write_atomically(path.with_suffix(".txt"), table(search.names, rows))
 
 

@@ -30,6 +30,9 @@ class Race(ChoiceTask):
     def has_labels(self, split: str) -> bool:
         return bool(self._files(split)) or super().has_labels(split)
 
+    def files(self, split: str) -> list[Path]:
+        return self._files(split) or super().files(split)
+
     def objects(self, split: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
         files = self._files(split)
         if not files:

@@ -128,6 +128,9 @@ class ChoiceTask(Task):
     def has_labels(self, split: str) -> bool:
         return not self.submission and any(map(Path.is_file, self._paths(split)))
 
+    def files(self, split: str) -> list[Path]:
+        return [path for path in self._paths(split) if path.is_file()][:1]
+
     def load(self, split: str) -> Split:
         labelled = split not in self.test_splits
         passages = []

@@ -13,7 +13,7 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
-from electra_tf2.finetune.classification.distillation import TEACHER, read_outputs
+from electra_tf2.finetune.classification.distillation import TEACHER, outputs_file, read_outputs
 from electra_tf2.finetune.classification.few_shot import FEW_SHOT_DEV, few_shot_split
 from electra_tf2.finetune.classification.head import ClassificationHead
 from electra_tf2.finetune.classification.reading import (
@@ -116,6 +116,13 @@ class TextTask(Task):
                 raise UserError(f"tasks: {self.name}: files: there is no file {path}")
             return path
         return find_file(self.folders, split, self.spec.file_names.get(split, ()))
+
+    def files(self, split: str) -> list[Path]:
+        """The split's file, for training with a teacher's outputs; of a task that reads others, all in its folder."""
+        split = "train" if split == FEW_SHOT_DEV else split
+        found = [self._path(split)] if self._exists(split) else super().files(split)
+        teacher = split == "train" and self.config.distill_from
+        return [*found, outputs_file(self.config.distill_from, self.name)] if teacher else found
 
     def _rows(self, split: str) -> list[Row]:
         """The rows of a split's file, read once: labels, few-shot splits and demonstrations want the training data."""

@@ -55,6 +55,9 @@ class QATask(Task):
     def labels(self) -> dict[str, Label]:
         return {name: Label("int32") for name in ("start_positions", "end_positions", "is_impossible")}
 
+    def files(self, split: str) -> list[Path]:
+        return [find_file(self.data_dir, split, self.mrqa)]
+
     def has_labels(self, split: str) -> bool:
         return any((self.data_dir / name).is_file() for name in file_names(split, self.mrqa))
 

@@ -75,6 +75,10 @@ class TaggingTask(Task):
     def _path(self, split: str) -> Path:
         return self.data_dir / f"{split}.txt"
 
+    def files(self, split: str) -> list[Path]:
+        """The split's file; for training as the original does all of them, which its label set is of."""
+        return [self._path(name) for name in (("train", "dev", "test") if self._as_original else (split,))]
+
     def _sentences(self, split: str) -> list[Sentence]:
         return read_sentences(self._path(split), split not in self.test_splits, unended=not self._as_original)
 
