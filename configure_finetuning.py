@@ -345,7 +345,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def _may_average_orders(self, task: str) -> bool:
         entry = entry_of(task, self.tasks)
-        return entry is None or ("spec" in entry.options and entry.options["spec"].scored_in_both_orders)
+        return entry is None or (entry.spec is not None and entry.spec.scored_in_both_orders)
 
     def task_data_dir(self, task: str) -> str:
         """Folder of a task's files."""

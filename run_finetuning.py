@@ -198,7 +198,7 @@ def label(given: dict[str, Any], source: str) -> int:
     check_vocabulary(config)
     with contextlib.redirect_stdout(sys.stderr) if output == "-" else contextlib.nullcontext():
         import_tensorflow()
-        from electra_tf2.finetune.prediction import predict
+        from electra_tf2.finetune.predictor import predict
 
         answers = predict(config, folder, names[0], source)
     if output == "-":

@@ -38,7 +38,7 @@ def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
 
     from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
-    from electra_tf2.finetune.task import make_tasks
+    from electra_tf2.finetune.task_classes import make_tasks
     from electra_tf2.finetune.training_task import FinetuningTask
     from electra_tf2.training.distribution import make_strategy, wants_xla
 

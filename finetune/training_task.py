@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import Batch, FeatureTable
-from electra_tf2.finetune.finetuning_model import FinetuningModel, layer_multiplier
+from electra_tf2.finetune.model import FinetuningModel, layer_multiplier
 from electra_tf2.finetune.task import Prediction, Task
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
 from electra_tf2.training.optimization import AdamW, Schedule

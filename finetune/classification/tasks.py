@@ -4,7 +4,7 @@ file --reading--> Row --Target--> TextExample --packing--> Features
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,28 +14,20 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
 from electra_tf2.finetune.classification.distillation import TEACHER, outputs_file, read_outputs
-from electra_tf2.finetune.classification.few_shot import FEW_SHOT_DEV, few_shot_split
-from electra_tf2.finetune.classification.head import ClassificationHead
-from electra_tf2.finetune.classification.reading import (
-    TOLERATED,
-    Row,
-    Span,
-    alternatives,
-    find_file,
-    read_rows,
-    row_from_json,
-)
+from electra_tf2.finetune.classification.reading import TOLERATED, Row, Span, alternatives, read_rows, row_from_json
 from electra_tf2.finetune.classification.targets import Classes, Scale, Target, label_text
 from electra_tf2.finetune.results import write_json_lines
 from electra_tf2.finetune.task import Features, Head, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.metrics import is_constant, measured
-from electra_tf2.finetune.tasks.spec import TextTaskSpec
+from electra_tf2.finetune.tasks.spec import Column, TextTaskSpec
+from electra_tf2.finetune.text_heads import ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
 from electra_tf2.util.progress import Progress
 
 _CHUNK = 20_000  # texts that are tokenised at a time
+FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data, beside the K that train
 _NO_LABEL = (None, "", -1, "-1")  # what stands in test files whose labels are kept secret
 
 
@@ -51,15 +43,22 @@ class TextExample(NamedTuple):
 class TextTask(Task):
     """Classification or regression over one or two texts."""
 
+    endings = ("tsv", "jsonl", "csv")
     takes_share = True  # of the file's examples, before pairs are turned around; demonstrations are of the share, too
 
-    def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec) -> None:
-        super().__init__(name, config, tokenizer)
+    def __init__(
+        self,
+        name: str,
+        config: FinetuningConfig,
+        tokenizer: WordpieceTokenizer,
+        spec: TextTaskSpec,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(name, config, tokenizer, files=files, folders=spec.folders, file_names=spec.file_names)
         self.spec = spec
         self.primary_metric = spec.metrics[0]
-        self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in spec.folders)]
-        self.evaluation_splits = spec.evaluation_splits + tuple(filter(self._exists, spec.optional_splits))
-        self.test_splits = spec.test_splits + tuple(filter(self._exists, spec.optional_test_splits))
+        self.evaluation_splits = spec.evaluation_splits + tuple(filter(self.exists, spec.optional_splits))
+        self.test_splits = spec.test_splits + tuple(filter(self.exists, spec.optional_test_splits))
         if config.few_shot:
             self.selection_splits = (FEW_SHOT_DEV,)
             self.evaluation_splits = self.selection_splits + self.evaluation_splits
@@ -100,29 +99,14 @@ class TextTask(Task):
     # Files to features.
 
     def has_labels(self, split: str) -> bool:
-        return split not in self.spec.submission and self._exists(split)
-
-    def _exists(self, split: str) -> bool:
-        try:
-            self._path(split)
-        except UserError:
-            return False
-        return True
-
-    def _path(self, split: str) -> Path:
-        if split in self.spec.files:
-            path = Path(self.spec.files[split])
-            if not path.is_file():
-                raise UserError(f"tasks: {self.name}: files: there is no file {path}")
-            return path
-        return find_file(self.folders, split, self.spec.file_names.get(split, ()))
+        return split not in self.spec.submission and self.exists(split)
 
     def files(self, split: str) -> list[Path]:
-        """The split's file, for training with a teacher's outputs; of a task that reads others, all in its folder."""
-        split = "train" if split == FEW_SHOT_DEV else split
-        found = [self._path(split)] if self._exists(split) else super().files(split)
-        teacher = split == "train" and self.config.distill_from
-        return [*found, outputs_file(self.config.distill_from, self.name)] if teacher else found
+        """The split's file, and for training a teacher's outputs."""
+        found = super().files("train" if split == FEW_SHOT_DEV else split)
+        if split == "train" and self.config.distill_from:
+            found.append(outputs_file(self.config.distill_from, self.name))
+        return found
 
     def _rows(self, split: str) -> list[Row]:
         """The rows of a split's file, read once: labels, few-shot splits and demonstrations want the training data."""
@@ -132,7 +116,9 @@ class TextTask(Task):
 
     def _read_rows(self, split: str) -> list[Row]:
         columns, json_columns = self.spec.columns_of.get(split, self.spec.columns), self.spec.json_columns
-        path, test = self._path(split), split in self.test_splits
+        path, test = self.path(split), split in self.test_splits
+        if sum(path.name in names for names in self.spec.file_names.values()) < 2:
+            columns = columns._replace(only=None)
         if split in self.spec.submission:  # whose server counts the lines, so that none may be passed over
             columns, json_columns = columns._replace(label=None), json_columns._replace(label=None)
             return read_rows(path, columns, json_columns, tolerated=0)
@@ -151,7 +137,7 @@ class TextTask(Task):
         for row in rows:
             name = label_text(row.label)
             if not name:
-                raise UserError(f"{self._path('train')}, line {row.line}: a label is needed, got {shown(row.label)}")
+                raise UserError(f"{self.path('train')}, line {row.line}: a label is needed, got {shown(row.label)}")
             names.add(name)
         if len(names) < 2:
             raise UserError(f"{self.name}: the training data has one label only: {', '.join(names)}")
@@ -178,7 +164,7 @@ class TextTask(Task):
         rows = self._rows(split)
         if split in self.test_splits and all(row.label in _NO_LABEL for row in rows):
             return [None] * len(rows)
-        path = self._path(split)
+        path = self.path(split)
         try:
             return [self.target.checked(row.label, f"{path}, line {row.line}") for row in rows]
         except UserError as error:
@@ -376,10 +362,34 @@ class TextTask(Task):
             )
 
 
+def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int], list[int]]:
+    """Training and development examples of a few-shot experiment (LM-BFF, section 3): disjoint, a function of the seed.
+
+    Args:
+      groups: int64 [examples], the label's number of each.
+      size: K, examples of each label in either split.
+
+    Raises:
+      UserError: a label has fewer than 2 K examples.
+    """
+    order = np.random.default_rng(seed).permutation(len(groups))
+    train, dev = [], []
+    for group in np.unique(groups):
+        members = [int(i) for i in order if groups[i] == group]
+        if len(members) < 2 * size:
+            raise UserError(
+                f"few_shot {size} needs {2 * size} training examples of each label, half of them to choose the best "
+                f"checkpoint; one has {len(members)}"
+            )
+        train += members[:size]
+        dev += members[size : 2 * size]
+    return train, dev
+
+
 def _turned(example: TextExample) -> TextExample:
     """The texts in the other order."""
     return example._replace(texts=example.texts[::-1])
 
 
-def _first(names: Any) -> str:
+def _first(names: Column) -> str:
     return alternatives(names)[0]

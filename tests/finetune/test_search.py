@@ -12,10 +12,11 @@ import tensorflow as tf
 
 from electra_tf2.finetune import search
 from electra_tf2.finetune.classification.distillation import TEACHER, read_outputs, soft_losses
-from electra_tf2.finetune.classification.head import ClassificationHead
 from electra_tf2.finetune.classification.targets import Classes, Scale
 from electra_tf2.finetune.evaluation import Evaluation
-from electra_tf2.finetune.task import HeadInput, make_tasks
+from electra_tf2.finetune.task import HeadInput
+from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.text_heads import ClassificationHead
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetune.test_run_finetuning import run

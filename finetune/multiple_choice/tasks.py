@@ -2,9 +2,9 @@
 
     an object of a file --passage--> Passage, its Items --one input of the encoder per candidate--> Features
 
-`ChoiceTask` does everything but read a format and score it, which are a subclass each (finetune.choice.superglue,
-finetune.choice.race). Where exactly one of a fixed number of candidates is right, they compete in a softmax; else each
-is classified by itself.
+`ChoiceTask` does everything but read a format and score it, which are a subclass each
+(finetune.multiple_choice.formats). Where exactly one of a fixed number of candidates is right, they compete in a
+softmax; else each is classified by itself.
 """
 
 import abc
@@ -18,12 +18,11 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
-from electra_tf2.finetune.choice.head import ChoiceHead
-from electra_tf2.finetune.classification.head import ClassificationHead
 from electra_tf2.finetune.classification.targets import shares
 from electra_tf2.finetune.results import write_json_lines
 from electra_tf2.finetune.task import Features, Head, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.metrics import accuracy, is_constant
+from electra_tf2.finetune.text_heads import ChoiceHead, ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track
@@ -69,11 +68,10 @@ class ChoiceTask(Task):
     """Questions with candidates.
 
     Args:
-      folders: other names of the task's folder.
-      file_names: split -> other names of its file.
       submission: file name of the test split's predictions on the benchmark's server; "" without one.
     """
 
+    endings = ("jsonl",)
     choices = 1  # of a question, where they compete; 1: each candidate is right or wrong by itself
 
     def __init__(
@@ -83,12 +81,11 @@ class ChoiceTask(Task):
         tokenizer: WordpieceTokenizer,
         *,
         folders: Sequence[str] = (),
-        file_names: Mapping[str, tuple[str, ...]] | None = None,
+        file_names: Mapping[str, Sequence[str]] | None = None,
         submission: str = "",
     ) -> None:
-        super().__init__(name, config, tokenizer)
-        self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in folders)]
-        self.file_names, self.submission = file_names or {}, submission
+        super().__init__(name, config, tokenizer, folders=folders, file_names=file_names)
+        self.submission = submission
 
     @abc.abstractmethod
     def passage(self, row: dict[str, Any], number: int, labelled: bool) -> Passage:
@@ -126,10 +123,7 @@ class ChoiceTask(Task):
         return {"right" if self.choices > 1 else "label_ids": Label("int32")}
 
     def has_labels(self, split: str) -> bool:
-        return not self.submission and any(map(Path.is_file, self._paths(split)))
-
-    def files(self, split: str) -> list[Path]:
-        return [path for path in self._paths(split) if path.is_file()][:1]
+        return not self.submission and super().has_labels(split)
 
     def load(self, split: str) -> Split:
         labelled = split not in self.test_splits
@@ -140,17 +134,9 @@ class ChoiceTask(Task):
             raise UserError(f"{self.name}: the {split} data holds no questions")
         return self._split(passages)
 
-    def _paths(self, split: str) -> list[Path]:
-        """Where the file of a split may be."""
-        names = [f"{name}.jsonl" for name in (split, *self.file_names.get(split, ()))]
-        return [folder / name for folder in self.folders for name in names]
-
     def objects(self, split: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """(where it stands, its number, the object) of the objects of a split: lines of JSON."""
-        tried = self._paths(split)
-        path = next(filter(Path.is_file, tried), None)
-        if path is None:
-            raise UserError(f"no file of split {split!r}: looked for {', '.join(map(str, tried))}")
+        path = self.path(split)
         for number, row in read_json_lines(path, "task"):
             yield f"{path}, line {number}", number - 1, row
 
