@@ -20,12 +20,14 @@ from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.classification.reading import table_lines
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.results import json_lines
-from electra_tf2.finetune.task import Prediction, Split, Task
+from electra_tf2.finetune.task import EmptyText, Prediction, Split, Task
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import track
+from electra_tf2.util.progress import say, track
 from electra_tf2.util.reading import parse_json, read_text
+
+_NO_TEXT = {"error": "an empty text"}
 
 
 class Predictor:
@@ -166,22 +168,32 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str)
     number = config.task_names.index(task_name)
     task = predictor.tasks[number]
     numbered = read_rows(source, task)
-    split = _parse(task, numbered, source)
-    answers = task.answers(split, predictor.predictions(number, split))
-    return json_lines(_joined(row, answer) for (_, row), answer in zip(numbered, answers, strict=True))
+    split, empty = _parse(task, numbered, source)
+    answers = iter(task.answers(split, predictor.predictions(number, split)) if split else ())
+    if empty:
+        say(f"WARNING: {len(empty):,} rows of {source} have an empty text, so no answer; the first: line {min(empty)}")
+    return json_lines(row | _NO_TEXT if line in empty else _joined(row, next(answers)) for line, row in numbered)
 
 
-def _parse(task: Task, numbered: list[tuple[int, dict[str, Any]]], source: str) -> Split:
-    """The rows as the task reads them. Raises UserError with the line at which a bad row stands in the file."""
+def _parse(task: Task, numbered: list[tuple[int, dict[str, Any]]], source: str) -> tuple[Split | None, set[int]]:
+    """The rows as the task reads them, and the lines of those that have no text, which are left out.
+
+    Raises:
+      UserError: with the line at which a bad row stands in the file.
+    """
     try:
-        return task.parse([row for _, row in numbered], source)
+        return task.parse([row for _, row in numbered], source), set()
     except UserError:
-        for number, row in numbered:
-            try:
-                task.parse([row], source)
-            except UserError as error:
-                raise UserError(str(error).replace(f"{source}, line 1:", f"{source}, line {number}:", 1)) from None
-        raise
+        empty = set()
+    for number, row in numbered:
+        try:
+            task.parse([row], source)
+        except EmptyText:
+            empty.add(number)
+        except UserError as error:
+            raise UserError(str(error).replace(f"{source}, line 1:", f"{source}, line {number}:", 1)) from None
+    kept = [row for number, row in numbered if number not in empty]
+    return task.parse(kept, source) if kept else None, empty
 
 
 def _joined(row: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:

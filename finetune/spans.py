@@ -16,7 +16,7 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
 from electra_tf2.finetune.classification.reading import Row, Span, row_from_json
 from electra_tf2.finetune.classification.tasks import TextExample, TextTask
-from electra_tf2.finetune.task import Features, Head, Label
+from electra_tf2.finetune.task import EmptyText, Features, Head, Label
 from electra_tf2.finetune.tasks.spec import TextTaskSpec
 from electra_tf2.finetune.text_heads import NUM_SPANS, SpanHead, span_label
 from electra_tf2.model.encoder import Encoder
@@ -61,7 +61,7 @@ class SpanTask(TextTask):
 
     def _with_spans(self, found: Row, row: dict[str, Any], where: str) -> Row:
         if not all(text.strip() for text in found.texts):
-            raise UserError(f"{where}: an empty sentence")
+            raise EmptyText(f"{where}: an empty sentence")
         spans = self._find_spans(row, where)
         for text, start, end in spans:
             if end > len(found.texts[text]):

@@ -28,6 +28,10 @@ from electra_tf2.util.errors import UserError, shown
 Prediction = dict[str, np.ndarray]
 
 
+class EmptyText(UserError):
+    """There is no text to answer about."""
+
+
 class Features(NamedTuple):
     """One input of the encoder.
 

@@ -17,7 +17,7 @@ from electra_tf2.finetune.classification.distillation import TEACHER, outputs_fi
 from electra_tf2.finetune.classification.reading import TOLERATED, Row, Span, alternatives, read_rows, row_from_json
 from electra_tf2.finetune.classification.targets import Classes, Scale, Target, label_text
 from electra_tf2.finetune.results import write_json_lines
-from electra_tf2.finetune.task import Features, Head, Label, Prediction, Split, Task
+from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.metrics import is_constant, measured
 from electra_tf2.finetune.tasks.spec import Column, TextTaskSpec
 from electra_tf2.finetune.text_heads import ClassificationHead
@@ -98,12 +98,28 @@ class TextTask(Task):
 
     # Files to features.
 
+    def path(self, split: str) -> Path:
+        try:
+            return super().path(split)
+        except UserError as error:
+            if split != "dev" or self.name not in self.config.tasks:
+                raise
+            raise UserError(
+                f'{error}. "files" in its description names a file elsewhere; "held_out": 0.1 scores the model on a tenth '
+                "of the training data"
+            ) from None
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether the development data are a part of the training data, which is not trained on."""
+        return bool(self.spec.held_out) and not self.exists("dev")
+
     def has_labels(self, split: str) -> bool:
         return split not in self.spec.submission and self.exists(split)
 
     def files(self, split: str) -> list[Path]:
         """The split's file, and for training a teacher's outputs."""
-        found = super().files("train" if split == FEW_SHOT_DEV else split)
+        found = super().files("train" if split == FEW_SHOT_DEV or (split == "dev" and self.holds_out) else split)
         if split == "train" and self.config.distill_from:
             found.append(outputs_file(self.config.distill_from, self.name))
         return found
@@ -144,9 +160,20 @@ class TextTask(Task):
         return sorted(names)
 
     def read_examples(self, split: str) -> list[TextExample]:
-        """All examples of a split's file; a task whose files are of another kind overrides this."""
-        rows, labels = self._rows(split), self._labels_of(split)
-        return [TextExample(row.texts, label, row.id, row.spans) for row, label in zip(rows, labels, strict=True)]
+        """All examples of a split; a task whose files are of another kind overrides this."""
+        parted = split in ("train", "dev") and self.holds_out
+        file = "train" if parted else split
+        rows = zip(self._rows(file), self._labels_of(file), strict=True)
+        examples = [TextExample(row.texts, label, row.id, row.spans) for row, label in rows]
+        if parted:
+            order = np.random.default_rng([self.config.seed, 3]).permutation(len(examples))
+            size = max(1, round(self.spec.held_out * len(examples)))
+            examples = [examples[i] for i in sorted(order[size:] if split == "train" else order[:size])]
+            if not examples:
+                raise UserError(
+                    f"{self.path('train')} holds too few examples to hold out {self.spec.held_out:g} of them"
+                )
+        return examples
 
     def examples(self, split: str) -> list[TextExample]:
         """The examples of a split that are used: the share or the few of the training data that are asked for."""
@@ -210,7 +237,7 @@ class TextTask(Task):
         for number, row in enumerate(rows, start=1):
             found = self.unlabelled(row, f"{where}, line {number}", number)
             if not all(text.strip() for text in found.texts):
-                raise UserError(f"{where}, line {number}: an empty sentence")
+                raise EmptyText(f"{where}, line {number}: an empty sentence")
             examples.append(TextExample(found.texts, None, found.id, found.spans))
         return self.split_of(examples, "new")
 

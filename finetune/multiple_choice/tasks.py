@@ -20,7 +20,7 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
 from electra_tf2.finetune.classification.targets import shares
 from electra_tf2.finetune.results import write_json_lines
-from electra_tf2.finetune.task import Features, Head, Label, Prediction, Split, Task
+from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.metrics import accuracy, is_constant
 from electra_tf2.finetune.text_heads import ChoiceHead, ClassificationHead
 from electra_tf2.model.encoder import Encoder
@@ -154,7 +154,7 @@ class ChoiceTask(Task):
             if self.choices > 1 and len(item.candidates) != self.choices:
                 raise UserError(f"{where}: {len(item.candidates)} candidates, but {self.choices} are needed")
             if not item.candidates or any(not text.strip() for pair in item.candidates for text in pair):
-                raise UserError(f"{where}: a question without candidates, or an empty text")
+                raise EmptyText(f"{where}: a question without candidates, or an empty text")
         if not passage.items:
             raise UserError(f"{where}: no question")
         return passage

@@ -95,16 +95,6 @@ def read_questions(path: Path, mrqa: bool, v2: bool, training: bool, compat: boo
     return questions
 
 
-def question_about(context: str, text: str, question_id: str, where: str) -> Question:
-    """A question without a known answer. Raises UserError for empty texts."""
-    paragraph = split_words(context)
-    if not paragraph.words:
-        raise UserError(f"{where}: an empty context")
-    if not text.strip():
-        raise UserError(f"{where}: an empty question")
-    return Question(question_id, paragraph, text, [], False)
-
-
 def _locate(question: Question, place: tuple[int, int] | None, compat: bool) -> Question | str:
     """The question with its answer's words, or what is wrong."""
     if place is None:

@@ -8,12 +8,12 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.qa.data import Question, ids_are_unique, question_about, read_questions
+from electra_tf2.finetune.qa.data import Question, ids_are_unique, read_questions, split_words
 from electra_tf2.finetune.qa.decoding import Decoded, decode
 from electra_tf2.finetune.qa.head import AnswerHead
 from electra_tf2.finetune.qa.scoring import answered_scores, squad_v2_scores
 from electra_tf2.finetune.qa.windows import Document, Window, answer_pieces, positions, tokenized, windows_of
-from electra_tf2.finetune.task import Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.task import EmptyText, Features, Label, Prediction, Split, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
@@ -71,7 +71,10 @@ class QATask(Task):
             place = f"{where}, line {number}"
             if not isinstance(row.get("question"), str) or not isinstance(row.get("context"), str):
                 raise UserError(f"{place}: `question` and `context`, both text, are needed; it has {', '.join(row)}")
-            questions.append(question_about(row["context"], row["question"], str(row.get("id", number)), place))
+            paragraph = split_words(row["context"])
+            if not paragraph.words or not row["question"].strip():
+                raise EmptyText(f"{place}: an empty question or context")
+            questions.append(Question(str(row.get("id", number)), paragraph, row["question"], [], False))
         return self._split(questions, "new")
 
     def row_of_line(self, line: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.classification.targets import shares
 from electra_tf2.finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
-from electra_tf2.finetune.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
+from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Dense, SeedStream, dropout, glorot_uniform
 from electra_tf2.util.errors import UserError, shown
@@ -158,8 +158,10 @@ class TaggingTask(Task):
         examples = []
         for number, row in enumerate(rows, start=1):
             words = row.get("words", row["text"].split() if isinstance(row.get("text"), str) else None)
-            if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
-                raise UserError(f"{where}, line {number}: `words`, a list of words, or `text` is needed, not empty")
+            if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
+                raise UserError(f"{where}, line {number}: `words`, a list of words, or `text` is needed")
+            if not words:
+                raise EmptyText(f"{where}, line {number}: there are no words")
             examples.append(TaggedSentence(words, None))
         return Split(examples, self._features(examples), labelled=False)
 

@@ -174,7 +174,7 @@ _SUPERGLUE = {
 # SICK (Marelli et al. 2014): one table, whose column SemEval_set says which split a pair is of, or one for each split.
 
 
-def _sick(kind: str, like: str, label_columns: tuple[str, ...], hparams: dict[str, Any], **fields: Any) -> Entry:
+def _sick(kind: str, label_columns: tuple[str, ...], hparams: dict[str, Any], **fields: Any) -> Entry:
     columns = Columns((("sentence_A", "sentence1"), ("sentence_B", "sentence2")), label_columns)
     sets = {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}
     names = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
@@ -186,13 +186,12 @@ def _sick(kind: str, like: str, label_columns: tuple[str, ...], hparams: dict[st
         columns_of={split: columns._replace(only=("SemEval_set", name)) for split, name in sets.items()},
         **fields,
     )
-    return Entry(kind, spec, hparams=hparams, like=like)
+    return Entry(kind, spec, hparams=hparams, like="sts")
 
 
 _SICK = {
     "sick_entailment": _sick(
         "classification",
-        "mnli",
         ("entailment_label", "entailment_judgment", "label"),
         {},
         labels=("CONTRADICTION", "ENTAILMENT", "NEUTRAL"),
@@ -200,7 +199,6 @@ _SICK = {
     ),
     "sick_relatedness": _sick(
         "regression",
-        "sts",
         ("relatedness_score", "score"),
         _ONCE_MORE,
         metrics=("pearson", "spearman"),
