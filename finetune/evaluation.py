@@ -12,10 +12,10 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import Scores, write_json_lines
 from electra_tf2.finetune.task import Prediction, Split, Task
 from electra_tf2.finetune.tasks.defaults import run_name
-from electra_tf2.finetune.training_task import FinetuningTask
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import writing
 from electra_tf2.util.progress import Progress, say

@@ -1,15 +1,23 @@
-"""An encoder with one head per task."""
+"""An encoder with one head per task, and its training: a step of one replica, its data, predictions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.batching import Batch
+from electra_tf2.finetune.batching import Batch, FeatureTable
 from electra_tf2.finetune.language_model import AuxiliaryLanguageModel, language_model_head
-from electra_tf2.finetune.task import HeadInput, HeadOutput, Task
+from electra_tf2.finetune.task import HeadInput, HeadOutput, Prediction, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
+from electra_tf2.training.distribution import distribute, host_number, rows_of_host
+from electra_tf2.training.optimization import AdamW, Schedule
+from electra_tf2.training.replicated_task import ReplicatedTask
+from electra_tf2.util.datasets import untuned
+
+_TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2
 
 
 class FinetuningModel(Layer):
@@ -93,3 +101,148 @@ def layer_multiplier(name: str, num_layers: int, decay: float, top: str) -> floa
     if not decay or layer is None:
         return 1.0
     return decay ** (num_layers - layer + (1 if top == "pooler" else 0))
+
+
+def number_of_steps(config: FinetuningConfig, examples: int) -> int:
+    """Steps of all epochs, the last partial batch of an epoch counted as a whole one (as in the original)."""
+    return int(config.num_train_epochs * -(-examples // config.train_batch_size))
+
+
+class FinetuningTask(ReplicatedTask):
+    """Builds model and optimizer; create it under the strategy's scope.
+
+    Args:
+      config: of the run.
+      tasks: what to learn, together.
+      table: training features of all tasks; None to predict only.
+      seed: of this trial.
+    """
+
+    def __init__(
+        self,
+        config: FinetuningConfig,
+        tasks: Sequence[Task],
+        strategy: tf.distribute.Strategy,
+        jit_compile: bool,
+        table: FeatureTable | None,
+        seed: int,
+    ) -> None:
+        parts, one = config.gradient_accumulation_steps, strategy.num_replicas_in_sync == 1
+        original = config.compat == "original" and one and parts == 1 and config.precision != "float16"
+        super().__init__(strategy, jit_compile, seed, config.precision, parts, dense_gradients=not original)
+        self.config, self.tasks, self.table, self.seed = config, list(tasks), table, seed
+        self.summed_examples = config.train_batch_size if config.loss_reduction == "sum" else 1
+        self.model = FinetuningModel(config, tasks, seed)
+        self.num_train_steps = number_of_steps(config, table.examples) if table is not None else 0
+        schedule = Schedule(
+            peak=config.learning_rate,
+            num_train_steps=self.num_train_steps,
+            num_warmup_steps=int(self.num_train_steps * config.warmup_proportion),
+            separate=config.lr_schedule == "separate",
+        )
+        layers = config.architecture.num_hidden_layers
+        self.optimizer = AdamW(
+            self.model.trained_variables,
+            schedule,
+            self.model.decays,
+            **config.adam_settings(),
+            lr_multiplier=lambda variable: layer_multiplier(
+                variable.name, layers, config.layerwise_lr_decay, config.layerwise_lr_top
+            ),
+            norm_of_slices=original,
+        )
+        self._gradients = self.compiled(self._gradients_of_rows)
+        self.train_step = self.compiled_step(self._train_step)
+        self._forward = self.compiled(self._forward_rows)
+        self._predict_step = tf.function(self._predict_batch, reduce_retracing=True, autograph=False)
+
+    # A step, in replica context.
+
+    def _train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
+        seed = self.seed_of_replica(self.seed_of(_TRAIN, step))
+        scale = self.scale()
+        gradients, result = self._gradients(batch, seed, scale)
+        return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
+
+    def _gradients_of_rows(
+        self, batch: Batch, seed: tf.Tensor, scale: tf.Tensor
+    ) -> tuple[list[tf.Tensor], dict[str, Any]]:
+        """Gradients of the sum of these rows' losses, of each row that of its own task."""
+
+        def forward(rows: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
+            outputs = self.model(rows, seed, training=True)
+            losses, metrics = tf.zeros([]), {}
+            for number, (task, output) in enumerate(zip(self.tasks, outputs, strict=True)):
+                belongs = tf.cast(rows["task_id"] == number, tf.float32)
+                total, count = tf.reduce_sum(output.losses * belongs), tf.reduce_sum(belongs)
+                losses += total
+                if len(self.tasks) > 1:
+                    metrics[f"{task.name}_loss"] = (total, count / task.choices)
+            if self.model.language_model is not None:
+                inputs = (rows[name] for name in ("input_ids", "input_mask", "segment_ids"))
+                of_rows = self.model.language_model(*inputs, seed)
+                # An example has as many rows as candidates, and its loss of the task is that of one.
+                losses += self.config.auxiliary_lm_weight * tf.reduce_sum(of_rows) / self.tasks[0].choices
+                metrics["lm_loss"] = (tf.reduce_sum(of_rows), tf.cast(tf.size(of_rows), tf.float32))
+            if self.config.loss_reduction == "mean":
+                losses /= self.config.train_batch_size
+            return losses, {"losses": {"loss": losses}, "metrics": metrics}
+
+        return self.summed_gradients(self.model.trained_variables, forward, batch, seed, scale)
+
+    # Data, on the host.
+
+    def training_data(self, position: int) -> tf.data.Dataset:
+        assert self.table is not None
+        size = self.config.train_batch_size
+        return self.table.training_batches(size, self.seed, position, rows_of_host(self.strategy, size))
+
+    def explain(self, error: Exception) -> str | None:
+        del error
+        return None
+
+    # Prediction.
+
+    def predict(
+        self, number: int, table: FeatureTable, batch_size: int, progress: Callable[[int], object] = lambda done: None
+    ) -> tuple[list[Prediction], np.ndarray]:
+        """One task's predictions on every row of a table of its features.
+
+        Args:
+          number: of the task, in the order of `tasks`.
+          progress: called with the number of rows done.
+
+        Returns:
+          The predictions in the order of the table, and float32 [rows] losses (of labels 0 where there are none).
+        """
+        predictions: list[Prediction] = [{} for _ in range(len(table))]
+        losses = np.zeros(len(table), np.float32)
+        dataset = table.evaluation_batches(batch_size)
+        alone = host_number(self.strategy) is not None  # every host predicts all rows, so none waits for another
+        done = 0
+        for batch in untuned(dataset) if alone else distribute(self.strategy, dataset):
+            result = self._predict_step(batch, number, alone)
+            for part in [result] if alone else self._local_parts(result):
+                rows = part["row"].numpy()
+                values = {name: value.numpy() for name, value in part["predictions"].items()}
+                for i, row in enumerate(rows):
+                    if row >= 0:
+                        predictions[row] = {name: value[i] for name, value in values.items()}
+                losses[rows[rows >= 0]] = part["losses"].numpy()[rows >= 0]
+                done += int((rows >= 0).sum())
+            progress(done)
+        return predictions, losses
+
+    def _predict_batch(self, batch: Batch, number: int, alone: bool) -> dict[str, Any]:
+        if alone:
+            return self._forward(batch, number)
+        return self.strategy.run(self._forward, args=(batch, number))
+
+    def _forward_rows(self, batch: Batch, number: int) -> dict[str, Any]:
+        output = self.model.predict(batch, number)
+        return {"row": batch["row"], "losses": output.losses, "predictions": output.predictions}
+
+    def _local_parts(self, result: Any) -> list[Any]:
+        """A distributed result as one result per replica."""
+        values = [self.strategy.experimental_local_results(value) for value in tf.nest.flatten(result)]
+        return [tf.nest.pack_sequence_as(result, [value[i] for value in values]) for i in range(self.replicas)]

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.results import aligned
 from electra_tf2.finetune.tasks.defaults import run_name
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
 from electra_tf2.util.errors import UserError
@@ -147,12 +148,16 @@ def _rank(found: Found) -> float:
 
 def results_path(search: Search, base: FinetuningConfig) -> Path:
     """The file of all combinations, of this and of every other search over the same hparams."""
-    return Path(base.results_dir) / f"{run_name(vars(base))}_search_{_short(','.join(search.names))}.json"
+    return _path(search, base, "search")
 
 
 def best_path(search: Search, base: FinetuningConfig) -> Path:
     """The file of the best combination's scores."""
-    return Path(base.results_dir) / f"{run_name(vars(base))}_best_of_{_short(','.join(search.names))}.json"
+    return _path(search, base, "best_of")
+
+
+def _path(search: Search, base: FinetuningConfig, what: str) -> Path:
+    return Path(base.results_dir) / f"{run_name(vars(base))}_{what}_{_short(','.join(search.names))}.json"
 
 
 def write(search: Search, found: Sequence[Found], base: FinetuningConfig, made_of: Mapping[str, Any]) -> None:
@@ -193,7 +198,4 @@ def table(names: Sequence[str], found: Sequence[Mapping[str, Any]]) -> str:
     for one in found:
         scores = ["not finite", ""] if one["score"] is None else [f"{one['score']:.4g}", f"{one['std']:.3g}"]
         rows.append([*(str(one["hparams"][name]) for name in names), *scores])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
-    )
+    return aligned(rows)

@@ -136,6 +136,7 @@ class Task(abc.ABC):
     outputs = "outputs"  # of a run's files in results_dir: the ending of their folder's name
     choices = 1  # features that make one example of a batch, each with a share of its loss: candidates that compete
     endings: tuple[str, ...] = ()  # of files' names, the first that is there
+    predicts = "label"  # what people call a prediction
     prompts = False  # whether its head is the pre-trained language model's, as config.prompt asks for
     takes_share = False  # whether `load` itself leaves out training examples beyond config.train_share
     selection_splits: tuple[str, ...] = ()  # of evaluation_splits, those that choose the best checkpoint; (): all
@@ -254,9 +255,17 @@ class Task(abc.ABC):
         return {}
 
     def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
-        """What looks wrong with predictions on the whole: the same label for every example, say. None: nothing."""
+        """What looks wrong with predictions on the whole: the same one for every example. None: nothing."""
+        found = self.predicted(split, predictions)
+        if len(found) < 2 or any(one != found[0] for one in found):
+            return None
+        same = f"the same {self.predicts}, {found[0]!r}, for all {len(found):,} examples"
+        return f"collapsed: {same}; try another seed or a lower learning_rate"
+
+    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
+        """One of a few things for each example, for `complaint`; [] where they are not comparable."""
         del split, predictions
-        return None
+        return []
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """Writes the files that a benchmark's server or official script wants, if there is such a thing.
@@ -277,6 +286,14 @@ class Task(abc.ABC):
     def check_state(self, saved: dict[str, Any]) -> None:
         """Adopts the saved state when nothing was loaded yet; refuses a checkpoint that means something else."""
         del saved
+
+    def check_names(self, names: Sequence[str], saved: Sequence[str]) -> None:
+        """Raises UserError if the labels of the data are not those of the saved state."""
+        if list(names) != list(saved):
+            raise UserError(
+                f"{self.name}: the model was trained on the labels {', '.join(saved)}, but the data has "
+                f"{', '.join(names)}"
+            )
 
 
 def find_file(folders: Sequence[Path], split: str, names: Sequence[str], endings: Sequence[str]) -> Path:

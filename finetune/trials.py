@@ -22,9 +22,9 @@ from electra_tf2.finetune import weights
 from electra_tf2.finetune.batching import FeatureTable
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.made_of import SCORES, MadeOf, Overwriting, is_replaced, read_made_of
+from electra_tf2.finetune.model import FinetuningTask, number_of_steps
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.trained_folder import find_trained
-from electra_tf2.finetune.training_task import FinetuningTask, number_of_steps
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
 from electra_tf2.training.loop import Schedule, Trainer

@@ -18,7 +18,7 @@ from electra_tf2.finetune.classification.reading import TOLERATED, Row, Span, al
 from electra_tf2.finetune.classification.targets import Classes, Scale, Target, label_text
 from electra_tf2.finetune.results import write_json_lines
 from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task
-from electra_tf2.finetune.tasks.metrics import is_constant, measured
+from electra_tf2.finetune.tasks.metrics import measured
 from electra_tf2.finetune.tasks.spec import Column, TextTaskSpec
 from electra_tf2.finetune.text_heads import ClassificationHead
 from electra_tf2.model.encoder import Encoder
@@ -57,6 +57,7 @@ class TextTask(Task):
         super().__init__(name, config, tokenizer, files=files, folders=spec.folders, file_names=spec.file_names)
         self.spec = spec
         self.primary_metric = spec.metrics[0]
+        self.predicts = "label" if spec.value_range is None else "value"
         self.evaluation_splits = spec.evaluation_splits + tuple(filter(self.exists, spec.optional_splits))
         self.test_splits = spec.test_splits + tuple(filter(self.exists, spec.optional_test_splits))
         if config.few_shot:
@@ -105,7 +106,7 @@ class TextTask(Task):
             if split != "dev" or self.name not in self.config.tasks:
                 raise
             raise UserError(
-                f'{error}. "files" in its description names a file elsewhere; "held_out": 0.1 scores the model on a tenth '
+                f'{error}. "files" in its description names a file elsewhere; "held_out": 0.1 scores on a tenth '
                 "of the training data"
             ) from None
 
@@ -323,16 +324,8 @@ class TextTask(Task):
         predicted = np.array([prediction["predictions"] for prediction in predictions])
         return self._measured(labels, predicted)
 
-    def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
-        split, predictions = self.averaged(split, predictions)
-        predicted = np.array([prediction["predictions"] for prediction in predictions])
-        if not is_constant(predicted):
-            return None
-        what = "value" if self.is_regression else "label"
-        return (
-            f"collapsed: the same {what} is predicted for all {len(predicted):,} examples; try another seed or a lower "
-            "learning_rate"
-        )
+    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
+        return [answer["label"] for answer in self.answers(split, predictions)]
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         rows = []
@@ -382,11 +375,7 @@ class TextTask(Task):
         names = tuple(saved.get("labels", ()))
         if self._target is None and not self.config.do_train:
             self._target = self._classes(names)
-        if self.label_names != names:
-            raise UserError(
-                f"{self.name}: the model was trained on the labels {', '.join(names)}, "
-                f"but the data has {', '.join(self.label_names)}"
-            )
+        self.check_names(self.label_names, names)
 
 
 def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int], list[int]]:

@@ -21,7 +21,7 @@ from electra_tf2.exchange.encoding import pack
 from electra_tf2.finetune.classification.targets import shares
 from electra_tf2.finetune.results import write_json_lines
 from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task
-from electra_tf2.finetune.tasks.metrics import accuracy, is_constant
+from electra_tf2.finetune.tasks.metrics import accuracy
 from electra_tf2.finetune.text_heads import ChoiceHead, ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
@@ -72,6 +72,7 @@ class ChoiceTask(Task):
     """
 
     endings = ("jsonl",)
+    predicts = "choice"
     choices = 1  # of a question, where they compete; 1: each candidate is right or wrong by itself
 
     def __init__(
@@ -248,14 +249,11 @@ class ChoiceTask(Task):
         passages = [passage for passage in split.examples for _ in passage.items]
         return self.measured([Judged(*one) for one in zip(items, constant, strict=True)], passages)
 
-    def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
+    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
         judged = [one for of_passage in self.judged(split, predictions) for one in of_passage]
-        chosen = [one.best for one in judged]
-        if self.choices == 1:
-            chosen = np.concatenate([one.probabilities > 0.5 for one in judged]).tolist()
-        if not is_constant(chosen):
-            return None
-        return f"collapsed: the same choice for all {len(chosen):,}; try another seed or a lower learning_rate"
+        if self.choices > 1:
+            return [one.best for one in judged]
+        return np.concatenate([one.probabilities > 0.5 for one in judged]).tolist()
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         if not self.submission or name not in self.test_splits:

@@ -235,11 +235,8 @@ class TaggingTask(Task):
             predicted = [labels[:count] for labels, count in zip(predicted, counts, strict=True)]
         return tagging_scores(gold, predicted, self.spans)
 
-    def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
-        found = {label for labels in self.predicted_labels(split, predictions) for label in labels}
-        if len(found) > 1:
-            return None
-        return f"collapsed: every word is labelled {found.pop()!r}; try another seed or a lower learning_rate"
+    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
+        return [label for labels in self.predicted_labels(split, predictions) for label in labels]
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         return [{"gold": self._as_read(example.labels)} if split.labelled else {} for example in split.examples]
@@ -282,11 +279,7 @@ class TaggingTask(Task):
         names = list(saved.get("labels", []))
         if self._label_names is None and not self.config.do_train:
             self._label_names = names
-        if self.label_names != names:
-            raise UserError(
-                f"{self.name}: the model was trained on the labels {', '.join(names)}, "
-                f"but the data has {', '.join(self.label_names)}"
-            )
+        self.check_names(self.label_names, names)
 
 
 def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: bool) -> dict[str, float]:

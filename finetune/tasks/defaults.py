@@ -95,8 +95,9 @@ def default_hparams(given: Mapping[str, Any]) -> dict[str, Any]:
     entry, of_task = None, dict[str, Any]()
     if len(names) == 1:
         entry = entry_of(names[0], own)
-        like = entry.like if entry else ""
-        of_task = per_task.get(names[0], per_task.get(like, {})) if isinstance(per_task, dict) else per_task
+        of_task = per_task
+        if isinstance(per_task, dict):
+            of_task = per_task.get(names[0], per_task.get(entry.like if entry else "", {}))
         if not isinstance(of_task, dict):
             raise UserError(f"recipe {recipe}: finetuning.per_task must hold objects of hparams, got {shown(of_task)}")
     defaults = network | of_size | section | dict(entry.hparams if entry else {}) | of_task

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from electra_tf2.exchange.formats.huggingface_config import Casing
 from electra_tf2.exchange.sources import Model
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.predictor import Predictor
 from electra_tf2.finetune.task import Features, HeadInput, Label
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.text_heads import ChoiceHead
-from electra_tf2.finetune.training_task import FinetuningTask
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
