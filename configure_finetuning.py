@@ -6,7 +6,7 @@ recipes, --hparams and flags all arrive there (util.flags).
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from electra_tf2.finetune.tasks.defaults import default_hparams, pretrained_dir, run_name
@@ -22,32 +22,23 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     # Run
     model_name: str = free_hparam("electra_small", "name of the pre-trained model", heading="Run")
-    recipe: str = free_hparam(
-        "", "recipe whose section finetuning applies; default: that of the pre-trained model", place="other"
-    )
+    recipe: str = free_hparam("", "recipe whose section finetuning applies [the pre-trained model's]", place="other")
     data_dir: str = free_hparam("data", "folder of vocabulary, models and finetuning_data", place="other")
-    task_names: list[str] = model_hparam(
-        ["chunk"], "tasks to learn together: names separated by commas, or a JSON list"
-    )
+    task_names: list[str] = model_hparam(["chunk"], "tasks to learn together: names with commas, or a JSON list")
     tasks: dict[str, Any] = model_hparam(
-        {}, "tasks of one's own: name -> {type, text_columns, label_column, metric, ...} (README, Your own task)"
+        {}, "tasks of one's own: name -> {type, text_columns, ...} (README, Your own task)"
     )
     num_trials: int = free_hparam(1, "number of training runs, each with a seed of its own", at_least=1)
     do_train: bool = free_hparam(True, "train the model")
     do_eval: bool = free_hparam(True, "evaluate the model, after training if both are set")
     keep_all_models: bool = free_hparam(True, "false: only the last trial's model is kept")
     keep_best: bool = hparam(
-        False, "score the checkpoint that did best on the development data, evaluated every eval_every_steps"
+        False, "score the checkpoint that does best on the development data; needs eval_every_steps"
     )
     log_examples: bool = free_hparam(False, "print some training examples as the model sees them")
     debug: bool = free_hparam(False, "a few examples and steps, to try out the machinery")
     debug_examples: int = hparam(0, "number of a split's examples that are used, at most; 0: all", at_least=0)
-    train_share: float = hparam(
-        1.0,
-        "share of the training examples that is used, drawn at random; a smaller share is part of a larger one",
-        above=0,
-        at_most=1,
-    )
+    train_share: float = hparam(1.0, "share of the training examples that is used, drawn at random", above=0, at_most=1)
     overwrite: bool = free_hparam(False, "delete what a previous run of these tasks left")
 
     # Optimisation
@@ -65,9 +56,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         choices=("pooler", "head"),
     )
     num_train_epochs: float = hparam(3.0, "number of passes over the training data [rte, sts: 10, qa: 2]", at_least=0)
-    warmup_proportion: float = hparam(
-        0.1, "share of the steps in which the learning rate rises to its peak", at_least=0, at_most=1
-    )
+    warmup_proportion: float = hparam(0.1, "share of the steps in which the learning rate rises", at_least=0, at_most=1)
     lr_schedule: str = hparam(
         "multiply",
         "how warm-up and decay go together: multiply: warm-up factor x decay from step 0 (the original); separate: "
@@ -75,9 +64,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         choices=("multiply", "separate"),
     )
     loss_reduction: str = hparam(
-        "sum",
-        "how the losses of a batch become one; the gradient of the original's sum is clipped at most steps",
-        choices=("sum", "mean"),
+        "sum", "how the losses of a batch become one; the original sums them", choices=("sum", "mean")
     )
     seed: int = hparam(0, "seed of the first trial; each further trial adds 1", at_least=0)
 
@@ -85,17 +72,15 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1, heading="Training")
     iterations_per_loop: int = free_hparam(100, "steps between two reports of the losses", at_least=1)
     eval_every_steps: int = hparam(
-        0, "steps between two evaluations on the development data; 0: only at the end", at_least=0
+        0, "steps between two evaluations on the development data; 0: one at the end", at_least=0
     )
     intermediate_task: str = hparam(
-        "", "task that the model is fine-tuned on first, with settings of its own (mnli: Phang et al. 2018)"
+        "", "task to fine-tune on first, with settings of its own (mnli: Phang et al. 2018)"
     )
     init_checkpoint: str | None = free_hparam(
-        None, "model to start from, in any format; default: the folder of the pre-trained model", place="other"
+        None, "model to start from, in any format [that of model_name]", place="other"
     )
-    reinit_layers: int = hparam(
-        0, "number of uppermost layers that start from random weights, for models that were trained briefly", at_least=0
-    )
+    reinit_layers: int = hparam(0, "number of uppermost layers that start from random weights", at_least=0)
     random_init: bool = hparam(False, "start from random weights, not from the pre-trained model, for comparison")
 
     # Inputs
@@ -106,12 +91,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     fixed_padding: bool = hparam(False, "every batch is padded to max_seq_length, as the original does")
 
     # Heads
-    double_unordered: bool = hparam(
-        True, "train mrpc and sts on both orders of the sentences", heading="Heads and tasks"
-    )
+    double_unordered: bool = hparam(True, "train mrpc and sts on both orders of the texts", heading="Heads and tasks")
     average_orders: bool = free_hparam(
-        False,
-        "score pairs whose order means nothing (mrpc, sts, qqp) by the mean of both orders' logits (GPT adds states)",
+        False, "score both orders of texts whose order means nothing, by their mean (mrpc, sts, qqp)"
     )
     classifier: str = model_hparam(
         "linear",
@@ -132,11 +114,11 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     max_answer_length: int = free_hparam(30, "tokens of an answer, at most", at_least=1)
     joint_prediction: bool = model_hparam(True, "the end of an answer is predicted given its start")
     beam_size: int = free_hparam(
-        20, "number of starts of an answer, and of ends for each, that are considered", at_least=1
+        20, "number of starts of an answer that are considered, and of ends for each", at_least=1
     )
     answerable_classifier: bool = model_hparam(True, "predict whether a question has an answer")
     answerable_uses_start_logits: bool = model_hparam(
-        True, "answerable_classifier reads the state of the predicted start beside that of [CLS]"
+        True, "answerable_classifier reads the predicted start's state, too"
     )
     answerable_weight: float = hparam(0.5, "weight of the loss of answerable_classifier", at_least=0)
     qa_na_threshold: float = free_hparam(-2.75, "score of there being no answer above which none is given")
@@ -154,17 +136,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         at_least=0,
         heading="Further losses",
     )
-    distill_from: str = hparam(
-        "",
-        "folder of a fine-tuned model whose outputs on the training data (write_distill_outputs) are learned too",
-        place="other",
-    )
-    distill_weight: float = hparam(
-        0.5, "share of distill_from in the loss; the labels have the rest", at_least=0, at_most=1
-    )
-    distill_temperature: float = hparam(
-        1.0, "temperature of both softmaxes where the outputs of distill_from are learned", above=0
-    )
+    distill_from: str = hparam("", "folder of a teacher, fine-tuned with write_distill_outputs", place="other")
+    distill_weight: float = hparam(0.5, "share of distill_from in the loss, beside the labels", at_least=0, at_most=1)
+    distill_temperature: float = hparam(1.0, "temperature of both softmaxes of distill_from", above=0)
 
     # Few examples
     few_shot: int = model_hparam(
@@ -174,17 +148,12 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         heading="Few examples",
     )
     few_shot_seed: int = model_hparam(
-        13, "seed by which the K of few_shot are drawn; LM-BFF reports the mean of 13, 21, 42, 87, 100", at_least=0
+        13, "seed that draws few_shot's examples (LM-BFF: 13, 21, 42, 87, 100)", at_least=0
     )
-    prompt: bool = model_hparam(
-        False, "labels are words at a [MASK], scored by the pre-trained language-model head, as COCO-LM's few-shot runs"
-    )
-    prompt_template: str = model_hparam(
-        "",
-        "template of prompt, {0} and {1} are the texts, e.g. '{0:trim} ? [MASK] , {1:lower}'; default: LM-BFF's (GLUE)",
-    )
+    prompt: bool = model_hparam(False, "labels are words at a [MASK], which the language-model head scores (LM-BFF)")
+    prompt_template: str = model_hparam("", "template of prompt, e.g. '{0:trim} ? [MASK] , {1:lower}' [GLUE: LM-BFF's]")
     prompt_words: dict[str, Any] = model_hparam(
-        {}, "words of prompt: label -> word, one token each; low and high for regression; default: LM-BFF's, for GLUE"
+        {}, "prompt's words: label -> one token; low, high for regression [GLUE: LM-BFF's]"
     )
     prompt_mask_mode: str = model_hparam(
         "mask",
@@ -192,22 +161,16 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "network would put there, whose copying is part of that word's score (ours)",
         choices=("mask", "aux_fill"),
     )
-    prompt_demonstrations: bool = model_hparam(
-        True, "with prompt, a training example of each label stands beside the question"
-    )
+    prompt_demonstrations: bool = model_hparam(True, "with prompt, an example of each label stands beside the question")
     prompt_draws: int = hparam(
-        0,
-        "number of draws of demonstrations for each training example and epoch; 0: as many as make 8,000 inputs",
-        at_least=0,
+        0, "draws of demonstrations of a training example and epoch; 0: for 8,000 inputs", at_least=0
     )
     prompt_evaluation_draws: int = free_hparam(
-        16, "number of draws of demonstrations whose logits an evaluation averages [mnli: 4]", at_least=1
+        16, "draws of demonstrations that an evaluation averages [mnli: 4]", at_least=1
     )
 
     # Outputs
-    write_test_outputs: bool = free_hparam(
-        False, "predict the test files too, and write submissions", heading="Outputs"
-    )
+    write_test_outputs: bool = free_hparam(False, "predict the test files, and write submissions", heading="Outputs")
     n_writes_test: int = free_hparam(5, "number of trials whose models write_test_outputs predicts with", at_least=1)
     write_distill_outputs: bool = free_hparam(False, "write the model's outputs on the training data, for distillation")
 
@@ -215,26 +178,18 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     pretrained_model_dir: str = free_hparam(
         "", "folder of the pre-trained model; default <data_dir>/models/<model_name>", heading="Files", place="other"
     )
-    raw_data_dir: str = free_hparam(
-        "", "folder of the tasks' folders; default <data_dir>/finetuning_data", place="other"
-    )
-    vocab_file: str = free_hparam(
-        "", "file of the vocabulary; default: what the model was pre-trained with, <data_dir>/vocab.txt", place="read"
-    )
+    raw_data_dir: str = free_hparam("", "folder of the tasks' folders [<data_dir>/finetuning_data]", place="other")
+    vocab_file: str = free_hparam("", "vocabulary [that of the model, else <data_dir>/vocab.txt]", place="read")
     model_dir: str = free_hparam(
-        "",
-        "folder of the fine-tuned models; default <pretrained_model_dir>/finetuning_models/<tasks>_model",
-        place="other",
+        "", "folder of the fine-tuned models [<pretrained_model_dir>/finetuning_models/<tasks>_model]", place="other"
     )
     results_dir: str = free_hparam("", "folder of the results; default <pretrained_model_dir>/results", place="other")
-    results_txt: str = free_hparam(
-        "", "file of the table of scores; default <results_dir>/<tasks>_results.txt", place="other"
-    )
+    results_txt: str = free_hparam("", "table of the scores [<results_dir>/<tasks>_results.txt]", place="other")
     results_json: str = free_hparam(
-        "", "file of the scores of all trials, JSON; default <results_dir>/<tasks>_results.json", place="other"
+        "", "scores of all trials, JSON [<results_dir>/<tasks>_results.json]", place="other"
     )
     test_predictions: str = free_hparam(
-        "", "folder of test predictions and submissions; default <pretrained_model_dir>/test_predictions", place="other"
+        "", "folder of test predictions [<pretrained_model_dir>/test_predictions]", place="other"
     )
 
     @classmethod
@@ -278,64 +233,56 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def _problems(self) -> list[str]:
         """What is wrong with the combination; empty if nothing is."""
-        architecture = self.architecture
+        architecture, texts = self.architecture, ("classification", "regression")
+        kinds = {name: self.kind_of(name) for name in self.task_names}
+        others = ", ".join(name for name, kind in kinds.items() if kind not in (*texts, ""))
+        own = ", ".join(name for name, kind in kinds.items() if kind not in texts)
+        first = self.intermediate_task
+        if first:
+            check_names([first], self.tasks)
+        no_head = "which an intermediate_task does not keep"
+        upper, layers, shared = self.reinit_layers, architecture.num_hidden_layers, architecture.share_layers
+        wrong = [
+            (self.keep_best and not self.eval_every_steps, "keep_best needs eval_every_steps, to have a choice"),
+            (
+                others and (self.prompt or self.few_shot),
+                f"prompt and few_shot are for classes of texts, not for {others}",
+            ),
+            (self.prompt and first, f"prompt asks the pre-trained language model, {no_head}"),
+            (self.prompt and self.random_init, "prompt needs a pre-trained language model: not random_init"),
+            (self.average_orders and self.prompt, "average_orders is for heads, not for prompts, which have one order"),
+            (self.few_shot and self.train_share < 1, "few_shot and train_share are both set: choose one"),
+            (self.distill_from and own, f"distill_from is for classification and regression, not for {own}"),
+            (self.distill_from and self.prompt, "distill_from is for heads, not for prompts"),
+            (
+                self.auxiliary_lm_weight and (self.prompt or self.random_init),
+                "auxiliary_lm_weight needs a pre-trained language model, and no prompt that asks it",
+            ),
+            (
+                self.auxiliary_lm_weight and first,
+                f"auxiliary_lm_weight needs the pre-trained language model, {no_head}",
+            ),
+            (first in self.task_names, f"intermediate_task {first} is one of task_names"),
+            (
+                not self.prompt and (self.prompt_template or self.prompt_words),
+                "prompt_template and prompt_words need prompt to be true",
+            ),
+            (
+                not self.prompt and self.prompt_mask_mode != "mask",
+                f"prompt_mask_mode {self.prompt_mask_mode} needs prompt to be true",
+            ),
+            (upper > layers, f"reinit_layers {upper} exceeds the {layers} layers"),
+            (upper and shared != "none", f"reinit_layers with share_layers {shared} would start the lower layers anew"),
+            (not self.do_eval and self.write_test_outputs, "write_test_outputs needs do_eval, after which it comes"),
+            (
+                not self.do_eval and self.write_distill_outputs,
+                "write_distill_outputs needs do_eval, after which it comes",
+            ),
+            (self.random_init and self.init_checkpoint, "random_init and init_checkpoint are both set: choose one"),
+        ]
         problems = self.device_problems() + self.batch_problems(self.train_batch_size)
         problems += architecture.problems() + architecture.length_problems(self.max_seq_length)
-        if self.keep_best and not self.eval_every_steps:
-            problems.append("keep_best needs eval_every_steps, to have several checkpoints to choose from")
-        if self.prompt or self.few_shot:
-            entries = {name: entry_of(name, self.tasks) for name in self.task_names}
-            unfit = [
-                name for name, entry in entries.items() if entry and entry.kind not in ("classification", "regression")
-            ]
-            if unfit:
-                problems.append(
-                    f"prompt and few_shot are for classification and regression of texts, not for {', '.join(unfit)}"
-                )
-            if self.prompt and self.intermediate_task:
-                problems.append("prompt asks the pre-trained language model, which an intermediate_task does not keep")
-            if self.prompt and self.random_init:
-                problems.append("prompt needs a pre-trained language model: not random_init")
-        if self.average_orders and self.prompt:
-            problems.append("average_orders is for heads, not for prompts: a template is for one order")
-        if self.few_shot and self.train_share < 1:
-            problems.append("few_shot and train_share are both set: choose one")
-        if self.distill_from:
-            problems += self._distillation_problems()
-        if self.auxiliary_lm_weight and (self.prompt or self.random_init):
-            problems.append("auxiliary_lm_weight needs a pre-trained language model, and no prompt that asks it")
-        if self.auxiliary_lm_weight and self.intermediate_task:
-            problems.append(
-                "auxiliary_lm_weight needs the pre-trained language model, which an intermediate_task does not keep"
-            )
-        if self.intermediate_task:
-            check_names([self.intermediate_task], self.tasks)
-            if self.intermediate_task in self.task_names:
-                problems.append(f"intermediate_task {self.intermediate_task} is one of task_names")
-        if not self.prompt and (self.prompt_template or self.prompt_words):
-            problems.append("prompt_template and prompt_words need prompt to be true")
-        if not self.prompt and self.prompt_mask_mode != "mask":
-            problems.append(f"prompt_mask_mode {self.prompt_mask_mode} needs prompt to be true")
-        if self.reinit_layers > architecture.num_hidden_layers:
-            problems.append(f"reinit_layers {self.reinit_layers} exceeds the {architecture.num_hidden_layers} layers")
-        if self.reinit_layers and architecture.share_layers != "none":
-            problems.append(
-                f"reinit_layers with share_layers {architecture.share_layers} would start the lower layers anew, too"
-            )
-        for name in ("write_test_outputs", "write_distill_outputs"):
-            if getattr(self, name) and not self.do_eval:
-                problems.append(f"{name} needs do_eval: the files are written after the evaluation")
-        if self.random_init and self.init_checkpoint:
-            problems.append("random_init and init_checkpoint are both set: choose one")
-        return problems
-
-    def _distillation_problems(self) -> Iterator[str]:
-        kinds = {name: self.kind_of(name) for name in self.task_names}
-        unfit = [name for name, kind in kinds.items() if kind not in ("classification", "regression")]
-        if unfit:
-            yield f"distill_from is for classification and regression of texts, not for {', '.join(unfit)}"
-        if self.prompt:
-            yield "distill_from is for heads, not for prompts"
+        return problems + [problem for is_there, problem in wrong if is_there]
 
     def notes(self) -> list[str]:
         """What is legal but deserves a look."""
@@ -345,7 +292,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def _may_average_orders(self, task: str) -> bool:
         entry = entry_of(task, self.tasks)
-        return entry is None or ("spec" in entry.options and entry.options["spec"].scored_in_both_orders)
+        return entry is None or (entry.spec is not None and entry.spec.scored_in_both_orders)
 
     def task_data_dir(self, task: str) -> str:
         """Folder of a task's files."""

@@ -123,7 +123,8 @@ def intermediate(config: FinetuningConfig, given: dict[str, Any]) -> FinetuningC
 
 def search(base: FinetuningConfig, plan: searching.Search, configs: list[FinetuningConfig], strategy: Any) -> int:
     """--search: all combinations. The best one's report says that it was chosen by the scores in it."""
-    from electra_tf2.finetune.trials import Trials, delete_weights
+    from electra_tf2.finetune.made_of import Overwriting
+    from electra_tf2.finetune.trials import ADVICE, Trials, delete_weights, trial_folders
     from electra_tf2.training.distribution import is_chief
     from electra_tf2.training.loop import NotFinite
 
@@ -131,9 +132,11 @@ def search(base: FinetuningConfig, plan: searching.Search, configs: list[Finetun
     say(f"search: {number_of} of {plan.of} combinations of {', '.join(plan.names)}, {base.num_trials} trial(s) each")
     found: list[searching.Found] = []
     path = searching.results_path(plan, base)
+    folders = [folder for config in configs for folder in trial_folders(config)]
+    overwriting = Overwriting(folders) if base.overwrite else None
     for number, (hparams, config) in enumerate(zip(plan.combinations, configs, strict=True), start=1):
         say(f"combination {number}/{number_of}: {hparams}")
-        trials = Trials(config, strategy)
+        trials = Trials(config, strategy, ADVICE, overwriting)
         before = searching.best_of(found)
         try:
             code, finished = trials.run()
@@ -144,12 +147,12 @@ def search(base: FinetuningConfig, plan: searching.Search, configs: list[Finetun
             say(f"WARNING: combination {number} has no score: {error}")
             found.append(searching.Found(hparams, None, 0.0, config, []))
         if chief:
-            searching.write(plan, found, base)
+            searching.write(plan, found, base, trials.made_of.training | trials.made_of.scoring)
             best = searching.best_of(found)
             for loser in (before, found[-1]):
                 if loser is not None and loser is not best:
-                    for trial in range(1, base.num_trials + 1):
-                        delete_weights(Path(f"{loser.config.model_dir}_{trial}"))
+                    for folder in trial_folders(loser.config):
+                        delete_weights(folder)
     best = searching.best_of(found)
     if best is None:
         raise UserError("--search: no combination has a score, all became not finite: search lower learning rates")
@@ -195,7 +198,7 @@ def label(given: dict[str, Any], source: str) -> int:
     check_vocabulary(config)
     with contextlib.redirect_stdout(sys.stderr) if output == "-" else contextlib.nullcontext():
         import_tensorflow()
-        from electra_tf2.finetune.prediction import predict
+        from electra_tf2.finetune.predictor import predict
 
         answers = predict(config, folder, names[0], source)
     if output == "-":

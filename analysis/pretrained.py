@@ -15,8 +15,10 @@ from electra_tf2.exchange.checkpoints import find_checkpoint, warm_start
 from electra_tf2.exchange.encoding import encode
 from electra_tf2.exchange.formats.folders import VOCABULARY, read_config, vocabulary_of
 from electra_tf2.exchange.network import graph_of_any_shape
-from electra_tf2.finetune.classification.reading import find_file, read_rows
+from electra_tf2.finetune.classification.reading import read_rows
 from electra_tf2.finetune.classification.targets import Scale
+from electra_tf2.finetune.classification.tasks import TextTask
+from electra_tf2.finetune.task import find_file
 from electra_tf2.finetune.tasks.built_in import BUILT_IN
 from electra_tf2.pretrain import cropping
 from electra_tf2.pretrain.pretrain_data import evaluation_batches, find_problem, find_records
@@ -127,11 +129,12 @@ def pretrained(request: Request, name: str) -> PretrainedModel:
 @functools.cache
 def similar_sentences(request: Request) -> tuple[list[str], list[str]]:
     """The two sides of STS-B's pairs with the full score, at most `num_pairs`."""
-    data, spec = request.data_dir / "finetuning_data", BUILT_IN["sts"].options["spec"]
+    data, spec = request.data_dir / "finetuning_data", BUILT_IN["sts"].spec
+    assert spec is not None and spec.value_range is not None
     folders = [data / name for name in ("sts", *spec.folders)]
     scale, pairs = Scale(*spec.value_range), []
     for split in ("dev", "train"):
-        path = find_file(folders, split)
+        path = find_file(folders, split, (), TextTask.endings)
         for row in read_rows(path, spec.columns, spec.json_columns):
             if scale.checked(row.label, f"{path}, line {row.line}") == scale.high:
                 pairs.append(row.texts)

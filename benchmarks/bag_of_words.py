@@ -106,12 +106,12 @@ def main() -> None:
 
     from electra_tf2.configure_finetuning import FinetuningConfig
     from electra_tf2.finetune.tagging.tasks import TaggingTask
-    from electra_tf2.finetune.tasks.registry import factory_of
+    from electra_tf2.finetune.task_classes import make_task
 
     names = options.tasks.split(",")
     config = FinetuningConfig.from_dict({"data_dir": options.data_dir, "model_name": "none", "task_names": names})
     for name in names:
-        task = factory_of(name, config.tasks, prompt=False)(name, config, None)
+        task = make_task(name, config, None)  # type: ignore[arg-type]  # nothing is tokenised
         scores_of: Callable[[Any], dict[str, dict[str, float]]]
         scores_of = tagging_scores if isinstance(task, TaggingTask) else text_scores
         for what, scores in scores_of(task).items():

@@ -38,8 +38,8 @@ def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
 
     from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
-    from electra_tf2.finetune.task import make_tasks
-    from electra_tf2.finetune.training_task import FinetuningTask
+    from electra_tf2.finetune.model import FinetuningTask
+    from electra_tf2.finetune.task_classes import make_tasks
     from electra_tf2.training.distribution import make_strategy, wants_xla
 
     tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)

@@ -206,8 +206,9 @@ def ours_classifier(job: Job, jit_compile: bool) -> Step:
     from electra_tf2.configure_finetuning import FinetuningConfig
     from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
-    from electra_tf2.finetune.task import Features, make_tasks
-    from electra_tf2.finetune.training_task import FinetuningTask
+    from electra_tf2.finetune.model import FinetuningTask
+    from electra_tf2.finetune.task import Features
+    from electra_tf2.finetune.task_classes import make_tasks
     from electra_tf2.training.distribution import make_strategy
 
     config = FinetuningConfig.from_dict(our_hparams(job) | {"task_names": ["cola"]})

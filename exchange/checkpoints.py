@@ -15,6 +15,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import is_huggingface
+from electra_tf2.exchange.formats.original_config import find_prefix
 from electra_tf2.exchange.huggingface import HuggingFaceWeights
 from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile, finite
 from electra_tf2.model.embeddings import DIFFERENCE
@@ -74,7 +75,7 @@ def find_checkpoint(path: str) -> str:
     where = Path(path)
     if tf.io.gfile.exists(f"{path}.index"):
         return path
-    prefix = tf.train.latest_checkpoint(path)
+    prefix = find_prefix(path) or tf.train.latest_checkpoint(path)  # which knows other file systems
     if prefix is not None:
         return prefix
     for tensors in (where, where / FILE_NAME):

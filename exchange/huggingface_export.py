@@ -199,7 +199,7 @@ def _task_head(model: Model, config: FinetuningConfig) -> _Head:
     last = weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"]
     labels = (model.task_states or {}).get(task, {}).get("labels")
     named = ["value"] if labels is None else list(map(str, labels))
-    said = {"id2label": {str(number): label for number, label in enumerate(named)}}
+    said: dict[str, Any] = {"id2label": {str(number): label for number, label in enumerate(named)}}
     said |= {"label2id": {label: number for number, label in enumerate(named)}}
     said |= {"classifier_dropout": config.classifier_dropout}
     if config.kind_of(task) == "tagging":

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,10 +12,10 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import Scores, write_json_lines
 from electra_tf2.finetune.task import Prediction, Split, Task
 from electra_tf2.finetune.tasks.defaults import run_name
-from electra_tf2.finetune.training_task import FinetuningTask
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import writing
 from electra_tf2.util.progress import Progress, say
@@ -170,17 +170,30 @@ class Evaluation:
     def _test_file(self, task: Task, name: str, trial: int) -> Path:
         return Path(self.config.test_predictions) / f"{task.name}_{name}_{trial}_predictions.jsonl"
 
-    def not_written(self, trial: int, folder: Path) -> list[str]:
-        """The flags that ask a trial for files which it has not, as they were not given when it was done."""
+    def asked_for(self, trial: int) -> list[str]:
+        """The flags that ask a trial for files beside its scores."""
         config = self.config
-        asked: dict[str, list[Path]] = {}
-        if config.write_test_outputs and trial <= config.n_writes_test:
-            asked["--write-test-outputs"] = [
+        asked = {
+            "--write-test-outputs": config.write_test_outputs and trial <= config.n_writes_test,
+            "--write-distill-outputs": config.write_distill_outputs,
+        }
+        return [flag for flag, given in asked.items() if given]
+
+    def not_written(self, trial: int, folder: Path, result: Mapping[str, Any]) -> list[str]:
+        """The flags that ask a trial for files which it has not, as they were not given when it was done.
+
+        Args:
+          result: what its scores.json says.
+        """
+        asked = self.asked_for(trial)
+        files = {
+            "--write-test-outputs": [
                 self._test_file(task, name, trial) for task in self.tasks for name in task.test_splits
-            ]
-        if config.write_distill_outputs:
-            asked["--write-distill-outputs"] = [_predictions_file(folder, task, "train") for task in self.tasks]
-        return [flag for flag, files in asked.items() if not all(path.is_file() for path in files)]
+            ],
+            "--write-distill-outputs": [_predictions_file(folder, task, "train") for task in self.tasks],
+        }
+        wrote = result.get("wrote", asked)
+        return [flag for flag in asked if flag not in wrote or not all(path.is_file() for path in files[flag])]
 
     def majority(self) -> Scores:
         """Scores of always predicting the commonest label of a split."""

@@ -1,6 +1,12 @@
-"""A fine-tuned model that answers, in memory: --predict puts files before and after it, electra_tf2 Python objects."""
+"""A fine-tuned model that answers: Python objects (electra_tf2), or a file whose rows come out with the answers.
 
-from collections.abc import Sequence
+Files are JSON lines, tables (csv, tsv) or plain text with an example a line; "-" is standard input and output. Columns
+that the task does not read, such as ids, are kept.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -9,13 +15,19 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import refuse_single
 from electra_tf2.exchange.network import graph_of_any_shape
-from electra_tf2.exchange.sources import Model
+from electra_tf2.exchange.sources import Model, read_model
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
-from electra_tf2.finetune.finetuning_model import FinetuningModel
-from electra_tf2.finetune.task import Prediction, Split, Task, make_tasks
+from electra_tf2.finetune.classification.reading import table_lines
+from electra_tf2.finetune.model import FinetuningModel
+from electra_tf2.finetune.results import json_lines
+from electra_tf2.finetune.task import EmptyText, Prediction, Split, Task
+from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import track
+from electra_tf2.util.progress import say, track
+from electra_tf2.util.reading import parse_json, read_text
+
+_NO_TEXT = {"error": "an empty text"}
 
 
 class Predictor:
@@ -46,7 +58,7 @@ class Predictor:
         """The answers, in the order of the texts.
 
         Args:
-          texts: see electra_tf2.Model.predict.
+          texts: as `Model.predict` of the package takes them.
           name: of the task; None: the first.
         """
         names = [task.name for task in self.tasks]
@@ -97,3 +109,95 @@ class Predictor:
                 f"predict: {task.name} needs {len(columns)} text(s) ({', '.join(columns)}), got {len(parts)}"
             )
         return dict(zip(columns, parts, strict=True))
+
+
+def read_rows(source: str, task: Task) -> list[tuple[int, dict[str, Any]]]:
+    """(1-based line, row as `task.parse` wants it) of a file. Raises UserError that names file and line."""
+    if source == "-":
+        text, where = _standard_input(), "standard input"
+        suffix = ".jsonl" if text.lstrip().startswith("{") else ""
+    else:
+        text, suffix, where = read_text(source, "--predict"), Path(source).suffix, source
+    if suffix in (".csv", ".tsv"):
+        rows = list(_table_rows(text, suffix == ".csv", where, task))
+    else:
+        lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        is_json = suffix in (".jsonl", ".json")
+        rows = [
+            (number, parse_json(line, f"{where}, line {number}") if is_json else task.row_of_line(line))
+            for number, line in lines
+        ]
+    if not rows:
+        raise UserError(f"--predict: {where} is empty")
+    return rows
+
+
+def _standard_input() -> str:
+    """Its text. Raises UserError for bytes that are none."""
+    try:
+        text = sys.stdin.read()
+        text.encode()  # bytes that are no UTF-8 may have come as halves of surrogate pairs
+    except UnicodeError:
+        raise UserError("--predict: standard input is not UTF-8 text") from None
+    return text.removeprefix("\ufeff")
+
+
+def _table_rows(text: str, comma: bool, where: str, task: Task) -> Iterator[tuple[int, dict[str, Any]]]:
+    names: list[str] = []
+    for number, cells in table_lines(text, comma, where):
+        if not names:
+            names, header = task.columns_of_table(cells)
+            if header:
+                continue
+        if len(cells) != len(names):
+            raise UserError(
+                f"{where}, line {number}: {len(cells)} columns, but {len(names)} are expected: {shown(cells)}"
+            )
+        yield number, dict(zip(names, cells, strict=True))
+
+
+def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str) -> str:
+    """Labels a file with the model in a folder: JSON lines, every row with the task's answer.
+
+    Args:
+      config: of the model.
+      source: a file, or "-".
+    """
+    tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
+    predictor = Predictor(read_model(str(folder))._replace(config=config), tokenizer)
+    number = config.task_names.index(task_name)
+    task = predictor.tasks[number]
+    numbered = read_rows(source, task)
+    split, empty = _parse(task, numbered, source)
+    answers = iter(task.answers(split, predictor.predictions(number, split)) if split else ())
+    if empty:
+        say(f"WARNING: {len(empty):,} rows of {source} have an empty text, so no answer; the first: line {min(empty)}")
+    return json_lines(row | _NO_TEXT if line in empty else _joined(row, next(answers)) for line, row in numbered)
+
+
+def _parse(task: Task, numbered: list[tuple[int, dict[str, Any]]], source: str) -> tuple[Split | None, set[int]]:
+    """The rows as the task reads them, and the lines of those that have no text, which are left out.
+
+    Raises:
+      UserError: with the line at which a bad row stands in the file.
+    """
+    try:
+        return task.parse([row for _, row in numbered], source), set()
+    except UserError:
+        empty = set()
+    for number, row in numbered:
+        try:
+            task.parse([row], source)
+        except EmptyText:
+            empty.add(number)
+        except UserError as error:
+            raise UserError(str(error).replace(f"{source}, line 1:", f"{source}, line {number}:", 1)) from None
+    kept = [row for number, row in numbered if number not in empty]
+    return task.parse(kept, source) if kept else None, empty
+
+
+def _joined(row: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """A row and its answer; other columns that have a name of the answer's, a gold label say, become "given_<name>"."""
+    clashing = answer.keys() - {"id", "words"}
+    kept = {f"given_{name}" if name in clashing else name: value for name, value in row.items()}
+    return kept | {name: value for name, value in answer.items() if name not in kept}

@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +53,20 @@ def table(trials: list[Scores], majority: Scores) -> str:
                 rows.append(
                     [task, split, f"{metric} of the commonest label", f"{value:.4g}", *[""] * (len(rows[0]) - 4)]
                 )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return aligned(rows, 3)
 
-    def line(row: list[str]) -> str:
-        names = [cell.ljust(width) for cell, width in zip(row[:3], widths[:3], strict=True)]
-        values = [cell.rjust(width) for cell, width in zip(row[3:], widths[3:], strict=True)]
-        return "  ".join(names + values) + "\n"
 
-    return "".join(line(row) for row in rows)
+def aligned(rows: Sequence[Sequence[str]], names: int = 0) -> str:
+    """Lines of a table; so many first columns begin at their left, the others end at their right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        [
+            cell.ljust(width) if i < names else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in rows
+    ]
+    return "".join("  ".join(line).rstrip() + "\n" for line in lines)
 
 
 def json_lines(rows: Iterable[dict[str, Any]]) -> str:

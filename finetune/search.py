@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.results import aligned
 from electra_tf2.finetune.tasks.defaults import run_name
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
 from electra_tf2.util.errors import UserError
@@ -147,17 +148,25 @@ def _rank(found: Found) -> float:
 
 def results_path(search: Search, base: FinetuningConfig) -> Path:
     """The file of all combinations, of this and of every other search over the same hparams."""
-    return Path(base.results_dir) / f"{run_name(vars(base))}_search_{_short(','.join(search.names))}.json"
+    return _path(search, base, "search")
 
 
 def best_path(search: Search, base: FinetuningConfig) -> Path:
     """The file of the best combination's scores."""
-    return Path(base.results_dir) / f"{run_name(vars(base))}_best_of_{_short(','.join(search.names))}.json"
+    return _path(search, base, "best_of")
 
 
-def write(search: Search, found: Sequence[Found], base: FinetuningConfig) -> None:
+def _path(search: Search, base: FinetuningConfig, what: str) -> Path:
+    return Path(base.results_dir) / f"{run_name(vars(base))}_{what}_{_short(','.join(search.names))}.json"
+
+
+def write(search: Search, found: Sequence[Found], base: FinetuningConfig, made_of: Mapping[str, Any]) -> None:
     """Writes what has been found so far as JSON and as a table. What an earlier search in the same folders found of
-    other combinations stays."""
+    other combinations stays, if it is made of the same.
+
+    Args:
+      made_of: data and starting weights of all of them.
+    """
     path = results_path(search, base)
     rows: list[dict[str, Any]] = [
         {
@@ -174,12 +183,12 @@ def write(search: Search, found: Sequence[Found], base: FinetuningConfig) -> Non
     settings = {name: value for name, value in settings.items() if name not in free | set(search.names)}
     if path.is_file() and not base.overwrite:
         before = read_json(path, "results of a search")
-        if before.get("settings") == settings:
+        if before.get("settings") == settings and before.get("made_of") == made_of:
             done = [one.hparams for one in found]
             rows += [row for row in before.get("found", []) if row["hparams"] not in done]
     rows.sort(key=lambda row: math.inf if row["score"] is None else -row["score"])
     content = {"tasks": base.task_names, "searched": search.names, "combinations": search.of, "found": rows}
-    write_json(path, content | {"settings": settings})
+    write_json(path, content | {"settings": settings, "made_of": made_of})
     write_atomically(path.with_suffix(".txt"), table(search.names, rows))
 
 
@@ -189,7 +198,4 @@ def table(names: Sequence[str], found: Sequence[Mapping[str, Any]]) -> str:
     for one in found:
         scores = ["not finite", ""] if one["score"] is None else [f"{one['score']:.4g}", f"{one['std']:.3g}"]
         rows.append([*(str(one["hparams"][name]) for name in names), *scores])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
-    )
+    return aligned(rows)

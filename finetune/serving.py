@@ -17,12 +17,12 @@ from electra_tf2.exchange.graph_tokenizer import GraphTokenizer
 from electra_tf2.exchange.saved_model import Signature
 from electra_tf2.finetune.classification.targets import Scale
 from electra_tf2.finetune.classification.tasks import TextTask
-from electra_tf2.finetune.finetuning_model import FinetuningModel
+from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.predictor import Predictor
 from electra_tf2.finetune.prompting.tasks import PromptTask
 from electra_tf2.finetune.qa.tasks import QATask
 from electra_tf2.finetune.qa.windows import Window
-from electra_tf2.finetune.spans.tasks import SpanTask
+from electra_tf2.finetune.spans import SpanTask
 from electra_tf2.finetune.tagging.tasks import TaggingTask
 from electra_tf2.finetune.task import Prediction
 from electra_tf2.util.errors import UserError

@@ -1,7 +1,7 @@
 """What a fine-tuning task is: files to examples to features, a head, and scores.
 
 Subclass `Task` (or one of the subclasses in classification/, qa/, tagging/) in one file and register it
-(finetune.tasks.registry); batching, the encoder, training, several tasks and trials, and result files come from
+(finetune.task_classes); batching, the encoder, training, several tasks and trials, and result files come from
 elsewhere.
 
     files --load--> Split --(batching, encoder, head)--> one prediction per feature --scores, answers--> results
@@ -11,7 +11,7 @@ per window of the document.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,13 +20,16 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.tasks.registry import factory_of
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError, shown
 
 # One feature's predictions: name -> the row of the head's output, without the batch axis.
 Prediction = dict[str, np.ndarray]
+
+
+class EmptyText(UserError):
+    """There is no text to answer about."""
 
 
 class Features(NamedTuple):
@@ -122,6 +125,9 @@ class Task(abc.ABC):
 
     Args:
       name: of the task; its files lie in `config.task_data_dir(name)`.
+      files: split -> path of a file elsewhere, which counts from data_dir.
+      folders: other names of the task's folder.
+      file_names: split -> other names of its file, with or without an ending.
     """
 
     primary_metric: str  # of `scores`: what trials are compared by, higher is better
@@ -129,23 +135,64 @@ class Task(abc.ABC):
     test_splits: tuple[str, ...] = ("test",)
     outputs = "outputs"  # of a run's files in results_dir: the ending of their folder's name
     choices = 1  # features that make one example of a batch, each with a share of its loss: candidates that compete
+    endings: tuple[str, ...] = ()  # of files' names, the first that is there
+    predicts = "label"  # what people call a prediction
     prompts = False  # whether its head is the pre-trained language model's, as config.prompt asks for
     takes_share = False  # whether `load` itself leaves out training examples beyond config.train_share
     selection_splits: tuple[str, ...] = ()  # of evaluation_splits, those that choose the best checkpoint; (): all
 
-    def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: FinetuningConfig,
+        tokenizer: WordpieceTokenizer,
+        *,
+        files: Mapping[str, str] | None = None,
+        folders: Sequence[str] = (),
+        file_names: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.name, self.config, self.tokenizer = name, config, tokenizer
         self.data_dir = Path(config.task_data_dir(name))
+        self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in folders)]
+        self._given, self._names = files or {}, file_names or {}
+
+    def path(self, split: str) -> Path:
+        """The file of a split: the one that was given, or the first in the task's folders by one of its names.
+
+        Raises:
+          UserError: there is none; says where it was looked for.
+        """
+        if split in self._given:
+            places = [Path(self.config.data_dir, self._given[split]), Path(self._given[split])]
+            path = next(filter(Path.is_file, places), None)
+            if path is None:
+                raise UserError(f"tasks: {self.name}: files: there is no file {places[0]}")
+            return path
+        return find_file(self.folders, split, self._names.get(split, ()), self.endings)
+
+    def exists(self, split: str) -> bool:
+        """Whether there is a file of a split."""
+        try:
+            self.path(split)
+        except UserError:
+            return False
+        return True
 
     def share(self, examples: int) -> list[int]:
         """The numbers of the training examples that are used, in their order; a larger share has those of a smaller."""
         kept = max(1, round(examples * self.config.train_share))
         return sorted(np.random.default_rng([self.config.seed, 2]).permutation(examples)[:kept].tolist())
 
+    def files(self, split: str) -> list[Path]:
+        """The files that `load` reads, for what a trial remembers of its data: the split's own or, of a task that reads
+        others, all in its folder."""
+        if self.exists(split):
+            return [self.path(split)]
+        return sorted(path for path in self.data_dir.rglob("*") if path.is_file())
+
     def has_labels(self, split: str) -> bool:
         """Whether there may be labelled data of one of `test_splits`, as far as can be told without loading it."""
-        del split
-        return False
+        return self.exists(split)
 
     @property
     @abc.abstractmethod
@@ -208,9 +255,17 @@ class Task(abc.ABC):
         return {}
 
     def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
-        """What looks wrong with predictions on the whole: the same label for every example, say. None: nothing."""
+        """What looks wrong with predictions on the whole: the same one for every example. None: nothing."""
+        found = self.predicted(split, predictions)
+        if len(found) < 2 or any(one != found[0] for one in found):
+            return None
+        same = f"the same {self.predicts}, {found[0]!r}, for all {len(found):,} examples"
+        return f"collapsed: {same}; try another seed or a lower learning_rate"
+
+    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
+        """One of a few things for each example, for `complaint`; [] where they are not comparable."""
         del split, predictions
-        return None
+        return []
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """Writes the files that a benchmark's server or official script wants, if there is such a thing.
@@ -232,14 +287,26 @@ class Task(abc.ABC):
         """Adopts the saved state when nothing was loaded yet; refuses a checkpoint that means something else."""
         del saved
 
+    def check_names(self, names: Sequence[str], saved: Sequence[str]) -> None:
+        """Raises UserError if the labels of the data are not those of the saved state."""
+        if list(names) != list(saved):
+            raise UserError(
+                f"{self.name}: the model was trained on the labels {', '.join(saved)}, but the data has "
+                f"{', '.join(names)}"
+            )
 
-def make_tasks(config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> list[Task]:
-    """The tasks of a run, nothing loaded yet. Raises UserError for tasks that cannot be learned together, or so."""
-    tasks = [factory_of(name, config.tasks, config.prompt)(name, config, tokenizer) for name in config.task_names]
-    for task in tasks:
-        if config.prompt and not task.prompts:
-            raise UserError(f"prompt: {task.name} is a task in Python with another head: derive it from PromptTask")
-    if len({task.choices for task in tasks}) > 1:
-        listed = ", ".join(f"{task.name} has {task.choices}" for task in tasks)
-        raise UserError(f"task_names: tasks that are learned together need as many candidates for an example: {listed}")
-    return tasks
+
+def find_file(folders: Sequence[Path], split: str, names: Sequence[str], endings: Sequence[str]) -> Path:
+    """The file of a split, by its own name or one of the others; the first that exists.
+
+    Raises:
+      UserError: there is none; says where it was looked for.
+    """
+    files = [name if Path(name).suffix else f"{name}.{ending}" for name in (split, *names) for ending in endings]
+    tried = [folder / file for folder in folders for file in dict.fromkeys(files)]
+    for path in tried:
+        if path.is_file():
+            return path
+    there = [str(path) for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())][:8]
+    found = f"; there are {', '.join(there)}" if there else ""
+    raise UserError(f"no file of split {split!r}: looked for {', '.join(map(str, tried))}{found}")

@@ -2,6 +2,7 @@
 
 <model_dir>_1/config.json, model.ckpt-*, train_metrics.jsonl, vocab.txt   as in pre-training
 <model_dir>_1/tasks.json      what the heads' outputs mean (label names)
+<model_dir>_1/made_of.json    what it is made of (finetune.made_of)
 <model_dir>_1/scores.json     written last: the trial is done
 <model_dir>_1/predictions/    one line per development example: text, gold label, prediction
 """
@@ -16,12 +17,14 @@ import tf_keras
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange.checkpoints import best_or_newest
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.batching import FeatureTable
 from electra_tf2.finetune.evaluation import Evaluation
-from electra_tf2.finetune.task import make_tasks
+from electra_tf2.finetune.made_of import SCORES, MadeOf, Overwriting, is_replaced, read_made_of
+from electra_tf2.finetune.model import FinetuningTask, number_of_steps
+from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.trained_folder import find_trained
-from electra_tf2.finetune.training_task import FinetuningTask, number_of_steps
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
 from electra_tf2.training.loop import Schedule, Trainer
@@ -32,21 +35,33 @@ from electra_tf2.util.hparams import free_on_resume
 from electra_tf2.util.progress import say
 from electra_tf2.util.reading import read_json, read_json_lines
 
-ADVICE = "Repeat the flags that it was trained with, or give another --model-dir, or --overwrite to delete it."
+ADVICE = "Give what it was trained with, or another --model-dir, or --overwrite to train anew."
 
 
 class Trials:
     """Runs the trials of a configuration.
 
     Args:
-      advice: what to do where a folder holds a run with other hparams.
+      advice: what to do where a folder holds a trial of other hparams, data or weights.
+      overwriting: that of the command; default: one of these trials, if the configuration says so.
     """
 
-    def __init__(self, config: FinetuningConfig, strategy: tf.distribute.Strategy, advice: str = ADVICE) -> None:
+    def __init__(
+        self,
+        config: FinetuningConfig,
+        strategy: tf.distribute.Strategy,
+        advice: str = ADVICE,
+        overwriting: Overwriting | None = None,
+    ) -> None:
         tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
         self.config, self.strategy, self.chief, self.advice = config, strategy, is_chief(strategy), advice
         self.tasks = make_tasks(config, tokenizer)
         self.evaluation = Evaluation(config, self.tasks)
+        start = best_or_newest(config.init_checkpoint) if config.init_checkpoint else None
+        self.made_of = MadeOf(config, self.tasks, start)
+        self.overwriting = overwriting
+        if config.overwrite and overwriting is None:
+            self.overwriting = Overwriting(trial_folders(config))
 
     def run(self) -> tuple[int, list[dict[str, Any]]]:
         """All trials that are not done yet.
@@ -59,22 +74,22 @@ class Trials:
         if self.chief and config.do_eval:
             for path in (config.results_txt, config.results_json):
                 check_writable(path)
-        for trial in range(1, config.num_trials + 1):
-            if not config.do_train:
-                finished.append(self._evaluate_trained(trial))
-                continue
-            folder = Path(f"{config.model_dir}_{trial}")
-            with RunFolder(folder, self.chief, config.overwrite, self.advice) as held:
-                held.check(config.to_json(), free_on_resume(FinetuningConfig))
-                done = folder / "scores.json"
+        if not config.do_train:
+            folders = self._trained_folders()
+            return 0, [self._evaluate_trained(trial, folder) for trial, folder in enumerate(folders, start=1)]
+        anew = self._checked()
+        for trial, folder in enumerate(trial_folders(config), start=1):
+            with RunFolder(folder, self.chief, folder in anew, self.advice) as held:
+                done = folder / SCORES
                 if done.exists() and not held.overwrite:
                     say(f"trial {trial}/{config.num_trials}: done before, see {done}")
                     code, result = 0, read_json(done, "scores")
-                    self._check_orders(done, result)
-                    for flag in self.evaluation.not_written(trial, folder):
+                    for flag in self.evaluation.not_written(trial, folder, result):
                         say(f"WARNING: it was done without {flag}: with --no-do-train {flag} its model predicts them")
                 else:
-                    say(f"trial {trial}/{config.num_trials}: {folder}")
+                    replaced = held.overwrite and not config.overwrite
+                    why = "--overwrite was to replace it, so it is trained anew" if replaced else folder
+                    say(f"trial {trial}/{config.num_trials}: {why}")
                     code, result = self._run_trial(trial, held)
             if code:
                 return code, finished
@@ -84,11 +99,21 @@ class Trials:
             tf_keras.backend.clear_session()
         return 0, finished
 
-    def _check_orders(self, path: Path, result: dict[str, Any]) -> None:
-        """Of hparams that may differ when a run goes on, scores depend on this one."""
-        if result.get("average_orders", False) != self.config.average_orders:
-            flag = "--average-orders" if self.config.average_orders else "--no-average-orders"
-            raise UserError(f"{path} has the scores without {flag}: with --no-do-train {flag} the model is scored anew")
+    def _checked(self) -> set[Path]:
+        """The folders of the trials that start anew, after a look at all of them.
+
+        Raises:
+          UserError: one holds a trial that is made of other things, or no trial of ours to overwrite.
+        """
+        config, anew = self.config, set()
+        for folder in trial_folders(config):
+            with RunFolder(folder, self.chief, config.overwrite, self.advice) as held:
+                if held.overwrite or is_replaced(folder):
+                    anew.add(folder)
+                else:
+                    held.check(config.to_json(), free_on_resume(FinetuningConfig))
+                    self.made_of.check(folder, self.advice)
+        return anew
 
     def _run_trial(self, trial: int, held: RunFolder) -> tuple[int, dict[str, Any] | None]:
         config, folder = self.config, held.path
@@ -114,8 +139,12 @@ class Trials:
         trainer = Trainer(task, self.strategy, schedule, str(folder), evaluate, best_metric)
         step = 0 if held.overwrite else trainer.restore()
         say(f"resuming at step {step:,} of {steps:,}" if step else weights.start(task.model, config))
+        if self.chief and self.overwriting is not None:
+            self.overwriting.begin(folder)
         held.begin(config.to_json(), config.vocab_file)
         if self.chief:
+            if not step:
+                self.made_of.write(folder, steps, self.overwriting)
             weights.write_states(folder, self.tasks)
         start = time.monotonic()
         code = trainer.train()
@@ -139,17 +168,32 @@ class Trials:
         say(f"{steps:,} steps: {what}")
         return steps
 
-    def _evaluate_trained(self, trial: int) -> dict[str, Any]:
+    def _trained_folders(self) -> list[Path]:
+        """The folders of all trials. Raises UserError where they are not made of the same."""
         config = self.config
-        folder = find_trained({"model_dir": config.model_dir}, trial)
+        folders = [find_trained({"model_dir": config.model_dir}, trial + 1) for trial in range(config.num_trials)]
+        for folder in folders:
+            if is_replaced(folder):
+                raise UserError(f"{folder} is of a run that --overwrite was to replace: finish that by training first")
+            here, first = read_made_of(folder), read_made_of(folders[0])
+            if here and first and here != first:
+                raise UserError(f"{folder} was trained on other data or from other weights than {folders[0]}")
+        return folders
+
+    def _evaluate_trained(self, trial: int, folder: Path) -> dict[str, Any]:
+        config = self.config
         self.evaluation.prepare()
         task, step = weights.build_trained(config, self.tasks, self.strategy, folder)
         say(f"trial {trial}/{config.num_trials}: {folder}, step {step:,}")
-        return self._scored(task, trial, folder, {})
+        newest, steps = max([step, *checkpoint_files.steps(folder)]), read_made_of(folder).get("steps", 0)
+        if newest < steps:
+            say(f"WARNING: it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
+        return self._scored(task, trial, folder, {}, keep=newest >= steps)
 
-    def _scored(self, task: FinetuningTask, trial: int, folder: Path, training: dict[str, Any]) -> dict[str, Any]:
-        """Evaluates and writes scores.json, from which the trial is done."""
-        config = self.config
+    def _scored(
+        self, task: FinetuningTask, trial: int, folder: Path, training: dict[str, Any], keep: bool = True
+    ) -> dict[str, Any]:
+        """Evaluates and, to keep that, writes scores.json, from which the trial is done."""
         start = time.monotonic()
         scores, rows = self.evaluation.evaluate(task, trial, folder if self.chief else None)
         seconds = time.monotonic() - start
@@ -158,14 +202,19 @@ class Trials:
             "seed": task.seed,
             "scores": scores,
             "majority": self.evaluation.majority(),
-            "average_orders": config.average_orders,
+            "made_of": read_made_of(folder) | self.made_of.scoring,
+            "wrote": self.evaluation.asked_for(trial),
             "training": training,
             "evaluation": {"features": rows, "seconds": seconds, "examples_per_second": rows / seconds},
             "peak_memory": peak_memory(),
         }
-        if self.chief:
-            write_json(folder / "scores.json", result)
+        if self.chief and keep:
+            write_json(folder / SCORES, result)
         return result
+
+
+def trial_folders(config: FinetuningConfig) -> list[Path]:
+    return [Path(f"{config.model_dir}_{trial}") for trial in range(1, config.num_trials + 1)]
 
 
 def _rate(metrics_file: Path) -> float:

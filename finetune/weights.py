@@ -8,10 +8,9 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.exchange.checkpoints import LoadReport, best_or_newest, generator_names, warm_start
-from electra_tf2.finetune.finetuning_model import FinetuningModel, layer_of
+from electra_tf2.finetune.model import FinetuningModel, FinetuningTask, layer_of
 from electra_tf2.finetune.task import Task
 from electra_tf2.finetune.trained_folder import TASKS
-from electra_tf2.finetune.training_task import FinetuningTask
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.training.distribution import wants_xla

@@ -126,7 +126,7 @@ class TransformerLayer(SizedLayer):
 
 
 class Encoder(SizedLayer):
-    """A BERT-style encoder: int32 [B, L] ids to float [B, L, H] states. exchange.network.EncoderModel has it with `training=`.
+    """A BERT-style encoder: int32 [B, L] ids to float [B, L, H] states.
 
     >>> encoder = Encoder("electra", make_architecture("small", {"num_hidden_layers": 2, "hidden_size": 64}, 600, 32))
     >>> ids = tf.ones([2, 7], tf.int32)

@@ -48,7 +48,7 @@ def lock(path: Path, busy: str) -> Iterator[None]:
     except ImportError:  # not on this platform
         yield
         return
-    made = not path.parent.exists()
+    made = [folder for folder in path.parents if not folder.exists()]
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -74,8 +74,8 @@ def lock(path: Path, busy: str) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 if _is_open_file(path, descriptor):
                     path.unlink()
-                if made:
-                    path.parent.rmdir()  # if nothing came of it
+                for folder in made:
+                    folder.rmdir()  # if nothing came of it
     finally:
         os.close(descriptor)
 

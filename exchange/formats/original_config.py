@@ -98,15 +98,19 @@ def _encoder_sizes(shapes: Mapping[str, Shape], scope: str, where: str) -> tuple
 
 
 def find_prefix(path: str | Path) -> str | None:
-    """Finds the checkpoint at a path: itself a prefix, or a folder whose file `checkpoint` names the newest."""
+    """Finds the checkpoint at a path: itself a prefix, or in a folder the one that its file `checkpoint` names, or the
+    last of those that are there."""
     if is_file(f"{path}.index"):
         return str(path)
     state = Path(path) / "checkpoint"
-    if not is_file(state):
-        return None
-    named = re.search(r'^model_checkpoint_path: "(.*)"', read_text(state, "checkpoint"), re.MULTILINE)
-    prefix = str(Path(path) / named[1]) if named else None  # an absolute name replaces the folder
-    return prefix if prefix and is_file(f"{prefix}.index") else None
+    if is_file(state):
+        named = re.search(r'^model_checkpoint_path: "(.*)"', read_text(state, "checkpoint"), re.MULTILINE)
+        prefix = str(Path(path) / named[1]) if named else None  # an absolute name replaces the folder
+        if prefix and is_file(f"{prefix}.index"):
+            return prefix
+    indices = (re.fullmatch(r"(model\.ckpt-(\d+))\.index", file.name) for file in Path(path).glob("model.ckpt-*.index"))
+    steps = [(int(match[2]), match[1]) for match in indices if match]
+    return str(Path(path) / max(steps)[1]) if steps else None
 
 
 def shapes_in(prefix: str) -> dict[str, Shape]:

@@ -20,13 +20,18 @@ TEACHER = "teacher"  # of Features.labels: float32 [C] log-probabilities, or [1]
 _LEAST = 1e-12
 
 
+def outputs_file(folder: str, task: str) -> Path:
+    """Where a fine-tuned model's outputs on the training data are."""
+    return Path(folder) / "predictions" / f"{task}_train.jsonl"
+
+
 def read_outputs(folder: str, task: str, target: Target) -> dict[tuple[str, ...], np.ndarray]:
     """Texts -> what the teacher said of them, as `TEACHER` holds it.
 
     Raises:
       UserError: no such file, lines that are no outputs, other labels than the student's.
     """
-    path = Path(folder) / "predictions" / f"{task}_train.jsonl"
+    path = outputs_file(folder, task)
     if not path.is_file():
         raise UserError(f"distill_from: there is no {path}: fine-tune the teacher with write_distill_outputs")
     outputs = {}

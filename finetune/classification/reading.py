@@ -7,18 +7,17 @@ A few in a thousand are passed over with a warning instead, since GLUE's own fil
 import csv
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from electra_tf2.finetune.tasks.spec import Columns
+from electra_tf2.finetune.tasks.spec import Column, Columns
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.reading import parse_json, read_text
 
 TOLERATED = 0.002  # share of unusable lines in a file
 _LONGEST_CELL = 2**31 - 1
-EXTENSIONS = ("tsv", "jsonl", "csv")
 
 
 class Span(NamedTuple):
@@ -40,23 +39,6 @@ class Row(NamedTuple):
     label: Any
     id: Any = None
     spans: tuple[Span, ...] = ()
-
-
-def find_file(folders: Sequence[Path], split: str, names: Sequence[str] = ()) -> Path:
-    """The file of a split, by its own name or one of the others; the first that exists.
-
-    Raises:
-      UserError: there is none; says where it was looked for.
-    """
-    tried = [
-        folder / f"{name}.{extension}" for folder in folders for name in (split, *names) for extension in EXTENSIONS
-    ]
-    for path in tried:
-        if path.is_file():
-            return path
-    there = [str(path) for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())][:8]
-    found = f"; there are {', '.join(there)}" if there else ""
-    raise UserError(f"no file of split {split!r}: looked for {', '.join(map(str, tried))}{found}")
 
 
 def read_rows(
@@ -132,6 +114,7 @@ def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[
     lines = table_lines(read_text(path, "task"), path.suffix == ".csv", str(path))
     places: list[int] = []
     label: int | None = None
+    only: int | None = None
     first_label, labels = None, set()
     for number, cells in lines:
         if not places:
@@ -139,11 +122,15 @@ def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[
             places = [_place(path, column, header, width) for column in columns.texts]
             if columns.label is not None and not (label_optional and not _there(columns.label, header, width)):
                 label = _place(path, columns.label, header, width)
+            if columns.only is not None:
+                only = _place(path, columns.only[0], header, width)
             if columns.header:
                 first_label = None if label is None else cells[label]
                 continue
         if len(cells) != width:
             yield f"{path}, line {number}: {len(cells)} columns, but {width} are expected: {shown(cells[:4])}"
+            continue
+        if only is not None and columns.only is not None and cells[only] != columns.only[1]:
             continue
         if label is not None:
             labels.add(cells[label])
@@ -156,13 +143,13 @@ def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[
         )
 
 
-def _there(column: Any, header: list[str] | None, width: int) -> bool:
+def _there(column: Column, header: list[str] | None, width: int) -> bool:
     if isinstance(column, int):
         return -width <= column < width
     return bool(set(alternatives(column)) & set(header or []))
 
 
-def _place(path: Path, column: Any, header: list[str] | None, width: int) -> int:
+def _place(path: Path, column: Column, header: list[str] | None, width: int) -> int:
     """The number of a column: of a number, a name, or the first of alternative names that is there."""
     if not isinstance(column, int):
         names = alternatives(column)
@@ -205,11 +192,12 @@ def row_from_json(row: dict[str, Any], columns: Columns, where: str, number: int
     return found._replace(label=_value(row, columns.label, where))
 
 
-def alternatives(names: Any) -> tuple[str, ...]:
-    return names if isinstance(names, tuple) else (names,)
+def alternatives(column: Column) -> tuple[str, ...]:
+    """The names of a column."""
+    return column if isinstance(column, tuple) else (str(column),)
 
 
-def _value(row: dict[str, Any], names: Any, where: str) -> Any:
+def _value(row: dict[str, Any], names: Column, where: str) -> Any:
     for name in alternatives(names):
         if name in row:
             return row[name]

@@ -4,7 +4,7 @@ file --reading--> Row --Target--> TextExample --packing--> Features
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,29 +13,21 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
-from electra_tf2.finetune.classification.distillation import TEACHER, read_outputs
-from electra_tf2.finetune.classification.few_shot import FEW_SHOT_DEV, few_shot_split
-from electra_tf2.finetune.classification.head import ClassificationHead
-from electra_tf2.finetune.classification.reading import (
-    TOLERATED,
-    Row,
-    Span,
-    alternatives,
-    find_file,
-    read_rows,
-    row_from_json,
-)
+from electra_tf2.finetune.classification.distillation import TEACHER, outputs_file, read_outputs
+from electra_tf2.finetune.classification.reading import TOLERATED, Row, Span, alternatives, read_rows, row_from_json
 from electra_tf2.finetune.classification.targets import Classes, Scale, Target, label_text
 from electra_tf2.finetune.results import write_json_lines
-from electra_tf2.finetune.task import Features, Head, Label, Prediction, Split, Task
-from electra_tf2.finetune.tasks.metrics import is_constant, measured
-from electra_tf2.finetune.tasks.spec import TextTaskSpec
+from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.metrics import measured
+from electra_tf2.finetune.tasks.spec import Column, TextTaskSpec
+from electra_tf2.finetune.text_heads import ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
 from electra_tf2.util.progress import Progress
 
 _CHUNK = 20_000  # texts that are tokenised at a time
+FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data, beside the K that train
 _NO_LABEL = (None, "", -1, "-1")  # what stands in test files whose labels are kept secret
 
 
@@ -51,15 +43,23 @@ class TextExample(NamedTuple):
 class TextTask(Task):
     """Classification or regression over one or two texts."""
 
+    endings = ("tsv", "jsonl", "csv")
     takes_share = True  # of the file's examples, before pairs are turned around; demonstrations are of the share, too
 
-    def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec) -> None:
-        super().__init__(name, config, tokenizer)
+    def __init__(
+        self,
+        name: str,
+        config: FinetuningConfig,
+        tokenizer: WordpieceTokenizer,
+        spec: TextTaskSpec,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(name, config, tokenizer, files=files, folders=spec.folders, file_names=spec.file_names)
         self.spec = spec
         self.primary_metric = spec.metrics[0]
-        self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in spec.folders)]
-        self.evaluation_splits = spec.evaluation_splits + tuple(filter(self._exists, spec.optional_splits))
-        self.test_splits = spec.test_splits + tuple(filter(self._exists, spec.optional_test_splits))
+        self.predicts = "label" if spec.value_range is None else "value"
+        self.evaluation_splits = spec.evaluation_splits + tuple(filter(self.exists, spec.optional_splits))
+        self.test_splits = spec.test_splits + tuple(filter(self.exists, spec.optional_test_splits))
         if config.few_shot:
             self.selection_splits = (FEW_SHOT_DEV,)
             self.evaluation_splits = self.selection_splits + self.evaluation_splits
@@ -99,23 +99,31 @@ class TextTask(Task):
 
     # Files to features.
 
-    def has_labels(self, split: str) -> bool:
-        return split not in self.spec.submission and self._exists(split)
-
-    def _exists(self, split: str) -> bool:
+    def path(self, split: str) -> Path:
         try:
-            self._path(split)
-        except UserError:
-            return False
-        return True
+            return super().path(split)
+        except UserError as error:
+            if split != "dev" or self.name not in self.config.tasks:
+                raise
+            raise UserError(
+                f'{error}. "files" in its description names a file elsewhere; "held_out": 0.1 scores on a tenth '
+                "of the training data"
+            ) from None
 
-    def _path(self, split: str) -> Path:
-        if split in self.spec.files:
-            path = Path(self.spec.files[split])
-            if not path.is_file():
-                raise UserError(f"tasks: {self.name}: files: there is no file {path}")
-            return path
-        return find_file(self.folders, split, self.spec.file_names.get(split, ()))
+    @property
+    def holds_out(self) -> bool:
+        """Whether the development data are a part of the training data, which is not trained on."""
+        return bool(self.spec.held_out) and not self.exists("dev")
+
+    def has_labels(self, split: str) -> bool:
+        return split not in self.spec.submission and self.exists(split)
+
+    def files(self, split: str) -> list[Path]:
+        """The split's file, and for training a teacher's outputs."""
+        found = super().files("train" if split == FEW_SHOT_DEV or (split == "dev" and self.holds_out) else split)
+        if split == "train" and self.config.distill_from:
+            found.append(outputs_file(self.config.distill_from, self.name))
+        return found
 
     def _rows(self, split: str) -> list[Row]:
         """The rows of a split's file, read once: labels, few-shot splits and demonstrations want the training data."""
@@ -125,7 +133,9 @@ class TextTask(Task):
 
     def _read_rows(self, split: str) -> list[Row]:
         columns, json_columns = self.spec.columns_of.get(split, self.spec.columns), self.spec.json_columns
-        path, test = self._path(split), split in self.test_splits
+        path, test = self.path(split), split in self.test_splits
+        if sum(path.name in names for names in self.spec.file_names.values()) < 2:
+            columns = columns._replace(only=None)
         if split in self.spec.submission:  # whose server counts the lines, so that none may be passed over
             columns, json_columns = columns._replace(label=None), json_columns._replace(label=None)
             return read_rows(path, columns, json_columns, tolerated=0)
@@ -144,16 +154,27 @@ class TextTask(Task):
         for row in rows:
             name = label_text(row.label)
             if not name:
-                raise UserError(f"{self._path('train')}, line {row.line}: a label is needed, got {shown(row.label)}")
+                raise UserError(f"{self.path('train')}, line {row.line}: a label is needed, got {shown(row.label)}")
             names.add(name)
         if len(names) < 2:
             raise UserError(f"{self.name}: the training data has one label only: {', '.join(names)}")
         return sorted(names)
 
     def read_examples(self, split: str) -> list[TextExample]:
-        """All examples of a split's file; a task whose files are of another kind overrides this."""
-        rows, labels = self._rows(split), self._labels_of(split)
-        return [TextExample(row.texts, label, row.id, row.spans) for row, label in zip(rows, labels, strict=True)]
+        """All examples of a split; a task whose files are of another kind overrides this."""
+        parted = split in ("train", "dev") and self.holds_out
+        file = "train" if parted else split
+        rows = zip(self._rows(file), self._labels_of(file), strict=True)
+        examples = [TextExample(row.texts, label, row.id, row.spans) for row, label in rows]
+        if parted:
+            order = np.random.default_rng([self.config.seed, 3]).permutation(len(examples))
+            size = max(1, round(self.spec.held_out * len(examples)))
+            examples = [examples[i] for i in sorted(order[size:] if split == "train" else order[:size])]
+            if not examples:
+                raise UserError(
+                    f"{self.path('train')} holds too few examples to hold out {self.spec.held_out:g} of them"
+                )
+        return examples
 
     def examples(self, split: str) -> list[TextExample]:
         """The examples of a split that are used: the share or the few of the training data that are asked for."""
@@ -171,7 +192,7 @@ class TextTask(Task):
         rows = self._rows(split)
         if split in self.test_splits and all(row.label in _NO_LABEL for row in rows):
             return [None] * len(rows)
-        path = self._path(split)
+        path = self.path(split)
         try:
             return [self.target.checked(row.label, f"{path}, line {row.line}") for row in rows]
         except UserError as error:
@@ -217,7 +238,7 @@ class TextTask(Task):
         for number, row in enumerate(rows, start=1):
             found = self.unlabelled(row, f"{where}, line {number}", number)
             if not all(text.strip() for text in found.texts):
-                raise UserError(f"{where}, line {number}: an empty sentence")
+                raise EmptyText(f"{where}, line {number}: an empty sentence")
             examples.append(TextExample(found.texts, None, found.id, found.spans))
         return self.split_of(examples, "new")
 
@@ -303,16 +324,8 @@ class TextTask(Task):
         predicted = np.array([prediction["predictions"] for prediction in predictions])
         return self._measured(labels, predicted)
 
-    def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
-        split, predictions = self.averaged(split, predictions)
-        predicted = np.array([prediction["predictions"] for prediction in predictions])
-        if not is_constant(predicted):
-            return None
-        what = "value" if self.is_regression else "label"
-        return (
-            f"collapsed: the same {what} is predicted for all {len(predicted):,} examples; try another seed or a lower "
-            "learning_rate"
-        )
+    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
+        return [answer["label"] for answer in self.answers(split, predictions)]
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         rows = []
@@ -362,11 +375,31 @@ class TextTask(Task):
         names = tuple(saved.get("labels", ()))
         if self._target is None and not self.config.do_train:
             self._target = self._classes(names)
-        if self.label_names != names:
+        self.check_names(self.label_names, names)
+
+
+def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int], list[int]]:
+    """Training and development examples of a few-shot experiment (LM-BFF, section 3): disjoint, a function of the seed.
+
+    Args:
+      groups: int64 [examples], the label's number of each.
+      size: K, examples of each label in either split.
+
+    Raises:
+      UserError: a label has fewer than 2 K examples.
+    """
+    order = np.random.default_rng(seed).permutation(len(groups))
+    train, dev = [], []
+    for group in np.unique(groups):
+        members = [int(i) for i in order if groups[i] == group]
+        if len(members) < 2 * size:
             raise UserError(
-                f"{self.name}: the model was trained on the labels {', '.join(names)}, "
-                f"but the data has {', '.join(self.label_names)}"
+                f"few_shot {size} needs {2 * size} training examples of each label, half of them to choose the best "
+                f"checkpoint; one has {len(members)}"
             )
+        train += members[:size]
+        dev += members[size : 2 * size]
+    return train, dev
 
 
 def _turned(example: TextExample) -> TextExample:
@@ -374,5 +407,5 @@ def _turned(example: TextExample) -> TextExample:
     return example._replace(texts=example.texts[::-1])
 
 
-def _first(names: Any) -> str:
+def _first(names: Column) -> str:
     return alternatives(names)[0]

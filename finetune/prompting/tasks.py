@@ -7,8 +7,9 @@ are drawn anew for every training input, never the question itself; at evaluatio
 averaged. All segment ids are 0.
 """
 
+import string
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -21,14 +22,93 @@ from electra_tf2.finetune.classification.tasks import TextExample, TextTask
 from electra_tf2.finetune.language_model import generator_sizes, language_model_head
 from electra_tf2.finetune.prompting.head import Filler, LabelWordHead
 from electra_tf2.finetune.task import Features, Label, Prediction, Split
-from electra_tf2.finetune.tasks.spec import TextTaskSpec
-from electra_tf2.finetune.tasks.templates import Field, Literal, Mask, parse_template, prompt_of
+from electra_tf2.finetune.tasks.spec import Prompt, TextTaskSpec
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, shown
 
+MASK = "[MASK]"
+_MODIFIERS = ("", "trim", "lower")
 _TRAINING_INPUTS = 8000  # LM-BFF trains 1,000 steps of 8
 _KEPT = 16  # demonstrations of a label that a fine-tuned model keeps, as many as LM-BFF draws from
+
+
+class Literal(NamedTuple):
+    """Words that every prompt has."""
+
+    text: str
+
+
+class Field(NamedTuple):
+    """A text of the example. modifier "trim": without its last character; "lower": its first letter in lower case."""
+
+    number: int
+    modifier: str
+
+    def of(self, texts: tuple[str, ...]) -> str:
+        text = texts[self.number].strip()
+        if self.modifier == "trim":
+            return text[:-1]
+        if self.modifier == "lower":
+            return text[:1].lower() + text[1:]
+        return text
+
+
+class Mask(NamedTuple):
+    """Where the label's word belongs."""
+
+
+Part = Literal | Field | Mask
+
+
+def parse_template(template: str) -> list[Part]:
+    """The parts of a template such as "{0:trim} ? [MASK] , {1:lower}".
+
+    Raises:
+      UserError: not one [MASK], an unknown field or modifier, a field twice, unbalanced braces.
+    """
+    where = f"prompt_template: {template!r}"
+    try:
+        pieces = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+    parts: list[Part] = []
+    for text, name, modifier, _ in pieces:
+        for i, literal in enumerate(text.split(MASK)):
+            if i:
+                parts.append(Mask())
+            if literal.strip():
+                parts.append(Literal(literal.strip()))
+        if name is None:
+            continue
+        if name not in ("0", "1") or modifier not in _MODIFIERS:
+            raise UserError(f"{where}: fields are {{0}} and {{1}}, {{0:trim}}, {{0:lower}}, ...; got {{{name}}}")
+        if any(isinstance(part, Field) and part.number == int(name) for part in parts):
+            raise UserError(f"{where}: {{{name}}} may occur once")
+        parts.append(Field(int(name), modifier or ""))
+    if sum(isinstance(part, Mask) for part in parts) != 1:
+        raise UserError(f"{where}: {MASK} must occur once")
+    if not any(isinstance(part, Field) for part in parts):
+        raise UserError(f"{where}: it has no field for a text: {{0}}")
+    return parts
+
+
+def prompt_of(task: str, known: Prompt | None, template: str, words: Mapping[str, Any]) -> Prompt:
+    """The prompt that hparams give, or the one known for the task.
+
+    Raises:
+      UserError: neither; a word that is no text.
+    """
+    for label, word in words.items():
+        if not isinstance(word, str):
+            raise UserError(f"prompt_words: {task}: the word of {label} must be text, got {shown(word)}")
+    if not (template or known) or not (words or known):
+        raise UserError(
+            f"prompt: there is no known prompt for {task}: give prompt_template, such as '{{0}} It was [MASK] .', and "
+            'prompt_words, such as {"negative": "terrible", "positive": "great"}'
+        )
+    default = known or Prompt("", {})
+    return Prompt(template or default.template, dict(words) or default.words)
 
 
 class _Prompted(NamedTuple):
@@ -43,8 +123,15 @@ class PromptTask(TextTask):
 
     prompts = True
 
-    def __init__(self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec) -> None:
-        super().__init__(name, config, tokenizer, spec)
+    def __init__(
+        self,
+        name: str,
+        config: FinetuningConfig,
+        tokenizer: WordpieceTokenizer,
+        spec: TextTaskSpec,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(name, config, tokenizer, spec, files)
         self.prompt = prompt_of(name, spec.prompt, config.prompt_template, config.prompt_words)
         self.parts = parse_template(self.prompt.template)
         texts = len(spec.json_columns.texts)
@@ -82,10 +169,10 @@ class PromptTask(TextTask):
         ids = []
         for name, pieces in zip(self.ends, self.pieces([words[name] for name in self.ends]), strict=True):
             if len(pieces) != 1 or pieces[0] == self.tokenizer.special.unk:
-                shown = " ".join(self.tokenizer.convert_ids_to_tokens(pieces))
+                tokens = " ".join(self.tokenizer.convert_ids_to_tokens(pieces))
                 raise UserError(
                     f"prompt_words: {self.name}: {words[name]!r} must be one token of {self.config.vocab_file}, but it "
-                    f"is {shown or 'none'}: choose another word for {name}"
+                    f"is {tokens or 'none'}: choose another word for {name}"
                 )
             ids.append(int(pieces[0]))
         if len(set(ids)) < len(ids):

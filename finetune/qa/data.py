@@ -56,21 +56,6 @@ def split_words(text: str) -> Paragraph:
     return Paragraph(text, words, np.array([word.start() for word in found], np.int32))
 
 
-def file_names(split: str, mrqa: bool) -> list[str]:
-    """<split>.json of SQuAD, or <split>.jsonl(.gz) of MRQA."""
-    return [f"{split}.jsonl", f"{split}.jsonl.gz"] if mrqa else [f"{split}.json"]
-
-
-def find_file(folder: Path, split: str, mrqa: bool) -> Path:
-    """The file of a split. Raises UserError that says what was looked for."""
-    names = file_names(split, mrqa)
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    there = ", ".join(sorted(p.name for p in folder.iterdir())) if folder.is_dir() else "no such folder"
-    raise UserError(f"no file {' or '.join(names)} in {folder} ({there or 'which is empty'})")
-
-
 def read_questions(path: Path, mrqa: bool, v2: bool, training: bool, compat: bool = False) -> list[Question]:
     """The questions of a file.
 
@@ -108,16 +93,6 @@ def read_questions(path: Path, mrqa: bool, v2: bool, training: bool, compat: boo
     if not questions:
         raise UserError(f"{path} holds no questions")
     return questions
-
-
-def question_about(context: str, text: str, question_id: str, where: str) -> Question:
-    """A question without a known answer. Raises UserError for empty texts."""
-    paragraph = split_words(context)
-    if not paragraph.words:
-        raise UserError(f"{where}: an empty context")
-    if not text.strip():
-        raise UserError(f"{where}: an empty question")
-    return Question(question_id, paragraph, text, [], False)
 
 
 def _locate(question: Question, place: tuple[int, int] | None, compat: bool) -> Question | str:

@@ -1,6 +1,6 @@
 """Extractive question answering: SQuAD 1.1 and 2.0, the MRQA datasets, and one's own in either format."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.qa.data import Question, file_names, find_file, ids_are_unique, question_about, read_questions
+from electra_tf2.finetune.qa.data import Question, ids_are_unique, read_questions, split_words
 from electra_tf2.finetune.qa.decoding import Decoded, decode
 from electra_tf2.finetune.qa.head import AnswerHead
 from electra_tf2.finetune.qa.scoring import answered_scores, squad_v2_scores
 from electra_tf2.finetune.qa.windows import Document, Window, answer_pieces, positions, tokenized, windows_of
-from electra_tf2.finetune.task import Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.task import EmptyText, Features, Label, Prediction, Split, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
@@ -47,19 +47,18 @@ class QATask(Task):
         *,
         v2: bool = False,
         mrqa: bool = False,
+        files: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(name, config, tokenizer)
+        super().__init__(name, config, tokenizer, files=files)
         self.v2, self.mrqa = v2, mrqa
+        self.endings = ("jsonl", "jsonl.gz") if mrqa else ("json",)
 
     @property
     def labels(self) -> dict[str, Label]:
         return {name: Label("int32") for name in ("start_positions", "end_positions", "is_impossible")}
 
-    def has_labels(self, split: str) -> bool:
-        return any((self.data_dir / name).is_file() for name in file_names(split, self.mrqa))
-
     def load(self, split: str) -> Split:
-        path = find_file(self.data_dir, split, self.mrqa)
+        path = self.path(split)
         training = split == "train"
         questions = read_questions(path, self.mrqa, self.v2, training, self.config.compat == "original")
         ids_are_unique(questions, str(path))
@@ -72,7 +71,10 @@ class QATask(Task):
             place = f"{where}, line {number}"
             if not isinstance(row.get("question"), str) or not isinstance(row.get("context"), str):
                 raise UserError(f"{place}: `question` and `context`, both text, are needed; it has {', '.join(row)}")
-            questions.append(question_about(row["context"], row["question"], str(row.get("id", number)), place))
+            paragraph = split_words(row["context"])
+            if not paragraph.words or not row["question"].strip():
+                raise EmptyText(f"{place}: an empty question or context")
+            questions.append(Question(str(row.get("id", number)), paragraph, row["question"], [], False))
         return self._split(questions, "new")
 
     def row_of_line(self, line: str) -> dict[str, Any]:

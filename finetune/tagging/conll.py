@@ -38,9 +38,6 @@ def read_sentences(path: Path, tagged: bool = True, unended: bool = True) -> lis
     Raises:
       UserError: names file and line.
     """
-    if not path.is_file():
-        there = ", ".join(sorted(p.name for p in path.parent.glob("*"))) if path.parent.is_dir() else "no such folder"
-        raise UserError(f"there is no file {path} (in {path.parent}: {there or 'nothing'})")
     lines = read_text(path, "task").split("\n")
     sentences: list[Sentence] = []
     words: list[str] = []

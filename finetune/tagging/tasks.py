@@ -2,20 +2,21 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from seqeval.metrics import f1_score, precision_score, recall_score
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.classification.targets import shares
 from electra_tf2.finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
-from electra_tf2.finetune.tagging.head import TaggingHead
-from electra_tf2.finetune.task import Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.layers import Dense, SeedStream, dropout, glorot_uniform
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
 from electra_tf2.util.hparams import closest
@@ -26,6 +27,35 @@ class TaggedSentence(NamedTuple):
 
     words: list[str]
     labels: list[str] | None
+
+
+class TaggingHead(Head):
+    """Dropout and a dense layer on the states of first wordpieces (BERT, section 5.3).
+
+    Args:
+      scope: "task_specific/<task>".
+    """
+
+    def __init__(self, scope: str, hidden_size: int, num_labels: int, dropout_rate: float, seed: int) -> None:
+        super().__init__(scope, seed)
+        self.dropout_rate = dropout_rate
+        self.dense = Dense(f"{scope}/dense", hidden_size, num_labels, glorot_uniform, seed)
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Losses are sums over a row's words.
+
+        Labels: int32 [B, L] `labels` and `labeled_positions`, float32 [B, L] `labels_mask`, entry i of word i.
+        Predictions: int32 [B, L] `predictions`, float32 [B, L] `scores`, their probabilities.
+        """
+        labels = inputs.labels
+        states = tf.gather(inputs.sequence, labels["labeled_positions"], batch_dims=1)
+        logits = tf.cast(self.dense(dropout(states, self.dropout_rate, seeds)), tf.float32)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["labels"], logits)
+        losses = tf.reduce_sum(losses * labels["labels_mask"], -1)
+        if training:
+            return HeadOutput(losses, {})
+        predictions = tf.argmax(logits, -1, tf.int32)
+        return HeadOutput(losses, {"predictions": predictions, "scores": tf.reduce_max(tf.nn.softmax(logits), -1)})
 
 
 class TaggingTask(Task):
@@ -39,10 +69,18 @@ class TaggingTask(Task):
     max_seq_length are scored as O (spans) or wrong.
     """
 
+    endings = ("txt",)
+
     def __init__(
-        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, *, spans: bool = True
+        self,
+        name: str,
+        config: FinetuningConfig,
+        tokenizer: WordpieceTokenizer,
+        *,
+        spans: bool = True,
+        files: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(name, config, tokenizer)
+        super().__init__(name, config, tokenizer, files=files)
         self.spans = spans
         self.primary_metric = "f1" if spans else "accuracy"
         self._as_original = config.compat == "original"
@@ -62,7 +100,7 @@ class TaggingTask(Task):
         if self._label_names is None:
             splits = ["train"]
             if self._as_original:  # which takes them from all files
-                splits += [split for split in ("dev", "test") if self._path(split).is_file()]
+                splits += [split for split in ("dev", "test") if self.exists(split)]
             found = {label for split in splits for s in self._sentences(split) for label in self._labels_of(s)}
             if self.spans and not self._as_original:
                 types = {label.split("-", 1)[1] for label in found if label != "O"}
@@ -72,20 +110,19 @@ class TaggingTask(Task):
 
     # Files to features.
 
-    def _path(self, split: str) -> Path:
-        return self.data_dir / f"{split}.txt"
+    def files(self, split: str) -> list[Path]:
+        """The split's file; as the original does all of them, which its label set is of."""
+        splits = ("train", "dev", "test") if self._as_original else (split,)
+        return [path for one in splits if self.exists(one) for path in super(TaggingTask, self).files(one)]
 
     def _sentences(self, split: str) -> list[Sentence]:
-        return read_sentences(self._path(split), split not in self.test_splits, unended=not self._as_original)
+        return read_sentences(self.path(split), split not in self.test_splits, unended=not self._as_original)
 
     def _labels_of(self, sentence: Sentence) -> list[str]:
         if not self.spans:
             return sentence.tags
         spans = (originals_spans if self._as_original else spans_of)(sentence.tags)
         return bioes(spans, len(sentence.words))
-
-    def has_labels(self, split: str) -> bool:
-        return self._path(split).is_file()
 
     def load(self, split: str) -> Split:
         sentences = self._sentences(split)
@@ -101,7 +138,7 @@ class TaggingTask(Task):
         return Split(examples, self._features(examples), labelled=labels[0] is not None)
 
     def _checked_labels(self, sentence: Sentence, split: str) -> list[str]:
-        where = f"{self._path(split)}, line {sentence.line}"
+        where = f"{self.path(split)}, line {sentence.line}"
         if len(sentence.tags) < len(sentence.words):
             raise UserError(f"{where}: a sentence with fewer tags than words")
         for tag in sentence.tags if self.spans else ():
@@ -121,8 +158,10 @@ class TaggingTask(Task):
         examples = []
         for number, row in enumerate(rows, start=1):
             words = row.get("words", row["text"].split() if isinstance(row.get("text"), str) else None)
-            if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
-                raise UserError(f"{where}, line {number}: `words`, a list of words, or `text` is needed, not empty")
+            if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
+                raise UserError(f"{where}, line {number}: `words`, a list of words, or `text` is needed")
+            if not words:
+                raise EmptyText(f"{where}, line {number}: there are no words")
             examples.append(TaggedSentence(words, None))
         return Split(examples, self._features(examples), labelled=False)
 
@@ -196,11 +235,8 @@ class TaggingTask(Task):
             predicted = [labels[:count] for labels, count in zip(predicted, counts, strict=True)]
         return tagging_scores(gold, predicted, self.spans)
 
-    def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
-        found = {label for labels in self.predicted_labels(split, predictions) for label in labels}
-        if len(found) > 1:
-            return None
-        return f"collapsed: every word is labelled {found.pop()!r}; try another seed or a lower learning_rate"
+    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
+        return [label for labels in self.predicted_labels(split, predictions) for label in labels]
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         return [{"gold": self._as_read(example.labels)} if split.labelled else {} for example in split.examples]
@@ -243,11 +279,7 @@ class TaggingTask(Task):
         names = list(saved.get("labels", []))
         if self._label_names is None and not self.config.do_train:
             self._label_names = names
-        if self.label_names != names:
-            raise UserError(
-                f"{self.name}: the model was trained on the labels {', '.join(names)}, "
-                f"but the data has {', '.join(self.label_names)}"
-            )
+        self.check_names(self.label_names, names)
 
 
 def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: bool) -> dict[str, float]:

@@ -1,10 +1,230 @@
-"""The tasks that are known by name: whatever the modules of finetune.tasks.families declare. Free of TensorFlow.
+"""The tasks that are known by name: GLUE, SuperGLUE, SICK, RACE, question answering and tagging.
 
-A family says where its tasks' files hold what, how they are scored, and in which hparams a run of one alone differs;
-the classes that do the work are found by an entry's kind or maker (finetune.tasks.registry).
+An entry says where a task's files hold what, how it is scored, and in which hparams a run of it alone differs.
 """
 
-from electra_tf2.finetune.tasks.entry import Entry
-from electra_tf2.util.catalogue import declared
+import dataclasses
+from typing import Any
 
-BUILT_IN: dict[str, Entry] = dict(declared("electra_tf2.finetune.tasks.families", "", "ENTRIES"))
+from electra_tf2.finetune.tasks.spec import Column, Columns, Entry, Prompt, TextTaskSpec
+
+_ONCE_MORE = {"num_train_epochs": 10.0}  # for small data
+
+
+# GLUE. The files are those that it distributes, in folders named by the task or as GLUE names them. hparams: the
+# original's defaults. Prompts: the manual ones of LM-BFF (Gao et al. 2021, Table 1), which COCO-LM's few-shot
+# experiments use (COCO-LM, section 4.2 and Table 4).
+
+_FIRST = ("sentence1", "premise", "question1", "question", "text1", "#1 String")
+_SECOND = ("sentence2", "hypothesis", "question2", "sentence", "text2", "#2 String")
+_SENTENCE = TextTaskSpec(
+    labels=("0", "1"),
+    json_columns=Columns((("sentence", "text"),), ("label",)),
+    columns_of={"test": Columns((1,), None)},
+)
+_SENTENCES = TextTaskSpec(labels=("0", "1"), json_columns=Columns((_FIRST, _SECOND), ("label", "gold_label", "score")))
+_PAIR, _EQUAL = "{0:trim} ? [MASK] , {1:lower}", "{0} [MASK] , {1:lower}"
+_SAME = {"0": "No", "1": "Yes"}
+_ENTAILED = {"entailment": "Yes", "not_entailment": "No"}
+
+
+def _glue(
+    folder: str, spec: TextTaskSpec, columns: Columns, hparams: dict[str, Any] | None = None, **fields: Any
+) -> Entry:
+    """A task of GLUE; its folder has the name of the file that the server wants."""
+    fields = {"folders": (folder,), "submission": {"test": f"{folder}.tsv"}} | fields
+    spec = dataclasses.replace(spec, columns=columns, **fields)
+    return Entry("classification" if spec.value_range is None else "regression", spec, hparams=hparams or {})
+
+
+_GLUE = {
+    "cola": _glue(
+        "CoLA",
+        _SENTENCE,
+        Columns((3,), 1, header=False),
+        metrics=("mcc", "accuracy"),
+        prompt=Prompt("{0} This is [MASK] .", {"0": "incorrect", "1": "correct"}),
+    ),
+    "sst": _glue(
+        "SST-2", _SENTENCE, Columns((0,), 1), prompt=Prompt("{0} It was [MASK] .", {"0": "terrible", "1": "great"})
+    ),
+    "mrpc": _glue(
+        "MRPC",
+        _SENTENCES,
+        Columns((3, 4), 0),
+        metrics=("accuracy", "f1"),
+        double_unordered=True,
+        prompt=Prompt(_EQUAL, _SAME),
+    ),
+    "qqp": _glue(
+        "QQP",
+        _SENTENCES,
+        Columns((3, 4), 5),
+        metrics=("accuracy", "f1"),
+        columns_of={"test": Columns((1, 2), None)},
+        unordered=True,  # one of GPT's similarity tasks (table 4); the original trains it in one order
+        prompt=Prompt(_EQUAL, _SAME),
+    ),
+    "mnli": _glue(
+        "MNLI",
+        _SENTENCES,
+        Columns((8, 9), -1),
+        {"prompt_evaluation_draws": 4},
+        labels=("contradiction", "entailment", "neutral"),
+        numbered_labels=False,  # Hugging Face's numbers begin with entailment
+        columns_of={"diagnostic": Columns((1, 2), None)},
+        evaluation_splits=("dev_matched",),
+        optional_splits=("dev_mismatched",),
+        test_splits=("test_matched", "test_mismatched"),
+        optional_test_splits=("diagnostic",),
+        folders=("MNLI", "diagnostic", "AX"),
+        file_names={"diagnostic": ("AX",)},
+        submission={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
+        prompt=Prompt(_PAIR, {"contradiction": "No", "entailment": "Yes", "neutral": "Maybe"}),
+    ),
+    "qnli": _glue("QNLI", _SENTENCES, Columns((1, 2), 3), labels=tuple(_ENTAILED), prompt=Prompt(_PAIR, _ENTAILED)),
+    "rte": _glue(
+        "RTE", _SENTENCES, Columns((1, 2), 3), _ONCE_MORE, labels=tuple(_ENTAILED), prompt=Prompt(_PAIR, _ENTAILED)
+    ),
+    "wnli": _glue("WNLI", _SENTENCES, Columns((1, 2), 3)),
+    "sts": _glue(
+        "STS-B",
+        _SENTENCES,
+        Columns((7, 8), -1),
+        _ONCE_MORE,
+        metrics=("spearman", "pearson"),
+        value_range=(0.0, 5.0),
+        double_unordered=True,
+        prompt=Prompt(_EQUAL, {"low": "No", "high": "Yes"}),
+    ),
+}
+
+
+# SuperGLUE (Wang et al. 2019). Files are <folder>/{train,val,test}.jsonl, folders named as in the benchmark's archive,
+# beside the other tasks' folders or under SuperGLUE/; submissions have the names and the format of its server. Its RTE
+# is `superglue_rte`, since `rte` is GLUE's, and predicts the diagnostics AX-b and AX-g too where they are.
+# hparams: ours.
+
+_VALIDATION = {"dev": ("val",)}
+_FALSE_OR_TRUE = ("false", "true")
+
+
+def _folders(name: str) -> tuple[str, ...]:
+    return name, f"SuperGLUE/{name}"
+
+
+def _superglue(folder: str, texts: tuple[Column, ...], labels: tuple[str, ...], **fields: Any) -> TextTaskSpec:
+    columns = Columns(texts, ("label",), id="idx")
+    fields = {"folders": _folders(folder), "submission": {"test": f"{folder}.jsonl"}} | fields
+    return TextTaskSpec(columns, columns, labels=labels, file_names=_VALIDATION, **fields)
+
+
+def _choice(folder: str, hparams: dict[str, Any]) -> Entry:
+    options = {"folders": _folders(folder), "file_names": _VALIDATION, "submission": f"{folder}.jsonl"}
+    return Entry("choice", None, options, hparams, folder.lower())
+
+
+_SUPERGLUE = {
+    "boolq": Entry(
+        "classification",
+        _superglue("BoolQ", (("question",), ("passage",)), _FALSE_OR_TRUE),
+        hparams={"max_seq_length": 256},
+    ),
+    "cb": Entry(
+        "classification",
+        _superglue(
+            "CB",
+            (("premise",), ("hypothesis",)),
+            ("contradiction", "entailment", "neutral"),
+            numbered_labels=False,  # as MNLI's
+            metrics=("macro_f1", "accuracy", "average"),
+        ),
+        hparams=_ONCE_MORE,
+    ),
+    "copa": _choice("COPA", _ONCE_MORE),
+    "multirc": _choice("MultiRC", {"max_seq_length": 512}),
+    "record": _choice("ReCoRD", {"max_seq_length": 512, "num_train_epochs": 2.0}),
+    "superglue_rte": Entry(
+        "classification",
+        _superglue(
+            "RTE",
+            (("premise", "sentence1"), ("hypothesis", "sentence2")),
+            ("entailment", "not_entailment"),
+            folders=("SuperGLUE/RTE", *_folders("AX-b"), *_folders("AX-g")),
+            optional_test_splits=("AX-b", "AX-g"),
+            submission={"test": "RTE.jsonl", "AX-b": "AX-b.jsonl", "AX-g": "AX-g.jsonl"},
+        ),
+        hparams=_ONCE_MORE,
+    ),
+    "wic": Entry(
+        "spans",
+        _superglue("WiC", (("sentence1",), ("sentence2",)), _FALSE_OR_TRUE),
+        {"format": "wic"},
+        _ONCE_MORE,
+    ),
+    "wsc": Entry(
+        "spans",
+        _superglue("WSC", (("text",),), _FALSE_OR_TRUE, submitted_labels={"false": "False", "true": "True"}),
+        {"format": "wsc"},
+        _ONCE_MORE,
+    ),
+}
+
+
+# SICK (Marelli et al. 2014): one table, whose column SemEval_set says which split a pair is of, or one for each split.
+
+
+def _sick(kind: str, label_columns: tuple[str, ...], hparams: dict[str, Any], **fields: Any) -> Entry:
+    columns = Columns((("sentence_A", "sentence1"), ("sentence_B", "sentence2")), label_columns)
+    sets = {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}
+    names = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
+    spec = TextTaskSpec(
+        columns,
+        columns,
+        folders=("sick", "SICK"),
+        file_names={split: (name, "SICK.txt") for split, name in names.items()},
+        columns_of={split: columns._replace(only=("SemEval_set", name)) for split, name in sets.items()},
+        **fields,
+    )
+    return Entry(kind, spec, hparams=hparams, like="sts")
+
+
+_SICK = {
+    "sick_entailment": _sick(
+        "classification",
+        ("entailment_label", "entailment_judgment", "label"),
+        {},
+        labels=("CONTRADICTION", "ENTAILMENT", "NEUTRAL"),
+        numbered_labels=False,
+    ),
+    "sick_relatedness": _sick(
+        "regression",
+        ("relatedness_score", "score"),
+        _ONCE_MORE,
+        metrics=("pearson", "spearman"),
+        value_range=(1.0, 5.0),
+        double_unordered=True,
+    ),
+}
+
+
+# Question answering: SQuAD 1.1 and 2.0, and the datasets of MRQA. hparams: the original's defaults, but for
+# "naturalqs", which it takes for a task of sentences (docs/differences.md).
+
+
+def _answers(**options: bool) -> Entry:
+    return Entry("qa", None, options, {"num_train_epochs": 2.0, "max_seq_length": 512})
+
+
+BUILT_IN: dict[str, Entry] = {
+    **_GLUE,
+    "squad": _answers(v2=True),
+    "squadv1": _answers(),
+    **{name: _answers(mrqa=True) for name in ("newsqa", "naturalqs", "triviaqa", "searchqa")},
+    "race": Entry("choice", None, {"folders": ("RACE",)}, {"max_seq_length": 512}, "race"),
+    **_SICK,
+    **_SUPERGLUE,
+    "chunk": Entry("tagging", None, {"spans": True}, {"max_seq_length": 256}),
+    "ner": Entry("tagging", None, {"spans": True}),
+    "pos": Entry("tagging", None, {"spans": False}),
+}

@@ -4,7 +4,7 @@
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -36,26 +36,23 @@ def mcc(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def pearson(targets: np.ndarray, predictions: np.ndarray) -> float:
-    from scipy.stats import pearsonr
-
-    return _correlation(lambda a, b: pearsonr(a, b)[0], targets, predictions)
+    """0 where it is not defined: constant predictions, fewer than two examples."""
+    return _correlation("pearsonr", targets, predictions)
 
 
 def spearman(targets: np.ndarray, predictions: np.ndarray) -> float:
-    from scipy.stats import spearmanr
+    """0 where it is not defined."""
+    return _correlation("spearmanr", targets, predictions)
 
-    return _correlation(lambda a, b: spearmanr(a, b)[0], targets, predictions)
 
+def _correlation(function: str, targets: np.ndarray, predictions: np.ndarray) -> float:
+    from scipy import stats
 
-def _correlation(
-    function: Callable[[np.ndarray, np.ndarray], float], targets: np.ndarray, predictions: np.ndarray
-) -> float:
-    """0 where it is not defined: constant predictions, fewer than two examples."""
-    if len(targets) < 2 or is_constant(predictions) or is_constant(targets):
+    if len(targets) < 2 or np.ptp(predictions) == 0 or np.ptp(targets) == 0:
         return 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return 100.0 * float(function(targets, predictions))
+        return 100.0 * float(getattr(stats, function)(targets, predictions)[0])
 
 
 METRICS = {
@@ -86,8 +83,3 @@ def measured(
 def with_average(scores: dict[str, float]) -> dict[str, float]:
     """The scores and their mean, SuperGLUE's score of a task."""
     return scores | {AVERAGE: float(np.mean([*scores.values()]))}
-
-
-def is_constant(predictions: Sequence[float] | np.ndarray) -> bool:
-    """Whether all predictions are the same: the sign of a collapsed run."""
-    return len(predictions) > 1 and bool(np.all(np.asarray(predictions) == predictions[0]))

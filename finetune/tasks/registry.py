@@ -1,35 +1,38 @@
-"""Which task a name stands for: a built-in one, one that hparams describe, or one made in Python.
+"""Which task a name stands for: a built-in one, one that the hparam `tasks` describes, or one made in Python.
 
-Free of TensorFlow until a class is asked for, so that configure_finetuning names and checks tasks here.
+A description is one entry of `tasks` (README, Your own task); configurations name and check their tasks here.
 """
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from electra_tf2.finetune.tasks.built_in import BUILT_IN
-from electra_tf2.finetune.tasks.entry import Entry
-from electra_tf2.finetune.tasks.own import own_entry
-from electra_tf2.util.catalogue import load
+from electra_tf2.finetune.tasks.metrics import METRICS, REGRESSION_METRICS
+from electra_tf2.finetune.tasks.spec import Columns, Entry, TextTaskSpec
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
 
-# Of a name, a FinetuningConfig and a tokenizer: a finetune.task.Task.
-TaskFactory = Callable[..., Any]
-_CLASSES = {
-    "classification": "electra_tf2.finetune.classification.tasks:TextTask",
-    "regression": "electra_tf2.finetune.classification.tasks:TextTask",
-    "tagging": "electra_tf2.finetune.tagging.tasks:TaggingTask",
-    "qa": "electra_tf2.finetune.qa.tasks:QATask",
-    "spans": "electra_tf2.finetune.spans.tasks:SpanTask",
-    "prompt": "electra_tf2.finetune.prompting.tasks:PromptTask",
+_FILES = {"files": (dict,)}
+_TEXT_KEYS: dict[str, tuple[type, ...]] = _FILES | {
+    "text_columns": (list,),
+    "label_column": (str, int),
+    "metric": (str,),
+    "header": (bool,),
+    "double_unordered": (bool,),
+    "held_out": (int, float),
 }
-_factories: dict[str, TaskFactory] = {}
+_KEYS: dict[str, dict[str, tuple[type, ...]]] = {
+    "classification": _TEXT_KEYS | {"labels": (list,)},
+    "regression": _TEXT_KEYS | {"min": (int, float), "max": (int, float)},
+    "tagging": _FILES | {"spans": (bool,)},
+    "qa": _FILES | {"v2": (bool,), "mrqa": (bool,)},
+}
+_LIKE = {"regression": "sts", "tagging": "chunk", "qa": "squad"}
+_WORDS = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false", dict: "an object"}
+_SPLITS = ("train", "dev", "test")
+_GREATEST = 2**63 - 1
 
-
-def register(name: str, factory: TaskFactory) -> None:
-    """Makes a task known under a name, for `task_names`; a subclass of Task is a factory."""
-    _factories[name] = factory
+made_in_python: set[str] = set()  # names that finetune.task_classes.register has added
 
 
 def known_tasks(own: Mapping[str, Any]) -> list[str]:
@@ -38,14 +41,14 @@ def known_tasks(own: Mapping[str, Any]) -> list[str]:
     Args:
       own: the hparam `tasks`.
     """
-    return list(dict.fromkeys([*BUILT_IN, *own, *sorted(_factories)]))
+    return list(dict.fromkeys([*BUILT_IN, *own, *sorted(made_in_python)]))
 
 
 def entry_of(name: str, own: Mapping[str, Any]) -> Entry | None:
     """What is known of a task beforehand; None if it is made in Python. Raises UserError for a wrong description."""
-    if name in _factories:
+    if name in made_in_python:
         return None
-    return own_entry(name, own[name]) if name in own else BUILT_IN[name]
+    return _described(name, own[name]) if name in own else BUILT_IN[name]
 
 
 def check_names(names: Any, own: Mapping[str, Any]) -> None:
@@ -64,10 +67,69 @@ def check_names(names: Any, own: Mapping[str, Any]) -> None:
         entry_of(name, own)
 
 
-def factory_of(name: str, own: Mapping[str, Any], prompt: bool) -> TaskFactory:
-    """What makes the task of a name, which `check_names` has let pass; `prompt`: for prompt-based fine-tuning."""
-    entry = entry_of(name, own)
-    if entry is None:
-        return _factories[name]
-    maker = _CLASSES["prompt"] if prompt else entry.maker or _CLASSES[entry.kind]
-    return functools.partial(load(maker), **entry.options)
+def _described(name: str, described: Any) -> Entry:
+    """The task of a description, with the settings of the built-in task that is like it.
+
+    Raises:
+      UserError: no or an unknown type, unknown keys, values of the wrong type, what does not go together.
+    """
+    where = f"tasks: {name}"
+    kind = described.get("type") if isinstance(described, dict) else None
+    if not isinstance(kind, str) or kind not in _KEYS:
+        raise UserError(f"{where} needs a type, one of {', '.join(_KEYS)}; got {kind!r}")
+    options = {key: value for key, value in described.items() if key != "type"}
+    for key, value in options.items():
+        if key not in _KEYS[kind]:
+            valid = _KEYS[kind]
+            raise UserError(f"{where}: unknown key {key!r}{closest(key, valid)} ({kind} has {', '.join(valid)})")
+        _check_type(f"{where}: {key}", value, *_KEYS[kind][key])
+    for split, path in options.get("files", {}).items():
+        if split not in _SPLITS:
+            raise UserError(f"{where}: files: {split!r} is no split (one of {', '.join(_SPLITS)})")
+        _check_type(f"{where}: files: {split}", path, str)
+    like = _LIKE.get(kind, "")
+    hparams = BUILT_IN[like].hparams if like else {}
+    if kind in ("tagging", "qa"):
+        return Entry(kind, None, options, hparams, like=like)
+    files = {key: value for key, value in options.items() if key == "files"}
+    return Entry(kind, _text_spec(where, kind == "regression", options), files, hparams, like=like)
+
+
+def _check_type(what: str, value: Any, *types: type) -> None:
+    right = isinstance(value, types) and (bool in types or not isinstance(value, bool))
+    if not right or (isinstance(value, (int, float)) and not abs(value) <= _GREATEST):
+        raise UserError(f"{what} is {value!r}, but must be {' or '.join(dict.fromkeys(_WORDS[one] for one in types))}")
+
+
+def _text_spec(where: str, regression: bool, options: Mapping[str, Any]) -> TextTaskSpec:
+    texts, labels = options.get("text_columns", ["text"]), options.get("labels")
+    if len(texts) not in (1, 2):
+        raise UserError(f"{where}: text_columns must be one or two columns, got {texts!r}")
+    for column in texts:
+        _check_type(f"{where}: a column of text_columns", column, str, int)
+    if labels is not None:
+        for label in labels:
+            _check_type(f"{where}: one of labels", label, str, int)
+        if len(labels) < 2 or len({str(label) for label in labels}) < len(labels):
+            raise UserError(f"{where}: labels must be different names, at least two, got {labels!r}")
+    valid = [name for name in METRICS if (name in REGRESSION_METRICS) == regression]
+    metric = options.get("metric", "spearman" if regression else "accuracy")
+    if metric not in valid:
+        raise UserError(f"{where}: metric {metric!r}{closest(metric, valid)} (one of {', '.join(sorted(valid))})")
+    low, high, held_out = (
+        float(options.get(key, default)) for key, default in (("min", 0), ("max", 1), ("held_out", 0))
+    )
+    if low >= high:
+        raise UserError(f"{where}: min {low:g} must be below max {high:g}")
+    if not 0 <= held_out < 1:
+        raise UserError(f"{where}: held_out is a share of the training data, from 0 to below 1, got {held_out:g}")
+    columns = Columns(tuple(texts), options.get("label_column", "label"), options.get("header", True))
+    return TextTaskSpec(
+        columns,
+        columns._replace(texts=tuple(map(str, texts)), label=str(columns.label)),
+        tuple(dict.fromkeys([metric, "pearson" if regression else "accuracy"])),
+        tuple(map(str, labels)) if labels else None,
+        value_range=(low, high) if regression else None,
+        double_unordered=options.get("double_unordered", False),
+        held_out=held_out,
+    )

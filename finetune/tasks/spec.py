@@ -1,38 +1,44 @@
-"""What a task over one or two texts needs to know: where they stand in its files, and what is to be learned of them.
-
-Free of TensorFlow, so that a run's configuration can name and check its tasks (built_in, own).
-"""
+"""What is known of a task before TensorFlow is imported: its kind, and where its texts stand in its files."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from electra_tf2.finetune.tasks.templates import Prompt
+Column = str | int | tuple[str, ...]  # a header's name or a 0-based number, or names one of which is there
 
 
 class Columns(NamedTuple):
     """Where a row's texts and label are.
 
-    texts: one or two columns, each a 0-based number or header name, or alternatives of names.
-    label: likewise; None for files without labels.
+    texts: one or two columns.
+    label: None for files without labels.
     header: whether the first line of a tsv or csv file is one.
     id: field of JSON lines that names an example in a submission; "" without one.
+    only: column of a table of several splits, and its value in the rows that count.
     """
 
-    texts: tuple[Any, ...]
-    label: Any
+    texts: tuple[Column, ...]
+    label: Column | None
     header: bool = True
     id: str = ""
+    only: tuple[str, str] | None = None
 
 
 _TEXT_AND_LABEL = Columns(("text",), "label")
+
+
+class Prompt(NamedTuple):
+    """A template, and label name -> word; the words of a regression's ends are under "low" and "high"."""
+
+    template: str
+    words: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class TextTaskSpec:
     """A task of classification or regression.
 
-    columns: of tsv and csv files; those of a split in `columns_of` win.
+    columns: of tsv, csv and txt files; those of a split in `columns_of` win.
     json_columns: of JSON lines.
     metrics: of finetune.tasks.metrics, the first is the primary one, by which the best weights are chosen.
     labels: names in the order of their ids; None: those of the training data, sorted; unused in regression.
@@ -43,8 +49,8 @@ class TextTaskSpec:
     evaluation_splits, optional_splits: scored, the latter where their files are.
     test_splits, optional_test_splits: predicted if that is asked for, the latter where their files are.
     folders: other names of the task's folder.
-    file_names: split -> other names of its file, without the ending.
-    files: split -> path of a file elsewhere.
+    file_names: split -> other names of its file, with or without an ending.
+    held_out: share of the training data that are the development data where there is no file of those.
     submission: split -> file name of the benchmark's server, which has the labels of these splits: a table as GLUE's
       wants it, or JSON lines as SuperGLUE's.
     submitted_labels: label -> how the server spells it, where that differs.
@@ -66,7 +72,7 @@ class TextTaskSpec:
     optional_test_splits: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     file_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    held_out: float = 0.0
     submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
     submitted_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     prompt: Prompt | None = None
@@ -75,3 +81,22 @@ class TextTaskSpec:
     def scored_in_both_orders(self) -> bool:
         """Where that is asked for."""
         return self.unordered or self.double_unordered
+
+
+class Entry(NamedTuple):
+    """A task by name.
+
+    kind: classification, regression, tagging, qa, choice or spans.
+    spec: of a task over one or two texts.
+    options: further arguments of the class that learns it (finetune.task_classes).
+    hparams: defaults of a run that learns this task alone.
+    format: what that class is chosen by, where it is not the kind: a format of files.
+    like: built-in task whose settings in a recipe hold for this one, too; "" without one.
+    """
+
+    kind: str
+    spec: TextTaskSpec | None = None
+    options: Mapping[str, Any] = {}
+    hparams: Mapping[str, Any] = {}
+    format: str = ""
+    like: str = ""

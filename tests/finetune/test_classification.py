@@ -13,7 +13,7 @@ from electra_tf2.exchange.encoding import truncated_lengths
 from electra_tf2.finetune.classification.targets import Classes
 from electra_tf2.finetune.classification.tasks import TextTask
 from electra_tf2.finetune.evaluation import Evaluation, zip_submissions
-from electra_tf2.finetune.task import make_tasks
+from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.tasks.built_in import BUILT_IN
 from electra_tf2.finetune.tasks.metrics import METRICS
 from electra_tf2.util.errors import UserError
@@ -187,7 +187,7 @@ def test_submitted_similarities_stay_on_their_scale(tmp_path):
 def test_a_collapsed_run_is_called_so(tmp_path):
     task = make(tmp_path, "cola")
     split = task.parse([], "")
-    assert "collapsed: the same label is predicted for all 3" in str(task.complaint(split, classes(task, 1, 1, 1)))
+    assert "collapsed: the same label, 'b', for all 3" in str(task.complaint(split, classes(task, 1, 1, 1)))
     assert task.complaint(split, classes(task, 1, 0, 1)) is None
     with np.errstate(all="raise"):
         assert METRICS["mcc"](np.array([0, 1]), np.array([1, 1])) == 0
@@ -220,7 +220,8 @@ def test_tasks_described_wrongly_are_refused(tmp_path, described, message):
 
 def test_every_glue_task_has_a_submission():
     for name in ("cola", "sst", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "sts"):
-        spec = BUILT_IN[name].options["spec"]
+        spec = BUILT_IN[name].spec
+        assert spec is not None
         assert set(spec.submission) == {*spec.test_splits, *spec.optional_test_splits}, name
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.finetune.finetuning_model import layer_multiplier, layer_of
+from electra_tf2.finetune.model import layer_multiplier, layer_of
 from electra_tf2.finetune.prompting.head import LabelWordHead
 from electra_tf2.finetune.trained_folder import trained_config
 from electra_tf2.model.encoder import Encoder

@@ -7,10 +7,9 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.exchange.checkpoints import warm_start
-from electra_tf2.finetune.finetuning_model import layer_multiplier
-from electra_tf2.finetune.task import make_tasks
+from electra_tf2.finetune.model import FinetuningTask, layer_multiplier, number_of_steps
+from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.tasks import metrics
-from electra_tf2.finetune.training_task import FinetuningTask, number_of_steps
 from electra_tf2.training.optimization import AdamW, Schedule
 from tests import finetuning_support as support
 from tests import golden_support as golden

@@ -10,9 +10,8 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange.checkpoints import warm_start
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
-from electra_tf2.finetune.finetuning_model import FinetuningModel
-from electra_tf2.finetune.task import make_tasks
-from electra_tf2.finetune.training_task import FinetuningTask
+from electra_tf2.finetune.model import FinetuningModel, FinetuningTask
+from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support

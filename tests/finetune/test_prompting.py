@@ -13,17 +13,17 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SpecialIds
+from electra_tf2.finetune import task_classes
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
-from electra_tf2.finetune.classification.few_shot import few_shot_split
-from electra_tf2.finetune.classification.tasks import TextTask
-from electra_tf2.finetune.finetuning_model import FinetuningModel
+from electra_tf2.finetune.classification.tasks import TextTask, few_shot_split
 from electra_tf2.finetune.language_model import generator_sizes, language_model_head
+from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.prompting.head import LabelWordHead
-from electra_tf2.finetune.prompting.tasks import PromptTask
-from electra_tf2.finetune.task import HeadInput, make_tasks
+from electra_tf2.finetune.prompting.tasks import PromptTask, parse_template
+from electra_tf2.finetune.task import HeadInput
+from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.tasks import registry
 from electra_tf2.finetune.tasks.built_in import BUILT_IN
-from electra_tf2.finetune.tasks.templates import parse_template
 from electra_tf2.finetune.weights import start
 from electra_tf2.model.fusion import unfused
 from electra_tf2.pretrain.objectives.corrective_lm import mixture_log_prob
@@ -301,14 +301,16 @@ def test_what_cannot_be_prompted_is_refused(folder, overrides, message):
 
 
 def test_a_task_in_python_with_another_head_is_not_prompted(folder, monkeypatch):
-    spec = BUILT_IN["mnli"].options["spec"]
-    monkeypatch.setitem(registry._factories, "mine", functools.partial(TextTask, spec=spec))
+    spec = BUILT_IN["mnli"].spec
+    assert spec is not None
+    monkeypatch.setitem(task_classes._factories, "mine", functools.partial(TextTask, spec=spec))
+    monkeypatch.setattr(registry, "made_in_python", {"mine"})
     with pytest.raises(UserError, match="prompt: mine is a task in Python with another head"):
         make(folder, "mine")
 
 
 def test_every_known_prompt_is_a_template():
-    prompts = [entry.options["spec"].prompt for entry in BUILT_IN.values() if "spec" in entry.options]
+    prompts = [entry.spec.prompt for entry in BUILT_IN.values() if entry.spec is not None]
     for prompt in filter(None, prompts):
         parse_template(prompt.template)
 

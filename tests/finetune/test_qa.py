@@ -15,7 +15,8 @@ from electra_tf2.finetune.qa.data import read_questions, split_words
 from electra_tf2.finetune.qa.head import AnswerHead
 from electra_tf2.finetune.qa.tasks import QATask
 from electra_tf2.finetune.qa.windows import Window, max_context, positions, windows_of
-from electra_tf2.finetune.task import HeadInput, make_tasks
+from electra_tf2.finetune.task import HeadInput
+from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines
@@ -83,7 +84,7 @@ def write(tmp_path, *questions, context=CONTEXT, split="train", name="squad"):
 @pytest.mark.parametrize(
     ("questions", "context", "message"),
     [
-        (None, CONTEXT, r"no file train.json in .*squad"),
+        (None, CONTEXT, r"no file of split 'train': looked for .*squad/train.json"),
         ([], CONTEXT, r"train.json holds no questions"),
         ([question(text=" ")], CONTEXT, r"train.json, question a: an empty question"),
         ([question()], " ", r"question a: an empty context"),

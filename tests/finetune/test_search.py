@@ -12,10 +12,11 @@ import tensorflow as tf
 
 from electra_tf2.finetune import search
 from electra_tf2.finetune.classification.distillation import TEACHER, read_outputs, soft_losses
-from electra_tf2.finetune.classification.head import ClassificationHead
 from electra_tf2.finetune.classification.targets import Classes, Scale
 from electra_tf2.finetune.evaluation import Evaluation
-from electra_tf2.finetune.task import HeadInput, make_tasks
+from electra_tf2.finetune.task import HeadInput
+from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.text_heads import ClassificationHead
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetune.test_run_finetuning import run
@@ -67,18 +68,18 @@ def test_the_best_is_kept_and_the_table_ranks(tmp_path):
     ]
     assert [one.score for one in found] == [2, 4] and found[0].std == pytest.approx(2**0.5)
     assert search.best_of(found) is found[1]
-    search.write(plan, found, base)
+    search.write(plan, found, base, {})
     path = search.results_path(plan, base)
     assert path == tmp_path / "cola_search_learning_rate,train_share.json"
     assert [row["score"] for row in json.loads(path.read_text())["found"]] == [4, 2]
     diverged = search.Found({"learning_rate": 9.0, "train_share": 0.5}, None, 0.0, configs[0], [])
     assert search.best_of([diverged, *found]) is found[1] and search.best_of([diverged]) is None
-    search.write(plan, [diverged], base)  # begun again: what was found before stays
+    search.write(plan, [diverged], base, {})  # begun again: what was found before stays
     assert [row["score"] for row in json.loads(path.read_text())["found"]] == [4, 2, None]
     assert "not finite" in path.with_suffix(".txt").read_text().splitlines()[-1]
-    search.write(plan, found[:1], dataclasses.replace(base, num_train_epochs=9.0))  # other settings: another search
+    search.write(plan, found[:1], dataclasses.replace(base, num_train_epochs=9.0), {})  # other settings: another search
     assert [row["score"] for row in json.loads(path.read_text())["found"]] == [2]
-    search.write(plan, found, base)
+    search.write(plan, found, base, {})
     lines = path.with_suffix(".txt").read_text().splitlines()
     assert lines[0].split() == ["learning_rate", "train_share", "score", "std"] and lines[1].split()[2] == "4"
 
@@ -274,7 +275,7 @@ def test_a_search_with_a_mistake_trains_nothing(data_dir, tmp_path, words, messa
 def test_scores_of_another_way_to_score_are_not_taken_for_these(trained, data_dir):
     out, _, settings = trained
     output = run(data_dir, out, "--average-orders", expect=2, **settings)
-    assert "has the scores without --average-orders: with --no-do-train" in " ".join(output.split())
+    assert "was made with average_orders False, not True: with --no-do-train" in " ".join(output.split())
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from electra_tf2.finetune.classification.tasks import TextExample
-from electra_tf2.finetune.spans.superglue import wsc_spans
-from electra_tf2.finetune.task import make_tasks
+from electra_tf2.finetune.spans import wsc_spans
+from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines

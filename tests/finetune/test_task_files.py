@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from electra_tf2.finetune.task import make_tasks
+from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetuning_support import write_lines

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.finetune.choice.head import ChoiceHead
-from electra_tf2.finetune.classification.head import ClassificationHead
-from electra_tf2.finetune.spans.head import SpanHead
 from electra_tf2.finetune.task import HeadInput
+from electra_tf2.finetune.text_heads import ChoiceHead, ClassificationHead, SpanHead
 from tests import finetuning_support as support
 
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)

@@ -10,9 +10,9 @@ import tensorflow as tf
 from electra_tf2.exchange.checkpoints import CheckpointVariables
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.evaluation import Evaluation
-from electra_tf2.finetune.finetuning_model import FinetuningModel
-from electra_tf2.finetune.prediction import read_rows
-from electra_tf2.finetune.task import make_tasks
+from electra_tf2.finetune.model import FinetuningModel
+from electra_tf2.finetune.predictor import read_rows
+from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests import golden_support as golden

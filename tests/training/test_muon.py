@@ -211,6 +211,7 @@ def test_averages_follow_the_variables_and_stand_in_for_them(tmp_path):
         decay = min(0.7, step / (step + 10))
         expected = [decay * a + (1 - decay) * b for a, b in zip(expected or value, value, strict=True)]
     before = [variable.numpy() for variable in variables]
+    assert expected is not None
     with optimizer.averaged():
         for variable, average in zip(variables, expected, strict=True):
             np.testing.assert_allclose(variable.numpy(), average, rtol=1e-5, atol=1e-5)

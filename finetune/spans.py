@@ -1,10 +1,11 @@
-"""Classes of parts of texts: is it the same sense of a word (WiC), does a pronoun mean a phrase (WSC).
+"""Classes of two parts of texts: is it the same sense of a word (WiC), does a pronoun mean a phrase (WSC).
 
 As the tasks over texts in finetune.classification, but that JSON lines say where the parts are and the head reads their
 states beside that of [CLS].
 """
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +14,13 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
-from electra_tf2.finetune.classification.reading import Row, row_from_json
+from electra_tf2.finetune.classification.reading import Row, Span, row_from_json
 from electra_tf2.finetune.classification.tasks import TextExample, TextTask
-from electra_tf2.finetune.spans.head import NUM_SPANS, SpanHead, span_label
-from electra_tf2.finetune.task import Features, Head, Label
+from electra_tf2.finetune.task import EmptyText, Features, Head, Label
 from electra_tf2.finetune.tasks.spec import TextTaskSpec
+from electra_tf2.finetune.text_heads import NUM_SPANS, SpanHead, span_label
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.util.catalogue import load
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json_lines
 
 
@@ -28,14 +28,14 @@ class SpanTask(TextTask):
     """Classification of two spans of one or two texts.
 
     Args:
-      find_spans: "module:function" that finds the spans of a JSON object: (object, place) -> spans.
+      format: "wic" or "wsc", by which JSON objects say where the spans are.
     """
 
     def __init__(
-        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec, find_spans: str
+        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec, format: str
     ) -> None:
         super().__init__(name, config, tokenizer, spec)
-        self._find_spans = load(find_spans)
+        self._find_spans = {"wic": wic_spans, "wsc": wsc_spans}[format]
 
     @property
     def labels(self) -> dict[str, Label]:
@@ -43,7 +43,7 @@ class SpanTask(TextTask):
         return super().labels | marks
 
     def _read_rows(self, split: str) -> list[Row]:
-        path, test = self._path(split), split in self.test_splits
+        path, test = self.path(split), split in self.test_splits
         columns = self.spec.json_columns
         if split in self.spec.submission:
             columns = columns._replace(label=None)
@@ -61,7 +61,7 @@ class SpanTask(TextTask):
 
     def _with_spans(self, found: Row, row: dict[str, Any], where: str) -> Row:
         if not all(text.strip() for text in found.texts):
-            raise UserError(f"{where}: an empty sentence")
+            raise EmptyText(f"{where}: an empty sentence")
         spans = self._find_spans(row, where)
         for text, start, end in spans:
             if end > len(found.texts[text]):
@@ -109,3 +109,49 @@ def _parts(example: TextExample, text: int) -> list[tuple[str, set[int]]]:
         inside = {number for number, first, last in spans if first <= start and end <= last}
         parts.append((example.texts[text][start:end], inside))
     return parts
+
+
+def wic_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
+    """`start1`, `end1`, `start2`, `end2`: characters of the word in either sentence."""
+    spans = []
+    for number in (1, 2):
+        start, end = (_place(row, f"{end}{number}", where) for end in ("start", "end"))
+        if start >= end:
+            raise UserError(f"{where}: start{number} {start} must be before end{number} {end}")
+        spans.append(Span(number - 1, start, end))
+    return tuple(spans)
+
+
+def wsc_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:
+    """`target`: the number of the first word (between blanks) and the text of either mention.
+
+    The distributed files want some forbearance, and every row counts: numbers are off by a word or two, so it is the
+    mention's occurrence that is nearest to the word that is taken; mentions have other blanks than the text, or the
+    full stop behind them; and where one does not occur at all ("Kamenev and Zinoviev", of a text with more between the
+    two), as many words as it has are taken from the numbered one on.
+    """
+    target, text = row.get("target"), row.get("text")
+    if not isinstance(target, dict) or not isinstance(text, str):
+        raise UserError(f"{where}: `text` and an object `target` are needed; it has {shown(', '.join(row))}")
+    words = [match.span() for match in re.finditer(r"\S+", text)]
+    spans = []
+    for number in (1, 2):
+        index, mention = _place(target, f"span{number}_index", where), target.get(f"span{number}_text")
+        if index >= len(words):
+            raise UserError(f"{where}: span{number}_index {index} is beyond the {len(words)} words of the text")
+        parts = mention.rstrip(" \t\r\n.,").split() if isinstance(mention, str) else []
+        if not parts:
+            raise UserError(f"{where}: span{number}_text must be a mention, got {shown(mention)}")
+        # At the border of a word, so that "he" is not found in "the".
+        pattern = r"\s+".join(map(re.escape, parts))
+        found = [match.span() for match in re.finditer(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE)]
+        start, last = words[index][0], words[min(index + len(parts), len(words)) - 1]
+        spans.append(Span(0, *min(found, key=lambda span: abs(span[0] - start), default=(start, last[1]))))
+    return tuple(spans)
+
+
+def _place(row: dict[str, Any], name: str, where: str) -> int:
+    value = row.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UserError(f"{where}: {name} must be a number from 0 on, got {shown(value)}")
+    return value

@@ -2,9 +2,9 @@
 
     an object of a file --passage--> Passage, its Items --one input of the encoder per candidate--> Features
 
-`ChoiceTask` does everything but read a format and score it, which are a subclass each (finetune.choice.superglue,
-finetune.choice.race). Where exactly one of a fixed number of candidates is right, they compete in a softmax; else each
-is classified by itself.
+`ChoiceTask` does everything but read a format and score it, which are a subclass each
+(finetune.multiple_choice.formats). Where exactly one of a fixed number of candidates is right, they compete in a
+softmax; else each is classified by itself.
 """
 
 import abc
@@ -18,12 +18,11 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
-from electra_tf2.finetune.choice.head import ChoiceHead
-from electra_tf2.finetune.classification.head import ClassificationHead
 from electra_tf2.finetune.classification.targets import shares
 from electra_tf2.finetune.results import write_json_lines
-from electra_tf2.finetune.task import Features, Head, Label, Prediction, Split, Task
-from electra_tf2.finetune.tasks.metrics import accuracy, is_constant
+from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.metrics import accuracy
+from electra_tf2.finetune.text_heads import ChoiceHead, ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track
@@ -69,11 +68,11 @@ class ChoiceTask(Task):
     """Questions with candidates.
 
     Args:
-      folders: other names of the task's folder.
-      file_names: split -> other names of its file.
       submission: file name of the test split's predictions on the benchmark's server; "" without one.
     """
 
+    endings = ("jsonl",)
+    predicts = "choice"
     choices = 1  # of a question, where they compete; 1: each candidate is right or wrong by itself
 
     def __init__(
@@ -83,12 +82,11 @@ class ChoiceTask(Task):
         tokenizer: WordpieceTokenizer,
         *,
         folders: Sequence[str] = (),
-        file_names: Mapping[str, tuple[str, ...]] | None = None,
+        file_names: Mapping[str, Sequence[str]] | None = None,
         submission: str = "",
     ) -> None:
-        super().__init__(name, config, tokenizer)
-        self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in folders)]
-        self.file_names, self.submission = file_names or {}, submission
+        super().__init__(name, config, tokenizer, folders=folders, file_names=file_names)
+        self.submission = submission
 
     @abc.abstractmethod
     def passage(self, row: dict[str, Any], number: int, labelled: bool) -> Passage:
@@ -126,7 +124,7 @@ class ChoiceTask(Task):
         return {"right" if self.choices > 1 else "label_ids": Label("int32")}
 
     def has_labels(self, split: str) -> bool:
-        return not self.submission and any(map(Path.is_file, self._paths(split)))
+        return not self.submission and super().has_labels(split)
 
     def load(self, split: str) -> Split:
         labelled = split not in self.test_splits
@@ -137,17 +135,9 @@ class ChoiceTask(Task):
             raise UserError(f"{self.name}: the {split} data holds no questions")
         return self._split(passages)
 
-    def _paths(self, split: str) -> list[Path]:
-        """Where the file of a split may be."""
-        names = [f"{name}.jsonl" for name in (split, *self.file_names.get(split, ()))]
-        return [folder / name for folder in self.folders for name in names]
-
     def objects(self, split: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """(where it stands, its number, the object) of the objects of a split: lines of JSON."""
-        tried = self._paths(split)
-        path = next(filter(Path.is_file, tried), None)
-        if path is None:
-            raise UserError(f"no file of split {split!r}: looked for {', '.join(map(str, tried))}")
+        path = self.path(split)
         for number, row in read_json_lines(path, "task"):
             yield f"{path}, line {number}", number - 1, row
 
@@ -165,7 +155,7 @@ class ChoiceTask(Task):
             if self.choices > 1 and len(item.candidates) != self.choices:
                 raise UserError(f"{where}: {len(item.candidates)} candidates, but {self.choices} are needed")
             if not item.candidates or any(not text.strip() for pair in item.candidates for text in pair):
-                raise UserError(f"{where}: a question without candidates, or an empty text")
+                raise EmptyText(f"{where}: a question without candidates, or an empty text")
         if not passage.items:
             raise UserError(f"{where}: no question")
         return passage
@@ -259,14 +249,11 @@ class ChoiceTask(Task):
         passages = [passage for passage in split.examples for _ in passage.items]
         return self.measured([Judged(*one) for one in zip(items, constant, strict=True)], passages)
 
-    def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
+    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
         judged = [one for of_passage in self.judged(split, predictions) for one in of_passage]
-        chosen = [one.best for one in judged]
-        if self.choices == 1:
-            chosen = np.concatenate([one.probabilities > 0.5 for one in judged]).tolist()
-        if not is_constant(chosen):
-            return None
-        return f"collapsed: the same choice for all {len(chosen):,}; try another seed or a lower learning_rate"
+        if self.choices > 1:
+            return [one.best for one in judged]
+        return np.concatenate([one.probabilities > 0.5 for one in judged]).tolist()
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         if not self.submission or name not in self.test_splits:

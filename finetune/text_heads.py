@@ -1,0 +1,148 @@
+"""Heads that classify a text as a whole: classification, multiple choice, and two spans beside the text.
+
+`classifier_pooling` says which state of the text they read, `classifier` what is between it and their outputs.
+"""
+
+import tensorflow as tf
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.classification.distillation import TEACHER, soft_losses
+from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
+from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
+
+NUM_SPANS = 2
+
+
+class TextHead(Head):
+    """Dropout and a dense layer on the [CLS] state, without a pooler (ELECTRA, section 3.1).
+
+    Args:
+      scope: "task_specific/<task>".
+      outputs: numbers for each text.
+      config: `classifier`: "tanh" or "gelu" puts dropout and a dense layer with that activation before (COCO-LM);
+        `classifier_pooling`: "mean" takes the mean of all tokens' states for [CLS]'s.
+    """
+
+    output_name = "dense"  # of the last layer's variables
+    beside = 0  # states that are read beside that of the text
+
+    def __init__(self, scope: str, hidden_size: int, outputs: int, config: FinetuningConfig, seed: int) -> None:
+        super().__init__(scope, seed)
+        self.dropout_rate = config.classifier_dropout
+        self.averages = config.classifier_pooling == "mean"
+        width = (1 + self.beside) * hidden_size
+        self.inner = None
+        if config.classifier != "linear":
+            self.inner = Dense(f"{scope}/inner", width, hidden_size, glorot_uniform, seed)
+            self.activation, width = activation(config.classifier), hidden_size
+        self.dense = Dense(f"{scope}/{self.output_name}", width, outputs, glorot_uniform, seed)
+
+    def logits(self, inputs: HeadInput, seeds: SeedStream | None, *beside: tf.Tensor) -> tf.Tensor:
+        """float32 [B, outputs]; `beside` are further states, [B, H] each."""
+        of_text = mean_state(inputs.sequence, inputs.input_mask) if self.averages else inputs.sequence[:, 0]
+        state = tf.concat([of_text, *beside], -1) if beside else of_text
+        state = dropout(state, self.dropout_rate, seeds)
+        if self.inner is not None:
+            state = dropout(self.activation(self.inner(state)), self.dropout_rate, seeds)
+        return tf.cast(self.dense(state), tf.float32)
+
+
+def mean_state(sequence: tf.Tensor, marks: tf.Tensor) -> tf.Tensor:
+    """The mean of the states [B, L, H] whose mark, int32 [B, L], is 1: [B, H]; zeros where none is."""
+    weights = tf.cast(marks, tf.float32)[:, :, tf.newaxis]
+    total = tf.reduce_sum(tf.cast(sequence, tf.float32) * weights, 1)
+    return tf.cast(total / tf.maximum(tf.reduce_sum(weights, 1), 1.0), sequence.dtype)
+
+
+class ClassificationHead(TextHead):
+    """Classes of a softmax, or a number with squared error.
+
+    Args:
+      scope: "task_specific/<task>".
+      num_classes: None for regression.
+    """
+
+    def __init__(
+        self, scope: str, hidden_size: int, num_classes: int | None, config: FinetuningConfig, seed: int
+    ) -> None:
+        super().__init__(scope, hidden_size, num_classes or 1, config, seed)
+        self.num_classes = num_classes
+        self.distill_weight, self.distill_temperature = config.distill_weight, config.distill_temperature
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Labels: int32 [B] `label_ids`, or float32 [B] `targets`; with distill_from float32 [B, C] `teacher`.
+
+        Predictions: logits [B, C] and label [B], or the number [B].
+        """
+        logits = self.logits(inputs, seeds)
+        if self.num_classes is None:
+            numbers = tf.squeeze(logits, -1)
+            losses = tf.square(numbers - inputs.labels["targets"])
+            if training and TEACHER in inputs.labels:
+                losses = self._shared(losses, tf.square(numbers - inputs.labels[TEACHER][:, 0]))
+            return HeadOutput(losses, {} if training else {"predictions": numbers})
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
+        if training and TEACHER in inputs.labels:
+            losses = self._shared(losses, soft_losses(logits, inputs.labels[TEACHER], self.distill_temperature))
+        if training:
+            return HeadOutput(losses, {})
+        return HeadOutput(losses, {"logits": logits, "predictions": tf.argmax(logits, -1, tf.int32)})
+
+    def _shared(self, losses: tf.Tensor, soft: tf.Tensor) -> tf.Tensor:
+        """Losses of the labels and of the teacher's outputs, in their shares."""
+        return (1.0 - self.distill_weight) * losses + self.distill_weight * soft
+
+
+class ChoiceHead(TextHead):
+    """One number of each text (GPT, section 3.3; as every encoder since does for RACE).
+
+    Args:
+      scope: "task_specific/<task>".
+      choices: candidates of a question; rows that lie together are one question's.
+    """
+
+    output_name = "choice"
+
+    def __init__(self, scope: str, hidden_size: int, choices: int, config: FinetuningConfig, seed: int) -> None:
+        super().__init__(scope, hidden_size, 1, config, seed)
+        self.choices = choices
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Labels: int32 [B] `right`, the number of the question's right candidate on each of its rows.
+
+        Losses: the question's, in equal parts on its rows. Predictions: float32 [B] log-probability of each candidate.
+        """
+        logits = tf.reshape(self.logits(inputs, seeds), [-1, self.choices])
+        right = tf.reshape(inputs.labels["right"], [-1, self.choices])[:, 0]
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(right, logits)
+        losses = tf.repeat(losses / self.choices, self.choices)
+        if training:
+            return HeadOutput(losses, {})
+        return HeadOutput(losses, {"log_probs": tf.reshape(tf.nn.log_softmax(logits), [-1])})
+
+
+def span_label(number: int) -> str:
+    """Name of the label that marks the tokens of a span."""
+    return f"span_{number + 1}"
+
+
+class SpanHead(TextHead):
+    """Classes of the text's state and the mean state of each span, one beside the other; zeros for a span cut off.
+
+    As the baselines of SuperGLUE classify the two words of WiC and the two mentions of WSC (Wang et al. 2019, 4.1).
+    """
+
+    output_name = "spans"
+    beside = NUM_SPANS
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Labels: int32 [B] `label_ids`; int32 [B, L] `span_1`, `span_2`, 1 at the span's tokens.
+
+        Predictions: float32 logits [B, C], int32 label [B].
+        """
+        marks = [inputs.labels[span_label(number)] for number in range(NUM_SPANS)]
+        logits = self.logits(inputs, seeds, *(mean_state(inputs.sequence, of_span) for of_span in marks))
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
+        if training:
+            return HeadOutput(losses, {})
+        return HeadOutput(losses, {"logits": logits, "predictions": tf.argmax(logits, -1, tf.int32)})

@@ -1,0 +1,115 @@
+"""Tasks of one's own: settings of their kind, files elsewhere, development data held out, and rows without a text."""
+
+import json
+
+import pytest
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.made_of import MadeOf
+from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.util.errors import UserError
+from tests import finetuning_support as support
+from tests.finetune.test_run_finetuning import run
+from tests.finetuning_support import write_lines
+
+QUESTION = {"qid": "1", "question": "?", "answers": ["a"], "detected_answers": [{"text": "a", "char_spans": [[0, 0]]}]}
+RECIPE = {"num_train_epochs": 5, "per_task": {"sts": {"learning_rate": 0.25}, "chunk": {"learning_rate": 0.5}}}
+
+
+def make(tmp_path, described, **overrides):
+    config = support.config("mine", data_dir=str(tmp_path), raw_data_dir="", tasks={"mine": described}, **overrides)
+    return make_tasks(config, support.tokenizer())[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "described", "rate", "epochs", "length"),
+    [
+        ("sick_entailment", None, 0.25, 5, 128),
+        ("sick_relatedness", None, 0.25, 10, 128),
+        ("mine", {"type": "regression"}, 0.25, 10, 128),
+        ("mine", {"type": "tagging"}, 0.5, 5, 256),
+        ("mine", {"type": "qa"}, 3e-4, 2, 512),
+        ("mine", {"type": "classification"}, 3e-4, 5, 128),
+    ],
+)
+def test_a_task_is_fine_tuned_as_the_one_that_it_is_like(tmp_path, task, described, rate, epochs, length):
+    recipe = write_lines(tmp_path / "mine.json", json.dumps({"finetuning": RECIPE}))
+    own = {"tasks": {"mine": described}} if described else {}
+    config = FinetuningConfig.from_dict({"recipe": str(recipe), "data_dir": str(tmp_path), "task_names": [task]} | own)
+    assert (config.learning_rate, config.num_train_epochs, config.max_seq_length) == (rate, epochs, length)
+
+
+@pytest.mark.parametrize(
+    ("described", "lines"),
+    [
+        ({"type": "classification"}, ["text\tlabel", "a\tx", "b\ty"]),
+        ({"type": "tagging"}, ["a B-X", "", "b O", ""]),
+        (
+            {"type": "qa", "mrqa": True},
+            [json.dumps({"context": "a b", "qas": [QUESTION]})],
+        ),
+    ],
+)  # fmt: skip
+def test_files_elsewhere_count_from_data_dir(tmp_path, monkeypatch, described, lines):
+    path = write_lines(tmp_path / "data" / "elsewhere" / "one.tsv", *lines)
+    for given in ("elsewhere/one.tsv", str(path)):
+        task = make(tmp_path / "data", described | {"files": {"train": given}})
+        assert task.load("train").examples and task.files("train") == [path]
+    task = make(tmp_path / "data", described | {"files": {"train": "nowhere.tsv"}})
+    with pytest.raises(UserError, match=rf"files: there is no file {tmp_path}/data/nowhere\.tsv"):
+        task.load("train")
+    monkeypatch.chdir(tmp_path / "data" / "elsewhere")  # as they used to
+    assert make(tmp_path, described | {"files": {"train": "one.tsv"}}).load("train").examples
+
+
+def test_without_development_data_a_share_is_held_out_or_the_error_says_how(tmp_path):
+    rows = [f"text {number},{number % 2}" for number in range(20)]
+    path = write_lines(tmp_path / "finetuning_data" / "mine" / "train.csv", "text,label", *rows)
+    with pytest.raises(UserError, match=r"no file of split 'dev'.*\"files\" in .*\"held_out\": 0.1 scores"):
+        make(tmp_path, {"type": "classification"}).load("dev")
+    described = {"type": "classification", "held_out": 0.1}
+    task = make(tmp_path, described)
+    parts = [[example.texts[0] for example in task.load(split).examples] for split in ("train", "dev")]
+    assert [len(part) for part in parts] == [18, 2] and sorted(parts[0] + parts[1]) == sorted(
+        f"text {n}" for n in range(20)
+    )
+    again, other = make(tmp_path, described), make(tmp_path, described, seed=1)
+    assert [one.texts[0] for one in again.load("dev").examples] == parts[1]
+    assert [one.texts[0] for one in other.load("dev").examples] != parts[1]
+    assert task.files("dev") == [path] and MadeOf(task.config, [task], None).scoring["scored_on"]["mine"].keys() == {
+        "dev"
+    }
+    write_lines(path.with_name("dev.csv"), "text,label", "own,1")
+    assert [len(make(tmp_path, described).load(split).examples) for split in ("train", "dev")] == [20, 1]
+    with pytest.raises(UserError, match="held_out is a share of the training data"):
+        make(tmp_path, {"type": "classification", "held_out": 1})
+
+
+@pytest.mark.parametrize(
+    ("described", "rows"),
+    [
+        ({"type": "classification", "labels": ["a", "b"]}, [{"text": "the file"}, {"text": " "}]),
+        ({"type": "tagging"}, [{"text": "the file"}, {"text": ""}, {"words": []}]),
+        ({"type": "qa"}, [{"question": "?", "context": "a b"}, {"question": " ", "context": "a"}]),
+    ],
+)
+def test_rows_without_a_text_are_told_from_wrong_ones(tmp_path, described, rows):
+    from electra_tf2.finetune.predictor import _parse
+
+    write_lines(tmp_path / "finetuning_data" / "mine" / "train.txt", "a B-X", "")
+    task = make(tmp_path, described)
+    numbered = list(enumerate(rows, start=3))
+    split, empty = _parse(task, numbered, "new.jsonl")
+    assert split is not None and len(split.examples) == 1 and empty == {line for line, _ in numbered[1:]}
+    assert _parse(task, numbered[1:], "new.jsonl") == (None, empty)
+    with pytest.raises(UserError, match=r"new\.jsonl, line 9:"):
+        _parse(task, [*numbered, (9, {"other": 1})], "new.jsonl")
+
+
+def test_an_empty_text_does_not_stop_a_prediction(trained, data_dir, tmp_path):
+    out, _, settings = trained
+    lines = ['{"text": "error error", "id": 7}', '{"text": " ", "id": 8}', '{"text": "the list", "id": 9}']
+    output = run(data_dir, out, "--predict", str(write_lines(tmp_path / "new.jsonl", *lines)), **settings)
+    rows = [json.loads(line) for line in (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()]
+    assert [(row["id"], row.get("label")) for row in rows] == [(7, "some"), (8, None), (9, "none")]
+    assert rows[1]["error"] == "an empty text" and "1 rows of" in output and "the first: line 2" in output
