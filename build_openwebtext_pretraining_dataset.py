@@ -52,7 +52,7 @@ def main() -> None:
 
 def command() -> None:
     define_flags()
-    util_flags.run(main, __doc__)
+    util_flags.run(main, __doc__, goes_on=True)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,9 @@ from typing import Any
 
 from absl import flags
 
-from electra_tf2.corpus.build_plan import ELECTRA, BuildSettings, make_plan
-from electra_tf2.corpus.dataset_builder import build, run_local
+from electra_tf2.corpus.build_plan import ELECTRA, BuildSettings, make_plan, parse_tokens
+from electra_tf2.corpus.dataset_builder import build, run_beam, run_local
 from electra_tf2.corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
-from electra_tf2.corpus.sources import parse_tokens
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
@@ -30,7 +29,7 @@ from electra_tf2.util.progress import say
 
 def define_common_flags() -> None:
     """The flags that the builder for OpenWebText has too."""
-    flags.DEFINE_integer("max_seq_length", 128, "Number of tokens of an example, at least 5.")
+    flags.DEFINE_integer("max_seq_length", 128, "Number of tokens of an example, from 5 to 65,536.")
     flags.DEFINE_integer(
         "num_processes",
         0,
@@ -118,8 +117,6 @@ def run_build(**more: Any) -> None:
     plan = make_plan(settings)
     quiet_tensorflow()
     if values.runner == "beam":
-        from electra_tf2.corpus.beam_builder import run_beam
-
         run_units = run_beam(shlex.split(values.beam_options))
     else:
         run_units = run_local(values.num_processes)
@@ -174,7 +171,7 @@ def main() -> None:
 def command() -> None:
     define_flags()
     sys.argv = with_values_attached(sys.argv, "blanks-separate-docs")
-    util_flags.run(main, __doc__)
+    util_flags.run(main, __doc__, goes_on=True)
 
 
 if __name__ == "__main__":

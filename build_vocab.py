@@ -195,7 +195,7 @@ def main() -> None:
 
 def command() -> None:
     _define_flags()
-    run(main, __doc__)
+    run(main, __doc__, goes_on=True)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ import textwrap
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TextIO, TypeVar, cast
 
 from absl import flags, logging
 
 from electra_tf2.util.environment import before_tensorflow
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.hparams import all_hparams, closest, layered, value_problem, value_type
+from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
 from electra_tf2.util.reading import is_file, parse_json, read_json, read_text
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
@@ -268,20 +269,11 @@ def with_underscores(argv: Sequence[str]) -> list[str]:
                 name = "no" + name[3:]
             elif name.startswith("no_") and name not in flags.FLAGS and f"do_{name[3:]}" in flags.FLAGS:
                 name = "nodo_" + name[3:]  # the original's --do-lower-case and --no-lower-case
+            if equals and name.startswith("no") and name not in flags.FLAGS and name[2:] in flags.FLAGS:
+                raise UserError(f"{word.partition('=')[0]} takes no value, got {shown(value)}")
             word = f"--{name}{equals}{value}"
         result.append(word)
     return result
-
-
-def define_table_flags(kind: str) -> None:
-    """Flags of a script that counts over all records and writes the table `<data-dir>/<kind>.npz`."""
-    flags.DEFINE_string("data_dir", "data", "Folder of vocabulary, records and models.")
-    flags.DEFINE_string("pretrain_tfrecords", None, "Pattern of the records (default: those in --data-dir).")
-    flags.DEFINE_string("vocab_file", None, "Vocabulary of the records (default: <data-dir>/vocab.txt).")
-    flags.DEFINE_string("output_file", None, f"File of the table to write (default: <data-dir>/{kind}.npz).")
-    flags.DEFINE_integer("num_processes", 0, "Number of processes that count (0: one for each core).", lower_bound=0)
-    flags.DEFINE_string("work_dir", None, "Folder for counts while they are made (default: the system's).")
-    flags.DEFINE_boolean("overwrite", False, "Replace the file if it exists.")
 
 
 def print_help(doc: str) -> None:
@@ -306,12 +298,16 @@ def _print_flag(name: str, text: str) -> None:
     print(f"  {name:34} " + ("\n" + " " * 37).join(textwrap.wrap(text, 80, break_on_hyphens=False)))
 
 
-def run(main: Callable[[], int | None], doc: str | None) -> NoReturn:
+def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) -> NoReturn:
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2.
 
     Args:
       doc: the script's docstring.
+      goes_on: the work is worth finishing after nobody reads standard output any more ("... | head").
     """
+    open_standard_streams()
+    if goes_on:
+        sys.stdout = cast(TextIO, OutputWithoutReader(sys.stdout))
     if any(word in ("--help", "-h", "-help", "--helpfull", "--helpshort") for word in sys.argv[1:]):
         try:
             print_help(doc or "")
@@ -329,6 +325,7 @@ def run(main: Callable[[], int | None], doc: str | None) -> NoReturn:
         asked = "verbosity" in flags.FLAGS and flags.FLAGS["verbosity"].present
         before_tensorflow(logging.get_verbosity() if asked else logging.FATAL)
         code = main()
+        sys.stdout.flush()
     except flags.UnrecognizedFlagError as error:
         valid = [_dashed(name) for name in flags.FLAGS]
         _fail(f"unknown flag {_dashed(error.flagname)}{closest(_dashed(error.flagname), valid)}; see --help")
@@ -344,7 +341,7 @@ def run(main: Callable[[], int | None], doc: str | None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:  # none of the doors (util.reading, util.files) was passed, but it is no bug of ours
-        _fail(f"{error.filename}: {reason(error)}" if error.filename else reason(error))
+        _fail(f"{error.filename or unwritable_output() or 'a file'}: {reason(error)}")
     sys.exit(code or 0)
 
 
