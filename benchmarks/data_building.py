@@ -1,6 +1,6 @@
 """Speed of building records, per core and with several processes, beside a plain Python rendering of the same job.
 
-  python benchmarks/data_building.py --corpus-dir corpus --vocab-file vocab.txt
+  python -m benchmarks.data_building --corpus-dir corpus --vocab-file vocab.txt
 
 Reading, tokenising, packing, encoding and writing are all measured; starting Python, importing TensorFlow and building
 the tokenizer (a few seconds per process, once) are not, on either side. The peer follows the original's algorithm: it
@@ -8,20 +8,16 @@ tokenises character by character, packs lists, and makes a tf.train.Example mess
 --peer-megabytes of the text only, and its rate is that of one process.
 """
 
-import argparse
 import dataclasses
 import multiprocessing
 import os
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.common import parser_of
 from electra_tf2.corpus.build_plan import BuildPlan, BuildSettings, Unit, make_plan
 from electra_tf2.corpus.build_unit import build_unit
 from electra_tf2.corpus.staging import Staging, UnitReport
@@ -158,8 +154,7 @@ def measure_plain(settings: BuildSettings, limit: int) -> Rate:
 
 
 def main() -> None:
-    assert __doc__
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--corpus-dir", required=True)
     parser.add_argument("--vocab-file", required=True)
     parser.add_argument("--max-seq-length", type=int, default=128)

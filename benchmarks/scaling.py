@@ -1,7 +1,7 @@
 """How a step of pre-training grows with batch, length, vocabulary, layers and width: time, memory, share of its limit.
 
-  taskset -c 1 python benchmarks/scaling.py benchmarks/scaling.json
-  python benchmarks/scaling.py benchmarks/scaling.json --figure docs/scaling.png
+  taskset -c 1 python -m benchmarks.scaling benchmarks/scaling.json
+  python -m benchmarks.scaling benchmarks/scaling.json --figure docs/scaling.png
 
 One factor at a time is varied round a base: four layers as wide as electra_small's, with its kind of generator. Every
 point is a process of its own (benchmarks/step_contenders.py), because memory is a high-water mark, and so are the
@@ -13,7 +13,6 @@ An exponent is the slope of the line through the logarithms, and in brackets tha
 does not grow counts least. Beside that of the time stands that of the FLOPs: a time that grows faster has a cause.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -22,7 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.step import Contender, processor
+from benchmarks.common import parser_of, processor
+from benchmarks.step import Contender
 from benchmarks.step_contenders import Job, Size, product_flops
 from electra_tf2.util.files import write_json
 
@@ -183,8 +183,7 @@ def draw(path: Path, points: dict[str, list[tuple[int, Point]]]) -> None:
 
 
 def main() -> None:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("file", type=Path, help="JSON, of points")
     parser.add_argument("--figure", type=Path, help="draw what the file has into this picture; nothing is measured")
     parser.add_argument("--threads", type=int, default=1)

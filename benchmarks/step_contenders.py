@@ -20,9 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks.synthetic_records import VOCABULARY, write_vocabulary
+from benchmarks.common import VOCABULARY, write_vocabulary
 from electra_tf2.util.environment import before_tensorflow
 
 _MASK = 103

@@ -163,7 +163,7 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
     listed = {
         name: Shard(*(typed(field, int, typed(name, dict, shards)) for field in Shard._fields[:3])) for name in shards
     }
-    checked = any("sha256" in shards[name] for name in shards)
+    checked = any(shards[name].get("sha256") for name in shards)
     if checked:
         listed = {name: shard._replace(sha256=typed("sha256", str, shards[name])) for name, shard in listed.items()}
     if checked and values.get("shards_sha256") != json_sha256(shards):

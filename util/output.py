@@ -22,6 +22,7 @@ def open_standard_streams() -> None:
 def unwritable_output() -> str | None:
     """ "standard output", if it is what cannot be written; what it still holds is dropped then."""
     try:
+        sys.stdout.write("\n")  # what failed before has been dropped
         sys.stdout.flush()
         return None
     except OSError:
