@@ -10,6 +10,7 @@ metadata.json beside them. The records depend on the corpus, the flags and the s
 The same command goes on with a build that was stopped. Nothing is deleted without --overwrite.
 """
 
+import dataclasses
 import shlex
 import sys
 from collections.abc import Sequence
@@ -96,21 +97,11 @@ def with_values_attached(argv: Sequence[str], name: str) -> list[str]:
 
 
 def run_build(**more: Any) -> None:
-    """Builds what the common flags and the settings given here say, then looks at it; prints a summary."""
+    """Builds what the flags say, and the settings given here in their place, then looks at it; prints a summary."""
     values = flags.FLAGS
-    common = (
-        "max_seq_length",
-        "do_lower_case",
-        "seed",
-        "dev_fraction",
-        "num_shards",
-        "compat",
-        "packing",
-        "other_segments",
-    )
-    settings = BuildSettings(
-        strip_accents=values.do_strip_accents, **{name: values[name].value for name in common}, **more
-    )
+    names = [field.name for field in dataclasses.fields(BuildSettings) if field.name in values]
+    given = {name: values[name].value for name in names} | {"strip_accents": values.do_strip_accents}
+    settings = BuildSettings(**(given | more))
     if values.beam_options and values.runner != "beam":
         raise UserError("--beam-options are for --runner beam")
     load_vocab(settings.vocab_file)  # before anything slow
@@ -156,16 +147,7 @@ def main() -> None:
     if only_look:
         look(values.output_dir, values.vocab_file)
     else:
-        names = (
-            "corpus_dir",
-            "vocab_file",
-            "output_dir",
-            "blanks_separate_docs",
-            "text_field",
-            "recursive",
-            "mix_alpha",
-        )
-        run_build(domain_tokens=parse_tokens(values.domain_tokens), **{name: values[name].value for name in names})
+        run_build(domain_tokens=parse_tokens(values.domain_tokens))
 
 
 def command() -> None:

@@ -62,16 +62,10 @@ def define_hparam_flags(config_class: type) -> None:
         text += "" if default is dataclasses.MISSING else _shown_default(default)
         if field.metadata["heading"]:
             _headings[field.name] = field.metadata["heading"]
-        if kind is bool:
-            flags.DEFINE_bool(field.name, None, text)
-        elif kind is int:
-            flags.DEFINE_integer(field.name, None, text)
-        elif kind is float:
-            flags.DEFINE_float(field.name, None, text)
-        elif kind is str:
-            flags.DEFINE_string(field.name, None, text)
-        else:
-            flags.DEFINE_string(field.name, None, text if _holds_words(declaring_class, field) else f"JSON: {text}")
+        if kind in (dict, list) and not _holds_words(declaring_class, field):
+            text = f"JSON: {text}"
+        define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float}
+        define.get(kind, flags.DEFINE_string)(field.name, None, text)
 
 
 def _holds_words(config_class: type, field: dataclasses.Field) -> bool:

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,8 +67,9 @@ def read_bytes(path: str | Path, what: str) -> bytes:
 
 def sha256_of(path: str | os.PathLike[str], start: int = 0, end: int | None = None) -> str:
     """SHA-256 of a file, or of its bytes from start to end, in hexadecimal."""
-    digest, left = hashlib.sha256(), sys.maxsize if end is None else end - start
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
+        left = (os.fstat(file.fileno()).st_size if end is None else end) - start  # a device may never end
         file.seek(start)
         while data := file.read(min(_BLOCK_BYTES, left)):
             digest.update(data)
