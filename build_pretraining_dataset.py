@@ -1,8 +1,10 @@
 """Turns a directory of text into TFRecords for pre-training.
 
-  python build_pretraining_dataset.py --corpus-dir corpus --vocab-file data/vocab.txt \\
-      --output-dir data/pretrain_tfrecords --max-seq-length 128 --dev-fraction 0.01
-  python build_pretraining_dataset.py --output-dir data/pretrain_tfrecords --inspect 3
+  python build_pretraining_dataset.py --corpus-dir corpus \\
+      --vocab-file data/vocab.txt --output-dir data/pretrain_tfrecords \\
+      --max-seq-length 128 --dev-fraction 0.01
+  python build_pretraining_dataset.py --output-dir data/pretrain_tfrecords \\
+      --inspect 3
 
 Text files (.txt, .gz, .bz2, .xz, .zst, one paragraph or sentence a line, a blank line between documents) and JSON
 lines (.jsonl, also compressed) become shards of int64 input_ids, input_mask and segment_ids, as the original's, with a

@@ -6,10 +6,12 @@
 
 The first argument is the kind of table; it is written to <data-dir>/<kind>.npz (docs/papers.md says who reads it):
 
-  cooccurrence         which tokens occur near one another more than by chance: MPA, recipe electra_small_mpa
-  document_frequency   how many records hold each token: the auxiliary task tf_idf
-  pmi_vocab            n-grams of 2 to 5 words that go together more than by chance: --mask-unit pmi (PMI-masking,
-                       Levine et al. 2021, section 3); the records are read twice
+  cooccurrence        tokens that occur near one another more than by chance
+                      (MPA, recipe electra_small_mpa)
+  document_frequency  how many records hold each token (auxiliary task tf_idf)
+  pmi_vocab           n-grams of 2 to 5 words that go together more than by
+                      chance (--mask-unit pmi; PMI-masking, Levine et al. 2021,
+                      section 3); the records are read twice
 
 Memory is bounded by what a process may hold and by the largest 64th of what is counted.
 """

@@ -7,6 +7,7 @@
 import dataclasses
 import os
 import re
+import shutil
 import sys
 import textwrap
 import typing
@@ -54,7 +55,7 @@ def define_hparam_flags(config_class: type) -> None:
         kind, _ = value_type(declaring_class, field)
         text = field.metadata["help"]
         if field.name == "recipe":
-            text += f"; NAME of recipes/NAME.json ({', '.join(recipe_names())}) or a path"
+            text += "; NAME of recipes/NAME.json, which are listed at the end, or a path"
         choices = field.metadata["choices"] or ()
         if not all(re.search(rf"(?<!\w){re.escape(choice)}(?![\w+])", text) for choice in choices):
             text = f"<{'|'.join(choices)}>: {text}"
@@ -271,9 +272,12 @@ def with_underscores(argv: Sequence[str]) -> list[str]:
 
 
 def print_help(doc: str) -> None:
-    """The script's docstring and its flags, hparams under their headings."""
-    print(doc.strip())
-    print("\nFlags")
+    """The script's docstring and its flags, hparams under their headings, as wide as the terminal and at most 120."""
+    width = min(shutil.get_terminal_size((120, 24)).columns, 120)
+    for paragraph in doc.strip().split("\n\n"):
+        as_it_is = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
+        print(paragraph if as_it_is else textwrap.fill(paragraph, width, break_on_hyphens=False), end="\n\n")
+    print("Flags")
     for module, defined in sorted(flags.FLAGS.flags_by_module_dict().items()):
         for flag in defined:
             if module.startswith("absl."):
@@ -282,14 +286,24 @@ def print_help(doc: str) -> None:
                 print(f"\n{_headings[flag.name]}")
             name = flag.name.replace("_", "-")
             text = re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), flag.help) + _shown_default(flag.default)
-            _print_flag(f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}", text)
+            _print_flag(f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}", text, width)
     print("\nMessages")
-    _print_flag("--verbosity", "least severe message of TensorFlow that is shown: 1 debug, 0 info, -1 warnings [none]")
-    _print_flag("--flagfile", "file of flags, one a line")
+    shown = "least severe message of TensorFlow that is shown: 1 debug, 0 info, -1 warnings [none]"
+    _print_flag("--verbosity", shown, width)
+    _print_flag("--flagfile", "file of flags, one a line", width)
+    if "recipe" in flags.FLAGS:
+        print("\nRecipes")
+        print(textwrap.indent(textwrap.fill(", ".join(recipe_names()), width - 2, break_on_hyphens=False), "  "))
 
 
-def _print_flag(name: str, text: str) -> None:
-    print(f"  {name:34} " + ("\n" + " " * 37).join(textwrap.wrap(text, 80, break_on_hyphens=False)))
+def _print_flag(name: str, text: str, width: int) -> None:
+    """On one line with its text if the terminal is wide enough, else above it."""
+    column = 37 if width >= 110 else 8
+    lines = textwrap.fill(
+        text, width, initial_indent=" " * column, subsequent_indent=" " * column, break_on_hyphens=False
+    )
+    name = f"  {name} "
+    print(name.ljust(column) + lines.lstrip() if len(name) <= column else f"{name.rstrip()}\n{lines}")
 
 
 def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) -> NoReturn:

@@ -161,3 +161,12 @@ def test_a_run_whose_configuration_has_wrong_types(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_values_that_no_program_takes(script: str, words: list[str], message: str) -> None:
     assert message in refused(script, *words)
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+@pytest.mark.parametrize("script", PROGRAMS)
+def test_the_flags_in_help_fit_the_terminal(script: str, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = run_program(script, "--help").stdout
+    lines = (shown if script.startswith("build_") else shown.partition("\nFlags\n")[2]).splitlines()
+    assert lines and max(map(len, lines)) <= int(columns)
