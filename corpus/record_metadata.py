@@ -54,7 +54,7 @@ def _check_content(path: str, shard: Shard, *_: int) -> None:
         raise UserError(f"{path} is not the file that the builder wrote: its SHA-256 differs. {_AGAIN}")
     if not shard.sha256 and count_records(path) != shard.examples:
         raise UserError(
-            f"{path} holds {count_records(path):,} examples, but its metadata says {shard.examples:,}. {_AGAIN}"
+            f"{path} holds {count_records(path):,} examples, but its metadata.json says {shard.examples:,}. {_AGAIN}"
         )
 
 
