@@ -14,9 +14,12 @@ VOCABULARY = 30522
 _SPECIAL = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
 
 
-def parser_of(doc: str | None) -> argparse.ArgumentParser:
-    """A parser whose help is the program's docstring."""
-    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(doc: str | None, **defaults: str | float) -> argparse.ArgumentParser:
+    """A parser whose help is the program's docstring, with a flag for each default, of its type."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value}")
+    return parser
 
 
 def processor() -> str:

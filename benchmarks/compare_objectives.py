@@ -1,11 +1,11 @@
 """Recipes and hyperparameters side by side: pre-trains each at equal compute or equal steps, fine-tunes, and compares.
 
   python -m benchmarks.compare_objectives --data-dir data --start pretrained/bert_mini --flops 5e13 --seeds 3
-  python -m benchmarks.compare_objectives --data-dir data --start pretrained/bert_mini --flops 5e13 \
+  python -m benchmarks.compare_objectives --data-dir data --start pretrained/bert_mini --flops 5e13 \\
       --recipes electra_small,electra_small_whole_word,electra_small+uniform_generator=true --tasks sts
   python -m benchmarks.compare_objectives --data-dir data --steps 1000 --recipes coco_lm_base,electra_base --tasks=
   python -m benchmarks.compare_objectives --data-dir data --start pretrained/bert_mini --costs
-  python -m benchmarks.compare_objectives --data-dir data --build --steps-of-first 600 --tasks chunk,sts \
+  python -m benchmarks.compare_objectives --data-dir data --build --steps-of-first 600 --tasks chunk,sts \\
       --recipes benchmarks/minutes.json,+norm_style=post,+num_hidden_layers=2,+vocab_size=4096,+random_init=true
 
 A contender is RECIPE or RECIPE+hparam=value+..., or +hparam=value+... with the first one's recipe. A recipe's name
@@ -280,22 +280,17 @@ def table(results: dict[str, list[dict[str, Any]]], tasks: list[str]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--data-dir", default="data")
+    parser = parser_of(__doc__, data_dir="data", seeds=3, vocab_size=30522, learning_rate=5e-4, precision="float32")
     parser.add_argument("--recipes", default=RECIPES, help="contenders, by commas")
     parser.add_argument("--start", type=Path, help="folder of a masked language model, named like its recipe")
     parser.add_argument("--flops", type=float, default=2e14, help="of pre-training a model")
     parser.add_argument("--steps", type=int, default=0, help="the same for all recipes, instead of --flops")
     parser.add_argument("--steps-of-first", type=int, default=0, help="whose FLOPs all get, instead of --flops")
     parser.add_argument("--build", action="store_true", help="vocabularies and records of <data-dir>/corpus, heldout")
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", default="chunk,cola,sst,mrpc,rte,sts", help="to fine-tune on; '' for none")
     parser.add_argument("--finetuning-hparams", type=json.loads, default={}, help="JSON, over those of the recipe")
     parser.add_argument("--max-seq-length", type=int, default=64, help="of the records")
     parser.add_argument("--batch-size", type=int, default=16, help="of pre-training")
-    parser.add_argument("--vocab-size", type=int, default=30522)
-    parser.add_argument("--learning-rate", type=float, default=5e-4)
-    parser.add_argument("--precision", default="float32")
     parser.add_argument("--debug-examples", type=int, default=0, help="examples of a task, at most; 0: all")
     parser.add_argument("--jobs", type=int, default=1, help="models trained side by side, each with its share of cores")
     parser.add_argument("--init-generator-checkpoint", help="of a recipe whose generator is frozen")

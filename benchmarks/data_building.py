@@ -133,12 +133,10 @@ def measure_plain(settings: BuildSettings, limit: int) -> Rate:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = parser_of(__doc__, max_seq_length=128, peer_megabytes=1.0)
     parser.add_argument("--corpus-dir", required=True)
     parser.add_argument("--vocab-file", required=True)
-    parser.add_argument("--max-seq-length", type=int, default=128)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--peer-megabytes", type=float, default=1.0)
     arguments = parser.parse_args()
     settings = BuildSettings(
         arguments.corpus_dir, arguments.vocab_file, "unused", arguments.max_seq_length, num_shards=24

@@ -48,11 +48,7 @@ def record_by_record(files: list[str], length: int, batch_size: int) -> Iterator
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--max-seq-length", type=int, default=128)
-    parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = parser_of(__doc__, max_seq_length=128, batch_size=128, records=200_000, rounds=5)
     parser.add_argument("--epochs", type=int, default=2, help="of a turn")
     parser.add_argument("--consumed", type=float, default=5000.0, help="examples/s that an accelerator trains on")
     options = parser.parse_args()

@@ -49,18 +49,20 @@ _COMPARED = ("model", "epochs", "learning_rate", "batch_size", "max_seq_length",
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = parser_of(
+        __doc__,
+        data_dir="data",
+        seeds=2,
+        epochs=3.0,
+        learning_rate=5e-5,
+        batch_size=32,
+        max_seq_length=128,
+        output="released.json",
+    )
     parser.add_argument("--model", required=True)
-    parser.add_argument("--data-dir", default="data")
     parser.add_argument("--tasks", default="rte,mrpc,sts,cola")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--epochs", type=float, default=3.0)
-    parser.add_argument("--learning-rate", type=float, default=5e-5)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--max-seq-length", type=int, default=128)
     parser.add_argument("--qa-length", type=int, default=192, help="max_seq_length of question answering")
     parser.add_argument("--peer-python", default="", help="a Python with torch and transformers")
-    parser.add_argument("--output", default="released.json")
     given = parser.parse_args()
     settings = {name: getattr(given, name) for name in _COMPARED}
     output, runs = Path(given.output), []

@@ -173,10 +173,9 @@ def draw(path: Path, points: dict[str, list[tuple[int, Point]]]) -> None:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = parser_of(__doc__, threads=1)
     parser.add_argument("file", type=Path, help="JSON, of points")
     parser.add_argument("--figure", type=Path, help="draw what the file has into this picture; nothing is measured")
-    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
         os.environ[name] = str(options.threads)

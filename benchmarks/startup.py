@@ -53,11 +53,8 @@ def seconds(*words: str, until: str | None = None) -> float:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = parser_of(__doc__, batch_size=32, max_seq_length=128, rounds=3)
     parser.add_argument("--model-size", default="small", choices=("small", "base", "large"))
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--max-seq-length", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     # Nothing else of util.environment: the import that is measured is TensorFlow's as it comes.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -4,7 +4,7 @@
   python -m benchmarks.step --what evaluation
   python -m benchmarks.step --model-size mini --batch-size 64 --max-seq-length 64
   python -m benchmarks.step --what finetuning --max-seq-length 32
-  python -m benchmarks.step --contenders ours_bfloat16,ours_whole_bfloat16,ours_recompute_bfloat16 --batch-size 8 \
+  python -m benchmarks.step --contenders ours_bfloat16,ours_whole_bfloat16,ours_recompute_bfloat16 --batch-size 8 \\
       --max-seq-length 512
 
 Every contender is a process that keeps its model in memory (benchmarks/step_contenders.py); they take turns of a few
@@ -63,10 +63,9 @@ class Contender:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = parser_of(__doc__, rounds=7)
     parser.add_argument("--contenders", default="ours_float32,ours_bfloat16,tf_models_float32")
     add_job_flags(parser)
-    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=4, help="of a turn")
     parser.add_argument("--torch-python", default=sys.executable, help="interpreter that has torch and transformers")
     options = parser.parse_args()

@@ -70,10 +70,8 @@ def operations(folder: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--contender", default="ours_bfloat16")
+    parser = parser_of(__doc__, contender="ours_bfloat16", steps=15)
     add_job_flags(parser)
-    parser.add_argument("--steps", type=int, default=15)
     options = parser.parse_args()
     arguments = job_arguments(options)
     job = make_job(options.contender, *arguments)
