@@ -1,4 +1,4 @@
-# Everything on a fresh machine: `make demo` and `make test` need Python 3.10-3.12 and nothing else.
+# Everything on a fresh machine: `make demo` and `make test` need Python 3.10-3.13 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 # Processes that share the tests; each grows to several GB, as what XLA compiled is kept.
@@ -8,7 +8,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Where it is set, every process compiles all that it imports: 12 s of a core for TensorFlow.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint clean-demo
+.PHONY: demo test lint clean-demo constraints
 
 demo: $(VENV)/installed
 	$(RUN) -m demo.run_demo
@@ -24,12 +24,17 @@ lint: $(VENV)/installed
 clean-demo:
 	rm -rf demo_data
 
-$(VENV)/installed: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' || \
-	  { echo "error: Python 3.10-3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); try make PYTHON=python3.11"; exit 1; }
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "error: Python 3.10-3.13 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); try make PYTHON=python3.11"; exit 1; }
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV) || \
 	  { echo "error: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@# uv resolves and unpacks the 140 packages in a fraction of pip's time.
 	$(RUN) -m pip install --quiet --disable-pip-version-check uv
-	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet -r pyproject.toml --extra dev
+	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet -r pyproject.toml --extra dev -c constraints.txt
 	touch $@
+
+# The versions that `make` installs, anew; the newest ones that pyproject.toml allows.
+constraints: $(VENV)/installed
+	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip compile --quiet --upgrade pyproject.toml --extra dev --universal \
+	  --python-version 3.10 --no-annotate --no-header --output-file constraints.txt

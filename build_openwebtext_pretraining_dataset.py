@@ -1,6 +1,7 @@
 """Turns OpenWebText into TFRecords for pre-training.
 
-  python build_openwebtext_pretraining_dataset.py --data-dir data --max-seq-length 128
+  python build_openwebtext_pretraining_dataset.py --data-dir data \\
+      --max-seq-length 128
 
 Expects what openwebtext.tar.xz unpacks to, urlsf_subset*.xz archives of text files, in DATA_DIR/openwebtext, and the
 vocabulary in DATA_DIR/vocab.txt; writes DATA_DIR/pretrain_tfrecords. The archives are read as streams, never unpacked
@@ -52,7 +53,7 @@ def main() -> None:
 
 def command() -> None:
     define_flags()
-    util_flags.run(main, __doc__)
+    util_flags.run(main, __doc__, goes_on=True)
 
 
 if __name__ == "__main__":

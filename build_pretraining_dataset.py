@@ -1,8 +1,10 @@
 """Turns a directory of text into TFRecords for pre-training.
 
-  python build_pretraining_dataset.py --corpus-dir corpus --vocab-file data/vocab.txt \\
-      --output-dir data/pretrain_tfrecords --max-seq-length 128 --dev-fraction 0.01
-  python build_pretraining_dataset.py --output-dir data/pretrain_tfrecords --inspect 3
+  python build_pretraining_dataset.py --corpus-dir corpus \\
+      --vocab-file data/vocab.txt --output-dir data/pretrain_tfrecords \\
+      --max-seq-length 128 --dev-fraction 0.01
+  python build_pretraining_dataset.py --output-dir data/pretrain_tfrecords \\
+      --inspect 3
 
 Text files (.txt, .gz, .bz2, .xz, .zst, one paragraph or sentence a line, a blank line between documents) and JSON
 lines (.jsonl, also compressed) become shards of int64 input_ids, input_mask and segment_ids, as the original's, with a
@@ -10,6 +12,7 @@ metadata.json beside them. The records depend on the corpus, the flags and the s
 The same command goes on with a build that was stopped. Nothing is deleted without --overwrite.
 """
 
+import dataclasses
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,10 +20,9 @@ from typing import Any
 
 from absl import flags
 
-from electra_tf2.corpus.build_plan import ELECTRA, BuildSettings, make_plan
-from electra_tf2.corpus.dataset_builder import build, run_local
+from electra_tf2.corpus.build_plan import ELECTRA, BuildSettings, make_plan, parse_tokens
+from electra_tf2.corpus.dataset_builder import build, run_beam, run_local
 from electra_tf2.corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
-from electra_tf2.corpus.sources import parse_tokens
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
@@ -30,7 +32,7 @@ from electra_tf2.util.progress import say
 
 def define_common_flags() -> None:
     """The flags that the builder for OpenWebText has too."""
-    flags.DEFINE_integer("max_seq_length", 128, "Number of tokens of an example, at least 5.")
+    flags.DEFINE_integer("max_seq_length", 128, "Number of tokens of an example, from 5 to 65,536.")
     flags.DEFINE_integer(
         "num_processes",
         0,
@@ -97,29 +99,17 @@ def with_values_attached(argv: Sequence[str], name: str) -> list[str]:
 
 
 def run_build(**more: Any) -> None:
-    """Builds what the common flags and the settings given here say, then looks at it; prints a summary."""
+    """Builds what the flags say, and the settings given here in their place, then looks at it; prints a summary."""
     values = flags.FLAGS
-    common = (
-        "max_seq_length",
-        "do_lower_case",
-        "seed",
-        "dev_fraction",
-        "num_shards",
-        "compat",
-        "packing",
-        "other_segments",
-    )
-    settings = BuildSettings(
-        strip_accents=values.do_strip_accents, **{name: values[name].value for name in common}, **more
-    )
+    names = [field.name for field in dataclasses.fields(BuildSettings) if field.name in values]
+    given = {name: values[name].value for name in names} | {"strip_accents": values.do_strip_accents}
+    settings = BuildSettings(**(given | more))
     if values.beam_options and values.runner != "beam":
         raise UserError("--beam-options are for --runner beam")
     load_vocab(settings.vocab_file)  # before anything slow
     plan = make_plan(settings)
     quiet_tensorflow()
     if values.runner == "beam":
-        from electra_tf2.corpus.beam_builder import run_beam
-
         run_units = run_beam(shlex.split(values.beam_options))
     else:
         run_units = run_local(values.num_processes)
@@ -159,22 +149,13 @@ def main() -> None:
     if only_look:
         look(values.output_dir, values.vocab_file)
     else:
-        names = (
-            "corpus_dir",
-            "vocab_file",
-            "output_dir",
-            "blanks_separate_docs",
-            "text_field",
-            "recursive",
-            "mix_alpha",
-        )
-        run_build(domain_tokens=parse_tokens(values.domain_tokens), **{name: values[name].value for name in names})
+        run_build(domain_tokens=parse_tokens(values.domain_tokens))
 
 
 def command() -> None:
     define_flags()
     sys.argv = with_values_attached(sys.argv, "blanks-separate-docs")
-    util_flags.run(main, __doc__)
+    util_flags.run(main, __doc__, goes_on=True)
 
 
 if __name__ == "__main__":

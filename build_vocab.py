@@ -6,12 +6,10 @@ table, which decides between merges of equal frequency), so that the same corpus
 corpus is read twice, first to choose the alphabet, and never held in memory; the distinct words are.
 """
 
-import itertools
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from absl import flags
@@ -22,7 +20,7 @@ from electra_tf2.corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_voca
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable, write_atomically
 from electra_tf2.util.flags import run
-from electra_tf2.util.progress import Progress
+from electra_tf2.util.progress import Progress, say
 
 _CODE_POINTS = 0x110000
 _ASCII_PUNCTUATION = tuple(code for code in range(33, 127) if not chr(code).isalnum())
@@ -63,7 +61,7 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
         limit_alphabet=len(first),
         show_progress=False,
     )
-    _train(tokenizer, trainer, _normalized_blocks(corpus, options, "counting words"))
+    tokenizer.train_from_iterator(_batches(corpus, options), trainer)
     ids = tokenizer.get_vocab()
     vocab = sorted(ids, key=ids.__getitem__)
     if options.round_to_multiple_of_8 and len(vocab) % 8:  # the corpus has too few pieces for the size asked for
@@ -75,26 +73,11 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
     return vocab
 
 
-def _train(tokenizer: Any, trainer: Any, blocks: Iterator[bytes]) -> None:
-    """The package counts words while it takes the text, and then merges pairs without a word to us."""
-    merged = threading.Event()
-
-    def watch() -> None:
-        with Progress("merging pairs: seconds", None) as progress:
-            for seconds in itertools.count(1):
-                if merged.wait(1):
-                    return
-                progress.update(seconds)
-
-    def batches() -> Iterator[list[str]]:
-        for block in blocks:
-            yield block.decode("utf-8").split("\n")
-        threading.Thread(target=watch, daemon=True).start()
-
-    try:
-        tokenizer.train_from_iterator(batches(), trainer)
-    finally:
-        merged.set()
+def _batches(corpus: Corpus, options: VocabularyOptions) -> Iterator[list[str]]:
+    """The lines of the corpus, some at a time."""
+    for block in _normalized_blocks(corpus, options, "counting words"):
+        yield block.decode("utf-8").split("\n")
+    say("merging pairs of pieces")  # which the package does next, without a word
 
 
 class CharacterCounts(NamedTuple):
@@ -195,7 +178,7 @@ def main() -> None:
 
 def command() -> None:
     _define_flags()
-    run(main, __doc__)
+    run(main, __doc__, goes_on=True)
 
 
 if __name__ == "__main__":

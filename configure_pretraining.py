@@ -115,14 +115,14 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
     )
     vocab_file: str = free_hparam("", "file of the vocabulary; default <data_dir>/vocab.txt", place="read")
     cooccurrence_file: str = free_hparam(
-        "", "file of mpa_objective's table, of build_cooccurrence.py; default <data_dir>/cooccurrence.npz", place="read"
+        "", "file of mpa_objective's table, of build_table.py; default <data_dir>/cooccurrence.npz", place="read"
     )
     pmi_vocab_file: str = free_hparam(
         "", "file of the n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz", place="read"
     )
     document_frequency_file: str = free_hparam(
         "",
-        "file of tf_idf's table, of build_document_frequency.py; default <data_dir>/document_frequency.npz",
+        "file of tf_idf's table, of build_table.py; default <data_dir>/document_frequency.npz",
         place="read",
     )
     model_dir: str = free_hparam(

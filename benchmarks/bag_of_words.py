@@ -1,6 +1,6 @@
 """What fine-tuned models have to beat: linear models of words, on the files that run_finetuning.py reads.
 
-  python benchmarks/bag_of_words.py --data-dir data --tasks sst,sts,qnli,mrpc,chunk,cola,rte
+  python -m benchmarks.bag_of_words --data-dir data --tasks sst,sts,qnli,mrpc,chunk,cola,rte
 
 Texts are TF-IDF weights of words and pairs of neighbouring words; a pair of texts u, v is |u - v|, u v and their
 cosine. Classes are told by logistic regression, numbers by ridge regression, tags by logistic regression on a word, its
@@ -8,11 +8,8 @@ ending, whether it is capitalised, and two neighbours to either side (scikit-lea
 data, whose scores are printed beside those of always answering the commonest label.
 """
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +18,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
 from sklearn.preprocessing import OneHotEncoder, normalize
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.common import parser_of
 from electra_tf2.util.environment import quiet_tensorflow
 
 _NEIGHBOURS = 2
@@ -97,8 +93,7 @@ def tagging_scores(task: Any) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--data-dir", default="data", help="holds finetuning_data/")
     parser.add_argument("--tasks", default="sst,sts,qnli,mrpc,chunk,cola,rte")
     options = parser.parse_args()

@@ -1,20 +1,23 @@
-"""Recipes side by side at one small size: pre-trains each at equal compute or equal steps, fine-tunes, and compares.
+"""Recipes and hyperparameters side by side: pre-trains each at equal compute or equal steps, fine-tunes, and compares.
 
-  python benchmarks/compare_objectives.py --data-dir data --start pretrained/bert_mini --flops 5e13 --seeds 3
-  python benchmarks/compare_objectives.py --data-dir data --start pretrained/bert_mini --flops 5e13 \
+  python -m benchmarks.compare_objectives --data-dir data --start pretrained/bert_mini --flops 5e13 --seeds 3
+  python -m benchmarks.compare_objectives --data-dir data --start pretrained/bert_mini --flops 5e13 \\
       --recipes electra_small,electra_small_whole_word,electra_small+uniform_generator=true --tasks sts
-  python benchmarks/compare_objectives.py --data-dir data --steps 1000 --recipes coco_lm_base,electra_base --tasks=
-  python benchmarks/compare_objectives.py --data-dir data --start pretrained/bert_mini --costs
+  python -m benchmarks.compare_objectives --data-dir data --steps 1000 --recipes coco_lm_base,electra_base --tasks=
+  python -m benchmarks.compare_objectives --data-dir data --start pretrained/bert_mini --costs
+  python -m benchmarks.compare_objectives --data-dir data --build --steps-of-first 600 --tasks chunk,sts \\
+      --recipes benchmarks/minutes.json,+norm_style=post,+num_hidden_layers=2,+vocab_size=4096,+random_init=true
 
-The default is ELECTRA's question where its efficiency comes from, with COCO-LM beside it: masked language modelling,
-Replace MLM, ELECTRA 15 %, All-Tokens MLM, ELECTRA, COCO-LM (ELECTRA, section 3.5 and Table 4), once for each seed, on
-<data-dir>/pretrain_tfrecords, each model fine-tuned on tasks in <data-dir>/finetuning_data. FLOPs are those of
-flops_computation.py. Stopped, the same command goes on. Results: <data-dir>/compare_objectives.json, and tables.
+A contender is RECIPE or RECIPE+hparam=value+..., or +hparam=value+... with the first one's recipe. A recipe's name
+means its objective at one small size; a path of a .json file means all that it says. The default is ELECTRA's question
+where its efficiency comes from, with COCO-LM beside it (ELECTRA, section 3.5 and Table 4). Each contender is trained
+once for each seed, evaluated on held-out records and fine-tuned on tasks in <data-dir>/finetuning_data. FLOPs are those
+of flops_computation.py. Stopped, the same command goes on. Results: <data-dir>/compare_objectives.json, and tables.
 
 From random weights, small models stay where they know how frequent tokens are and nothing else, whatever the objective.
 With --start, all go on from one young masked language model instead: generator and main network begin with its weights,
 network and optimizer are those of its recipe, and a recipe that is compared gives its objective and generator alone.
-Records and vocabulary must be of that model's sizes. A recipe's name may be followed by changes, +hparam=value each.
+The records of <data-dir> must fit in vocabulary and length; --build makes what each contender needs.
 """
 
 import argparse
@@ -26,12 +29,12 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.common import ROOT, parser_of
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
 from electra_tf2.training.hparams import NetworkHparams
@@ -40,19 +43,15 @@ from electra_tf2.util.environment import cores
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
 from electra_tf2.util.flags import read_recipe
-from electra_tf2.util.hparams import layered
+from electra_tf2.util.hparams import all_hparams, layered
 
-ROOT = Path(__file__).resolve().parent.parent
 RECIPES = (
     "bert_small,electra_small_replace_mlm,electra_small_15,electra_small_all_tokens_mlm,electra_small,coco_lm_small"
 )
-METRICS = {
-    "chunk": "f1",
-    "cola": "mcc",
-    "sts": "spearman",
-    **dict.fromkeys(("sst", "mrpc", "rte", "qnli"), "accuracy"),
-}
-TASKS = "chunk,cola,sst,mrpc,rte,sts"
+METRICS = {"chunk": "f1", "cola": "mcc", "sts": "spearman"} | dict.fromkeys(
+    ("sst", "mrpc", "rte", "qnli", "qqp", "mnli"), "accuracy"
+)
+SIZES = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
 FINETUNING = {"learning_rate": 3e-4, "layerwise_lr_decay": 1.0, "train_batch_size": 8, "num_train_epochs": 2.0}
 # What a recipe says of its objective and generator, apart from sizes and from how much is masked.
 _OBJECTIVE = sorted(
@@ -62,18 +61,20 @@ _OBJECTIVE = sorted(
     | {"mask_unit", "initial_temperature", "temperature_decay"}
 )
 SHOWN = (
-    *("masked_lm_accuracy", "disc_auc", "copy_accuracy_replaced", "copy_accuracy_original", "clm_accuracy_replaced"),
-    *("clm_accuracy_original", "positive_cosine", "negative_cosine"),
+    *("hidden_masked_lm_loss", "masked_lm_accuracy", "disc_auc", "copy_accuracy_replaced", "copy_accuracy_original"),
+    *("clm_accuracy_replaced", "clm_accuracy_original", "positive_cosine", "negative_cosine"),
 )
+_CURVE = ("step", "masked_lm_loss", "disc_loss")
 
 
 def from_random_weights(recipe: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The recipe at the benchmark's size: 4 layers of 128."""
+    """The recipe at the benchmark's size; a file's as it is."""
     given = read_recipe(recipe)
-    sizes = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
+    if recipe.endswith(".json"):
+        return given
     given |= {
         "model_size": "small",
-        "model_hparam_overrides": given.get("model_hparam_overrides", {}) | sizes,
+        "model_hparam_overrides": given.get("model_hparam_overrides", {}) | SIZES,
         "embedding_size": 128,
         "vocab_size": options.vocab_size,
         "max_seq_length": options.max_seq_length,
@@ -99,58 +100,102 @@ def from_start(recipe: str, start: Path) -> dict[str, Any]:
     return given | {"generator_layers": 1.0, "generator_hidden_size": 1.0, "init_checkpoint": str(start)}
 
 
-def with_changes(contender: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The hyperparameters of RECIPE+hparam=value+..."""
+def with_changes(contender: str, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The hyperparameters of RECIPE+hparam=value+...: of pre-training, and those that fine-tuning alone has."""
     recipe, *changes = re.split(r"\+(?=\w+=)", contender)
     changed = {}
     for change in changes:
         name, _, value = change.partition("=")
         try:
-            changed[name] = json.loads(value)
+            changed[name] = json.loads(value if value[:1] in '["{-0123456789tfn' else f'"{value}"')
         except ValueError as error:
-            raise UserError(f"--recipes: {contender}: {change!r} is not hparam=JSON value ({error})") from None
+            raise UserError(f"--recipes: {contender}: {change!r} is not hparam=value ({error})") from None
+    known = {field.name for _, field in all_hparams(PretrainingConfig)}
+    finetuning = {name: value for name, value in changed.items() if name not in known}
+    changed = {name: value for name, value in changed.items() if name in known}
+    recipe = recipe or options.recipes[0]
     of_recipe = from_start(recipe, options.start) if options.start else from_random_weights(recipe, options)
     given = layered(PretrainingConfig, of_recipe, changed)
-    config = PretrainingConfig.from_dict(given)
+    config = PretrainingConfig.from_dict({"num_warmup_steps": 0} | given)
     if options.start and config.has_own_generator and not config.uniform_generator and not config.two_tower_generator:
         given["init_generator_checkpoint"] = str(options.start)
-    return given
+    return given, finetuning
+
+
+def flops_of(given: dict[str, Any]) -> float:
+    """Of a step."""
+    config = PretrainingConfig.from_dict(given | {"num_warmup_steps": 0})
+    return config.train_batch_size * training_flops_per_example(config)
 
 
 def pretraining_hparams(contender: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """The run's hyperparameters; its number of steps follows from the budget."""
-    given = with_changes(contender, options)
-    given |= {"data_dir": options.data_dir, "seed": seed, "iterations_per_loop": 50, "keep_checkpoint_max": 1}
-    given |= {"save_checkpoints_steps": 500, "num_eval_steps": 20}
-    flops = training_flops_per_example(PretrainingConfig.from_dict(given))
-    steps = options.steps or math.ceil(options.flops / (flops * given["train_batch_size"]))
+    given, _ = with_changes(contender, options)
+    given |= {"data_dir": options.data_dir, "seed": seed, "keep_checkpoint_max": 1, "num_eval_steps": 20}
+    given = {"iterations_per_loop": 50, "save_checkpoints_steps": 500} | given
+    flops = options.flops
+    if options.steps_of_first:
+        flops = options.steps_of_first * flops_of(with_changes(options.recipes[0], options)[0])
+    steps = options.steps or math.ceil(flops / flops_of(given) - 0.5)
     if given.get("lr_schedule") == "trapezoid":
         given["lr_decay_steps"] = steps // 4
-    plain = re.sub(r"[^\w.=-]+", "_", contender)
-    name = f"{'continued' if options.start else 'compared'}_{plain}_{steps}_{seed}"
-    return given | {"model_name": name, "num_train_steps": steps, "num_warmup_steps": steps // 10}
+    if options.build:
+        given |= built(options, given["vocab_size"], given["max_seq_length"])
+    name = f"{'continued' if options.start else 'compared'}_{_plain(contender)}_{steps}_{seed}"
+    if not _is_file(contender, options):
+        given["num_warmup_steps"] = steps // 10
+    return given | {"model_name": name, "num_train_steps": steps}
 
 
-def run(options: argparse.Namespace, *words: str) -> str:
-    """What the program printed. It ends this one if it fails."""
+def _is_file(contender: str, options: argparse.Namespace) -> bool:
+    """Its recipe is a file, which says everything: the schedule, and how to fine-tune."""
+    return (contender if contender[0] != "+" else options.recipes[0]).split("+")[0].endswith(".json")
+
+
+def _plain(contender: str) -> str:
+    """As the name of a folder."""
+    return re.sub(r"[^\w.=-]+", "_", contender)
+
+
+def built(options: argparse.Namespace, vocab: int, length: int) -> dict[str, str]:
+    """Where vocabulary, records and held-out records of <data-dir>/corpus and heldout are; made if they are not."""
+    data = Path(options.data_dir)
+    vocab_file, records = data / f"vocab{vocab}.txt", data / f"v{vocab}_l{length}"
+    if not vocab_file.exists():
+        sizes = ("--vocab-size", str(vocab), "--limit-alphabet", "400")
+        run(options, "build_vocab.py", "--corpus-dir", str(data / "corpus"), "--vocab-file", str(vocab_file), *sizes)
+    for corpus, folder in (("corpus", str(records)), ("heldout", f"{records}_dev")):
+        if not (Path(folder) / "metadata.json").exists():
+            files = ("--corpus-dir", str(data / corpus), "--vocab-file", str(vocab_file), "--output-dir", folder)
+            run(options, "build_pretraining_dataset.py", *files, "--max-seq-length", str(length), "--seed", "1")
+    found = {"pretrain_tfrecords": f"{records}/pretrain_data*", "eval_tfrecords": f"{records}_dev/pretrain_data*"}
+    return found | {"vocab_file": str(vocab_file)}
+
+
+def run(options: argparse.Namespace, *words: str) -> tuple[str, float]:
+    """What the program printed, and its seconds of processor time. It ends this one if it fails."""
     threads = str(max(1, cores() // options.jobs))
     environment = os.environ | {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": threads}
-    result = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    if result.returncode:
-        sys.exit(f"{' '.join(words)}\nfailed with exit code {result.returncode}:\n{result.stdout}{result.stderr}")
-    return result.stdout
+    with tempfile.TemporaryFile("w+") as printed:
+        process = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=environment, stdout=printed, stderr=printed)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        printed.seek(0)
+        text = printed.read()
+    if process.returncode:
+        sys.exit(f"{' '.join(words)}\nfailed with exit code {process.returncode}:\n{text}")
+    return text, used.ru_utime + used.ru_stime
 
 
 def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Pre-trains and fine-tunes one model where that was not done before: held-out metrics and scores, of several
-    trials the median."""
-    hparams = pretraining_hparams(contender, options, seed)
+    trials the median; also the training curve, and seconds of processor time where it was trained now."""
+    pretrained = re.sub(r"\+random_init=[^+]*", "", contender) or options.recipes[0]
+    hparams = pretraining_hparams(pretrained, options, seed)
     folder = Path(options.data_dir) / "models" / hparams["model_name"]
-    held_out = folder / "results" / "unsup_results.json"
+    held_out, seconds = folder / "results" / "unsup_results.json", None
     if not held_out.exists():
-        run(options, "run_pretraining.py", "--do-eval", "--hparams", json.dumps(hparams))
+        _, seconds = run(options, "run_pretraining.py", "--do-eval", "--hparams", json.dumps(hparams))
     metrics = json.loads(held_out.read_text(encoding="utf-8"))
     if options.contrast and "positive_cosine" not in metrics:  # of models without the objective too, to compare with
         contrast = folder / "analysis" / "contrast.json"
@@ -158,27 +203,36 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
             names = ["--data-dir", options.data_dir, "--model-names", hparams["model_name"]]
             run(options, "run_analysis.py", "--analysis", "contrast", *names, "--output-dir", str(contrast.parent))
         metrics |= json.loads(contrast.read_text(encoding="utf-8"))[hparams["model_name"]]["trained"]
+    file = _is_file(contender, options)
+    plain = not options.start and not file  # no recipe says how to fine-tune
+    results = folder / ("results" if pretrained == contender else f"results_{_plain(contender)}")
     scores = {}
     for task in options.tasks:
-        finetuning = ({} if options.start else FINETUNING) | {
+        finetuning = (FINETUNING | {"max_seq_length": options.max_seq_length} if plain else {}) | {
             "data_dir": options.data_dir,
             "model_name": hparams["model_name"],
+            "vocab_file": json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_file"],
             "task_names": [task],
+            "model_dir": str(results / f"{task}_model"),
+            "results_dir": str(results),
             "keep_all_models": False,
             "precision": hparams["precision"],
             "seed": seed,
         }
-        if not options.start:
-            finetuning["max_seq_length"] = options.max_seq_length
+        finetuning |= with_changes(contender, options)[1] | options.finetuning_hparams
+        if file:
+            finetuning["recipe"] = contender.split("+")[0] or options.recipes[0]
         if options.debug_examples:
             finetuning["debug_examples"] = options.debug_examples
-        finetuning |= options.finetuning_hparams
-        results = folder / "results" / f"{task}_results.json"
-        if not results.exists():
+        done = results / f"{task}_results.json"
+        if not done.exists():
             run(options, "run_finetuning.py", "--hparams", json.dumps(finetuning))
-        trials = [one["scores"][task] for one in json.loads(results.read_text(encoding="utf-8"))["trials"]]
+        trials = [one["scores"][task] for one in json.loads(done.read_text(encoding="utf-8"))["trials"]]
         scores[task] = statistics.median(next(iter(splits.values()))[METRICS[task]] for splits in trials)
-    return {"steps": hparams["num_train_steps"], "held_out": metrics, "scores": scores}
+    lines = map(json.loads, (folder / "train_metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    curve = [[round(line[name], 4) for name in _CURVE if name in line] for line in lines if line["step"] % 50 == 0]
+    found = {"steps": hparams["num_train_steps"], "held_out": metrics, "scores": scores, "curve": curve}
+    return found | {"processor_seconds": seconds}
 
 
 def costs(options: argparse.Namespace) -> str:
@@ -188,7 +242,7 @@ def costs(options: argparse.Namespace) -> str:
     memory: dict[str, str] = {}
     for _ in range(options.rounds):
         for contender, hparams in contenders.items():
-            printed = run(options, "run_pretraining.py", "--dry-run", "--hparams", json.dumps(hparams))
+            printed, _ = run(options, "run_pretraining.py", "--dry-run", "--hparams", json.dumps(hparams))
             found = re.search(r"([\d.]+) examples/s, (.+?) of memory", printed)
             if found is None:
                 sys.exit(f"{contender}: no figures in what the dry run printed:\n{printed}")
@@ -202,7 +256,7 @@ def costs(options: argparse.Namespace) -> str:
 
 
 def table(results: dict[str, list[dict[str, Any]]], tasks: list[str]) -> str:
-    """Mean and standard deviation over the seeds: scores, then held-out metrics, a line for each recipe."""
+    """Mean and standard deviation over the seeds: scores, then held-out metrics, a line for each contender."""
 
     def line(name: str, runs: list[dict[str, Any]], columns: list[list[float | None]]) -> str:
         cells = ""
@@ -226,29 +280,26 @@ def table(results: dict[str, list[dict[str, Any]]], tasks: list[str]) -> str:
 
 
 def main() -> None:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", default="data")
-    parser.add_argument("--recipes", default=RECIPES, help="RECIPE or RECIPE+hparam=value+..., by commas")
+    parser = parser_of(__doc__, data_dir="data", seeds=3, vocab_size=30522, learning_rate=5e-4, precision="float32")
+    parser.add_argument("--recipes", default=RECIPES, help="contenders, by commas")
     parser.add_argument("--start", type=Path, help="folder of a masked language model, named like its recipe")
     parser.add_argument("--flops", type=float, default=2e14, help="of pre-training a model")
     parser.add_argument("--steps", type=int, default=0, help="the same for all recipes, instead of --flops")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--tasks", default=TASKS, help="to fine-tune on; '' for none")
+    parser.add_argument("--steps-of-first", type=int, default=0, help="whose FLOPs all get, instead of --flops")
+    parser.add_argument("--build", action="store_true", help="vocabularies and records of <data-dir>/corpus, heldout")
+    parser.add_argument("--tasks", default="chunk,cola,sst,mrpc,rte,sts", help="to fine-tune on; '' for none")
     parser.add_argument("--finetuning-hparams", type=json.loads, default={}, help="JSON, over those of the recipe")
     parser.add_argument("--max-seq-length", type=int, default=64, help="of the records")
     parser.add_argument("--batch-size", type=int, default=16, help="of pre-training")
-    parser.add_argument("--vocab-size", type=int, default=30522)
-    parser.add_argument("--learning-rate", type=float, default=5e-4)
-    parser.add_argument("--precision", default="float32")
     parser.add_argument("--debug-examples", type=int, default=0, help="examples of a task, at most; 0: all")
     parser.add_argument("--jobs", type=int, default=1, help="models trained side by side, each with its share of cores")
     parser.add_argument("--init-generator-checkpoint", help="of a recipe whose generator is frozen")
     parser.add_argument("--costs", action="store_true", help="instead: parameters, speed and memory of each recipe")
     parser.add_argument("--rounds", type=int, default=3, help="dry runs of each recipe, with --costs")
     options = parser.parse_args()
+    options.data_dir = os.path.abspath(options.data_dir)
     options.tasks = [task for task in options.tasks.split(",") if task]
-    options.recipes = re.split(r",(?![^\[]*\])", options.recipes)  # not at the commas of a value
+    options.recipes = re.split(r",(?![^\[]*\])", options.recipes.strip())  # not at the commas of a value
     unknown = set(options.tasks) - set(METRICS)
     if unknown:
         parser.error(f"--tasks: {', '.join(sorted(unknown))}: choose from {', '.join(METRICS)}")
@@ -262,7 +313,7 @@ def main() -> None:
         alike = [name for name, given in every.items() if list(every.values()).count(given) > 1]
         if alike:
             raise UserError(f"--recipes: {', '.join(alike)} are the same run: --start decides what the network is")
-        options.contrast = any(given.get("sequence_contrast_objective") for given in every.values())
+        options.contrast = any(given.get("sequence_contrast_objective") for given, _ in every.values())
         with ThreadPoolExecutor(options.jobs) as pool:
             for (recipe, seed), found in zip(
                 runs, pool.map(lambda one: measured(one[0], options, one[1]), runs), strict=True

@@ -1,6 +1,6 @@
 """Speed of building records, per core and with several processes, beside a plain Python rendering of the same job.
 
-  python benchmarks/data_building.py --corpus-dir corpus --vocab-file vocab.txt
+  python -m benchmarks.data_building --corpus-dir corpus --vocab-file vocab.txt
 
 Reading, tokenising, packing, encoding and writing are all measured; starting Python, importing TensorFlow and building
 the tokenizer (a few seconds per process, once) are not, on either side. The peer follows the original's algorithm: it
@@ -8,20 +8,18 @@ tokenises character by character, packs lists, and makes a tf.train.Example mess
 --peer-megabytes of the text only, and its rate is that of one process.
 """
 
-import argparse
+import concurrent.futures
 import dataclasses
+import functools
 import multiprocessing
 import os
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.common import parser_of
 from electra_tf2.corpus.build_plan import BuildPlan, BuildSettings, Unit, make_plan
 from electra_tf2.corpus.build_unit import build_unit
 from electra_tf2.corpus.staging import Staging, UnitReport
@@ -36,63 +34,40 @@ class Rate(NamedTuple):
     tokens: int
     seconds: float
 
-    def line(self, name: str, processes: int, peer: float | None) -> str:
-        megabytes = self.text_bytes / 1e6 / self.seconds
-        per_core = self.tokens / self.seconds / processes
-        ratio = f"  {megabytes / peer:7.1f}x" if peer else ""
-        return f"{name:28} {megabytes:8.2f} MB/s  {per_core:12,.0f} tokens/s per core{ratio}"
-
     @property
     def megabytes_per_second(self) -> float:
         return self.text_bytes / 1e6 / self.seconds
 
-
-_staging: Staging | None = None
-
-
-def staging_in(folder: str, plan: BuildPlan) -> Staging:
-    settings = dataclasses.replace(plan.settings, output_dir=folder)
-    staging = Staging(dataclasses.replace(plan, settings=settings))
-    staging.folder.mkdir(exist_ok=True)
-    return staging
+    def line(self, name: str, processes: int, peer: "Rate | None" = None) -> str:
+        per_core = self.tokens / self.seconds / processes
+        ratio = f"  {self.megabytes_per_second / peer.megabytes_per_second:7.1f}x" if peer else ""
+        return f"{name:28} {self.megabytes_per_second:8.2f} MB/s  {per_core:12,.0f} tokens/s per core{ratio}"
 
 
-def start(staging: Staging, barrier: Any) -> None:
-    """In each process: load everything and build a unit, then wait for the other processes."""
-    global _staging
-    _staging = staging
+def work(plan: BuildPlan, folder: str, unit: Unit) -> UnitReport:
+    """Builds a unit in a folder."""
     quiet_tensorflow()
-    with tempfile.TemporaryDirectory() as warm:
-        smallest = min(staging.plan.units, key=lambda unit: unit.text_bytes)
-        for _ in build_unit(staging_in(warm, staging.plan), smallest):
-            pass
-    if barrier is not None:
-        barrier.wait()
-
-
-def work(unit: Unit) -> UnitReport:
-    assert _staging is not None
-    for _ in build_unit(_staging, unit):
+    staging = Staging(dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, output_dir=folder)))
+    staging.folder.mkdir(exist_ok=True)
+    for _ in build_unit(staging, unit):
         pass
-    report = _staging.report(unit)
+    report = staging.report(unit)
     assert report is not None
     return report
 
 
 def measure(plan: BuildPlan, processes: int) -> Rate:
-    with tempfile.TemporaryDirectory() as folder:
-        staging = staging_in(folder, plan)
-        if processes == 1:
-            start(staging, None)
-            began = time.perf_counter()
-            reports = [work(unit) for unit in plan.units]
-        else:
-            context = multiprocessing.get_context("spawn")
-            barrier = context.Barrier(processes + 1)
-            with context.Pool(processes, start, (staging, barrier)) as pool:
-                barrier.wait()
-                began = time.perf_counter()
-                reports = pool.map(work, plan.units, chunksize=1)
+    """All units, after every process has loaded everything and built the smallest one."""
+    smallest = min(plan.units, key=lambda unit: unit.text_bytes)
+    with (
+        tempfile.TemporaryDirectory() as warm,
+        tempfile.TemporaryDirectory() as folder,
+        concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool,
+    ):
+        for turn in [pool.submit(work, plan, tempfile.mkdtemp(dir=warm), smallest) for _ in range(processes)]:
+            turn.result()  # a new process for each, as none is idle
+        began = time.perf_counter()
+        reports = list(pool.map(functools.partial(work, plan, folder), plan.units))
         seconds = time.perf_counter() - began
     tokens = sum(shard.tokens for report in reports for shard in report.files.values())
     return Rate(sum(report.text_bytes for report in reports), tokens, seconds)
@@ -158,13 +133,10 @@ def measure_plain(settings: BuildSettings, limit: int) -> Rate:
 
 
 def main() -> None:
-    assert __doc__
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, max_seq_length=128, peer_megabytes=1.0)
     parser.add_argument("--corpus-dir", required=True)
     parser.add_argument("--vocab-file", required=True)
-    parser.add_argument("--max-seq-length", type=int, default=128)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--peer-megabytes", type=float, default=1.0)
     arguments = parser.parse_args()
     settings = BuildSettings(
         arguments.corpus_dir, arguments.vocab_file, "unused", arguments.max_seq_length, num_shards=24
@@ -173,11 +145,10 @@ def main() -> None:
     plan = make_plan(settings)
     peer = measure_plain(settings, int(arguments.peer_megabytes * 1e6))
     print(f"length {settings.max_seq_length}, start-up not counted, {os.cpu_count()} cores in the machine")
-    print(peer.line("plain Python, 1 process", 1, None), flush=True)
+    print(peer.line("plain Python, 1 process", 1), flush=True)
     for processes in arguments.processes:
         rate = measure(plan, processes)
-        name = f"builder, {processes} process{'es' if processes > 1 else ''}"
-        print(rate.line(name, processes, peer.megabytes_per_second), flush=True)
+        print(rate.line(f"builder, {processes} processes", processes, peer), flush=True)
 
 
 if __name__ == "__main__":

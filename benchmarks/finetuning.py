@@ -1,6 +1,6 @@
 """Speed of fine-tuning: batches of similar length against padding all of them, in one interleaved run.
 
-  python benchmarks/finetuning.py --data-dir data --task-names cola --vocab-file data/vocab.txt
+  python -m benchmarks.finetuning --data-dir data --task-names cola --vocab-file data/vocab.txt
 
 Rounds of training steps (with dropout, the loss and the update) and of evaluation batches, the two paddings in turn;
 the median of the rounds counts. Batches are prepared by tf.data beside the steps, as in a real run. The weights are
@@ -11,13 +11,9 @@ import dataclasses
 import functools
 import itertools
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.util import flags as util_flags

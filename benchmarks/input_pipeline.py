@@ -1,31 +1,28 @@
 """Speed of the pre-training input alone: TFRecords to batches of int32, nothing trained.
 
-  python benchmarks/input_pipeline.py
-  python benchmarks/input_pipeline.py --max-seq-length 512 --batch-size 256
+  python -m benchmarks.input_pipeline
+  python -m benchmarks.input_pipeline --max-seq-length 512 --batch-size 256
 
 Two contenders take turns on the same records: ours, and a pipeline that parses record by record into int64, shuffles in
 a buffer of 100 and casts afterwards, as the original's does. A turn starts the pipeline anew and reads whole epochs;
 the median of the turns counts. `--consumed` is the rate of the accelerator to compare with, which has 16 cores.
 """
 
-import argparse
 import itertools
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.common import parser_of
 from electra_tf2.util.environment import before_tensorflow
 
 
 def ours(files: list[str], counts: list[int], length: int, batch_size: int) -> Iterator[Any]:
-    from benchmarks.synthetic_records import VOCABULARY
+    from benchmarks.common import VOCABULARY
     from electra_tf2.corpus.records import RecordFormat
     from electra_tf2.pretrain.pretrain_data import Records, training_batches
 
@@ -51,17 +48,12 @@ def record_by_record(files: list[str], length: int, batch_size: int) -> Iterator
 
 
 def main() -> None:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--max-seq-length", type=int, default=128)
-    parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = parser_of(__doc__, max_seq_length=128, batch_size=128, records=200_000, rounds=5)
     parser.add_argument("--epochs", type=int, default=2, help="of a turn")
     parser.add_argument("--consumed", type=float, default=5000.0, help="examples/s that an accelerator trains on")
     options = parser.parse_args()
     before_tensorflow()
-    from benchmarks.synthetic_records import write_records
+    from benchmarks.common import write_records
 
     cores = len(os.sched_getaffinity(0))
     shards = 16

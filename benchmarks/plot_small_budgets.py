@@ -1,18 +1,15 @@
 """The curves of docs/small_budgets.md.
 
-  python benchmarks/plot_small_budgets.py benchmarks/small_budgets.json docs/small_budgets.png
+  python -m benchmarks.plot_small_budgets benchmarks/small_budgets.json docs/small_budgets.png
 
-draws the file's `curves`, and of its `rows`, which are those of <work-dir>/small_budgets.json, the ones in `SHOWN`.
+draws the file's `curves`, and of its `rows` those in `SHOWN`, which compare_objectives.py measured.
 """
 
-import argparse
-import json
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.common import parser_of
 from electra_tf2.analysis.figures import panels, style_of
+from electra_tf2.util.reading import read_json
 
 TITLES = ["Masked-LM loss at hidden tokens (training)", "One factor at a time, at equal compute"]
 SHOWN = {
@@ -27,15 +24,11 @@ SHOWN = {
 
 
 def main() -> None:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("results", type=Path, help="benchmarks/small_budgets.json")
     parser.add_argument("figure", type=Path, help="where it is written, as .png and .pdf")
     options = parser.parse_args()
-    try:
-        found = json.loads(options.results.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        sys.exit(f"error: {options.results}: {error}")
+    found = read_json(options.results, "results")
     with panels(options.figure.with_suffix(""), TITLES) as (axis, factors):
         axis.axhline(found["unigram_entropy"], color="grey", linestyle=":", label="entropy of token frequencies")
         for number, (name, run) in enumerate(found["curves"].items()):

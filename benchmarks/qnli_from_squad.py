@@ -1,6 +1,6 @@
 """Pairs of a question and a sentence, as QNLI's, from SQuAD's training questions.
 
-  python benchmarks/qnli_from_squad.py --squad data/finetuning_data/squadv1/train.json --output pairs/qnli/train.tsv
+  python -m benchmarks.qnli_from_squad --squad data/finetuning_data/squadv1/train.json --output pairs/qnli/train.tsv
 
 QNLI was made of SQuAD: does this sentence of the paragraph hold the answer (Wang et al. 2019, section 3.3)? So where
 only a part of its training set is at hand, a set as large can be made again. Each question yields one pair: by a fair
@@ -10,7 +10,6 @@ nothing. QNLI's development set is of SQuAD's other articles, but articles share
 among those of SQuAD's pairs.
 """
 
-import argparse
 import itertools
 import random
 import re
@@ -18,8 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.common import parser_of
 from electra_tf2.finetune.qa.data import Question, read_questions
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically
@@ -53,7 +51,7 @@ def pairs_of(questions: Iterable[Question], coin: random.Random) -> Iterator[tup
 
 def main(arguments: list[str] | None = None) -> None:
     """Writes the pairs, with QNLI's header."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--squad", type=Path, required=True, help="training questions, SQuAD 1.1's JSON")
     parser.add_argument("--output", type=Path, required=True, help="file of tab-separated values to write")
     parser.add_argument("--seed", type=int, default=0, help="of the coin")

@@ -1,6 +1,6 @@
 """A released encoder fine-tuned here and by transformers + PyTorch: same data, hyperparameters, head, seeds.
 
-  python benchmarks/released_model.py --model DIRECTORY --data-dir data --peer-python PYTHON --output released.json \\
+  python -m benchmarks.released_model --model DIRECTORY --data-dir data --peer-python PYTHON --output released.json \\
       --tasks rte,mrpc,sst:4000,squadv1:1000 --seeds 3
 
 DIRECTORY is a Hugging Face directory, or a folder of ours (without a peer); PYTHON has torch and transformers; without
@@ -30,10 +30,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import numpy as np
 
+from benchmarks.common import ROOT, parser_of
 from electra_tf2.util.files import write_json
 
 _SETTINGS: dict[str, Any] = {
@@ -47,22 +46,23 @@ _SETTINGS: dict[str, Any] = {
     "iterations_per_loop": 10,
 }
 _COMPARED = ("model", "epochs", "learning_rate", "batch_size", "max_seq_length", "qa_length")
-_PEER = Path(__file__).with_name("released_model_peer.py")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(
+        __doc__,
+        data_dir="data",
+        seeds=2,
+        epochs=3.0,
+        learning_rate=5e-5,
+        batch_size=32,
+        max_seq_length=128,
+        output="released.json",
+    )
     parser.add_argument("--model", required=True)
-    parser.add_argument("--data-dir", default="data")
     parser.add_argument("--tasks", default="rte,mrpc,sts,cola")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--epochs", type=float, default=3.0)
-    parser.add_argument("--learning-rate", type=float, default=5e-5)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--max-seq-length", type=int, default=128)
     parser.add_argument("--qa-length", type=int, default=192, help="max_seq_length of question answering")
     parser.add_argument("--peer-python", default="", help="a Python with torch and transformers")
-    parser.add_argument("--output", default="released.json")
     given = parser.parse_args()
     settings = {name: getattr(given, name) for name in _COMPARED}
     output, runs = Path(given.output), []
@@ -93,7 +93,8 @@ def compare(given: argparse.Namespace, name: str, examples: int, seed: int) -> d
         if not given.peer_python:
             return result
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TF_")}
-        subprocess.run([given.peer_python, _PEER, folder], check=True, env=environment)
+        words = [given.peer_python, "-m", "benchmarks.released_model_peer", str(folder)]
+        subprocess.run(words, check=True, env=environment | {"PYTHONPATH": str(ROOT)})
         with np.load(folder / "peer.npz") as stored:
             peer = dict(stored)
         numbers = {key: float(peer[key]) for key in ("examples_per_second", "processor_seconds")}

@@ -1,6 +1,6 @@
 """The peer of benchmarks/released_model.py: transformers' encoder fine-tuned by a plain PyTorch loop.
 
-  PYTHON benchmarks/released_model_peer.py FOLDER
+  PYTHON -m benchmarks.released_model_peer FOLDER
 
 FOLDER holds settings.json and features.npz, both written by released_model.py; peer.npz is left there. A head is one
 linear layer: on [CLS] after dropout (classes, or one value), or on every token (start and end of an answer).

@@ -1,7 +1,7 @@
 """How a step of pre-training grows with batch, length, vocabulary, layers and width: time, memory, share of its limit.
 
-  taskset -c 1 python benchmarks/scaling.py benchmarks/scaling.json
-  python benchmarks/scaling.py benchmarks/scaling.json --figure docs/scaling.png
+  taskset -c 1 python -m benchmarks.scaling benchmarks/scaling.json
+  python -m benchmarks.scaling benchmarks/scaling.json --figure docs/scaling.png
 
 One factor at a time is varied round a base: four layers as wide as electra_small's, with its kind of generator. Every
 point is a process of its own (benchmarks/step_contenders.py), because memory is a high-water mark, and so are the
@@ -13,7 +13,6 @@ An exponent is the slope of the line through the logarithms, and in brackets tha
 does not grow counts least. Beside that of the time stands that of the FLOPs: a time that grows faster has a cause.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -22,7 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.step import Contender, processor
+from benchmarks.common import parser_of, processor
+from benchmarks.step import Contender
 from benchmarks.step_contenders import Job, Size, product_flops
 from electra_tf2.util.files import write_json
 
@@ -86,30 +86,26 @@ class Measurements:
         self._path, self._measure = path, measure
         self._found: dict[str, Any] = {"processor": processor(), "points": {}}
         if path.exists():
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if measure and found["processor"] != self._found["processor"]:
-                sys.exit(f"error: {path} was measured on {found['processor']}; give another file for this processor.")
-            self._found = found
-
-    @property
-    def processor(self) -> str:
-        return self._found["processor"]
+            self._found = json.loads(path.read_text(encoding="utf-8"))
+        self.processor = self._found["processor"]
+        if measure and self.processor != processor():
+            sys.exit(f"error: {path} was measured on {self.processor}; give another file for this processor.")
 
     def point(self, program: str, job: Job) -> Point | None:
         """None where the step is neither there nor to be measured, or ended with an error."""
-        arguments = [",".join(map(str, job.size)), str(job.batch_size), str(job.length), job.what]
-        found = {}
-        for name in (program, "products"):
-            key = " ".join([f"{name}_{job.precision}", *arguments])
-            if key not in self._found["points"] and self._measure:
-                self._found["points"][key] = _measured(f"{name}_{job.precision}", arguments)
-                write_json(self._path, self._found)
-                print(key, self._found["points"][key], flush=True)
-            found[name] = self._found["points"].get(key)
-        step, products = found[program], found["products"]
+        step, products = (self._of(f"{name}_{job.precision}", job) for name in (program, "products"))
         if not step:
             return None
         return Point(program, job, step["seconds"], products["seconds"] if products else None, step["memory"])
+
+    def _of(self, contender: str, job: Job) -> dict[str, float] | None:
+        arguments = [",".join(map(str, job.size)), str(job.batch_size), str(job.length), job.what]
+        key, points = " ".join([contender, *arguments]), self._found["points"]
+        if key not in points and self._measure:
+            points[key] = _measured(contender, arguments)
+            write_json(self._path, self._found)
+            print(key, points[key], flush=True)
+        return points.get(key)
 
 
 def _measured(contender: str, arguments: list[str]) -> dict[str, float] | None:
@@ -141,12 +137,8 @@ def table(points: dict[str, list[tuple[int, Point]]]) -> str:
             lines.append(f"| {factor} | {value:,} | {point.seconds:.3g} | {share} | {point.memory / 1e9:.2f} |")
         if len(rows) > 1:
             values, found = zip(*rows, strict=True)
-            of = {
-                "time": [p.seconds for p in found],
-                "FLOPs": [p.flops for p in found],
-                "GB": [p.memory for p in found],
-            }
-            time, flops, memory = ("{:.2f} ({:.2f})".format(*exponents(list(values), y)) for y in of.values())
+            measured = zip(*((p.seconds, p.flops, p.memory) for p in found), strict=True)
+            time, flops, memory = ("{:.2f} ({:.2f})".format(*exponents(list(values), list(y))) for y in measured)
             lines.append(f"| | exponents | {time}; of FLOPs {flops} | | {memory} |")
     return "\n".join(lines)
 
@@ -172,22 +164,18 @@ def draw(path: Path, points: dict[str, list[tuple[int, Point]]]) -> None:
             axis.set_yscale("log")
             axis.set_xticks(values, [f"{value // 1024}k" if value > 4096 else str(value) for value in values])
             axis.minorticks_off()
-            axis.set_xlabel(factor)
-            axis.set_ylabel("seconds of one core")
+            axis.set(xlabel=factor, ylabel="seconds of one core")
             axis.legend()
+        of_memory.set(xlabel="multiple of the base", ylabel="gigabytes")
         of_memory.set_xscale("log", base=2)
         of_memory.set_yscale("log", base=2)
-        of_memory.set_xlabel("multiple of the base")
-        of_memory.set_ylabel("gigabytes")
         of_memory.legend()
 
 
 def main() -> None:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, threads=1)
     parser.add_argument("file", type=Path, help="JSON, of points")
     parser.add_argument("--figure", type=Path, help="draw what the file has into this picture; nothing is measured")
-    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
         os.environ[name] = str(options.threads)
@@ -201,11 +189,9 @@ def main() -> None:
     for program, job in BESIDE:
         plain, other = measurements.point("ours", job), measurements.point(program, job)
         if plain and other:
-            print(
-                f"{program}, batch {job.batch_size}, {job.size.layers} layers: "
-                f"{other.seconds / plain.seconds:.2f} times the time, {other.memory / 1e9:.2f} GB in place of "
-                f"{plain.memory / 1e9:.2f}"
-            )
+            memory = f"{other.memory / 1e9:.2f} GB in place of {plain.memory / 1e9:.2f}"
+            what = f"{program}, batch {job.batch_size}, {job.size.layers} layers"
+            print(f"{what}: {other.seconds / plain.seconds:.2f} times the time, {memory}")
     if options.figure is not None:
         draw(options.figure, points)
 

@@ -1,14 +1,13 @@
 """Start-up time of run_pretraining.py, beside what TensorFlow alone needs.
 
-  python benchmarks/startup.py
-  python benchmarks/startup.py --model-size base
+  python -m benchmarks.startup
+  python -m benchmarks.startup --model-size base
 
 Each round measures, in processes of their own: importing TensorFlow; tracing the training step of the same model (after
 the import, timed inside); `--help`; a hyperparameter that does not exist; and run_pretraining.py from its launch until
 its first step is done. The medians count. The target is a first step within 1.5 times import plus tracing.
 """
 
-import argparse
 import json
 import os
 import re
@@ -19,11 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from benchmarks.common import ROOT, parser_of, write_records, write_vocabulary
 
 _TRACE = """
 import json, sys, time
+from benchmarks.common import parser_of
 from electra_tf2.util.environment import before_tensorflow
 before_tensorflow()
 import tensorflow as tf
@@ -54,15 +53,9 @@ def seconds(*words: str, until: str | None = None) -> float:
 
 
 def main() -> None:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, batch_size=32, max_seq_length=128, rounds=3)
     parser.add_argument("--model-size", default="small", choices=("small", "base", "large"))
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--max-seq-length", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    from benchmarks.synthetic_records import write_records, write_vocabulary
-
     # Nothing else of util.environment: the import that is measured is TensorFlow's as it comes.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

@@ -1,10 +1,10 @@
 """Speed of a step of ELECTRA, ours beside its peers', in one interleaved run.
 
-  python benchmarks/step.py --contenders ours_float32,ours_bfloat16,tf_models_float32
-  python benchmarks/step.py --what evaluation
-  python benchmarks/step.py --model-size mini --batch-size 64 --max-seq-length 64
-  python benchmarks/step.py --what finetuning --max-seq-length 32
-  python benchmarks/step.py --contenders ours_bfloat16,ours_whole_bfloat16,ours_recompute_bfloat16 --batch-size 8 \
+  python -m benchmarks.step --contenders ours_float32,ours_bfloat16,tf_models_float32
+  python -m benchmarks.step --what evaluation
+  python -m benchmarks.step --model-size mini --batch-size 64 --max-seq-length 64
+  python -m benchmarks.step --what finetuning --max-seq-length 32
+  python -m benchmarks.step --contenders ours_bfloat16,ours_whole_bfloat16,ours_recompute_bfloat16 --batch-size 8 \\
       --max-seq-length 512
 
 Every contender is a process that keeps its model in memory (benchmarks/step_contenders.py); they take turns of a few
@@ -17,16 +17,12 @@ time of a step (of all threads; the least of the turns, which other work disturb
 process ever had.
 """
 
-import argparse
-import os
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 
+from benchmarks.common import ROOT, parser_of, processor
 from benchmarks.step_contenders import add_job_flags, job_arguments, make_job, product_flops
-
-_WORKER = Path(__file__).resolve().parent / "step_contenders.py"
 
 
 class Contender:
@@ -35,7 +31,11 @@ class Contender:
     def __init__(self, name: str, python: str, arguments: list[str]) -> None:
         self.name = name
         self.process = subprocess.Popen(
-            [python, str(_WORKER), name, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [python, "-m", "benchmarks.step_contenders", name, *arguments],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         (self.startup,) = self._answer("ready")
         self.processor_seconds, self.memory = float("inf"), 0.0  # of a step, the least; in bytes, the most
@@ -62,21 +62,10 @@ class Contender:
         self.process.wait()
 
 
-def processor() -> str:
-    """Its name, the cores that may be used, and what multiplies matrices, where Linux says so."""
-    cores, path = len(os.sched_getaffinity(0)), Path("/proc/cpuinfo")
-    lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line) if path.exists() else {}
-    facts = {name.strip(): value.strip() for name, value in lines.items()}
-    units = [unit for unit in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if unit in facts.get("flags", "").split()]
-    return f"{facts.get('model name', 'unknown processor')}, {cores} cores, {', '.join(units)}"
-
-
 def main() -> None:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rounds=7)
     parser.add_argument("--contenders", default="ours_float32,ours_bfloat16,tf_models_float32")
     add_job_flags(parser)
-    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=4, help="of a turn")
     parser.add_argument("--torch-python", default=sys.executable, help="interpreter that has torch and transformers")
     options = parser.parse_args()

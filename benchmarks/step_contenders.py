@@ -21,9 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks.synthetic_records import VOCABULARY, write_vocabulary
+from benchmarks.common import VOCABULARY, write_vocabulary
 from electra_tf2.util.environment import before_tensorflow
 
 _MASK = 103
@@ -44,6 +42,17 @@ class Size(NamedTuple):
     def read(cls, text: str) -> "Size":
         """A name of `SIZES`, or the fields with commas between them."""
         return SIZES[text] if text in SIZES else cls(*map(int, text.split(",")))
+
+    @property
+    def encoder(self) -> dict[str, int]:
+        """As the peers' configurations of encoders name it."""
+        return {
+            "hidden_size": self.hidden,
+            "num_attention_heads": self.heads,
+            "intermediate_size": 4 * self.hidden,
+            "embedding_size": self.embedding,
+            "vocab_size": self.vocabulary,
+        }
 
     def shared(self, share: int) -> "Size":
         """1/share the width, with the generator's heads as the original has them."""
@@ -154,15 +163,9 @@ def our_hparams(job: Job) -> dict[str, Any]:
     path, size = Path(tempfile.mkdtemp()) / "vocab.txt", job.size
     write_vocabulary(path, size.vocabulary)
     return {
-        "model_hparam_overrides": {
-            "hidden_size": size.hidden,
-            "num_hidden_layers": size.layers,
-            "num_attention_heads": size.heads,
-            "intermediate_size": 4 * size.hidden,
-            "max_position_embeddings": max(512, job.length),
-        },
-        "embedding_size": size.embedding,
-        "vocab_size": size.vocabulary,
+        **size.encoder,
+        "num_hidden_layers": size.layers,
+        "max_position_embeddings": max(512, job.length),
         "train_batch_size": job.batch_size,
         "max_seq_length": job.length,
         "precision": job.precision,
@@ -235,14 +238,7 @@ def tf_models_encoder(size: Size) -> Any:
     """An encoder's configuration."""
     from official.nlp.configs import encoders
 
-    bert = encoders.BertEncoderConfig(
-        vocab_size=size.vocabulary,
-        hidden_size=size.hidden,
-        num_layers=size.layers,
-        num_attention_heads=size.heads,
-        intermediate_size=4 * size.hidden,
-        embedding_size=size.embedding,
-    )
+    bert = encoders.BertEncoderConfig(num_layers=size.layers, **size.encoder)
     return encoders.EncoderConfig(type="bert", bert=bert)
 
 
@@ -322,14 +318,7 @@ def hugging_face_config(size: Size) -> Any:
     """Of an encoder."""
     import transformers
 
-    return transformers.ElectraConfig(
-        vocab_size=size.vocabulary,
-        embedding_size=size.embedding,
-        hidden_size=size.hidden,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        intermediate_size=4 * size.hidden,
-    )
+    return transformers.ElectraConfig(num_hidden_layers=size.layers, **size.encoder)
 
 
 def hugging_face_step(job: Job, modules: list[Any], losses: Callable[[], Any], compiled: bool) -> Step:

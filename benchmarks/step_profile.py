@@ -1,14 +1,13 @@
 """Where the time of a step goes, by kind of operation, on one thread.
 
-  taskset -c 1 python benchmarks/step_profile.py --model-size mini --batch-size 64 --max-seq-length 64
-  taskset -c 1 python benchmarks/step_profile.py --what evaluation --contender ours_float32
+  taskset -c 1 python -m benchmarks.step_profile --model-size mini --batch-size 64 --max-seq-length 64
+  taskset -c 1 python -m benchmarks.step_profile --what evaluation --contender ours_float32
 
 TensorFlow's profiler times every operation, and every kernel of XLA's blocks. A kind's time is the median of each of
 its operations over some steps, added up, so that work beside this one, which delays an operation now and then, counts
 little. What a contender is, benchmarks/step_contenders.py says.
 """
 
-import argparse
 import os
 import re
 import statistics
@@ -18,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.step import processor
+from benchmarks.common import parser_of, processor
 from benchmarks.step_contenders import add_job_flags, job_arguments, make_job, make_step, product_flops
 from electra_tf2.util.environment import before_tensorflow
 
@@ -71,11 +70,8 @@ def operations(folder: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def main() -> None:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--contender", default="ours_bfloat16")
+    parser = parser_of(__doc__, contender="ours_bfloat16", steps=15)
     add_job_flags(parser)
-    parser.add_argument("--steps", type=int, default=15)
     options = parser.parse_args()
     arguments = job_arguments(options)
     job = make_job(options.contender, *arguments)

@@ -7,21 +7,19 @@ the files, never on the number of processes; so neither do the records. No Tenso
 """
 
 import dataclasses
-import hashlib
-import json
 import math
 import os
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-from electra_tf2.corpus.example_builder import MIN_LENGTH
-from electra_tf2.corpus.sources import check_repeats, check_tokens, repeats, source_of
+from electra_tf2.corpus.example_builder import MAX_LENGTH, MIN_LENGTH
 from electra_tf2.corpus.text_files import Corpus, CorpusFile
 from electra_tf2.corpus.vocabulary import PAD, load_vocab, vocab_sha256
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
+from electra_tf2.util.reading import json_sha256
 
 BUILDER_VERSION = 1
 TRAIN_PREFIX = "pretrain_data.tfrecord"
@@ -35,7 +33,9 @@ TEXT, OPENWEBTEXT = "text", "openwebtext"  # kinds of corpus: a directory of tex
 EXAMPLES_PER_SHARD = 8192  # about, unless that makes more than MANY_SHARDS
 MANY_SHARDS = 1000
 MAX_SHARD_TEXT_BYTES = 64 << 20
+MOST_SHARD_TEXT_BYTES = 1 << 30  # of shards that the user makes fewer: each is shuffled in memory
 MIN_SHARDS = 4  # training shuffles the order of shards
+MOST_REPEATS = 100  # times that a source is read; more would teach its text by heart
 _TEXT_BYTES_PER_TOKEN = 4.4  # English
 _COMPRESSION = 3.5  # text bytes per byte of a compressed file; only the number of shards depends on it
 _PIECES_PER_SHARD = 8
@@ -109,7 +109,7 @@ class BuildPlan:
 
     @property
     def build_hash(self) -> str:
-        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+        return json_sha256(self.identity)
 
     @property
     def num_dev_shards(self) -> int:
@@ -126,8 +126,8 @@ class BuildPlan:
 def make_plan(settings: BuildSettings) -> BuildPlan:
     """Plans a build; raises UserError for settings, a vocabulary or a corpus that cannot be built from."""
     shortest = MIN_LENGTH + bool(settings.domain_tokens)
-    if settings.max_seq_length < shortest:
-        raise UserError(f"--max-seq-length {settings.max_seq_length} is too short; at least {shortest} is needed")
+    if not shortest <= settings.max_seq_length <= MAX_LENGTH:
+        raise UserError(f"--max-seq-length must lie between {shortest} and {MAX_LENGTH}, got {settings.max_seq_length}")
     if not 0 <= settings.dev_fraction <= 0.5:
         raise UserError(f"--dev-fraction must lie between 0 and 0.5, got {settings.dev_fraction}")
     if not 0 <= settings.mix_alpha <= 1:
@@ -162,6 +162,11 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
     examples = total / _TEXT_BYTES_PER_TOKEN / settings.max_seq_length
     if num_shards > max(MANY_SHARDS, examples):
         raise UserError(f"--num-shards {num_shards:,} is more than this corpus has examples, about {examples:,.0f}")
+    if total > num_shards * MOST_SHARD_TEXT_BYTES:
+        raise UserError(
+            f"--num-shards {num_shards:,} makes shards of {total / num_shards / 1e9:,.1f} GB of text, each shuffled in "
+            f"memory; at least {math.ceil(total / MOST_SHARD_TEXT_BYTES):,} are needed, and 0 chooses their number"
+        )
     piece_bytes = max(_MIN_PIECE_BYTES, total // (num_shards * _PIECES_PER_SHARD))
     pieces = [
         piece
@@ -274,3 +279,65 @@ def describe_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
         changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
         return f"corpus file {changed[0]!r} is not the same" if changed else "the corpus is not the same"
     return "it was made by another version of the builder"
+
+
+def source_of(name: str) -> str:
+    """The source of a file, which is named by its path below the corpus directory."""
+    folder, slash, _ = name.partition("/")
+    return folder if slash else ""
+
+
+def repeats(text_bytes: Mapping[str, int], alpha: float) -> dict[str, float]:
+    """How often each source is read so that its share becomes p^alpha, normalised (mBART, Liu et al. 2020, equation 1).
+
+    The largest source is read once: the smaller ones are read more often, and nothing is left out.
+
+    Args:
+      text_bytes: of every source.
+      alpha: 1 leaves the shares p as they are, 0 makes them equal.
+    """
+    largest = max(text_bytes.values())
+    return {source: (largest / size) ** (1.0 - alpha) if size else 0.0 for source, size in text_bytes.items()}
+
+
+def check_repeats(times: Mapping[str, float], alpha: float) -> None:
+    """Raises UserError if a source is so small beside the others that it would be read over and over."""
+    for source, count in times.items():
+        if count > MOST_REPEATS:
+            which = f"folder {source!r}" if source else "the files beside the folders"
+            raise UserError(
+                f"--mix-alpha {alpha:g} would read {which} {count:,.0f} times, and {MOST_REPEATS} are the most: it "
+                "holds too little text. Raise --mix-alpha, or move these files into the folder of another source."
+            )
+
+
+def parse_tokens(given: Sequence[str]) -> dict[str, str]:
+    """Source -> token of "source=token" each. Raises UserError."""
+    tokens: dict[str, str] = {}
+    for one in given:
+        source, equals, token = one.partition("=")
+        if not equals or not source or not token or source in tokens:
+            raise UserError(f"--domain-tokens wants different sources, each as source=token, got {one!r}")
+        tokens[source] = token
+    if len(set(tokens.values())) < len(tokens):
+        raise UserError(f"--domain-tokens: two sources have the same token: {', '.join(given)}")
+    return tokens
+
+
+def check_tokens(tokens: Mapping[str, str], sources: Sequence[str], vocab: Sequence[str]) -> None:
+    """Raises UserError unless every source, and nothing else, has a token that no text can hold."""
+    if "" in sources:
+        raise UserError(
+            "--domain-tokens: some files lie beside the folders of --corpus-dir and have no source; move "
+            "them into a folder"
+        )
+    missing, unknown = set(sources) - tokens.keys(), tokens.keys() - set(sources)
+    if missing or unknown:
+        listed = ", ".join(repr(source) for source in sorted(sources))
+        raise UserError(f"--domain-tokens must name all sources, which are {listed} (the folders below --corpus-dir)")
+    for token in tokens.values():
+        if token not in vocab or not (token.startswith("[unused") and token.endswith("]")):
+            raise UserError(
+                f"--domain-tokens: {token} must be an [unusedN] of the vocabulary, which no text holds "
+                "(build_vocab.py --num-unused reserves some)"
+            )

@@ -7,15 +7,16 @@ report last, so a unit with a report is done and one without is done again.
 
 import contextlib
 import functools
+import hashlib
 import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.build_plan import ELECTRA, Piece, Unit
+from electra_tf2.corpus.build_plan import ELECTRA, Piece, Unit, source_of
 from electra_tf2.corpus.example_builder import (
     ExampleBuilder,
     OtherSegments,
@@ -24,18 +25,18 @@ from electra_tf2.corpus.example_builder import (
     example_lengths,
     with_domain,
 )
-from electra_tf2.corpus.holding_out import DocumentSplitter, SplitLines
 from electra_tf2.corpus.other_segments import OtherSegmentFinder
 from electra_tf2.corpus.record_metadata import Shard
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.sentence_packing import FULL_SENTENCES, SentencePacker
-from electra_tf2.corpus.sources import source_of
 from electra_tf2.corpus.staging import Staging, UnitReport
 from electra_tf2.corpus.text_files import TextBlock
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import writing
+from electra_tf2.util.reading import sha256_of
 
+_HEAD_BYTES = 64 << 10  # so much of a document decides whether it is held out
 _HELD_BYTES = 128 << 20  # units of at most so much text are shuffled as a whole
 _Packer = ExampleBuilder | SentencePacker | OtherSegmentFinder
 _tokenizer = functools.cache(WordpieceTokenizer)  # one per process: it takes a second to build
@@ -73,6 +74,54 @@ def build_unit(staging: Staging, unit: Unit) -> Iterator[float]:
             raise RuntimeError(f"{place}: {type(error).__name__}: {error}") from error
 
 
+class SplitLines(NamedTuple):
+    """Lines of training and of held-out documents; blank lines end documents."""
+
+    train: list[bytes]
+    dev: list[bytes]
+
+
+class DocumentSplitter:
+    """Holds out a fraction of the documents, decided by their text.
+
+    Neither the seed nor the sequence length plays a part: records of other lengths hold out the same documents, and
+    copies of a document stay on one side.
+    """
+
+    def __init__(self, fraction: float):
+        self._limit = fraction * 2.0**64
+        self._head: list[bytes] = []  # the start of a document that is not yet decided on
+        self._head_bytes = 0
+        self._held_out: bool | None = None
+
+    def split(self, lines: list[bytes]) -> SplitLines:
+        """Lines in their order; those of an undecided document are kept back until a later call."""
+        if not self._limit:
+            return SplitLines(lines, [])
+        out = SplitLines([], [])
+        for line in lines:
+            if not line:
+                if self._head:
+                    self._decide(out)
+                if self._held_out is not None:
+                    out[self._held_out].append(b"")
+                    self._held_out = None
+            elif self._held_out is not None:
+                out[self._held_out].append(line)
+            else:
+                self._head.append(line)
+                self._head_bytes += len(line) + 1
+                if self._head_bytes >= _HEAD_BYTES:
+                    self._decide(out)
+        return out
+
+    def _decide(self, out: SplitLines) -> None:
+        text = b"\n".join(self._head)[:_HEAD_BYTES]
+        self._held_out = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") < self._limit
+        out[self._held_out].extend(self._head)
+        self._head, self._head_bytes = [], 0
+
+
 class _UnitJob:
     def __init__(self, staging: Staging, unit: Unit):
         self._staging, self._unit = staging, unit
@@ -100,6 +149,7 @@ class _UnitJob:
         self._train = _ShuffledShards(staging.shards(unit), random.Random(f"shuffle {seed}"))
         self._dev = _ShardFile(staging.dev_part(unit))
         self._token_counts = np.zeros([len(self._tokenizer)], np.int64)
+        self._contents: list[str] = []
         self._text_bytes = self._undecodable_bytes = 0
 
     def begin(self, piece: Piece) -> None:
@@ -107,6 +157,7 @@ class _UnitJob:
         if self._domains and source_of(piece.name) != source_of(self._piece.name):
             self._flush()  # an example is of one source
         self._piece = piece
+        self._contents.append(sha256_of(Path(self._settings.corpus_dir) / piece.name, piece.start, piece.end))
 
     def add(self, block: TextBlock, fraction: float) -> None:
         """Adds text, before which this fraction of the unit's has been read."""
@@ -124,7 +175,8 @@ class _UnitJob:
         files = self._train.finish() | {self._staging.dev_part(self._unit).name: self._dev.close()}
         with writing(self._staging.folder):
             self._staging.token_counts(self._unit).write_bytes(self._token_counts.tobytes())
-        self._staging.write_report(self._unit, UnitReport(files, self._text_bytes, self._undecodable_bytes))
+        report = UnitReport(files, self._contents, self._text_bytes, self._undecodable_bytes)
+        self._staging.write_report(self._unit, report)
 
     def close(self) -> None:
         self._dev.close()
@@ -184,7 +236,7 @@ class _ShardFile:
             writer, self._writer = self._writer, None
             with self._writing():
                 writer.close()
-        return Shard(self._examples, self._tokens, os.path.getsize(self._path))
+        return Shard(self._examples, self._tokens, os.path.getsize(self._path), sha256_of(self._path))
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

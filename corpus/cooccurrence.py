@@ -1,11 +1,11 @@
 """Which tokens occur near one another, and how telling that is: S of MPA (mis-predictions as harm alerts).
 
-build_cooccurrence.py counts pairs of tokens within a window and turns the counts C into scores in [0, 1]; kept are the
+build_table.py counts pairs of tokens within a window and turns the counts C into scores in [0, 1]; kept are the
 K highest of every token. pretrain.objectives.harm_alert looks up which tokens of a sequence may have misled a
 prediction. What the scores are the source leaves open ("derived from C"); all three here are ours.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,15 @@ class CooccurrenceTable(NamedTuple):
 
     neighbours: np.ndarray
     scores: np.ndarray
+
+    def examples(self, tokens: Sequence[str], number: int = 5) -> str:
+        """The tokens with the highest scores, and their neighbours, as text."""
+        lines = []
+        for token in np.argsort(-self.scores[:, 0].astype(np.float32), kind="stable")[:number]:
+            near = zip(self.neighbours[token, :number], self.scores[token], strict=False)
+            shown = [f"{tokens[other]} {score:.2f}" for other, score in near if other != NOBODY]
+            lines.append(f"  {tokens[token]}: {', '.join(shown)}")
+        return "\n".join(lines)
 
     def dense(self) -> np.ndarray:
         """float16 [V, V]."""

@@ -1,10 +1,9 @@
-"""Runs the units of a build on this machine's processes.
+"""Runs the units of a build, on processes of this machine or on Apache Beam: the same bytes.
 
-build_pretraining_dataset.py calls `build`: the plan says what is to be done, the staging folder what has been, and
-whatever runs the units, this machine or Apache Beam, gives the same bytes.
+build_pretraining_dataset.py calls `build`: the plan says what is to be done, the staging folder what has been.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,8 @@ from electra_tf2.corpus.build_plan import BuildPlan, Unit
 from electra_tf2.corpus.build_unit import build_unit
 from electra_tf2.corpus.staging import Staging
 from electra_tf2.corpus.worker_pool import run_on_processes
-from electra_tf2.util.environment import cores
+from electra_tf2.util.environment import cores, quiet_tensorflow
+from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, say
 
 _WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this
@@ -70,3 +70,33 @@ def _megabytes(staging: Staging, unit: Unit) -> Generator[float, None, None]:
     """Builds a unit; yields megabytes of text as they are done."""
     for step in build_unit(staging, unit):
         yield step / 1e6
+
+
+def run_beam(pipeline_args: Sequence[str] = ()) -> RunUnits:
+    """Runs units on Apache Beam, for corpora beyond one machine; the records are the same.
+
+    The corpus, the vocabulary and the output directory must lie on a file system that all workers see under the same
+    paths.
+
+    Args:
+      pipeline_args: Beam's own flags, such as --runner=FlinkRunner.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError:
+        raise UserError("--runner=beam needs Apache Beam: pip install 'apache-beam>=2.60'") from None
+
+    def run(staging: Staging, units: list[Unit]) -> None:
+        numbers = [unit.number for unit in units]
+        with beam.Pipeline(options=PipelineOptions(list(pipeline_args))) as pipeline:
+            numbers = pipeline | "Units" >> beam.Create(numbers) | "Spread" >> beam.Reshuffle()
+            _ = numbers | "Build" >> beam.Map(_build_on_beam, staging)
+
+    return run
+
+
+def _build_on_beam(number: int, staging: Staging) -> None:
+    quiet_tensorflow()
+    for _ in build_unit(staging, staging.plan.units[number]):
+        pass

@@ -25,7 +25,7 @@ def inverse_frequencies(path: str, vocab_file: str) -> np.ndarray:
     """float32 [V]: log(documents / documents that hold the token); of a token that none holds, as if one did.
 
     Raises:
-      UserError: the file is none of build_document_frequency.py, or of another vocabulary.
+      UserError: the file is no table of this kind, or of another vocabulary.
     """
     arrays = read_table(path, "document_frequency_file", KIND, vocab_file)
     return np.log(arrays["documents"] / np.maximum(arrays["holding"], 1)).astype(np.float32)

@@ -2,11 +2,12 @@
 
 Each process counts what it reads; whenever it holds a certain number of keys it appends them, sorted and counted, to a
 file for each part of the keys. Afterwards the parts are merged one at a time, so memory is bounded by what a process
-may hold and by the largest part. build_pmi_vocab.py and build_cooccurrence.py count with it.
+may hold and by the largest part. build_table.py counts with it.
 """
 
-import glob
+import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.record_metadata import RecordMetadata, read_metadata
+from electra_tf2.corpus.record_metadata import read_metadata, record_files
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
-from electra_tf2.corpus.vocabulary import vocab_sha256
+from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
 from electra_tf2.corpus.worker_pool import run_on_processes
 from electra_tf2.util.environment import cores, quiet_tensorflow
 from electra_tf2.util.errors import UserError
@@ -57,9 +58,25 @@ class Counting(NamedTuple):
         return max(1, min(_BATCH_RECORDS, BATCH_KEYS // self.keys_of_record))
 
 
-def record_files(pattern: str, vocab_file: str) -> tuple[list[str], RecordMetadata]:
-    """Files of records and what is said of them. Raises UserError if there are none, or of another vocabulary."""
-    files = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
+class TableInputs(NamedTuple):
+    """The records to count.
+
+    tokens: of their vocabulary. domain_tokens: those that mark the sources of the records, no text.
+    num_processes: 0: one for each core. work_dir: for counts while they are made; None: the system's.
+    """
+
+    files: list[str]
+    record_format: RecordFormat
+    vocab_file: str
+    tokens: list[str]
+    domain_tokens: tuple[str, ...] = ()
+    num_processes: int = 0
+    work_dir: str | None = None
+
+
+def record_inputs(pattern: str, vocab_file: str) -> TableInputs:
+    """The records that a pattern names. Raises UserError if there are none, or of another vocabulary."""
+    files = record_files(pattern)
     if not files:
         raise UserError(
             f"--pretrain-tfrecords: no file matches {pattern!r}; build them with build_pretraining_dataset.py"
@@ -71,7 +88,19 @@ def record_files(pattern: str, vocab_file: str) -> tuple[list[str], RecordMetada
         raise UserError(
             f"--vocab-file {vocab_file} is not the vocabulary that the records of {pattern} were built with"
         )
-    return files, metadata
+    tokens = load_vocab(vocab_file)
+    return TableInputs(files, metadata.record_format, vocab_file, tokens, tuple(metadata.domain_tokens))
+
+
+@contextlib.contextmanager
+def counted(
+    inputs: TableInputs, count_in: Callable[[np.ndarray], Counted], group: int, keys_of_record: int
+) -> Iterator[tuple[np.ndarray, Callable[[int], Iterator[tuple[np.ndarray, np.ndarray]]]]]:
+    """Counts all records: the sum of the totals, and `parts_of` what was counted, as long as the context is open."""
+    with tempfile.TemporaryDirectory(dir=inputs.work_dir, prefix="counts.") as folder:
+        counting = Counting(count_in, group, inputs.record_format, Path(folder), keys_of_record)
+        totals = count_records_of(inputs.files, counting, inputs.num_processes)
+        yield totals, partial(parts_of, counting)
 
 
 def summed(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

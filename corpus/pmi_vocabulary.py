@@ -1,6 +1,6 @@
 """Word n-grams that occur together more often than by chance: what PMI-masking masks as a whole (Levine et al. 2021).
 
-build_pmi_vocab.py counts and scores them here; pretrain.masking_units.pmi finds them in sequences. An n-gram is its
+build_table.py counts and scores them here; pretrain.masking_units.pmi finds them in sequences. An n-gram is its
 sequence of wordpieces; a word is a piece without "##" and those with it that follow. N-grams are told apart by a hash
 that is a polynomial in their ids, of which that of any part follows from running sums, in numpy and in a graph alike.
 """
@@ -11,13 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.key_counts import Counted, summed
+from electra_tf2.corpus.key_counts import Counted, TableInputs, counted, summed
+from electra_tf2.corpus.records import read_batches
 from electra_tf2.corpus.table_file import read_table, write_table
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, load_vocab
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import track
 
 LONGEST = 5  # words of an n-gram (PMI-masking, section 3)
 SHARES = {2: 0.5, 3: 0.25, 4: 0.125, 5: 0.125}  # of the vocabulary, by number of words
 KIND = "pmi_vocab"
+SCORES = ("pmi", "pmi_freq")  # the paper's, and that of the authors' published lists
 _BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
 
 
@@ -46,6 +50,16 @@ class NgramVocabulary(NamedTuple):
         sums, inverse = running_sums(self.ids, vocab_size), powers(len(self.ids) + 1, inverse=True)
         starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
         return (sums[self.ends] - sums[starts]) * inverse[starts]
+
+    def examples(self, tokens: Sequence[str], number: int = 3) -> str:
+        """The best of each length, as text."""
+        lines = []
+        for words in SHARES:
+            of_length = np.flatnonzero(self.words == words)
+            best = [self.ids[self.ends[k - 1] if k else 0 : self.ends[k]] for k in of_length[:number]]
+            texts = [" ".join(tokens[token] for token in ids).replace(" ##", "") for ids in best]
+            lines.append(f"  {len(of_length):,} of {words} words: {', '.join(texts)}")
+        return "\n".join(lines)
 
 
 @functools.cache
@@ -167,3 +181,58 @@ def chosen(scores: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
         np.lexsort((np.arange(len(of_length)), -of_length))[: round(size * share)]
         for of_length, share in zip(scores, SHARES.values(), strict=True)
     ]
+
+
+def collect(inputs: TableInputs, hashes: np.ndarray) -> list[np.ndarray]:
+    """For 2 to LONGEST words: the wordpieces of every n-gram with one of these sorted hashes, int32, one after the
+    other."""
+    pieces, seen = pieces_of(inputs.vocab_file, inputs.domain_tokens), np.zeros(len(hashes), bool)
+    ids: list[list[np.ndarray]] = [[] for _ in SHARES]
+    for file in track(inputs.files, "collecting n-grams of file", len(inputs.files)):
+        for batch in read_batches(file, inputs.record_format):
+            flat = batch["input_ids"].reshape(-1)
+            for words, of_length in zip(SHARES, ids, strict=True):
+                found = ngrams_in(flat, words, pieces)
+                places = np.minimum(np.searchsorted(hashes, found.hashes), len(hashes) - 1)
+                new = np.flatnonzero((hashes[places] == found.hashes) & ~seen[places])
+                places, first = np.unique(places[new], return_index=True)
+                seen[places] = True
+                starts, sizes = found.starts[new[first]], (found.ends - found.starts)[new[first]]
+                within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+                of_length.append(flat[np.repeat(starts, sizes) + within])  # a copy: slices would hold all batches
+    return [np.concatenate([*of_length, np.zeros(0, np.int32)]) for of_length in ids]
+
+
+def build(inputs: TableInputs, size: int = 800_000, min_count: int = 11, score: str = "pmi") -> NgramVocabulary:
+    """Counts the n-grams of all records, scores them, and keeps the best of each length.
+
+    Raises:
+      UserError: no word occurs so often.
+    """
+    count_in = functools.partial(count_ngrams, vocab_file=inputs.vocab_file, domain_tokens=inputs.domain_tokens)
+    with counted(inputs, count_in, 1, inputs.record_format.length * LONGEST) as (totals, parts_of):
+        hashes, counts = (np.concatenate(column) for column in zip(*parts_of(min_count), strict=True))
+    order = np.argsort(hashes)
+    frequencies = Frequencies(hashes[order], counts[order], totals)
+    if not len(order):
+        raise UserError(f"--min-count {min_count}: no word of the records occurs so often; lower it")
+    pieces = pieces_of(inputs.vocab_file)
+    found = []
+    for words, ids in zip(SHARES, collect(inputs, frequencies.hashes), strict=True):
+        starts = np.flatnonzero(~pieces.continues[ids]).reshape(-1, words)
+        bounds = np.column_stack([starts, np.append(starts[1:, 0], len(ids))[: len(starts)]])
+        found.append((ids, bounds, pmi(ids, bounds, frequencies, len(pieces.special), squared=score == "pmi_freq")))
+    kept = chosen([scores for *_, scores in found], size)
+    ngrams = [
+        ids[bounds[k, 0] : bounds[k, -1]] for (ids, bounds, _), best in zip(found, kept, strict=True) for k in best
+    ]
+    scores = [scores[best] for (*_, scores), best in zip(found, kept, strict=True)]
+    vocabulary = NgramVocabulary(
+        ids=np.concatenate([*ngrams, np.zeros(0, np.int32)]).astype(np.int32),
+        ends=np.cumsum([len(one) for one in ngrams], dtype=np.int64),
+        words=np.repeat(list(SHARES), [len(best) for best in kept]).astype(np.int32),
+        scores=np.concatenate(scores).astype(np.float32),
+        counts=np.zeros(0, np.int64),
+    )
+    places = np.searchsorted(frequencies.hashes, vocabulary.hashes(len(pieces.special)))
+    return vocabulary._replace(counts=frequencies.counts[places])

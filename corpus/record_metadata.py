@@ -1,10 +1,15 @@
-"""What a folder of pre-training records says about itself, without TensorFlow.
+"""metadata.json of a folder of pre-training records: written by the builder, checked by all who read records.
 
-The builder writes `metadata.json` beside its records; training checks it before anything slow. Folders that have none
-(those of the original's builder) are read too.
+Training checks it before anything slow, and the content of a shard when it first reads it. Folders without one, such as
+those of the original's builder, are read too. No TensorFlow is imported.
 """
 
+import fnmatch
+import functools
+import glob
+import itertools
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,23 +19,43 @@ import numpy as np
 from electra_tf2.corpus.records import RecordFormat, count_records
 from electra_tf2.corpus.vocabulary import SpecialIds, vocab_sha256
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import read_json
+from electra_tf2.util.reading import json_sha256, read_json, sha256_of
 
 METADATA_FILE = "metadata.json"
 VOCAB_FILE = "pretrain_vocab.txt"  # a copy, so that records can be shown as text wherever they are
+_AGAIN = "Build the records again with --overwrite"
 UNFINISHED_FOLDER = ".unfinished"  # where the builder works; it holds metadata.json while shards are being moved out
 
 
 class Shard(NamedTuple):
-    """A file of records: how many examples, how many tokens in them (padding apart), bytes of the file."""
+    """A file of records: its examples, their tokens (padding apart), its bytes, and the SHA-256 of its content.
+
+    sha256: "" where it is not known: a sum of shards, or a folder of an older builder.
+    """
 
     examples: int
     tokens: int
     bytes: int
+    sha256: str = ""
 
     @classmethod
     def total(cls, shards: Iterable["Shard"]) -> "Shard":
-        return cls(*map(sum, zip(cls(0, 0, 0), *shards, strict=True)))
+        return cls(*map(sum, zip((0, 0, 0), *(shard[:3] for shard in shards), strict=True)))
+
+    def check_content(self, path: str | os.PathLike[str]) -> None:
+        """Raises UserError unless a file holds what the builder wrote; of older builders, as many examples."""
+        status = os.stat(path)
+        _check_content(os.fspath(path), self, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+@functools.lru_cache(maxsize=1 << 16)  # once for every state of a file: training reads it in every epoch
+def _check_content(path: str, shard: Shard, *_: int) -> None:
+    if shard.sha256 and sha256_of(path) != shard.sha256:
+        raise UserError(f"{path} is not the file that the builder wrote: its SHA-256 differs. {_AGAIN}")
+    if not shard.sha256 and count_records(path) != shard.examples:
+        raise UserError(
+            f"{path} holds {count_records(path):,} examples, but its metadata.json says {shard.examples:,}. {_AGAIN}"
+        )
 
 
 class RecordMetadata(NamedTuple):
@@ -74,15 +99,44 @@ class RecordMetadata(NamedTuple):
     def check_shard(self, name: str) -> int:
         """The examples of a listed file. Raises UserError if it is missing or not the file that the builder wrote."""
         path, shard = self.path.with_name(name), self.shards[name]
-        if not path.exists():
-            raise UserError(f"{path} is missing, but {self.path} lists it; build the records again with --overwrite")
+        if not path.is_file():
+            problem = "is no file of records" if path.exists() else "is missing"
+            raise UserError(f"{path} {problem}, but {self.path} lists it. {_AGAIN}")
         size = path.stat().st_size
         if size != shard.bytes:
             raise UserError(
                 f"{path} holds {count_records(path):,} examples in {size:,} bytes, but {self.path} says "
-                f"{shard.examples:,} in {shard.bytes:,}; build the records again with --overwrite"
+                f"{shard.examples:,} in {shard.bytes:,}. {_AGAIN}"
             )
         return shard.examples
+
+    def listed(self, pattern: str) -> list[str]:
+        """Names of the listed files that a pattern asks for."""
+        return fnmatch.filter(self.shards, os.path.basename(pattern))
+
+
+def record_files(pattern: str) -> list[str]:
+    """The files of records that a pattern asks for, sorted: listed ones only, where a metadata.json lists some of them.
+
+    Raises:
+      UserError: one is no regular file, such as a named pipe, which nobody may ever write to.
+    """
+    folder, name = os.path.split(pattern)
+    if os.path.isdir(folder):  # its name may hold brackets
+        pattern = os.path.join(glob.escape(folder), name)
+    files: list[str] = []
+    paths = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
+    for folder, found in itertools.groupby(paths, os.path.dirname):
+        metadata = read_metadata(folder or ".")
+        names = metadata.listed(pattern) if metadata else []
+        for path in found:
+            if names and os.path.basename(path) not in names:
+                print(f"note: {path} is left out: metadata.json does not list it", file=sys.stderr)
+                continue
+            if not os.path.isfile(path):
+                raise UserError(f"{path} is no file of records, but {pattern} asks for it: move it away")
+            files.append(path)
+    return files
 
 
 def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
@@ -100,11 +154,20 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
 
     def typed(name: str, kind: Any, source: dict[str, Any] = values) -> Any:
         value = source.get(name)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
+        if wrong or (kind is int and value < 0):
             raise UserError(f"{path}: {name!r} is {shown(value)}; build the records anew or delete that file")
         return value
 
     shards = typed("shards", dict)
+    listed = {
+        name: Shard(*(typed(field, int, typed(name, dict, shards)) for field in Shard._fields[:3])) for name in shards
+    }
+    checked = any(shards[name].get("sha256") for name in shards)
+    if checked:
+        listed = {name: shard._replace(sha256=typed("sha256", str, shards[name])) for name, shard in listed.items()}
+    if checked and values.get("shards_sha256") != json_sha256(shards):
+        raise UserError(f"{path}: 'shards' has been changed since the builder wrote it. {_AGAIN}")
     return RecordMetadata(
         path=path,
         vocab_sha256=typed("vocab_sha256", str),
@@ -112,9 +175,7 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
         max_seq_length=typed("max_seq_length", int),
         do_lower_case=typed("do_lower_case", bool),
         strip_accents=typed("strip_accents", bool) if "strip_accents" in values else True,
-        shards={
-            name: Shard(*(typed(field, int, typed(name, dict, shards)) for field in Shard._fields)) for name in shards
-        },
+        shards=listed,
         unigram_entropy=typed("unigram_entropy", (int, float)) if "unigram_entropy" in values else None,
         values=values,
     )

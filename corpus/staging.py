@@ -8,6 +8,7 @@ complete.
 
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.corpus.build_plan import DEV_PREFIX, TRAIN_PREFIX, BuildPlan, Unit, describe_difference
-from electra_tf2.corpus.holding_out import hold_out_records
 from electra_tf2.corpus.record_metadata import (
     METADATA_FILE,
     UNFINISHED_FOLDER,
@@ -26,19 +26,21 @@ from electra_tf2.corpus.record_metadata import (
     read_metadata,
     unigram_entropy,
 )
-from electra_tf2.corpus.records import RecordFormat
+from electra_tf2.corpus.records import RecordFormat, read_batches, record_ends
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json, writing
-from electra_tf2.util.reading import read_json
+from electra_tf2.util.progress import track
+from electra_tf2.util.reading import json_sha256, read_json, sha256_of
 
 _PLAN_FILE = "plan.json"
 
 
 class UnitReport(NamedTuple):
-    """What a unit has written, by file name, and read."""
+    """What a unit has written, by file name, and what it has read: the SHA-256 of each of its pieces, and bytes."""
 
     files: dict[str, Shard]
+    contents: list[str]
     text_bytes: int
     undecodable_bytes: int
 
@@ -76,6 +78,7 @@ class Staging:
             values = read_json(self._report_file(unit), "report")
             files = {name: Shard(**shard) for name, shard in values.pop("files").items()}
             whole = all((self.folder / name).stat().st_size == shard.bytes for name, shard in files.items())
+            whole = whole and {path.name for path in self.shards(unit)} < files.keys()
             return UnitReport(files, **values) if whole and self.token_counts(unit).exists() else None
         except (UserError, KeyError, TypeError, FileNotFoundError):  # none there, or of another version
             return None
@@ -104,6 +107,11 @@ class Staging:
         finally:
             os.close(descriptor)
 
+    def contents(self, unit: Unit) -> list[str]:
+        """The SHA-256 of each of a unit's pieces, as they are in the corpus now."""
+        folder = Path(self.plan.settings.corpus_dir)
+        return [sha256_of(folder / piece.name, piece.start, piece.end) for piece in unit.pieces]
+
     def begin(self, overwrite: bool) -> dict[str, Any] | None:
         """Makes the folder ready for the units; returns the metadata if the records are there already.
 
@@ -111,17 +119,22 @@ class Staging:
           UserError: the output directory holds something else.
         """
         plan = self.plan
-        times = {file.name: file.mtime_ns for file in plan.files}
         moving = (self.folder / METADATA_FILE).exists()
         begun = read_json(self.folder / _PLAN_FILE, "plan") if (self.folder / _PLAN_FILE).exists() else None
         metadata = None if overwrite or moving else read_metadata(self.output)
         if metadata is not None and metadata.values.get("build_hash") == plan.build_hash:
             for name in metadata.shards:
                 metadata.check_shard(name)
+            units = track(plan.units, "comparing the corpus with what was built: part", len(plan.units))
+            if metadata.values.get("corpus_sha256") not in (None, json_sha256(list(map(self.contents, units)))):
+                raise UserError(
+                    f"--output-dir {str(self.output)!r} holds records of these flags, but the corpus has changed "
+                    "since; pass --overwrite to build them anew, or choose another directory"
+                )
             if begun is None or begun.get("build_hash") == plan.build_hash:  # else one with --overwrite can still go on
                 self._clear()
             return metadata.values
-        if begun is not None and begun.get("build_hash") == plan.build_hash and begun.get("times") == times:
+        if begun is not None and begun.get("build_hash") == plan.build_hash:
             if not (overwrite or begun.get("overwrite") or moving):
                 self._check_no_records()
             for left in self.folder.glob("*.tmp"):
@@ -129,10 +142,6 @@ class Staging:
             return None
         if begun is not None and not overwrite:
             difference = describe_difference(plan.identity, begun.get("identity", {}))
-            if begun.get("build_hash") == plan.build_hash:
-                before = begun.get("times", {})
-                changed = next(name for name in times if before.get(name) != times[name])
-                difference = f"corpus file {changed!r} has changed since"
             raise UserError(
                 f"--output-dir {str(self.output)!r} holds an unfinished build that cannot go on: {difference}. "
                 "Repeat the command that began it, choose another directory, or pass --overwrite to start anew."
@@ -142,15 +151,16 @@ class Staging:
         with writing(self.folder):
             self._clear()
             self.folder.mkdir()
-        begun = {"build_hash": plan.build_hash, "identity": plan.identity, "times": times, "overwrite": overwrite}
+        begun = {"build_hash": plan.build_hash, "identity": plan.identity, "overwrite": overwrite}
         write_json(self.folder / _PLAN_FILE, begun)
         return None
 
     def todo(self) -> list[Unit]:
-        """The units that are not done; none if all that is left is to `publish`."""
+        """The units that are not done, or whose text has changed since; none if all that is left is to `publish`."""
         if (self.folder / METADATA_FILE).exists():
             return []
-        return [unit for unit in self.plan.units if self.report(unit) is None]
+        reports = [(unit, self.report(unit)) for unit in self.plan.units]
+        return [unit for unit, report in reports if report is None or report.contents != self.contents(unit)]
 
     def complete(self) -> None:
         """Of units that are all done: joins the held-out parts to few files and writes the metadata."""
@@ -183,6 +193,10 @@ class Staging:
             record_format = RecordFormat(settings.max_seq_length, len(vocab))
             with writing(self.folder):  # if killed here, the units whose shards have been cut are built again
                 files |= hold_out_records(before, self.folder, dev[0], settings.dev_fraction, record_format)
+        shards = {
+            name: shard._asdict() | {"sha256": shard.sha256 or sha256_of(self.folder / name)}
+            for name, shard in files.items()
+        }
         counts = np.zeros([len(vocab)], np.int64)
         for unit in plan.units:
             counts += np.fromfile(self.token_counts(unit), np.int64)
@@ -202,7 +216,9 @@ class Staging:
             "packing": settings.packing,
             "other_segments": settings.other_segments,
             **self._mixing(),
-            "shards": {name: shard._asdict() for name, shard in files.items()},
+            "shards": shards,
+            "shards_sha256": json_sha256(shards),
+            "corpus_sha256": json_sha256([report.contents for report in done]),
             "train_examples": Shard.total(files[name] for name in train).examples,
             "dev_examples": Shard.total(files[name] for name in dev).examples,
             "tokens": Shard.total(files.values()).tokens,
@@ -264,3 +280,33 @@ class Staging:
     def _clear(self) -> None:
         if self.folder.exists():
             shutil.rmtree(self.folder)
+
+
+def hold_out_records(
+    train: dict[str, Shard], folder: Path, held_out: str, fraction: float, record_format: RecordFormat
+) -> dict[str, Shard]:
+    """Moves a fraction of the records of all training files, at least one, to the held-out file.
+
+    They are the last ones of each file, whose order is random. Returns what all these files hold afterwards.
+    """
+    total = sum(shard.examples for shard in train.values())
+    wanted = max(1, round(total * fraction)) if total > 1 else 0
+    taken, seen = {}, 0
+    with open(folder / held_out, "wb") as target:
+        for name, shard in train.items():
+            before, seen = seen, seen + shard.examples
+            taken[name] = seen * wanted // total - before * wanted // total
+            ends = itertools.chain([0], record_ends(folder / name))
+            kept_bytes = next(itertools.islice(ends, shard.examples - taken[name], None))
+            with open(folder / name, "r+b") as source:
+                source.seek(kept_bytes)
+                shutil.copyfileobj(source, target)
+                source.truncate(kept_bytes)
+    batches = read_batches(folder / held_out, record_format)
+    lengths = itertools.chain.from_iterable(batch["input_mask"].sum(axis=1).tolist() for batch in batches)
+    files = {}
+    for name, shard in train.items():
+        tokens = sum(itertools.islice(lengths, taken[name]))
+        files[name] = Shard(shard.examples - taken[name], shard.tokens - tokens, (folder / name).stat().st_size)
+    before_and_after = zip(Shard.total(train.values()), Shard.total(files.values()), strict=True)
+    return files | {held_out: Shard(*(had - has for had, has in list(before_and_after)[:3]))}

@@ -1,7 +1,7 @@
 """Tables counted over records, as files: arrays of numpy beside the checksum of the vocabulary whose ids they hold.
 
-build_pmi_vocab.py and build_cooccurrence.py write them, pre-training reads them. A table of another vocabulary would
-be silently wrong in every entry, so reading compares the checksums.
+build_table.py writes them, pre-training reads them. A table of another vocabulary would be silently wrong in every
+entry, so reading compares the checksums.
 """
 
 import os
@@ -30,13 +30,13 @@ def read_table(path: str, hparam: str, kind: str, vocab_file: str) -> dict[str, 
     """The arrays of a table.
 
     Args:
-      hparam: that names the file. kind: what `write_table` was given; the program that makes it is build_<kind>.py.
+      hparam: that names the file. kind: what `write_table` was given; build_table.py makes it.
       vocab_file: of the run.
 
     Raises:
       UserError: there is no such file, it is no table of this kind, or one of another vocabulary.
     """
-    hint = f"make it with build_{kind}.py"
+    hint = f"make it with build_table.py {kind}"
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -46,7 +46,7 @@ def read_table(path: str, hparam: str, kind: str, vocab_file: str) -> dict[str, 
         why = reason(error) if isinstance(error, OSError) else str(error)
         raise UserError(f"{hparam}: {path!r} cannot be read ({why}); {hint}") from None
     if str(arrays.pop(_KIND, "")) != kind:
-        raise UserError(f"{hparam}: {path!r} is no table of build_{kind}.py; {hint}")
+        raise UserError(f"{hparam}: {path!r} is no table of this kind; {hint}")
     if str(arrays.pop(_VOCABULARY, "")) != vocab_sha256(vocab_file):
         raise UserError(f"{hparam}: {path!r} was counted with another vocabulary than {vocab_file}; {hint}")
     return arrays

@@ -15,6 +15,7 @@ Bytes that are not UTF-8 are left out and counted; a damaged archive stops the p
 import bz2
 import contextlib
 import gzip
+import itertools
 import lzma
 import os
 import re
@@ -46,18 +47,16 @@ _BLANK_LINE = re.compile(rb"\n[ \t\r\x0b\x0c]*\n")
 _LINE_END = re.compile(rb"\n")
 # A file without line ends is cut into lines of at most this size, so that memory does not follow the corpus.
 MAX_LINE_BYTES = 16 << 20
-_MAX_MEMBER_BYTES = 1 << 30  # a text file in an archive that claims more is damaged
 _BLOCK_BYTES = 1 << 20
 _ZSTD_LONG = {int(zstd.DecompressionParameter.window_log_max): 31}  # what `zstd --long=31` writes can be read too
 _DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError)
 
 
 class CorpusFile(NamedTuple):
-    """A file of the corpus: path below the corpus directory, size on disk, time of the last change."""
+    """A file of the corpus: path below the corpus directory, size on disk."""
 
     name: str
     size: int
-    mtime_ns: int
 
 
 class TextBlock(NamedTuple):
@@ -104,8 +103,7 @@ class Corpus(NamedTuple):
             wanted = f"text files{below}; put .txt, .jsonl or their .gz, .bz2, .xz, .zst forms there"
         if not paths:
             raise UserError(f"{named} holds no {wanted}")
-        stats = sorted((path.relative_to(root).as_posix(), path.stat()) for path in paths)
-        files = [CorpusFile(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+        files = sorted(CorpusFile(path.relative_to(root).as_posix(), path.stat().st_size) for path in paths)
         if not any(file.size for file in files):
             raise UserError(f"{named} is empty: all {len(files)} files in it have no content")
         return files
@@ -140,7 +138,8 @@ class Corpus(NamedTuple):
         position, line_number = start, 0
         with _opened(path) as raw, _decompressed(raw, path) as stream:
             stream.seek(start)
-            for data in _whole_lines(_chunks(stream, block_bytes, end - start), path):
+            chunks = _text_chunks(_chunks(stream, block_bytes, end - start), path)
+            for data in _whole_lines(chunks, MAX_LINE_BYTES if not json_lines else sys.maxsize):
                 text = valid_utf8(data)
                 undecodable = len(data) - len(text)
                 # What precedes the last line end; a last line without one is complete too.
@@ -170,19 +169,19 @@ def _read_archive(path: str | os.PathLike[str]) -> Iterator[TextBlock]:
         for member in archive:
             if not member.isfile():
                 continue
-            if member.size > _MAX_MEMBER_BYTES:
-                raise UserError(f"archive {str(path)!r}: {member.name!r} claims {member.size} bytes of text")
             file = archive.extractfile(member)
-            data = file.read() if file is not None else b""
-            text = valid_utf8(data)
-            undecodable += len(data) - len(text)
-            text_bytes += len(data)
-            lines += [line for line in strip_lines(text.split(b"\n")) if line]
-            lines.append(b"")
-            if text_bytes >= _BLOCK_BYTES:
-                before, position = position, raw.tell()
-                yield TextBlock(lines, undecodable, text_bytes, position - before)
-                lines, text_bytes, undecodable = [], 0, 0
+            assert file is not None
+            for data in itertools.chain(_whole_lines(_chunks(file, _BLOCK_BYTES, member.size), MAX_LINE_BYTES), [b""]):
+                text = valid_utf8(data)
+                undecodable += len(data) - len(text)
+                text_bytes += len(data)
+                lines += [line for line in strip_lines(text.split(b"\n")) if line]
+                if not data:  # the document's end
+                    lines.append(b"")
+                if text_bytes >= _BLOCK_BYTES:
+                    before, position = position, raw.tell()
+                    yield TextBlock(lines, undecodable, text_bytes, position - before)
+                    lines, text_bytes, undecodable = [], 0, 0
         yield TextBlock(lines, undecodable, text_bytes, os.path.getsize(path) - position)
 
 
@@ -264,20 +263,25 @@ def _chunks(stream: BinaryIO, block_bytes: int, size: int) -> Iterator[bytes]:
         yield data
 
 
-def _whole_lines(chunks: Iterable[bytes], path: Path) -> Iterator[bytes]:
-    """The chunks cut anew, so that all end at a line end (but for the last)."""
+def _text_chunks(chunks: Iterator[bytes], path: Path) -> Iterator[bytes]:
+    """The chunks of a file without its byte order mark. Raises UserError if it begins as something other than text."""
+    first = next(chunks, b"")
+    if first.startswith(_UTF16_MARKS):
+        raise UserError(f"corpus file {str(path)!r} is UTF-16 text; convert it to UTF-8")
+    if first.startswith(_TAR_MARK, _TAR_MARK_AT):
+        raise UserError(
+            f"corpus file {str(path)!r} holds a tar archive: unpack it. Those of OpenWebText are for "
+            "build_openwebtext_pretraining_dataset.py"
+        )
+    yield first.removeprefix(_BYTE_ORDER_MARK)
+    yield from chunks
+
+
+def _whole_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
+    """The chunks cut anew, so that all end at a line end (but for the last), where no line is longer than `longest`."""
     pending: list[bytes] = []  # the start of a line whose end has not been read yet
     pending_bytes = 0
-    for number, data in enumerate(chunks):
-        if number == 0:
-            if data.startswith(_UTF16_MARKS):
-                raise UserError(f"corpus file {str(path)!r} is UTF-16 text; convert it to UTF-8")
-            if data.startswith(_TAR_MARK, _TAR_MARK_AT):
-                raise UserError(
-                    f"corpus file {str(path)!r} holds a tar archive: unpack it. Those of OpenWebText are for "
-                    "build_openwebtext_pretraining_dataset.py"
-                )
-            data = data.removeprefix(_BYTE_ORDER_MARK)
+    for data in chunks:
         end = data.rfind(b"\n") + 1
         if end:
             yield b"".join([*pending, data[:end]])
@@ -285,10 +289,10 @@ def _whole_lines(chunks: Iterable[bytes], path: Path) -> Iterator[bytes]:
         if rest := data[end:]:
             pending.append(rest)
             pending_bytes += len(rest)
-        if pending_bytes > MAX_LINE_BYTES and not is_json_lines(path):
+        if pending_bytes > longest:
             line = b"".join(pending)
-            while len(line) > MAX_LINE_BYTES:
-                cut = _cut(line, MAX_LINE_BYTES)
+            while len(line) > longest:
+                cut = _cut(line, longest)
                 yield line[:cut] + b"\n"
                 line = line[cut:]
             pending, pending_bytes = [line], len(line)

@@ -9,7 +9,7 @@ becomes "fi") and keeps private and unassigned ones; BertTokenizer does so too a
 What remains different from the original:
   - Unicode properties (category, case, decomposition) are the running Python's, as they were the original's. A
     character that Unicode added later was unassigned, and so dropped, under an older Python: records built with Python
-    3.10, 3.11 and 3.12 (Unicode 13, 14, 15) can differ in such characters, and in nothing else.
+    3.10, 3.11, 3.12 and 3.13 (Unicode 13, 14, 15, 15.1) can differ in such characters, and in nothing else.
   - a vocabulary that the original would load with repeated or blank lines is refused.
 Words are not reported with their places in the text; what needs those (spans, tags) belongs beside `tokenize`.
 """

@@ -11,14 +11,19 @@ from pathlib import Path
 
 import numpy as np
 from absl import flags
+from sklearn.feature_extraction import DictVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from demo.extract_corpus import Document, default_roots, extract
+from electra_tf2.finetune.tagging.conll import Sentence, read_sentences
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically
 
 _WORDS = range(12, 41)  # of a paragraph
 _WORD = re.compile(r"([A-Za-z][A-Za-z'-]*|\d+(?:\.\d+)?)([,.]?)")
+_REACH = 3  # words to either side that the baseline reads, the best of 1, 2 and 3
 _TAGS = {"": "O", ",": "B-comma", ".": "B-period"}
 
 Paragraph = list[tuple[str, str]]  # words and tags
@@ -47,6 +52,32 @@ def make_task(documents: list[Document], train_size: int, dev_size: int) -> tupl
     for number in np.random.default_rng(0).permutation(len(modules)):
         (dev if len(dev) < dev_size else train).extend(modules[number])
     return train[:train_size], dev[:dev_size]
+
+
+def baselines(folder: Path) -> dict[str, float]:
+    """F1 in percent of commas and full stops on dev.txt, which a model has to beat: of no marks at all, and of logistic
+    regression on a word and its neighbours, each with its distance, fitted to train.txt."""
+    train, dev = (read_sentences(folder / f"{part}.txt") for part in ("train", "dev"))
+    model = make_pipeline(DictVectorizer(), LogisticRegression(C=10, max_iter=300))
+    model.fit(_bags(train), _tags(train))
+    gold, predicted = _tags(dev), model.predict(_bags(dev))
+    right = sum(tag == guess != "O" for tag, guess in zip(gold, predicted, strict=True))
+    marks = sum(tag != "O" for tag in gold) + sum(guess != "O" for guess in predicted)
+    return {"no marks": 0.0, "a bag of neighbouring words": 200 * right / marks}
+
+
+def _bags(sentences: list[Sentence]) -> list[dict[str, int]]:
+    reach = range(-_REACH, _REACH + 1)
+    padded = [[""] * _REACH + sentence.words + [""] * _REACH for sentence in sentences]
+    return [
+        {f"{distance} {words[place + distance]}": 1 for distance in reach}
+        for words in padded
+        for place in range(_REACH, len(words) - _REACH)
+    ]
+
+
+def _tags(sentences: list[Sentence]) -> list[str]:
+    return [tag for sentence in sentences for tag in sentence.tags]
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from demo.baselines import baselines
+from demo.make_task import baselines
 
 DATA = Path("demo_data")
 RECIPE = "electra_tiny"  # trained by the demo
@@ -34,16 +34,8 @@ FINETUNING = {
 }
 BEFORE = "results_untrained"  # folder of what is compared with
 SHOWN = (
-    "masked_lm_loss",
-    "masked_lm_accuracy",
-    "sampled_masked_lm_accuracy",
-    "disc_loss",
-    "disc_auc",
-    "disc_accuracy",
-    "majority_baseline",
-    "disc_precision",
-    "disc_recall",
-    "replaced_rate",
+    *("masked_lm_loss", "masked_lm_accuracy", "sampled_masked_lm_accuracy", "disc_loss", "disc_auc", "disc_accuracy"),
+    *("majority_baseline", "disc_precision", "disc_recall", "replaced_rate"),
 )
 
 
@@ -82,25 +74,14 @@ def main() -> None:
         *("--max-seq-length", str(recipe["max_seq_length"]), "--dev-fraction", "0.05", "--num-processes", "2"),
     )
     pretrain = ("run_pretraining.py", "--data-dir", str(DATA), "--recipe", RECIPE)
-    run(
-        *pretrain,
-        "--model-name",
-        f"{RECIPE}_untrained",
-        "--no-do-train",
-        "--do-eval",
-        "--results-dir",
-        folder(RECIPE, BEFORE),
-    )
+    untrained = ("--model-name", f"{RECIPE}_untrained", "--no-do-train", "--results-dir", folder(RECIPE, BEFORE))
+    run(*pretrain, *untrained, "--do-eval")
     run(*pretrain, "--model-name", RECIPE, "--do-eval")
 
     run("-m", "demo.make_task", "--output-dir", str(DATA / "finetuning_data" / TASK))
     hparams = json.dumps(FINETUNING)
-    for name, random in ((RECIPE, False), (RELEASED, True), (RELEASED, False)):
-        options = (
-            ("--random-init", "--model-dir", folder(name, "random_init"), "--results-dir", folder(name, BEFORE))
-            if random
-            else ()
-        )
+    random = ("--model-dir", folder(RELEASED, "random_init"), "--results-dir", folder(RELEASED, BEFORE))
+    for name, options in ((RECIPE, ()), (RELEASED, ("--random-init", *random)), (RELEASED, ())):
         run("run_finetuning.py", "--data-dir", str(DATA), "--model-name", name, "--hparams", hparams, *options)
 
     before, after = results(RECIPE, BEFORE, "unsup"), results(RECIPE, "results", "unsup")

@@ -5,10 +5,8 @@ and their records shuffled as one window, whatever the window's size. So the pos
 run resumes anywhere by reading at most one window. Nothing is dropped at the end of an epoch.
 """
 
-import fnmatch
-import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.record_metadata import RecordMetadata, check_metadata, read_metadata
+from electra_tf2.corpus.record_metadata import Shard, check_metadata, read_metadata, record_files
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
 from electra_tf2.corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
 from electra_tf2.pretrain.objectives.spec import needs_of
@@ -33,26 +31,31 @@ class Records(NamedTuple):
     """Files of records and how many each holds.
 
     unigram_entropy: in nats, of the tokens that can be masked; None if the files' metadata do not say it.
+    listed: what metadata.json says of files, with which their content is compared when they are read.
     """
 
     files: list[str]
     counts: list[int]
     format: RecordFormat
     unigram_entropy: float | None = None
+    listed: Mapping[str, Shard] = {}
 
     @property
     def total(self) -> int:
         return sum(self.counts)
 
+    def checked(self, files: list[str]) -> Iterator[str]:
+        """The files, each as soon as its content is known to be what the builder wrote. Raises UserError."""
+        for file in files:
+            if file in self.listed:
+                self.listed[file].check_content(file)
+            yield file
+
 
 def has_records(pattern: str) -> bool:
     """Whether there are files behind a pattern, or should be, because the metadata.json of their folder lists them."""
     metadata = read_metadata(os.path.dirname(pattern) or ".")
-    return bool(glob.glob(pattern) or (metadata and _listed(metadata, pattern)))
-
-
-def _listed(metadata: RecordMetadata, pattern: str) -> list[str]:
-    return fnmatch.filter(metadata.shards, os.path.basename(pattern))
+    return bool((metadata and metadata.listed(pattern)) or record_files(pattern))
 
 
 def _tasks_that_need(what: str, config: PretrainingConfig) -> str:
@@ -68,7 +71,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
       UserError: no file matches, a file is not as its folder's metadata.json says or truncated, or the records are of
         another vocabulary or length, or lack second segments, or others in their place, where an objective needs them.
     """
-    files = sorted(path for path in glob.glob(pattern) if not path.endswith((".tmp", ".json")))
+    files = record_files(pattern)
     if not has_records(pattern):
         folder = os.path.dirname(pattern) or "."
         found = sorted(os.listdir(folder))[:8] if os.path.isdir(folder) else None
@@ -77,7 +80,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
             f"{flag}: no file matches {pattern!r} ({there}). Build records with build_pretraining_dataset.py."
         )
     needs = needs_of(config)
-    listed: dict[str, int] = {}
+    listed: dict[str, Shard] = {}
     folders = sorted({os.path.dirname(file) for file in files} or {os.path.dirname(pattern)})
     metadata = [read_metadata(folder or ".") for folder in folders]
     for folder, of_folder in zip(folders, metadata, strict=True):
@@ -101,12 +104,13 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
                     f"{of_folder.path}: the records hold no text that could stand in place of their second segments, "
                     f"which {_tasks_that_need('other_segments', config)} needs: build records with --other-segments"
                 )
-            names = _listed(of_folder, pattern)
-            listed |= {os.path.join(folder, name): of_folder.check_shard(name) for name in names}
-    counts = [listed[file] if file in listed else count_records(file) for file in files]
+            for name in of_folder.listed(pattern):
+                of_folder.check_shard(name)
+                listed[os.path.join(folder, name)] = of_folder.shards[name]
+    counts = [listed[file].examples if file in listed else count_records(file) for file in files]
     entropy = metadata[0].unigram_entropy if len(metadata) == 1 and metadata[0] is not None else None
     record_format = RecordFormat(config.max_seq_length, config.vocab_size, bool(needs.other_segments))
-    records = Records(files, counts, record_format, entropy)
+    records = Records(files, counts, record_format, entropy, listed)
     if not records.total:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
     first = next(file for file, count in zip(files, counts, strict=True) if count)
@@ -132,6 +136,8 @@ def find_problem(error: Exception, *records: Records | None) -> str | None:
         return None
     files = [(file, some.format) for some in records if some is not None for file in some.files]
     try:
+        for some in records:
+            list(some.checked(some.files) if some is not None else ())
         for file, record_format in track(files, "looking for the damaged record in file", len(files)):
             for _ in read_batches(file, record_format):
                 pass
@@ -163,7 +169,7 @@ def _schedule(records: Records, seed: int, position: int) -> Iterator[tuple[list
         for number, window in enumerate(_windows(records, seed, epoch)):
             size = sum(records.counts[shard] for shard in window)
             if offset < size:
-                yield [records.files[shard] for shard in window], (of_epoch, number), offset
+                yield [*records.checked([records.files[shard] for shard in window])], (of_epoch, number), offset
             offset = max(0, offset - size)
         epoch, offset = epoch + 1, 0
 
@@ -204,7 +210,10 @@ def training_batches(
 
 def evaluation_batches(records: Records, batch_size: int, rows: slice | None = None) -> tf.data.Dataset:
     """Every record once, in order; the last batch is filled up with rows whose input_mask is 0."""
-    dataset = tf.data.TFRecordDataset(records.files).batch(batch_size)
+    files = tf.data.Dataset.from_generator(
+        lambda: records.checked(records.files), output_signature=tf.TensorSpec([], tf.string)
+    )
+    dataset = tf.data.TFRecordDataset(files).batch(batch_size)
     dataset = dataset.map(records.format.parse)
 
     def fill(batch: Batch) -> Batch:

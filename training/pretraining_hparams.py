@@ -43,7 +43,7 @@ class MaskingHparams:
     mask_unit: str = hparam(
         "token",
         "what is masked as a whole: a token, a word with all its pieces, a span of words (SpanBERT), an n-gram of "
-        "build_pmi_vocab.py (PMI-masking)",
+        "build_table.py (PMI-masking)",
         choices=module_names("electra_tf2.pretrain.masking_units"),
     )
     unmasked_tokens: list[str] = hparam(

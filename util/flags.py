@@ -7,18 +7,20 @@
 import dataclasses
 import os
 import re
+import shutil
 import sys
 import textwrap
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TextIO, TypeVar, cast
 
 from absl import flags, logging
 
 from electra_tf2.util.environment import before_tensorflow
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.hparams import all_hparams, closest, layered, value_problem, value_type
+from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
 from electra_tf2.util.reading import is_file, parse_json, read_json, read_text
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
@@ -53,7 +55,7 @@ def define_hparam_flags(config_class: type) -> None:
         kind, _ = value_type(declaring_class, field)
         text = field.metadata["help"]
         if field.name == "recipe":
-            text += f"; NAME of recipes/NAME.json ({', '.join(recipe_names())}) or a path"
+            text += "; NAME of recipes/NAME.json, which are listed at the end, or a path"
         choices = field.metadata["choices"] or ()
         if not all(re.search(rf"(?<!\w){re.escape(choice)}(?![\w+])", text) for choice in choices):
             text = f"<{'|'.join(choices)}>: {text}"
@@ -61,16 +63,10 @@ def define_hparam_flags(config_class: type) -> None:
         text += "" if default is dataclasses.MISSING else _shown_default(default)
         if field.metadata["heading"]:
             _headings[field.name] = field.metadata["heading"]
-        if kind is bool:
-            flags.DEFINE_bool(field.name, None, text)
-        elif kind is int:
-            flags.DEFINE_integer(field.name, None, text)
-        elif kind is float:
-            flags.DEFINE_float(field.name, None, text)
-        elif kind is str:
-            flags.DEFINE_string(field.name, None, text)
-        else:
-            flags.DEFINE_string(field.name, None, text if _holds_words(declaring_class, field) else f"JSON: {text}")
+        if kind in (dict, list) and not _holds_words(declaring_class, field):
+            text = f"JSON: {text}"
+        define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float}
+        define.get(kind, flags.DEFINE_string)(field.name, None, text)
 
 
 def _holds_words(config_class: type, field: dataclasses.Field) -> bool:
@@ -268,26 +264,20 @@ def with_underscores(argv: Sequence[str]) -> list[str]:
                 name = "no" + name[3:]
             elif name.startswith("no_") and name not in flags.FLAGS and f"do_{name[3:]}" in flags.FLAGS:
                 name = "nodo_" + name[3:]  # the original's --do-lower-case and --no-lower-case
+            if equals and name.startswith("no") and name not in flags.FLAGS and name[2:] in flags.FLAGS:
+                raise UserError(f"{word.partition('=')[0]} takes no value, got {shown(value)}")
             word = f"--{name}{equals}{value}"
         result.append(word)
     return result
 
 
-def define_table_flags(kind: str) -> None:
-    """Flags of a script that counts over all records and writes the table `<data-dir>/<kind>.npz`."""
-    flags.DEFINE_string("data_dir", "data", "Folder of vocabulary, records and models.")
-    flags.DEFINE_string("pretrain_tfrecords", None, "Pattern of the records (default: those in --data-dir).")
-    flags.DEFINE_string("vocab_file", None, "Vocabulary of the records (default: <data-dir>/vocab.txt).")
-    flags.DEFINE_string("output_file", None, f"File of the table to write (default: <data-dir>/{kind}.npz).")
-    flags.DEFINE_integer("num_processes", 0, "Number of processes that count (0: one for each core).", lower_bound=0)
-    flags.DEFINE_string("work_dir", None, "Folder for counts while they are made (default: the system's).")
-    flags.DEFINE_boolean("overwrite", False, "Replace the file if it exists.")
-
-
 def print_help(doc: str) -> None:
-    """The script's docstring and its flags, hparams under their headings."""
-    print(doc.strip())
-    print("\nFlags")
+    """The script's docstring and its flags, hparams under their headings, as wide as the terminal and at most 120."""
+    width = min(shutil.get_terminal_size((120, 24)).columns, 120)
+    for paragraph in doc.strip().split("\n\n"):
+        as_it_is = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
+        print(paragraph if as_it_is else textwrap.fill(paragraph, width, break_on_hyphens=False), end="\n\n")
+    print("Flags")
     for module, defined in sorted(flags.FLAGS.flags_by_module_dict().items()):
         for flag in defined:
             if module.startswith("absl."):
@@ -296,22 +286,36 @@ def print_help(doc: str) -> None:
                 print(f"\n{_headings[flag.name]}")
             name = flag.name.replace("_", "-")
             text = re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), flag.help) + _shown_default(flag.default)
-            _print_flag(f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}", text)
+            _print_flag(f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}", text, width)
     print("\nMessages")
-    _print_flag("--verbosity", "least severe message of TensorFlow that is shown: 1 debug, 0 info, -1 warnings [none]")
-    _print_flag("--flagfile", "file of flags, one a line")
+    shown = "least severe message of TensorFlow that is shown: 1 debug, 0 info, -1 warnings [none]"
+    _print_flag("--verbosity", shown, width)
+    _print_flag("--flagfile", "file of flags, one a line", width)
+    if "recipe" in flags.FLAGS:
+        print("\nRecipes")
+        print(textwrap.indent(textwrap.fill(", ".join(recipe_names()), width - 2, break_on_hyphens=False), "  "))
 
 
-def _print_flag(name: str, text: str) -> None:
-    print(f"  {name:34} " + ("\n" + " " * 37).join(textwrap.wrap(text, 80, break_on_hyphens=False)))
+def _print_flag(name: str, text: str, width: int) -> None:
+    """On one line with its text if the terminal is wide enough, else above it."""
+    column = 37 if width >= 110 else 8
+    lines = textwrap.fill(
+        text, width, initial_indent=" " * column, subsequent_indent=" " * column, break_on_hyphens=False
+    )
+    name = f"  {name} "
+    print(name.ljust(column) + lines.lstrip() if len(name) <= column else f"{name.rstrip()}\n{lines}")
 
 
-def run(main: Callable[[], int | None], doc: str | None) -> NoReturn:
+def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) -> NoReturn:
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2.
 
     Args:
       doc: the script's docstring.
+      goes_on: the work is worth finishing after nobody reads standard output any more ("... | head").
     """
+    open_standard_streams()
+    if goes_on:
+        sys.stdout = cast(TextIO, OutputWithoutReader(sys.stdout))
     if any(word in ("--help", "-h", "-help", "--helpfull", "--helpshort") for word in sys.argv[1:]):
         try:
             print_help(doc or "")
@@ -329,6 +333,7 @@ def run(main: Callable[[], int | None], doc: str | None) -> NoReturn:
         asked = "verbosity" in flags.FLAGS and flags.FLAGS["verbosity"].present
         before_tensorflow(logging.get_verbosity() if asked else logging.FATAL)
         code = main()
+        sys.stdout.flush()
     except flags.UnrecognizedFlagError as error:
         valid = [_dashed(name) for name in flags.FLAGS]
         _fail(f"unknown flag {_dashed(error.flagname)}{closest(_dashed(error.flagname), valid)}; see --help")
@@ -344,7 +349,7 @@ def run(main: Callable[[], int | None], doc: str | None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:  # none of the doors (util.reading, util.files) was passed, but it is no bug of ours
-        _fail(f"{error.filename}: {reason(error)}" if error.filename else reason(error))
+        _fail(f"{error.filename or unwritable_output() or 'a file'}: {reason(error)}")
     sys.exit(code or 0)
 
 

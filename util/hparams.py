@@ -48,19 +48,7 @@ def hparam(
       place: where something outside of the model is, of no use once the model is moved: "read" of a file that is read
         whenever a run goes on, else "other".
     """
-    metadata = {
-        "help": help,
-        "at_least": at_least,
-        "above": above,
-        "at_most": at_most,
-        "below": below,
-        "choices": choices,
-        "heading": heading,
-        "free_on_resume": free_on_resume,
-        "shapes_model": shapes_model,
-        "entries": entries,
-        "place": place,
-    }
+    metadata = {name: value for name, value in locals().items() if name != "default"}
     if isinstance(default, (dict, list)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

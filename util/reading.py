@@ -4,6 +4,7 @@ Every program reads its hparams, recipes, configurations, vocabularies and tasks
 them has to know what an operating system, a codec or a parser may raise. util.files is the door out.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Any
 
 from electra_tf2.util.errors import UserError, reason, shown
 
+_BLOCK_BYTES = 1 << 20
 _MAX_DIGITS = 300  # more do not fit into a float
 _MAX_DEPTH = 64  # of lists and objects in each other; Python's own limit depends on who asks
 _KINDS = {dict: "a JSON object", list: "a JSON list", str: "a JSON string", int: "an integer", float: "a number"}
@@ -61,6 +63,23 @@ def read_bytes(path: str | Path, what: str) -> bytes:
         raise UserError(f"{what}: there is no file {path}") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise UserError(f"{what}: cannot read {shown(str(path))}: {reason(error)}") from None
+
+
+def sha256_of(path: str | os.PathLike[str], start: int = 0, end: int | None = None) -> str:
+    """SHA-256 of a file, or of its bytes from start to end, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        left = (os.fstat(file.fileno()).st_size if end is None else end) - start  # a device may never end
+        file.seek(start)
+        while data := file.read(min(_BLOCK_BYTES, left)):
+            digest.update(data)
+            left -= len(data)
+    return digest.hexdigest()
+
+
+def json_sha256(value: Any) -> str:
+    """SHA-256 of a value that JSON can hold; the order of an object's names plays no part."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def read_json(path: str | Path, what: str, expect: type = dict) -> Any:

@@ -1,6 +1,6 @@
 """Word n-grams that occur together more than by chance are drawn as a whole (PMI-masking, Levine et al. 2021).
 
-The units of a sequence are its longest n-grams in the vocabulary of build_pmi_vocab.py; of n-grams that overlap one is
+The units of a sequence are its longest n-grams in the vocabulary of build_table.py; of n-grams that overlap one is
 picked at random, and words in none are units of their own. They are looked up in the graph, so records do not change
 with the vocabulary: an n-gram's hash is a difference of running sums, searched in the sorted hashes of the vocabulary.
 """

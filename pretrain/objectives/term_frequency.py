@@ -58,7 +58,7 @@ class TermFrequency(Auxiliary):
 
 
 class TermFrequencyInverse(TermFrequency):
-    """The same times log(documents / documents that hold the token), of build_document_frequency.py."""
+    """The same times log(documents / documents that hold the token), of build_table.py."""
 
     task, loss_name = "tf_idf", "tf_idf_loss"
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from electra_tf2.corpus.beam_builder import run_beam
 from electra_tf2.corpus.build_plan import make_plan
-from electra_tf2.corpus.dataset_builder import build, run_local
+from electra_tf2.corpus.dataset_builder import build, run_beam, run_local
 from electra_tf2.util.errors import UserError
 from tests.corpus.test_build_pretraining_dataset import contents, settings, write_corpus
 

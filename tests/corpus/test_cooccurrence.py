@@ -7,7 +7,7 @@ import pytest
 
 from electra_tf2.corpus.cooccurrence import NOBODY, Selection, count_pairs, read_cooccurrence, scores_of, table_of
 from electra_tf2.util.errors import UserError
-from tests.corpus.test_build_pmi_vocab import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
+from tests.corpus.test_build_table import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
 from tests.programs import run_program
 
 
@@ -90,7 +90,9 @@ def test_the_program_writes_the_table_of_all_records(tmp_path):
     pattern = write_corpus(tmp_path / "records", ids)
     output = str(tmp_path / "table.npz")
     words = ["--pretrain-tfrecords", pattern, "--vocab-file", VOCAB, "--output-file", output, "--top-k", "5"]
-    done = run_program("build_cooccurrence.py", *words, "--window", "4", "--min-count", "2", "--num-processes", "2")
+    done = run_program(
+        "build_table.py", "cooccurrence", *words, "--window", "4", "--min-count", "2", "--num-processes", "2"
+    )
     assert done.returncode == 0, done.stderr
     assert "pairs of 600 tokens" in done.stdout
     keys, counts, totals = count_pairs(ids, VOCAB, 4)
@@ -101,5 +103,20 @@ def test_the_program_writes_the_table_of_all_records(tmp_path):
     assert WORDS[51] in table.neighbours[WORDS[50]]  # the planted pair
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join([*TOKENS[:-1], "another"]))
-    with pytest.raises(UserError, match=r"cooccurrence_file: .*another vocabulary.*build_cooccurrence\.py"):
+    with pytest.raises(UserError, match=r"cooccurrence_file: .*another vocabulary.*build_table\.py cooccurrence"):
         read_cooccurrence(output, str(other))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "the first argument is the kind of table: cooccurrence, document_frequency, pmi_vocab"),
+        (["pmi_vocab", "--window", "3"], "--window is not for pmi_vocab"),
+        (["pmi_vocab", "--score", "npmi"], "--score npmi: pmi_vocab has pmi, pmi_freq"),
+        (["cooccurrence", "--top-k", "1" + "0" * 12], "--top-k must be"),
+        (["--kind", "cooccurence"], "cooccurrence"),
+    ],
+)
+def test_what_does_not_fit_a_kind_of_table_is_refused(words, message):
+    done = run_program("build_table.py", *words)
+    assert done.returncode == 2 and message in done.errors[0]

@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,19 @@ def test_damaged_archive_is_named(data_dir):
     )
     with pytest.raises(UserError, match=r"urlsf_subset01-1_data\.xz' is damaged"):
         build(make_plan(settings), run_local(1))
+
+
+def test_memory_does_not_follow_the_size_of_a_document(tmp_path):
+    write_archive(tmp_path / "urlsf_subset00-1_data.xz", {"zeros": bytes(150 << 20), "text": b"words\nand more\n"})
+    corpus = Corpus(str(tmp_path), archives=True)
+    tracemalloc.start()
+    raw_bytes, last = 0, [b""]
+    for block in corpus.read("urlsf_subset00-1_data.xz"):
+        raw_bytes, last = raw_bytes + block.raw_bytes, block.lines
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert raw_bytes >= 150 << 20 and last[-3:] == [b"words", b"and more", b""]
+    assert peak < 100 << 20, f"{peak >> 20} MB"
 
 
 def test_folder_without_archives_is_named(tmp_path):

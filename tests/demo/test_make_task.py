@@ -3,9 +3,8 @@
 import pytest
 from sklearn.metrics import f1_score
 
-from demo.baselines import baselines
 from demo.extract_corpus import Document
-from demo.make_task import make_task, tagged
+from demo.make_task import baselines, make_task, tagged
 from electra_tf2.util.errors import UserError
 from tests.finetuning_support import write_lines
 

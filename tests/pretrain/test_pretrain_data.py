@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import shutil
 
 import hypothesis
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from electra_tf2.corpus.vocabulary import vocab_sha256
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import json_sha256, sha256_of
 from tests import golden_support as golden
 
 LENGTH = 8
@@ -186,11 +189,87 @@ def test_a_shard_that_the_pattern_does_not_ask_for_may_be_missing(tmp_path):
     assert pretrain_data.find_records(pattern, settings, "pretrain_tfrecords").counts == [3]
 
 
-def test_a_shard_that_metadata_does_not_know_is_counted(tmp_path):
+def test_a_shard_that_metadata_does_not_list_is_left_out_aloud(tmp_path, capsys):
     write_shards(tmp_path, [3, 5])
     write_metadata(tmp_path, [3, 5])
-    (tmp_path / "pretrain_data.tfrecord-more").write_bytes((tmp_path / "pretrain_data.tfrecord-0-of-2").read_bytes())
-    assert sorted(records(tmp_path).counts) == [3, 3, 5]
+    shutil.copy(tmp_path / "pretrain_data.tfrecord-0-of-2", tmp_path / "pretrain_data.tfrecord-0-of-2.bak")
+    assert records(tmp_path).counts == [3, 5]
+    assert "tfrecord-0-of-2.bak is left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path, listed):
+    write_shards(tmp_path, [3, 5])
+    if listed:
+        write_metadata(tmp_path, [3, 5])
+    path = tmp_path / "pretrain_data.tfrecord-1-of-2"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="tfrecord-1-of-2 is no file of records"):
+        records(tmp_path)
+
+
+def test_a_folder_may_have_brackets_in_its_name(tmp_path):
+    write_shards(tmp_path / "da [1]", [3, 5])
+    write_metadata(tmp_path / "da [1]", [3, 5])
+    assert records(tmp_path / "da [1]").counts == [3, 5]
+
+
+def with_hashes(folder, counts):
+    """metadata.json as today's builder writes it."""
+    write_metadata(folder, counts)
+    values = json.loads((folder / "metadata.json").read_text())
+    for name, shard in values["shards"].items():
+        shard["sha256"] = sha256_of(folder / name)
+    values["shards_sha256"] = json_sha256(values["shards"])
+    (folder / "metadata.json").write_text(json.dumps(values))
+    return values
+
+
+@pytest.mark.parametrize("examples", [100000, 3, 0, -5])
+@pytest.mark.parametrize("hashes", [True, False])
+def test_a_number_of_examples_that_is_not_true_stops_the_run(tmp_path, examples, hashes):
+    write_shards(tmp_path, [4, 5])
+    values = with_hashes(tmp_path, [4, 5])
+    for shard in values["shards"].values() if not hashes else ():
+        del shard["sha256"]
+    values["shards"]["pretrain_data.tfrecord-1-of-2"]["examples"] = examples
+    (tmp_path / "metadata.json").write_text(json.dumps(values))
+    message = "'shards' has been changed since|'examples' is -5" if hashes else "metadata.json says|'examples' is -5"
+    with pytest.raises(UserError, match=message):
+        read_all(records(tmp_path))
+
+
+def read_all(found):
+    """Reads an epoch and the held-out records; what stops them is told as a run tells it."""
+    for batches in (
+        lambda: pretrain_data.training_batches(found, 1, 1, 0).take(12),
+        lambda: pretrain_data.evaluation_batches(found, 4),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+            list(batches())
+        problem = pretrain_data.find_problem(raised.value, found)
+    raise UserError(problem)
+
+
+def test_a_shard_that_was_edited_at_equal_size_and_time_stops_the_run(tmp_path):
+    write_shards(tmp_path, [3, 5])
+    with_hashes(tmp_path, [3, 5])
+    assert len(list(pretrain_data.evaluation_batches(records(tmp_path), 4))) == 2  # as it was written
+    path = tmp_path / "pretrain_data.tfrecord-1-of-2"
+    before, names = path.stat(), (tmp_path / "metadata.json").read_text()
+    with tf.io.TFRecordWriter(str(path)) as writer:  # whole records, others
+        for _ in range(5):
+            values = {name: [1] * LENGTH for name in ("input_ids", "input_mask")}
+            writer.write(example(**values, segment_ids=[0] * LENGTH))
+    if path.stat().st_size != before.st_size:
+        names = names.replace(f'"bytes": {before.st_size}', f'"bytes": {path.stat().st_size}')
+        values = json.loads(names)
+        values["shards_sha256"] = json_sha256(values["shards"])
+        (tmp_path / "metadata.json").write_text(json.dumps(values))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(UserError, match="1-of-2 is not the file that the builder wrote"):
+        read_all(records(tmp_path))
 
 
 def test_another_vocabulary_is_refused(tmp_path):

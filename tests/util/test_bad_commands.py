@@ -141,6 +141,9 @@ def test_a_run_whose_configuration_has_wrong_types(tmp_path: Path) -> None:
         ("run_pretraining.py", ["--learning-rate", "inf"], "--learning-rate must be finite, got inf"),
         ("run_pretraining.py", ["--seed", "9" * 400], "--seed must be an integer of 64 bits, got 999"),
         ("run_pretraining.py", ["--seed", "9" * 5000], "--seed must be an integer, got '999"),
+        ("run_pretraining.py", ["--no-do-train=1"], "--no-do-train takes no value, got '1'"),
+        ("run_pretraining.py", ["--nodo_train=x"], "--nodo_train takes no value, got 'x'"),
+        ("build_pretraining_dataset.py", ["--no-lower-case=false"], "--no-lower-case takes no value, got 'false'"),
         ("run_pretraining.py", ["--model-name"], "Missing value for flag --model-name"),
         ("run_pretraining.py", ["--data-dir", "\udcff"], "--data-dir must be UTF-8 text"),
         ("run_pretraining.py", ["--hparams", "x" * 5000], "is neither a JSON object nor a readable file"),
@@ -158,3 +161,12 @@ def test_a_run_whose_configuration_has_wrong_types(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_values_that_no_program_takes(script: str, words: list[str], message: str) -> None:
     assert message in refused(script, *words)
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+@pytest.mark.parametrize("script", PROGRAMS)
+def test_the_flags_in_help_fit_the_terminal(script: str, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = run_program(script, "--help").stdout
+    lines = (shown if script.startswith("build_") else shown.partition("\nFlags\n")[2]).splitlines()
+    assert lines and max(map(len, lines)) <= int(columns)

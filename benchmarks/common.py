@@ -1,5 +1,7 @@
-"""Records of random tokens, for benchmarks that need a data folder of the right shape and nothing more."""
+"""What the benchmarks share: their command lines, the processor's name, and records of random tokens."""
 
+import argparse
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +9,26 @@ import numpy as np
 from electra_tf2.corpus.example_builder import Examples
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 
+ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 30522
 _SPECIAL = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
+
+
+def parser_of(doc: str | None, **defaults: str | float) -> argparse.ArgumentParser:
+    """A parser whose help is the program's docstring, with a flag for each default, of its type."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value}")
+    return parser
+
+
+def processor() -> str:
+    """Its name, the cores that may be used, and what multiplies matrices, where Linux says so."""
+    cores, path = len(os.sched_getaffinity(0)), Path("/proc/cpuinfo")
+    lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line) if path.exists() else {}
+    facts = {name.strip(): value.strip() for name, value in lines.items()}
+    units = [unit for unit in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if unit in facts.get("flags", "").split()]
+    return f"{facts.get('model name', 'unknown processor')}, {cores} cores, {', '.join(units)}"
 
 
 def write_vocabulary(path: Path, size: int = VOCABULARY) -> None:

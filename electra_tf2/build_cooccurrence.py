@@ -1,1 +1,0 @@
-../build_cooccurrence.py

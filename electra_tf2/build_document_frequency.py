@@ -1,1 +1,0 @@
-../build_document_frequency.py

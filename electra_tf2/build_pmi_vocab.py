@@ -1,1 +1,0 @@
-../build_pmi_vocab.py

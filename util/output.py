@@ -1,0 +1,57 @@
+"""Standard output and standard error that are closed, full, or no longer read."""
+
+import os
+import sys
+from typing import Any, TextIO
+
+
+def open_standard_streams() -> None:
+    """Opens the null device in place of standard streams that were closed ("program >&-").
+
+    Else the next file that is opened would take their place, and get whatever a library prints.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+" if name == "stdin" else "w"))  # noqa: SIM115
+
+
+def unwritable_output() -> str | None:
+    """ "standard output", if it is what cannot be written; what it still holds is dropped then."""
+    try:
+        sys.stdout.write("\n")  # what failed before has been dropped
+        sys.stdout.flush()
+        return None
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return "standard output"
+
+
+class OutputWithoutReader:
+    """A text stream that drops what is written to it once its reader has ended, with one note on standard error."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._drop()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._drop()
+
+    def _drop(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        print("note: nobody reads the output any more; the work goes on without it", file=sys.stderr, flush=True)
