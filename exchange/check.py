@@ -22,7 +22,7 @@ from electra_tf2.exchange.huggingface_export import Exported
 from electra_tf2.exchange.huggingface_names import TASK_HEADS
 from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.sources import Model
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 
 TOLERANCE = 1e-5  # of float32; half as wide weights differ by more, which is told
@@ -48,7 +48,7 @@ def our_outputs(
       part: as huggingface_export.to_huggingface.
       class_name: of Hugging Face, whose head's logits are wanted; "": none.
     """
-    with unfused():
+    with kernels.off():
         return _our_outputs(model, part, class_name, sentences)
 
 

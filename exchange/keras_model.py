@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.fusion import unfused
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.util.errors import UserError
 
@@ -58,7 +58,7 @@ class EncoderModel(tf_keras.Model):
         seeds = None
         if training:
             seeds = SeedStream(tf.random.uniform([2], 0, 2**31 - 1, tf.int32))
-        with unfused():  # whoever loads what is saved need not have XLA
+        with kernels.off():  # whoever loads what is saved need not have XLA
             return tf.cast(self.encoder(ids, mask, segments, seeds).sequence, tf.float32)
 
     def assign(self, weights: Mapping[str, np.ndarray]) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.fusion import unfused
 from electra_tf2.model.generator import TwoTowerClozeModel
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead, TiedHead
 from electra_tf2.model.layers import Layer
@@ -115,7 +115,7 @@ def graph_of_any_shape(function: Callable[..., Any]) -> Any:
     """The function as a graph that is traced once for inputs of all shapes, without XLA, which would compile each."""
 
     def plain(*inputs: Any) -> Any:
-        with unfused():
+        with kernels.off():
             return function(*inputs)
 
     return tf.function(plain, autograph=False, reduce_retracing=True)

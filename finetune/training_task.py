@@ -12,7 +12,7 @@ from electra_tf2.finetune.finetuning_model import FinetuningModel, layer_multipl
 from electra_tf2.finetune.task import Prediction, Task
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
 from electra_tf2.training.optimization import AdamW, Schedule
-from electra_tf2.training.replicated_task import ReplicatedTask
+from electra_tf2.training.task import TrainingTask
 from electra_tf2.util.datasets import untuned
 
 _TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2
@@ -23,7 +23,7 @@ def number_of_steps(config: FinetuningConfig, examples: int) -> int:
     return int(config.num_train_epochs * -(-examples // config.train_batch_size))
 
 
-class FinetuningTask(ReplicatedTask):
+class FinetuningTask(TrainingTask):
     """Builds model and optimizer; create it under the strategy's scope.
 
     Args:
