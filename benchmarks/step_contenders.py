@@ -179,12 +179,12 @@ def ours(job: Job, jit_compile: bool, tiles: bool = True, **own: Any) -> Step:
     import tensorflow as tf
 
     from electra_tf2.configure_pretraining import PretrainingConfig
-    from electra_tf2.model import tiled_attention
+    from electra_tf2.model import encoder
     from electra_tf2.pretrain.task import PretrainingTask
     from electra_tf2.training.distribution import make_strategy
 
     if not tiles:
-        tiled_attention.SHORTEST = sys.maxsize
+        encoder.LONG = sys.maxsize
     own |= {"generator_hidden_size": 1 / job.size.generator_share}
     config = PretrainingConfig.from_dict(our_hparams(job) | own)
     strategy = make_strategy(config)

@@ -21,12 +21,12 @@ from benchmarks.common import parser_of, processor
 from benchmarks.step_contenders import add_job_flags, job_arguments, make_job, make_step, product_flops
 from electra_tf2.util.environment import before_tensorflow
 
-# What the names of blocks (model/fusion.py, model/vocabulary_loss.py) and of TensorFlow's operations begin with.
+# What the names of kernels (model/kernels/) and of TensorFlow's operations begin with.
 KINDS = {
     "matrix products": ("_MklMatMul", "MatMul", "_MklBatchMatMul", "BatchMatMul"),
     "gelu": ("gelu",),
     "layer norms, sums, biases": ("layer_norm", "norm_of_sum", "sum_and_norm", "BiasAdd"),
-    "attention between products": ("attention", "heads_apart", "position_bias", "_MklTranspose", "Transpose", "Pack"),
+    "attention between products": ("attention", "split_heads", "position_bias", "_MklTranspose", "Transpose", "Pack"),
     "vocabulary": ("block_", "weighted_", "TensorScatter", "GatherV2", "Cumsum", "LogSoftmax", "ArgMax", "Exp"),
     "embeddings": ("ResourceGather", "UnsortedSegmentSum", "dropped_out"),
     "optimizer": ("ResourceApplyAdam", "AssignVariable", "L2Loss"),

@@ -21,7 +21,7 @@ from electra_tf2.exchange.huggingface import TASK_HEADS, Tensors, prefix_of
 from electra_tf2.exchange.huggingface_export import Exported
 from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.sources import Model
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 
 TOLERANCE = 1e-5  # in float32; narrower weights differ by more, which is reported
@@ -47,7 +47,7 @@ def our_outputs(
       part: part of the model, as in huggingface_export.to_huggingface.
       class_name: class of Hugging Face whose head's logits are wanted; "": none.
     """
-    with unfused():
+    with kernels.off():
         network = Network(model.architecture, model.generator_architecture, model.weights)
         inputs = [tf.constant(value) for value in check_inputs(model, sentences)]
         encoder = network.generator if part == "generator" else network.encoder

@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.fusion import unfused
 from electra_tf2.model.generator import TwoTowerClozeModel
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead, TiedHead
 from electra_tf2.model.layers import Layer, SeedStream
@@ -103,7 +103,7 @@ def graph_of_any_shape(function: Callable[..., Any]) -> Any:
     """Makes a graph that is traced once for inputs of all shapes; without XLA, which would compile each shape."""
 
     def plain(*inputs: Any) -> Any:
-        with unfused():
+        with kernels.off():
             return function(*inputs)
 
     return tf.function(plain, autograph=False, reduce_retracing=True)
@@ -168,7 +168,7 @@ class EncoderModel(tf_keras.Model):
         seeds = None
         if training:
             seeds = SeedStream(tf.random.uniform([2], 0, 2**31 - 1, tf.int32))
-        with unfused():  # whoever loads what is saved need not have XLA
+        with kernels.off():  # whoever loads what is saved need not have XLA
             return tf.cast(self.encoder(ids, mask, segments, seeds).sequence, tf.float32)
 
     def get_config(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import tensorflow as tf
 from electra_tf2.exchange.graph_tokenizer import GraphTokenizer
 from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.sources import Model
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 
 # Inputs and outputs of a signature by name.
 Signature = tuple[tuple[str, ...], Callable[..., dict[str, tf.Tensor]]]
@@ -88,7 +88,7 @@ def write_saved_model(
     """
     served = _Served(variables, tokenizer)
     functions: dict[str, Any] = {}
-    with unfused():
+    with kernels.off():
         for name, (inputs, function) in signatures.items():
             specs = {argument: tf.TensorSpec([None], tf.string, name=argument) for argument in inputs}
             functions[name] = tf.function(function, autograph=False).get_concrete_function(**specs)

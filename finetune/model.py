@@ -14,7 +14,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
 from electra_tf2.training.optimization import Schedule, make_optimizer
-from electra_tf2.training.replicated_task import ReplicatedTask
+from electra_tf2.training.task import TrainingTask
 from electra_tf2.util.datasets import untuned
 
 _TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2
@@ -108,7 +108,7 @@ def number_of_steps(config: FinetuningConfig, examples: int) -> int:
     return int(config.num_train_epochs * -(-examples // config.train_batch_size))
 
 
-class FinetuningTask(ReplicatedTask):
+class FinetuningTask(TrainingTask):
     """Builds model and optimizer; create it under the strategy's scope.
 
     Args:

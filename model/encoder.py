@@ -1,40 +1,156 @@
 """The transformer encoder: embeddings of size E, a projection to H, post-norm or pre-norm layers.
 
 Main network, generator and both towers of a two-tower generator are the same class; they differ in `Architecture`,
-scope, embedding block (own or shared) and attention direction. B batch, L length, E embedding, H hidden, A heads.
+scope, embedding block (own or shared) and attention direction. B batch, L length, E embedding, H hidden, A heads, D
+head size.
 """
 
 import copy
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.attention import AttentionMap, Keys, SelfAttention
 from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.kernels import blocks
+from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, reaches
+from electra_tf2.model.kernels.compilation import with_kernel
+from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
 from electra_tf2.model.layers import (
     Dense,
     LayerNorm,
     SeedStream,
     SizedLayer,
-    activation,
+    dropped_out,
     glorot_uniform,
+    norm_of_sum,
     shape_of,
+    sum_and_norm,
     truncated_normal,
 )
 from electra_tf2.model.relative_positions import (
     RelativePositionBias,
+    RelativeTerms,
+    Rotation,
     TransformerXLTerms,
     between,
+    relative_scores,
+    rotated,
     rotation,
     sloped_bias,
 )
-from electra_tf2.model.tiled_attention import Bias, Direction, Tiling, queries_of_tile, reaches
+
+LONG = 2048  # length from which attention is in tiles: memory counts for more than their time (benchmarks/RESULTS.md)
+
+
+@with_kernel(blocks.split_heads)
+def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> list[tf.Tensor]:
+    """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, A, L, D] each."""
+    rows, length = shape_of(product)[:2]
+    return tf.unstack(tf.transpose(tf.reshape(product + bias, [rows, length, 3, heads, -1]), [2, 0, 3, 1, 4]))
+
+
+@with_kernel(blocks.attention)
+def attention(
+    scores: tf.Tensor,
+    values: tf.Tensor,
+    allowed: tf.Tensor,
+    position_bias: tf.Tensor,
+    seed: tf.Tensor,
+    scale: float,
+    rate: float,
+) -> tf.Tensor:
+    """softmax(q k^T / sqrt(D) + position bias) v (Vaswani et al. 2017, equation 1): [B, A, L, D].
+
+    Args:
+      scores: [B, A, L, L], q k^T; scale: 1 / sqrt(D).
+      values: [B, A, L, D].
+      allowed: bool, broadcastable to the scores.
+      position_bias: float32 [1, 1 or A, 1 or L, 1 or L].
+      seed: int32 [2]; rate: of the dropout of the probabilities.
+    """
+    biased = scale * scores + position_bias
+    probabilities = tf.nn.softmax(tf.where(allowed, biased, biased + MASKED_SCORE))
+    return tf.matmul(dropped_out(probabilities, seed, rate=rate), values)
+
+
+class AttentionMap(NamedTuple):
+    """Attention of one head of one layer; rows are queries. Queries at padding hold numbers without a meaning.
+
+    scores: float32 [B, L, L], q k^T / sqrt(D), before position biases are added and forbidden keys are masked.
+    probabilities: float32 [B, L, L], before dropout.
+    """
+
+    scores: tf.Tensor
+    probabilities: tf.Tensor
+
+
+class Keys(NamedTuple):
+    """The sequences as attention of all layers sees them.
+
+    allowed: bool [B, 1, 1 or L, L], which keys a query may attend to.
+    position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
+    rotation: angles by which queries and keys are turned, or None.
+    terms: terms of Transformer-XL's scores, or None.
+    tiling: how attention is cut into tiles; `allowed` is [B, 1, 1, L] then, whatever the direction, and
+      `position_bias` [1 or A, 2L - 1], by distance. None: attention on whole arrays.
+    """
+
+    allowed: tf.Tensor
+    position_bias: tf.Tensor
+    rotation: Rotation | None = None
+    terms: RelativeTerms | None = None
+    tiling: Tiling | None = None
+
+
+class SelfAttention(SizedLayer):
+    """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2)."""
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, architecture, seed)
+        hidden = architecture.hidden_size
+        initializer = truncated_normal(architecture.initializer_range)
+        self.num_heads = architecture.num_attention_heads
+        self.head_size = architecture.head_size
+        self.probs_dropout_rate = architecture.attention_probs_dropout_prob
+        self.qkv = Dense(f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed)
+        to_residual = truncated_normal(architecture.residual_initializer_range)
+        self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed)
+        self.relative_key = None
+        if architecture.positions.distances is not None:
+            self.relative_key = self.weight("self/relative_key/kernel", [hidden, hidden], initializer)
+
+    def call(
+        self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None, heads: Collection[int] = ()
+    ) -> tuple[tf.Tensor, dict[int, AttentionMap]]:
+        """[B, L, H] -> [B, L, H] without the last bias, and the attention maps of some heads."""
+        length, hidden = shape_of(x)[1:]
+        q, k, v = split_heads(self.qkv.product(x), self.qkv.bias, heads=self.num_heads)
+        rate, seed = (0.0, (0, 0)) if seeds is None else (self.probs_dropout_rate, seeds.next())
+        if keys.rotation is not None:
+            q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)
+        read, scale, maps = (keys.allowed, keys.position_bias, seed), self.head_size**-0.5, {}
+        if keys.tiling is not None:
+            context = tiled_attention((q, k, v), *read, keys.tiling, scale=scale, rate=rate)
+        else:
+            scores = tf.matmul(q, k, transpose_b=True)
+            if keys.terms is not None:
+                scores = relative_scores(q, k, self.relative_key, keys.terms)
+            context = tf.transpose(attention(scores, v, *read, scale=scale, rate=rate), [0, 2, 1, 3])
+            maps = {head: self._map(scores, keys, head) for head in heads}
+        return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
+
+    def _map(self, scores: tf.Tensor, keys: Keys, head: int) -> AttentionMap:
+        """Map of one head, computed again from the products [B, A, L, L], as no probabilities are kept."""
+        bias = keys.position_bias[:, min(head, keys.position_bias.shape[1] - 1)]
+        scaled = tf.cast(scores[:, head], tf.float32) * self.head_size**-0.5
+        return AttentionMap(scaled, tf.nn.softmax(scaled + bias + tf.where(keys.allowed[:, 0], 0.0, MASKED_SCORE)))
 
 
 class EncoderOutput(NamedTuple):
-    """What an encoder computes, in its compute type.
+    """Results of an encoder, in its compute type.
 
     sequence: [B, L, H], the last layer, normalised where layers are pre-norm. embeddings: [B, L, H], the first one's
     input. layers: every layer's output [B, L, H]. attention: (layer, head) -> map, of those that were asked for.
@@ -77,7 +193,6 @@ class TransformerLayer(SizedLayer):
         hidden, inner = architecture.hidden_size, architecture.intermediate_size
         initializer = truncated_normal(architecture.initializer_range)
         self.dropout_rate = architecture.hidden_dropout_prob
-        self.activation = activation(architecture.hidden_act)
         self._pre_norm = architecture.norm_style == "pre"
         if attention_of is not None:
             self.attention: SelfAttention = attention_of.attention
@@ -90,7 +205,8 @@ class TransformerLayer(SizedLayer):
             self.output_dense: Dense = ffn_of.output_dense
             self.output_norm: LayerNorm = ffn_of.output_norm
         else:
-            self.intermediate = Dense(f"{scope}/intermediate/dense", hidden, inner, initializer, seed)
+            act = architecture.hidden_act
+            self.intermediate = Dense(f"{scope}/intermediate/dense", hidden, inner, initializer, seed, act)
             to_residual = truncated_normal(architecture.residual_initializer_range)
             self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed)
             self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden)
@@ -113,16 +229,17 @@ class TransformerLayer(SizedLayer):
         norms = (self.attention_norm, self.output_norm) if next_norm is None else (self.output_norm, next_norm)
         branch, maps = self.attention(read, keys, seeds, heads)
         x, read = self._add(x, branch, self.attention.output_dense.bias, norms[0], seeds)
-        inner = self.activation(self.intermediate.product(read), self.intermediate.bias)
-        return *self._add(x, self.output_dense.product(inner), self.output_dense.bias, norms[1], seeds), maps
+        branch = self.output_dense.product(self.intermediate(read))
+        return *self._add(x, branch, self.output_dense.bias, norms[1], seeds), maps
 
     def _add(
         self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, norm: LayerNorm, seeds: SeedStream | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Ends a residual branch: x and what is read of it."""
+        """Ends a residual branch: returns x and what is read of it."""
+        rate, seed = (0.0, (0, 0)) if seeds is None else (self.dropout_rate, seeds.next())
         if self._pre_norm:
-            return norm.sum_and_norm(x, branch, bias, self.dropout_rate, seeds)
-        return (norm.of_sum(x, branch, bias, self.dropout_rate, seeds),) * 2
+            return sum_and_norm(x, branch, bias, norm.gamma, norm.beta, seed, rate=rate)
+        return (norm_of_sum(x, branch, bias, norm.gamma, norm.beta, seed, rate=rate),) * 2
 
 
 class Encoder(SizedLayer):
@@ -142,6 +259,8 @@ class Encoder(SizedLayer):
       recompute: keep nothing of a layer but its input; its gradient computes the layer again (Chen et al. 2016,
         "Training Deep Nets with Sublinear Memory Cost"). Layers whose attention maps are asked for are kept.
     """
+
+    exits: tuple[int, ...] = ()  # layers, from 1, where a block ends (model.generator.BlockwiseEncoder)
 
     def __init__(
         self,
@@ -167,19 +286,27 @@ class Encoder(SizedLayer):
                 glorot_uniform,
                 seed,
             )
+        positions = architecture.positions
+        self._bias: Bias = "learned" if positions.bucket is not None else "none"
         self.relative_positions = None
-        if architecture.positions.bucket is not None:
+        if positions.bucket is not None:
             self.relative_positions = RelativePositionBias(f"{scope}/encoder", architecture, seed)
         self.relative_terms = None
-        if architecture.positions.distances is not None:
+        if positions.distances is not None:
             self.relative_terms = TransformerXLTerms(f"{scope}/encoder", architecture, seed)
+        self._slopes = self._frequencies = None
+        if positions.slopes is not None:
+            self._slopes = np.array(positions.slopes(architecture.num_attention_heads), np.float32)
+            self._bias = "fixed" if self._bias == "none" else self._bias
+        if positions.frequencies is not None:
+            self._frequencies = np.array(positions.frequencies(architecture.head_size), np.float32)
         self.transformer_layers = self._make_layers()
         self.final_norm = None
         if architecture.norm_style == "pre":
             self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", architecture.hidden_size)
 
     def _make_layers(self) -> list[TransformerLayer]:
-        """From the uppermost down, as shared weights are those of the uppermost layer that uses them."""
+        """Makes layers from the uppermost down, as shared weights are those of the uppermost layer that uses them."""
         a = self.architecture
         made: dict[int, TransformerLayer] = {}
         owners = zip(a.owners("attention"), a.owners("ffn"), strict=True)
@@ -223,13 +350,9 @@ class Encoder(SizedLayer):
                 x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
                 kept.update({(number, head): found for head, found in maps.items()})
             outputs.append(x)
-            x, read = self.handed_on(number, x, read)
+            if number + 1 in self.exits[:-1]:
+                x, read = tf.stop_gradient(x), tf.stop_gradient(read)
         return EncoderOutput(sequence=read, embeddings=embeddings, layers=tuple(outputs), attention=kept)
-
-    def handed_on(self, number: int, x: tf.Tensor, read: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """What the next layer gets of the output of layer `number`, from 0, and of what is read of it."""
-        del number
-        return x, read
 
     def _recomputed(
         self,
@@ -254,7 +377,7 @@ class Encoder(SizedLayer):
         return tf.recompute_grad(states)(x, read, keys.position_bias)
 
     def _next_norms(self) -> list[LayerNorm | None]:
-        """Of pre-norm layers, each one's `next_norm`."""
+        """Lists each layer's `next_norm`."""
         if self.final_norm is None:
             return [None] * len(self.transformer_layers)
         return [*(layer.attention_norm for layer in self.transformer_layers[1:]), self.final_norm]
@@ -264,23 +387,22 @@ class Encoder(SizedLayer):
         return super().get_config() | {"direction": self.direction, "compute_dtype": self.activation_dtype.name}
 
     def _keys(self, input_mask: tf.Tensor, in_tiles: bool) -> Keys:
-        """`in_tiles`: whether attention may be in tiles, which keep no maps."""
-        length, positions, a = shape_of(input_mask)[1], self.architecture.positions, self.architecture
+        """Prepares what all layers need; `in_tiles` False: attention is on whole arrays, of which maps can be kept."""
+        length = shape_of(input_mask)[1]
         allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]
-        bias, turn = tf.zeros([1, 2 * length - 1]), None
+        bias = tf.zeros([1, 2 * length - 1])
         if self.relative_positions is not None:
             bias += self.relative_positions(length)
-        if positions.slopes is not None:
-            bias += sloped_bias(positions.slopes(a.num_attention_heads), length)
-        if positions.frequencies is not None:
-            turn = rotation(positions.frequencies(a.head_size), length)
-        terms = self.relative_terms(length) if self.relative_terms is not None else None
-        kind: Bias = "learned" if positions.bucket is not None else "fixed" if positions.slopes is not None else "none"
-        queries = queries_of_tile(input_mask.shape) if in_tiles and terms is None else None
-        if queries is not None:
-            return Keys(allowed, bias, turn, tiling=Tiling(queries, self.direction, kind))
+        if self._slopes is not None:
+            bias += sloped_bias(self._slopes, length)
+        turn = None if self._frequencies is None else rotation(self._frequencies, length)
+        terms = None if self.relative_terms is None else self.relative_terms(length)
+        if in_tiles and terms is None and isinstance(length, int) and length >= LONG:
+            queries = queries_of_tile(input_mask.shape)
+            if queries is not None:
+                return Keys(allowed, bias, turn, tiling=Tiling(queries, self.direction, self._bias))
         if self.direction != "both":
             places = tf.range(length)
             allowed &= reaches(self.direction, places[:, tf.newaxis], places)
-        bias = tf.zeros([1, 1, 1, 1]) if kind == "none" else between(bias, length)
+        bias = tf.zeros([1, 1, 1, 1]) if self._bias == "none" else between(bias, length)
         return Keys(allowed, bias, turn, terms)

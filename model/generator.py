@@ -1,9 +1,9 @@
 """The networks that propose replacements: a masked language model, a mixture of several in one network, two causal
 towers, or no network at all.
 
-Every generator maps a masked batch to logits at the drawn positions [B, N, V]; a two-tower generator also has logits
-at every position [B, L, V]. Which one a run uses, and what it shares with the main network, is decided in
-pretrain.generators.
+Every generator maps a masked batch to distributions over the vocabulary at the drawn positions [B, N]; a two-tower
+generator also has them at every position [B, L]. pretrain.generators decides which one a run uses, and what it shares
+with the main network.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,15 +14,13 @@ import tensorflow as tf
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder, EncoderOutput
-from electra_tf2.model.fusion import wide
-from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.heads import LanguageModelHead, Softmax, VocabularySoftmax
+from electra_tf2.model.kernels.blocks import Direction
 from electra_tf2.model.layers import Layer, SeedStream, truncated_normal
-from electra_tf2.model.tiled_attention import Direction
-from electra_tf2.model.vocabulary_loss import VocabularySoftmax
 
 
 class MaskedInput(Protocol):
-    """What a generator reads of a masked batch (pretrain.masking.MaskedBatch)."""
+    """Fields of a masked batch (pretrain.masking.MaskedBatch) that generators read."""
 
     input_ids: tf.Tensor
     input_mask: tf.Tensor
@@ -32,60 +30,56 @@ class MaskedInput(Protocol):
 
 
 class Mixture(NamedTuple):
-    """What K language models say, of which one distribution is mixed.
+    """Distributions of K language models, and how they are mixed.
 
-    softmax: of each at the drawn positions [B, N, K].
-    shares: float32 [B, N, K], what each contributes; they add up to 1.
+    softmax: each model's at the drawn positions [B, N, K].
+    shares: float32 [B, N, K], each model's; they add up to 1.
     """
 
-    softmax: VocabularySoftmax
+    softmax: Softmax
     shares: tf.Tensor
 
 
 class GeneratorOutput(NamedTuple):
-    """What a generator says.
+    """Distributions of a generator over the vocabulary.
 
-    logits: float32 [B, N, V] at the drawn positions; costly, for what wants all of them.
-    softmax: of the drawn positions [B, N]; None without a network, and where it is a mixture.
-    cloze: of every position [B, L], q(x_t | the other tokens); two-tower generators only.
+    softmax: at the drawn positions [B, N].
+    cloze: at every position [B, L], q(x_t | the other tokens); two-tower generators only.
     states: [B, N, Hg], what the logits are made from; masked language models only.
     encoded: the encoder's output on the masked input; likewise.
-    mixture: what `logits` are mixed of; only the shares get a gradient from them.
+    mixture: what `softmax` is mixed of; only the shares get a gradient from it.
     """
 
-    logits: tf.Tensor
-    softmax: VocabularySoftmax | None = None
-    cloze: VocabularySoftmax | None = None
+    softmax: Softmax
+    cloze: Softmax | None = None
     states: tf.Tensor | None = None
     encoded: EncoderOutput | None = None
     mixture: Mixture | None = None
 
+    @property
+    def logits(self) -> tf.Tensor:
+        """float32 [B, N, V]; costly, for what wants all of them."""
+        return self.softmax.logits
+
     def log_probs(self, token_ids: tf.Tensor) -> tf.Tensor:
         """float32 [B, N], of tokens at the drawn positions."""
-        if self.softmax is None:
-            return -tf.nn.sparse_softmax_cross_entropy_with_logits(token_ids, self.logits)
         return self.softmax.log_probs(token_ids)
 
     def are_likeliest(self, token_ids: tf.Tensor) -> tf.Tensor:
-        """bool [B, N], whether the generator's first choice at the drawn positions are these tokens."""
-        if self.softmax is None:
-            return tf.equal(tf.argmax(self.logits, -1, tf.int32), token_ids)
+        """bool [B, N]: these tokens are the generator's first choice at the drawn positions."""
         return self.softmax.are_likeliest(token_ids)
 
     def entropies(self) -> tf.Tensor:
-        """float32 [B, N], of the distributions at the drawn positions, in nats; no gradient."""
-        if self.softmax is None:
-            log_probs = tf.nn.log_softmax(tf.stop_gradient(self.logits))
-            return -tf.reduce_sum(tf.exp(log_probs) * log_probs, -1)
+        """float32 [B, N], at the drawn positions, in nats; no gradient."""
         return self.softmax.entropies()
 
 
 def _exact(states: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
-    """What the head reads: float32 without dropout, so that what is measured does not depend on the precision.
+    """Casts what the head reads to float32 where there is no dropout, so that evaluation does not depend on precision.
 
     In training logits come in the compute type out of the product; docs/architecture.md says what that costs.
     """
-    return states if seeds is not None else wide(states)
+    return states if seeds is not None else tf.cast(states, tf.float32)
 
 
 class MaskedLanguageModel(Layer):
@@ -110,15 +104,15 @@ class MaskedLanguageModel(Layer):
         attention: Collection[tuple[int, int]] = (),
         word_offsets: tf.Tensor | None = None,
     ) -> GeneratorOutput:
-        """`attention`, `word_offsets`: of the encoder."""
+        """Encodes the masked input and predicts; `attention` and `word_offsets` are the encoder's arguments."""
         inputs = (masked.masked_input_ids, masked.input_mask, masked.segment_ids)
-        return self.said(masked, seeds, self.encoder(*inputs, seeds, attention, word_offsets))
+        return self.predictions(masked, seeds, self.encoder(*inputs, seeds, attention, word_offsets))
 
-    def said(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> GeneratorOutput:
-        """At the drawn positions, by the encoder's output."""
+    def predictions(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> GeneratorOutput:
+        """Predicts at the drawn positions from the encoder's output."""
         states = tf.gather(output.sequence, masked.positions, batch_dims=1)
         softmax = self.head.softmax(_exact(states, seeds))
-        return GeneratorOutput(softmax.logits, softmax, states=states, encoded=output)
+        return GeneratorOutput(softmax, states=states, encoded=output)
 
 
 class BlockwiseEncoder(Encoder):
@@ -133,14 +127,9 @@ class BlockwiseEncoder(Encoder):
         super().__init__(*arguments)
         self.exits = tuple(exits)
 
-    def handed_on(self, number: int, x: tf.Tensor, read: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        if number + 1 not in self.exits[:-1]:
-            return x, read
-        return tf.stop_gradient(x), tf.stop_gradient(read)
-
 
 class MixtureOfGenerators(MaskedLanguageModel):
-    """Masked language models of several depths in one network, and a mixture of their logits (AMOS, Meng et al. 2022).
+    """Masked language models of several depths in one network, and a mixture of their logits.
 
     Every block ends in an exit, all with the same head. At each position the exits' shares are a softmax of w h, h the
     exit's state. Logits and states are constants in the mixture, so that what it is trained by reaches w alone.
@@ -158,18 +147,19 @@ class MixtureOfGenerators(MaskedLanguageModel):
         initializer = truncated_normal(sizes.initializer_range)
         self.mixture_kernel = self.weight("mixture/kernel", [sizes.hidden_size, 1], initializer)
 
-    def said(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> GeneratorOutput:
+    def predictions(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> GeneratorOutput:
         layers = [output.layers[number - 1] for number in self.encoder.exits]
         states = tf.stack([tf.gather(layer, masked.positions, batch_dims=1) for layer in layers], 2)  # [B, N, K, Hg]
         softmax = self.head.softmax(_exact(states, seeds))
-        votes = tf.tensordot(wide(tf.stop_gradient(states)), self.mixture_kernel, 1)
+        votes = tf.tensordot(tf.cast(tf.stop_gradient(states), tf.float32), self.mixture_kernel, 1)
         shares = tf.nn.softmax(tf.squeeze(votes, -1))
         mixed = tf.einsum("bnk,bnkv->bnv", shares, tf.stop_gradient(softmax.logits))
-        return GeneratorOutput(mixed, states=states[:, :, -1], encoded=output, mixture=Mixture(softmax, shares))
+        mixture = Mixture(softmax, shares)
+        return GeneratorOutput(VocabularySoftmax(mixed), states=states[:, :, -1], encoded=output, mixture=mixture)
 
 
 class TwoTowerClozeModel(Layer):
-    """Two causal encoders over the unmasked input; position t sees all tokens but t (Electric, section 2.4).
+    """Two causal encoders over the unmasked input; position t sees all tokens but t (a cloze model).
 
     As in the original the towers' states are rolled, so position 0 sees the last position's left-to-right state and
     the last position the first's right-to-left one; neither is ever a candidate for masking.
@@ -204,7 +194,7 @@ class TwoTowerClozeModel(Layer):
         right = tf.roll(self.right_to_left(*inputs).sequence, -1, axis=1)
         states = _exact(tf.concat([left, right], -1), seeds)
         softmax = self.head.softmax(tf.gather(states, masked.positions, batch_dims=1))
-        return GeneratorOutput(softmax.logits, softmax, cloze=self.head.softmax(states))
+        return GeneratorOutput(softmax, cloze=self.head.softmax(states))
 
 
 class UniformGenerator(Layer):
@@ -221,4 +211,4 @@ class UniformGenerator(Layer):
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
         del seeds
         rows = tf.shape(masked.positions)[0]
-        return GeneratorOutput(tf.zeros([rows, masked.positions.shape[1], self.vocab_size]))
+        return GeneratorOutput(VocabularySoftmax(tf.zeros([rows, masked.positions.shape[1], self.vocab_size])))

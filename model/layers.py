@@ -1,7 +1,8 @@
-"""The few building blocks every network here is made of: dense, layer norm, dropout, activations.
+"""The building blocks of every network: dense, layer norm, dropout, activations.
 
 Variables are float32 under the original's names; each layer computes in the type of its input, so mixed precision is
-decided once, where a network casts its embeddings. Statistics and anything that ends in a loss are float32.
+decided once, where a network casts its embeddings. Formulas compute in float32 inside, and so does all that ends in a
+loss. `with_kernel` names the compiled form of a formula, with the same numbers, that runs unless `kernels.off()`.
 """
 
 import dataclasses
@@ -12,10 +13,77 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from electra_tf2.model import fusion
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.kernels import blocks
+from electra_tf2.model.kernels.compilation import with_kernel
 
-_NO_SEED = (0, 0)
+# Formulas: x [..., n]; bias, gamma, beta [n]; seed int32 [2].
+
+
+@with_kernel(blocks.add_bias)
+def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """x + bias."""
+    return x + bias
+
+
+@with_kernel(blocks.gelu)
+def gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """y Phi(y) of y = x + bias, the exact, erf form (Hendrycks and Gimpel 2016, equation 1)."""
+    y = x + bias
+    return y * 0.5 * (1.0 + tf.math.erf(y * 0.5**0.5))
+
+
+@with_kernel(blocks.dropout)
+def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+    """x / (1 - rate), or 0 with probability `rate`, by a hash of the seed and the place in the array."""
+    if rate == 0.0:
+        return x
+    return tf.where(blocks.are_kept(blocks.places_in(tf.shape(x)), seed, rate), x / (1.0 - rate), tf.zeros_like(x))
+
+
+@with_kernel(blocks.layer_norm)
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+    """gamma (x - mean) / deviation + beta, over the last axis (Ba et al. 2016), epsilon 1e-12 as in the original."""
+    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    return gamma * (x - mean) / tf.sqrt(variance + blocks.LAYER_NORM_EPSILON) + beta
+
+
+@with_kernel(blocks.norm_of_sum)
+def norm_of_sum(
+    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+) -> tf.Tensor:
+    """layer_norm(x + dropout(branch + bias)): the end of a residual branch (Vaswani et al. 2017, section 3.1)."""
+    return layer_norm(x + dropped_out(branch + bias, seed, rate=rate), gamma, beta)
+
+
+@with_kernel(blocks.sum_and_norm)
+def sum_and_norm(
+    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """x + dropout(branch + bias), and its layer norm, which the next residual branch reads."""
+    total = x + dropped_out(branch + bias, seed, rate=rate)
+    return total, layer_norm(total, gamma, beta)
+
+
+def activation(name: str) -> Callable[..., tf.Tensor]:
+    """Returns the function behind `hidden_act`, of a tensor [..., n] and, if given, a bias [n] to be added before.
+
+    Raises:
+      ValueError: there is no such function.
+    """
+    if name == "gelu":
+        return lambda x, bias=None: gelu(x, tf.zeros(x.shape[-1:]) if bias is None else bias)
+    functions: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+        "relu": tf.nn.relu,
+        "tanh": tf.tanh,
+        "linear": lambda x: x,
+    }
+    if name not in functions:
+        raise ValueError(f"hidden_act is {name!r}; choose one of {sorted(['gelu', *functions])}.")
+    return lambda x, bias=None: functions[name](x if bias is None else add_bias(x, bias))
+
+
+# Layers.
 
 
 class Layer(tf_keras.layers.Layer):
@@ -34,7 +102,7 @@ class Layer(tf_keras.layers.Layer):
     def weight(
         self, name: str, shape: list[int], initializer: Callable[..., tf.Tensor], decay: bool = True
     ) -> tf.Variable:
-        """A trainable float32 variable `scope/name`, initialised by `initializer(shape, seed)`.
+        """Makes a trainable float32 variable `scope/name`, initialised by `initializer(shape, seed)`.
 
         Args:
           decay: whether weight decay applies to it: to kernels and tables, not to biases and layer norms.
@@ -51,7 +119,7 @@ class Layer(tf_keras.layers.Layer):
 
     @staticmethod
     def decays(variable: tf.Variable) -> bool:
-        """Whether weight decay applies to a variable that `weight` made."""
+        """Tells whether weight decay applies to a variable that `weight` made."""
         return variable.decays
 
 
@@ -75,7 +143,7 @@ def truncated_normal(stddev: float) -> Callable[..., tf.Tensor]:
 
 
 def glorot_uniform(shape: list[int], seed: list[int]) -> tf.Tensor:
-    """TF1's default for dense kernels; the original uses it for three layers (docs/differences.md)."""
+    """Initialises dense kernels as TF1 does by default; the original uses it for three layers (docs/differences.md)."""
     limit = (6.0 / (shape[0] + shape[1])) ** 0.5
     return tf.random.stateless_uniform(shape, seed, -limit, limit)
 
@@ -94,52 +162,42 @@ def ones(shape: list[int], seed: list[int]) -> tf.Tensor:
     return tf.ones(shape)
 
 
-def activation(name: str) -> Callable[..., tf.Tensor]:
-    """The function behind `hidden_act`: of a tensor, or of a product and the bias [n] to be added to it; "gelu" is the
-    exact, erf form."""
-
-    def plain(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable[..., tf.Tensor]:
-        return lambda x, bias=None: function(x if bias is None else fusion.add_bias(x, bias))
-
-    functions: dict[str, Callable[..., tf.Tensor]] = {
-        "gelu": lambda x, bias=None: fusion.gelu(x, tf.zeros(x.shape[-1:]) if bias is None else bias),
-        "relu": plain(tf.nn.relu),
-        "tanh": plain(tf.tanh),
-        "linear": plain(tf.identity),
-    }
-    if name not in functions:
-        raise ValueError(f"hidden_act is {name!r}; choose one of {sorted(functions)}.")
-    return functions[name]
-
-
 class Dense(Layer):
-    """y = x W + b over the last axis, one matrix product for all leading axes.
+    """y = activation(x W + b) over the last axis, one matrix product for all leading axes.
 
     Args:
       input_size, output_size: the kernel's shape.
       initializer: of the kernel; the bias starts at zero.
+      act: name of the activation.
     """
 
     def __init__(
-        self, scope: str, input_size: int, output_size: int, initializer: Callable[..., tf.Tensor], seed: int = 0
+        self,
+        scope: str,
+        input_size: int,
+        output_size: int,
+        initializer: Callable[..., tf.Tensor],
+        seed: int = 0,
+        act: str = "linear",
     ) -> None:
         super().__init__(scope, seed)
         self.output_size = output_size
+        self._activation = activation(act)
         self.kernel = self.weight("kernel", [input_size, output_size], initializer)
         self.bias = self.weight("bias", [output_size], zeros, decay=False)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """[..., input_size] -> [..., output_size], in the type of `x`."""
-        return fusion.add_bias(self.product(x), self.bias)
+        return self._activation(self.product(x), self.bias)
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
-        """x W: where the block behind it adds the bias."""
+        """Computes x W, for a formula that adds the bias itself."""
         flat = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), tf.cast(self.kernel, x.dtype))
         return tf.reshape(flat, [*shape_of(x)[:-1], self.output_size])
 
 
 def shape_of(x: tf.Tensor) -> list[Any]:
-    """The shape: integers where it is known when tracing, scalar tensors elsewhere."""
+    """Shape as integers where it is known when tracing, scalar tensors elsewhere."""
     dynamic = tf.shape(x)
     return [dynamic[i] if size is None else size for i, size in enumerate(x.shape)]
 
@@ -161,12 +219,12 @@ class SeedStream:
         return self._seed + tf.constant([0, self._count], self._seed.dtype)
 
     def skip_past(self, other: "SeedStream") -> None:
-        """Gives none of the seeds that a copy of this stream gave."""
+        """Leaves out the seeds that a copy of this stream gave."""
         self._count = max(self._count, other._count)
 
 
 class LayerNorm(Layer):
-    """Layer normalisation over the last axis, epsilon 1e-12 as in the original, statistics in float32."""
+    """Layer normalisation over the last axis."""
 
     def __init__(self, scope: str, size: int) -> None:
         super().__init__(scope)
@@ -174,25 +232,11 @@ class LayerNorm(Layer):
         self.gamma = self.weight("gamma", [size], ones, decay=False)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return fusion.layer_norm(x, self.gamma, self.beta)
-
-    def of_sum(
-        self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, rate: float, seeds: SeedStream | None
-    ) -> tf.Tensor:
-        """The norm of x + dropout(branch + bias), the end of a residual branch."""
-        rate, seed = (0.0, _NO_SEED) if seeds is None else (rate, seeds.next())
-        return fusion.norm_of_sum(x, branch, bias, self.gamma, self.beta, seed, rate=rate)
-
-    def sum_and_norm(
-        self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, rate: float, seeds: SeedStream | None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """x + dropout(branch + bias) and its norm, which the next residual branch reads."""
-        rate, seed = (0.0, _NO_SEED) if seeds is None else (rate, seeds.next())
-        return fusion.sum_and_norm(x, branch, bias, self.gamma, self.beta, seed, rate=rate)
+        return layer_norm(x, self.gamma, self.beta)
 
 
 def dropout(x: tf.Tensor, rate: float, seeds: SeedStream | None) -> tf.Tensor:
     """Inverted dropout; `seeds` None or rate 0 returns `x` itself."""
     if seeds is None or rate == 0.0:
         return x
-    return fusion.dropout(x, seeds.next(), rate=rate)
+    return dropped_out(x, seeds.next(), rate=rate)

@@ -1,17 +1,18 @@
 """Relative positions in attention: learned or fixed biases of its scores, and turned queries and keys.
 
-`model.positions` says what each scheme adds. The biases, added to the scaled scores, are a number per head and distance
-= key position - query position, [A, 2L - 1] from 1 - L up to L - 1; `between` spreads them over pairs of positions. The
-bucket of every distance is a constant, computed once in numpy.
+`model.positions` lists the schemes. The biases, added to the scaled scores, are a number per head and distance = key
+position - query position, [A, 2L - 1] from 1 - L up to L - 1; `between` spreads them over pairs of positions. B batch,
+L length, H hidden, A heads, D head size.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.fusion import differentiable, wide, xla
+from electra_tf2.model.kernels import blocks
+from electra_tf2.model.kernels.compilation import with_kernel
 from electra_tf2.model.layers import Layer, constant, shape_of, truncated_normal
 from electra_tf2.model.positions import local_bias
 
@@ -56,35 +57,25 @@ class RelativePositionBias(Layer):
         return tf.transpose(tf.gather(self.table, buckets))
 
 
-def sloped_bias(slopes: list[float], length: int | tf.Tensor) -> tf.Tensor:
-    """float32 [A, 2L - 1]: minus slope x distance, in both directions alike (ALiBi)."""
+def sloped_bias(slopes: np.ndarray, length: int | tf.Tensor) -> tf.Tensor:
+    """float32 [A, 2L - 1]: minus slope x distance, in both directions alike (ALiBi, Press et al. 2022, section 3)."""
     length = tf.cast(length, tf.float32)
     return -tf.constant(slopes)[:, tf.newaxis] * tf.abs(tf.range(1.0 - length, length))
 
 
+@with_kernel(blocks.between)
 def between(by_distance: tf.Tensor, queries: int | tf.Tensor) -> tf.Tensor:
     """[A, n] of n distances in a row -> [1, A, T, n - T + 1]: those of T queries in a row to all keys.
 
-    The first distance is that of the last query to the first key. Row i begins one place earlier than row i - 1: copies
-    of the distances, each with a place more, are cut into rows without it.
+    The first distance is that of the last query to the first key.
     """
-    heads, count = shape_of(by_distance)
-    copies = tf.tile(tf.pad(by_distance, [[0, 0], [0, 1]]), [1, queries])
-    rows = copies[:, queries - 1 : queries - 1 + queries * count]
-    return tf.reshape(rows, [1, heads, queries, count])[..., : count - queries + 1]
-
-
-def summed_by_distance(of_pairs: tf.Tensor) -> tf.Tensor:
-    """[1, A, T, L] -> [A, T + L - 1]: the sum over the pairs of each distance; the gradient of `between`."""
-    _, heads, queries, keys = of_pairs.shape
-    count = queries + keys - 1
-    rows = tf.reshape(tf.pad(of_pairs[0], [[0, 0], [0, 0], [0, queries - 1]]), [heads, queries * count])
-    copies = tf.reshape(tf.pad(rows, [[0, 0], [queries - 1, 1]]), [heads, queries, count + 1])
-    return tf.reduce_sum(copies, 1)[:, :count]
+    keys = shape_of(by_distance)[1] - queries + 1
+    places = queries - 1 - tf.range(queries)[:, tf.newaxis] + tf.range(keys)
+    return tf.gather(by_distance, places, axis=1)[tf.newaxis]
 
 
 class RelativeTerms(NamedTuple):
-    """What every layer's scores are made of in Transformer-XL, besides its own queries and keys.
+    """Parts of Transformer-XL's scores that are the same in all layers.
 
     distances: float32 [2L - 1, H], sines and cosines of query position - key position, from L - 1 down to 1 - L.
     content_bias, distance_bias: float32 [A, D], added to the queries of the two terms (u and v).
@@ -113,8 +104,22 @@ class TransformerXLTerms(Layer):
         return RelativeTerms(tf.concat([tf.sin(angles), tf.cos(angles)], -1), self.content_bias, self.distance_bias)
 
 
+def relative_scores(q: tf.Tensor, k: tf.Tensor, relative_key: tf.Tensor, terms: RelativeTerms) -> tf.Tensor:
+    """(q_i + u) k_j + (q_i + v) W R_(i-j) (Transformer-XL, Dai et al. 2019, section 3.3): [B, A, L, L].
+
+    Args:
+      q, k: queries and keys [B, A, L, D].
+      relative_key: W, float32 [H, H].
+    """
+    r = tf.matmul(tf.cast(terms.distances, q.dtype), tf.cast(relative_key, q.dtype))
+    r = tf.reshape(r, [-1, q.shape[1], q.shape[3]])
+    u, v = (tf.cast(bias, q.dtype)[:, tf.newaxis] for bias in (terms.content_bias, terms.distance_bias))
+    # The distances are the same in all rows, so the batch is part of the product's rows, not broadcast.
+    return tf.matmul(q + u, k, transpose_b=True) + shifted(tf.einsum("baid,rad->bair", q + v, r))
+
+
 def shifted(scores: tf.Tensor) -> tf.Tensor:
-    """[B, A, L, 2L - 1] -> [B, A, L, L]: entry (i, j) is that of distance i - j, which stands at place j - i + L - 1.
+    """Moves the entry of distance i - j, at place j - i + L - 1, to (i, j): [B, A, L, 2L - 1] -> [B, A, L, L].
 
     Row i begins one place earlier than row i - 1. A column more than there are distances, and all rows one after the
     other, and every row begins one place too early for the next one: cutting them into rows of 2L - 1 aligns them.
@@ -132,24 +137,17 @@ class Rotation(NamedTuple):
     sine: tf.Tensor
 
 
-def rotation(frequencies: list[float], length: int | tf.Tensor) -> Rotation:
-    """The angles position x frequency of a sequence of this length."""
+def rotation(frequencies: np.ndarray, length: int | tf.Tensor) -> Rotation:
+    """Angles position x frequency of a sequence of this length."""
     angles = tf.range(tf.cast(length, tf.float32))[:, tf.newaxis] * tf.constant(frequencies)
     return Rotation(tf.cos(angles), tf.sin(angles))
 
 
-@xla
-def _rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
-    first, second = tf.split(wide(x), 2, -1)
-    turned = tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
-    return tf.cast(turned, x.dtype)
+@with_kernel(blocks.rotated)
+def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
+    """Turns every pair (i, i + D/2) of queries or keys [B, A, L, D] by its angle (RoFormer, section 3.2.2).
 
-
-@differentiable
-def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> Any:
-    """[B, A, L, D] queries or keys, every pair (i, i + D/2) turned by its angle (RoFormer, section 3.2.2).
-
-    The paper pairs neighbouring columns; this is the same up to the order of the columns of a kernel. The gradient
-    turns back.
+    The paper pairs neighbouring columns; this is the same up to the order of the columns of a kernel.
     """
-    return _rotated(x, cosine, sine), lambda upstream: (_rotated(upstream, cosine, -sine), None, None)
+    first, second = tf.split(x, 2, -1)
+    return tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)

@@ -3,14 +3,13 @@
 Stage between generator and main network: `MaskedBatch + logits -> CorruptedBatch` (ELECTRA, section 2).
 """
 
-import math
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.generator import GeneratorOutput
-from electra_tf2.model.vocabulary_loss import invert_cumulative
+from electra_tf2.model.heads import sample_from_logits
 from electra_tf2.pretrain.masking import MaskedBatch, update_positions
 
 DISALLOWED = 1000.0  # subtracted from a forbidden token's logit, as in the original
@@ -29,31 +28,6 @@ class CorruptedBatch(NamedTuple):
     was_sampled: tf.Tensor
     is_replaced: tf.Tensor
     sampled_ids: tf.Tensor
-
-
-def sample_from_logits(logits: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-    """Samples from softmax(logits) by inverting its cumulative distribution in two levels.
-
-    The vocabulary is cut into about sqrt(V) blocks; the first draw chooses the block, the second the token within.
-    The distribution is that of the original's Gumbel-argmax, for two uniform draws per sample instead of V, so no
-    noise of the vocabulary's size exists and the draws can belong to rows of the global batch.
-
-    Args:
-      logits: float32 [B, N, V].
-      noise: float32 [B, N, 2], uniform in [0, 1).
-
-    Returns:
-      int32 [B, N].
-    """
-    vocab_size = logits.shape[-1]
-    block = math.isqrt(vocab_size - 1) + 1
-    blocks = -(-vocab_size // block)
-    probs = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))
-    probs = tf.pad(probs, [[0, 0], [0, 0], [0, blocks * block - vocab_size]])
-    probs = tf.reshape(probs, [-1, logits.shape[1], blocks, block])
-    chosen_block = invert_cumulative(tf.cumsum(tf.reduce_sum(probs, -1), axis=-1), noise[..., 0])
-    within = tf.cumsum(tf.gather(probs, chosen_block, batch_dims=2), axis=-1)
-    return tf.minimum(chosen_block * block + invert_cumulative(within, noise[..., 1]), vocab_size - 1)
 
 
 def sample(

@@ -18,13 +18,13 @@ from electra_tf2.pretrain.ramps import Ramped
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.loop import ratios
 from electra_tf2.training.optimization import Schedule, make_optimizer
-from electra_tf2.training.replicated_task import ReplicatedTask
+from electra_tf2.training.task import TrainingTask
 
 # First words of the seeds of training steps and evaluation batches.
 _TRAIN, _EVALUATE = 1, 2
 
 
-class PretrainingTask(ReplicatedTask):
+class PretrainingTask(TrainingTask):
     """Builds model and optimizer; create it under the strategy's scope.
 
     Args:

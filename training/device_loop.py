@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.training.task import Task, Tensors
+from electra_tf2.training.task import Tensors, TrainingTask
 
 CALL_SECONDS = 2.0  # a signal waits for no more than that, and for a checkpoint to be saved
 
@@ -33,7 +33,7 @@ class DeviceLoop:
       nothing: the totals to start from.
     """
 
-    def __init__(self, task: Task, strategy: tf.distribute.Strategy, iterator: Iterator[Tensors]) -> None:
+    def __init__(self, task: TrainingTask, strategy: tf.distribute.Strategy, iterator: Iterator[Tensors]) -> None:
         counter = task.optimizer.step
 
         @functools.partial(tf.function, autograph=False)

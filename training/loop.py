@@ -1,8 +1,8 @@
 """The training loop of pre-training and fine-tuning: when steps are done, reported, saved and evaluated.
 
-A `Task` knows one step of one replica; training.device_loop runs many of them at once. `Trainer` watches for non-finite
-losses and gradients and for signals, and hands what comes of the steps to training.checkpoints and training.reporting.
-docs/architecture.md says why it is not orbit's Controller.
+A `TrainingTask` knows one step of one replica; training.device_loop runs many of them at once. `Trainer` watches for
+losses and gradients that are not finite and for signals, and hands what comes of the steps to training.checkpoints and
+training.reporting. docs/architecture.md says why it is not orbit's Controller.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -19,7 +19,7 @@ from electra_tf2.training.device_loop import DeviceLoop, Pace, Totals, run_and_s
 from electra_tf2.training.distribution import distribute, host_number, is_chief
 from electra_tf2.training.reporting import Reporter
 from electra_tf2.training.run_folder import GO_ON, after_checkpoint, mark_not_finite, suspect_checkpoint
-from electra_tf2.training.task import SummedTask, Task, Tensors
+from electra_tf2.training.task import Tensors, TrainingTask
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, say, track
 
@@ -52,13 +52,13 @@ class Trainer:
     Args:
       task: built under the strategy's scope.
       model_dir: of checkpoints, events and train_metrics.jsonl.
-      evaluate: computes metrics of the weights as they are; not needed for a `SummedTask`.
+      evaluate: computes metrics of the weights as they are; not needed where the task has an `eval_step`.
       best_metric: of these, higher is better; the best checkpoint goes to model_dir/best (`restore_best`).
     """
 
     def __init__(
         self,
-        task: Task,
+        task: TrainingTask,
         strategy: tf.distribute.Strategy,
         schedule: Schedule,
         model_dir: str,
@@ -101,7 +101,7 @@ class Trainer:
         return self.checkpoints.restore_best()
 
     def _one_eval_step(self, batch: Tensors, number: tf.Tensor) -> dict[str, Tensors]:
-        return run_and_sum(self.strategy, cast(SummedTask, self.task).eval_step, batch, number)
+        return run_and_sum(self.strategy, self.task.eval_step, batch, number)
 
     def _sum(self, value: tf.Tensor) -> tf.Tensor:
         return self.strategy.reduce(
@@ -315,15 +315,14 @@ class Trainer:
 
     def _evaluate_sums(self) -> dict[str, float]:
         """Metrics over the evaluation data, at most `num_eval_steps` batches; masking is the same at every call."""
-        task = cast(SummedTask, self.task)
         totals: dict[str, Tensors] | None = None
-        dataset = task.evaluation_data().take(self.schedule.num_eval_steps)
+        dataset = self.task.evaluation_data().take(self.schedule.num_eval_steps)
         for number, batch in enumerate(track(distribute(self.strategy, dataset), "evaluation batch")):
             result = self._eval_step(batch, tf.constant(number, tf.int64))
             totals = result if totals is None else tf.nest.map_structure(tf.add, totals, result)
         if totals is None:
             raise UserError("there is nothing to evaluate: the held-out records hold no batch")
-        return task.summarise(totals)
+        return self.task.summarise(totals)
 
 
 class _Stopped(Exception):

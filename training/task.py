@@ -1,6 +1,7 @@
-"""What the training loop has to know of a kind of training, and of its optimizer.
+"""A kind of training as the loop knows it, and what every kind does in a step of one replica.
 
-pretrain.task and finetune.training_task are such tasks; training.replicated_task is what they share.
+`training.loop.Trainer` drives a `TrainingTask`; pretrain.task and finetune.model say what is computed. A step
+is seeds, micro-batches, loss scaling, the update.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,11 +10,16 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from electra_tf2.model.kernels.compilation import one_program
+from electra_tf2.model.layers import shape_of
+from electra_tf2.training.optimization import LossScale
+from electra_tf2.util.environment import compile_unseen
+
 Tensors = Any  # a nested structure of tensors
 
 
 class Optimizer(Protocol):
-    """What the loop reads of an optimizer (training.optimization.AdamW)."""
+    """Makes updates in replica context (training.optimization.AdamW)."""
 
     @property
     def step(self) -> tf.Variable: ...
@@ -23,53 +29,174 @@ class Optimizer(Protocol):
 
     def averaged(self) -> AbstractContextManager[None]: ...
 
+    def apply(self, gradients: Sequence[Any], loss_scale: LossScale | None = None) -> tf.Tensor: ...
 
-class Task(Protocol):
-    """What the loop needs to know of a kind of training."""
 
-    @property
-    def model(self) -> tf.Module: ...
+class TrainingTask:
+    """Base of the tasks that the training loop runs; create it under the strategy's scope.
 
-    @property
-    def optimizer(self) -> Optimizer: ...
+    Args:
+      strategy: whose replicas share a step.
+      jit_compile: compile with XLA what `compiled` is given.
+      seed: every random draw is a function of it, the step and the row or replica.
+      precision: float16 gets a loss scale.
+      micro_batches: that a replica's rows are split into.
+      dense_gradients: false leaves gradients of gathered rows as tf.IndexedSlices (one micro-batch only).
 
-    @property
-    def loss_scale(self) -> tf.Module | None: ...
+    Attributes:
+      shown: names of the losses and metrics that belong beside the progress; the losses alone if empty.
+      summed_examples: examples that a loss is the sum over; means are shown. 1 for losses that are means.
+      train_step: (batch, step) -> one update in replica context. Returns {"losses": name -> scalar whose sum over
+        replicas is the loss, "watched": likewise, other values that must be finite, "metrics": name -> (numerator,
+        denominator)}.
+    """
 
-    @property
-    def shown(self) -> Sequence[str]:
-        """Names of the losses and metrics that belong beside the progress; the losses alone if there are none."""
-        ...
+    model: tf.Module
+    optimizer: Optimizer
+    shown: Sequence[str] = ()
+    summed_examples = 1
+    train_step: Callable[[Tensors, tf.Tensor], dict[str, Tensors]]
 
-    @property
-    def summed_examples(self) -> int:
-        """Examples that a step's losses are sums over: what is shown are their means. 1 for losses that are means."""
-        ...
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        jit_compile: bool,
+        seed: int,
+        precision: str,
+        micro_batches: int = 1,
+        dense_gradients: bool = True,
+    ) -> None:
+        compile_unseen()
+        self.strategy, self.jit_compile = strategy, jit_compile
+        self.replicas = strategy.num_replicas_in_sync
+        self.loss_scale = LossScale() if precision == "float16" else None
+        self._run_seed, self._micro_batches, self._dense = seed, micro_batches, dense_gradients
 
-    def train_step(self, batch: Tensors, step: tf.Tensor) -> dict[str, Tensors]:
-        """One update in replica context.
+    # What the loop asks for besides a step.
 
-        Returns {"losses": name -> scalar whose sum over replicas is the loss, "watched": likewise, other values that
-        must be finite, "metrics": name -> (numerator, denominator)}.
-        """
-        ...
-
-    def training_data(self, position: int) -> tf.data.Dataset: ...
+    def training_data(self, position: int) -> tf.data.Dataset:
+        """Batches of this host, from the example at `position` on."""
+        raise NotImplementedError
 
     def explain(self, error: Exception) -> str | None:
-        """What the user can do about an error of TensorFlow's while stepping; None if the task does not know."""
-        ...
+        """Says what the user can do about an error of TensorFlow's while stepping; None if the task does not know."""
+        del error
+        return None
 
-
-class SummedTask(Task, Protocol):
-    """A task whose metrics are sums over batches, so that the loop itself can evaluate it."""
+    # For tasks whose metrics are sums over batches, which the loop itself can evaluate:
 
     def eval_step(self, batch: Tensors, step: tf.Tensor) -> dict[str, Tensors]:
-        """{"metrics": ..., "histograms": name -> tensor} of a batch, in replica context; sums over replicas count."""
-        ...
+        """Measures a batch in replica context: {"metrics": ..., "histograms": name -> tensor}, summed over replicas."""
+        raise NotImplementedError
 
-    def evaluation_data(self) -> tf.data.Dataset: ...
+    def evaluation_data(self) -> tf.data.Dataset:
+        """Batches of this host."""
+        raise NotImplementedError
 
     def summarise(self, totals: dict[str, Tensors]) -> dict[str, float]:
-        """Metrics from summed numerators, denominators and histograms."""
-        ...
+        """Computes metrics from summed numerators, denominators and histograms."""
+        raise NotImplementedError
+
+    # Parts of a step.
+
+    def compiled(self, function: Any) -> Any:
+        return one_program(function) if self.jit_compile else function
+
+    def compiled_step(self, function: Any) -> Any:
+        """Compiles a whole step on one replica; of several, reductions and update stay outside of XLA."""
+        return function if self.replicas > 1 else self.compiled(function)
+
+    def seed_of(self, purpose: int, step: tf.Tensor) -> tf.Tensor:
+        """int32 [2], the same on every replica; `purpose` tells apart what is drawn at the same step."""
+        return tf.random.experimental.stateless_fold_in(tf.constant([self._run_seed, purpose]), tf.cast(step, tf.int32))
+
+    def seed_of_replica(self, seed: tf.Tensor) -> tf.Tensor:
+        return tf.random.experimental.stateless_fold_in(seed, self.replica())
+
+    def replica(self) -> tf.Tensor:
+        """Number of the replica that this runs on, an int32 scalar."""
+        return tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.int32)
+
+    def scale(self) -> tf.Tensor:
+        """float32 scalar that the loss is multiplied by before its gradient is taken."""
+        return tf.constant(1.0) if self.loss_scale is None else self.loss_scale.scale.read_value()
+
+    def summed_gradients(
+        self,
+        variables: Sequence[tf.Variable],
+        forward: Callable[[Tensors, tf.Tensor], tuple[tf.Tensor, Tensors]],
+        batch: Tensors,
+        seed: tf.Tensor,
+        scale: tf.Tensor,
+    ) -> tuple[list[tf.Tensor], Tensors]:
+        """Gradients of the scaled loss of this replica's rows, summed over micro-batches.
+
+        Args:
+          forward: (rows, int32 [2] seed of the dropout) -> (scalar loss, whatever else adds up over rows).
+          batch: tensors whose first axis is that of the rows.
+          seed: int32 [2], of this step and replica.
+
+        Returns:
+          One gradient per variable, and the sum of what `forward` returned besides the loss.
+        """
+
+        def part(index: tf.Tensor, rows: Tensors) -> tuple[list[tf.Tensor], Tensors]:
+            with tf.GradientTape() as tape:
+                loss, result = forward(rows, tf.random.experimental.stateless_fold_in(seed, index))
+                scaled = loss * scale
+            gradients = tape.gradient(scaled, variables)
+            if self._dense:
+                gradients = [
+                    tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
+                    for variable, gradient in zip(variables, gradients, strict=True)
+                ]
+            return gradients, result
+
+        parts, rows_of = self._micro_batches, self._micro_batch_of(batch)
+        if parts == 1:
+            return part(tf.constant(0), batch)
+
+        # A loop, so that neither the graph nor the memory grows with the number of micro-batches.
+        def add_part(index: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
+            return index + 1, tf.nest.map_structure(tf.add, total, part(index, rows_of(index)))
+
+        first = part(tf.constant(0), rows_of(0))
+        _, total = tf.while_loop(lambda index, _: index < parts, add_part, (tf.constant(1), first))
+        return total
+
+    def mapped(
+        self, function: Callable[[Tensors, tf.Tensor], dict[str, tf.Tensor]], batch: Tensors, seed: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Applies a function to all rows, per micro-batch with the seeds of `summed_gradients`; no gradient.
+
+        Args:
+          function: (rows, int32 [2] seed of the dropout) -> float32 tensors with a first axis of the rows.
+        """
+        rows_of = self._micro_batch_of(batch)
+
+        def part(index: tf.Tensor) -> dict[str, tf.Tensor]:
+            return function(rows_of(index), tf.random.experimental.stateless_fold_in(seed, index))
+
+        shapes = (
+            tf.function(part, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
+        )
+        types = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), shapes)
+        values = tf.map_fn(part, tf.range(self._micro_batches), fn_output_signature=types, parallel_iterations=1)
+        return {name: tf.stop_gradient(tf.reshape(v, [-1, *v.shape[2:]])) for name, v in values.items()}
+
+    def _micro_batch_of(self, batch: Tensors) -> Callable[[int | tf.Tensor], Tensors]:
+        """Returns the function from the number of a micro-batch to its rows."""
+        parts = self._micro_batches
+
+        def split(field: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(field, [parts, field.shape[0] // parts, *shape_of(field)[1:]])
+
+        split_batch = tf.nest.map_structure(split, batch)
+        return lambda index: tf.nest.map_structure(lambda field: field[index], split_batch)
+
+    def update(self, gradients: Sequence[tf.Tensor], scale: tf.Tensor) -> tf.Tensor:
+        """Applies this replica's share of the gradients. Returns its share of their global norm."""
+        norm = self.optimizer.apply(gradients, self.loss_scale)
+        if self.loss_scale is not None:  # an overflow is skipped and the scale halved, as long as it can be
+            norm = tf.where(tf.math.is_finite(norm) | (scale <= 1.0), norm, 0.0)
+        return norm / self.replicas

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.cooccurrence import CooccurrenceTable, read_cooccurrence
-from electra_tf2.model.fusion import xla
+from electra_tf2.model.kernels.compilation import xla
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
 from electra_tf2.pretrain.objectives.harm_alert_spec import attention_of

@@ -5,9 +5,9 @@ import math
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.fusion import wide
 from electra_tf2.model.generator import MaskedLanguageModel
 from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.kernels.compilation import wide
 from electra_tf2.model.layers import truncated_normal, zeros
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.base import Built, Forward, Objective, ObjectiveOutput, corrupted, weighted_mean

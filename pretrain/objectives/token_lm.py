@@ -5,8 +5,7 @@ import math
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.heads import CopyHead
-from electra_tf2.model.vocabulary_loss import chunked_log_probs
+from electra_tf2.model.heads import CopyHead, token_log_probs
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
 from electra_tf2.pretrain.objectives.corrective_lm import is_original, language_model_head, mixture_log_prob
@@ -59,7 +58,7 @@ class AllTokensMLM(Objective):
         masked = forward.masked
         assert forward.states is not None
         hidden = self.head.hidden(forward.states)
-        log_probs = chunked_log_probs(
+        log_probs = token_log_probs(
             tf.reshape(hidden, [-1, hidden.shape[-1]]),
             self.embeddings.word_embeddings,
             self.head.output_bias,

@@ -18,7 +18,7 @@ from electra_tf2.exchange import reference, sources
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
 from electra_tf2.exchange.network import EncoderModel
 from electra_tf2.exchange.sources import Model, write_folder
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support
@@ -32,7 +32,7 @@ TEXTS = ["the man went to the house", "a b c d e f g", "of"]
 def plain() -> Iterator[None]:
     """What answers are held against is computed as they are, in ordinary operations: no block is compiled by XLA for
     every length of a text."""
-    with unfused():
+    with kernels.off():
         yield
 
 

@@ -14,7 +14,7 @@ from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids
 from electra_tf2.exchange.encoding import Row
 from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.scoring import Scorer, log_data_probabilities
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests import golden_support as golden
 from tests import training_support as support
@@ -29,7 +29,7 @@ def test_the_formula_inverts_the_best_discriminator(p, g, a):
 
 def test_a_two_tower_generator_scores_every_token_in_one_pass(tmp_path):
     config = PretrainingConfig.from_dict(support.hparams(tmp_path, two_tower_generator=True))
-    with unfused():
+    with kernels.off():
         model = PretrainingModel(config)
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in model.trainable_variables}
     network = Network(config.architecture, config.generator_architecture, weights)
@@ -37,7 +37,7 @@ def test_a_two_tower_generator_scores_every_token_in_one_pass(tmp_path):
     row = [special.cls, 30, 31, 99, special.sep]
     ids = tf.constant([row])
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    with unfused():
+    with kernels.off():
         real = 1 / (1 + np.exp(network.replaced_logits(*batch.values()).numpy()[0, 1:-1]))
         masked = type("Masked", (), batch | {"masked_input_ids": ids, "positions": ids[:, :1]})()
         g = np.exp(model.generator(masked).cloze.log_probs(ids).numpy()[0, 1:-1])

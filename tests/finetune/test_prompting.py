@@ -25,7 +25,7 @@ from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.tasks import registry
 from electra_tf2.finetune.tasks.built_in import BUILT_IN
 from electra_tf2.finetune.weights import start
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.pretrain.objectives.corrective_lm import mixture_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
@@ -188,7 +188,7 @@ def test_a_filled_prompt_is_scored_by_copying_and_predicting(folder, coco_lm):
     filled = {"model_hparam_overrides": SIZES, "embedding_size": 16, "prompt_evaluation_draws": 1}
     filled |= {"prompt_mask_mode": "aux_fill", "init_checkpoint": str(path)}
     task = make(folder, **filled)
-    with unfused():
+    with kernels.off():
         model = FinetuningModel(task.config, [task], 0)
         start(model, task.config)
         features = task.load("dev_matched").features
@@ -240,7 +240,7 @@ def test_what_pretraining_saw_is_known_without_an_example(tmp_path, folder, pret
     hparams |= {"embedding_size": 16, "max_seq_length": 9, "mask_prob": 0.3, "initializer_range": 0.15}
     hparams |= {"learning_rate": 5e-3, "num_warmup_steps": 0, "num_train_steps": 1000, "hidden_dropout_prob": 0.0}
     config = PretrainingConfig.from_dict(hparams | {"attention_probs_dropout_prob": 0.0})
-    with unfused():
+    with kernels.off():
         trained = PretrainingTask(config, tf.distribute.get_strategy())
         step = tf.function(trained.train_step, autograph=False)
         for number in range(200 * pretrained):
@@ -256,7 +256,7 @@ def test_what_pretraining_saw_is_known_without_an_example(tmp_path, folder, pret
     files = {"raw_data_dir": str(tmp_path), "init_checkpoint": str(tmp_path), "max_seq_length": 48}
     how = {"prompt_demonstrations": False, "prompt_mask_mode": "aux_fill"}
     task = make(folder, "animal", tasks={"animal": {"type": "classification"}}, **asked, **files, **how)
-    with unfused():
+    with kernels.off():
         model = FinetuningModel(task.config, [task], 0)
         start(model, task.config)
         dev = task.load("dev")

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder, TransformerLayer
-from electra_tf2.model.fusion import one_program
+from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.layers import SeedStream
 
 

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.fusion import one_program, unfused
+from electra_tf2.model.kernels.blocks import summed_by_distance
+from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.positions import SCHEMES, alibi_slopes, coco_bucket, t5_bucket
-from electra_tf2.model.relative_positions import RelativePositionBias, between, shifted, summed_by_distance
+from electra_tf2.model.relative_positions import RelativePositionBias, between, shifted
 from electra_tf2.util.errors import UserError
 from tests.model import encoder_reference
 
@@ -143,7 +145,7 @@ def test_every_scheme_is_compiled_in_bfloat16(positions, norm_style):
         gradients = tape.gradient(loss, network.trainable_variables)
         return states * mask[..., np.newaxis], tf.concat([tf.reshape(one, [-1]) for one in gradients], 0)
 
-    with unfused():
+    with kernels.off():
         expected = passes(Encoder("electra", architecture))
     half = Encoder("electra", architecture, compute_dtype="bfloat16")
     for found, exact in zip(one_program(lambda: passes(half))(), expected, strict=True):

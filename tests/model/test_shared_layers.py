@@ -12,11 +12,11 @@ from electra_tf2.exchange import check
 from electra_tf2.exchange.formats.huggingface_config import export_problems
 from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.sources import read_model, with_own_layers, written_out
+from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.flops import embedding_parameters
 from electra_tf2.model.flops import encoder as priced
-from electra_tf2.model.fusion import unfused
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -53,7 +53,7 @@ def values_of(layer):
 
 @pytest.fixture(autouse=True)
 def plain():
-    with unfused():
+    with kernels.off():
         yield
 
 

@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.model import fusion, tiled_attention
+from electra_tf2.model import encoder, kernels
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.kernels import tiles
+from electra_tf2.model.kernels.blocks import reaches
+from electra_tf2.model.kernels.compilation import one_program
+from electra_tf2.model.kernels.tiles import Tiling
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.model.relative_positions import between
-from electra_tf2.model.tiled_attention import Tiling
 
 ROWS, HEADS, LENGTH, WIDTH = 4, 2, 12, 4
 SEED = tf.constant([5, 6])
@@ -23,9 +26,9 @@ def whole(q, k, v, by_distance, allowed, direction, rate):
     """The same with [B, A, L, L] arrays."""
     places = tf.range(LENGTH)
     if direction != "both":
-        allowed &= tiled_attention.reaches(direction, places[:, tf.newaxis], places)
+        allowed &= reaches(direction, places[:, tf.newaxis], places)
     scores = tf.matmul(q, k, transpose_b=True)
-    output = fusion.attention(scores, v, allowed, between(by_distance, LENGTH), SEED, scale=WIDTH**-0.5, rate=rate)
+    output = encoder.attention(scores, v, allowed, between(by_distance, LENGTH), SEED, scale=WIDTH**-0.5, rate=rate)
     return tf.transpose(output, [0, 2, 1, 3])
 
 
@@ -49,20 +52,18 @@ def with_gradients(function, *tensors):
     ],
 )
 def test_tiles_compute_what_whole_arrays_do(monkeypatch, direction, bias, rate, scores, compiled):
-    monkeypatch.setattr(tiled_attention, "SCORES", scores)
+    monkeypatch.setattr(tiles, "SCORES", scores)
     allowed = tf.sequence_mask([LENGTH, 7, 10, LENGTH], LENGTH)[:, tf.newaxis, tf.newaxis]
     tensors = [normal(ROWS, HEADS, LENGTH, WIDTH, seed=i) for i in range(3)]
     tensors.append(tf.zeros([HEADS, 2 * LENGTH - 1], tf.float64) if bias == "none" else normal(HEADS, 2 * LENGTH - 1))
 
     def tiled(q, k, v, by_distance):
         tiling = Tiling(4, direction, bias)
-        return tiled_attention.tiled_attention(
-            (q, k, v), allowed, by_distance, SEED, tiling, scale=WIDTH**-0.5, rate=rate
-        )
+        return tiles.tiled_attention((q, k, v), allowed, by_distance, SEED, tiling, scale=WIDTH**-0.5, rate=rate)
 
-    compile_as = fusion.one_program if compiled == "program" else lambda f: tf.function(f, autograph=False)
+    compile_as = one_program if compiled == "program" else lambda f: tf.function(f, autograph=False)
     found = compile_as(lambda *tensors: with_gradients(tiled, *tensors))(*tensors)
-    with fusion.unfused():
+    with kernels.off():
         expected = with_gradients(lambda q, k, v, b: whole(q, k, v, b, allowed, direction, rate), *tensors)
     for number, (value, exact) in enumerate(zip(found, expected, strict=True)):
         if number == 4 and bias != "learned":
@@ -95,20 +96,20 @@ def test_an_encoder_of_long_sequences_computes_the_same_in_tiles(monkeypatch, po
         return tf.function(lambda: passes(*arguments), autograph=False)()
 
     expected = in_a_graph()
-    monkeypatch.setattr(tiled_attention, "SHORTEST", 16)
-    monkeypatch.setattr(tiled_attention, "FEWEST", 4)
-    monkeypatch.setattr(tiled_attention, "QUERIES", 4)
+    monkeypatch.setattr(encoder, "LONG", 16)
+    monkeypatch.setattr(tiles, "FEWEST", 4)
+    monkeypatch.setattr(tiles, "QUERIES", 4)
     for value, exact in zip(in_a_graph([(0, 0)]), expected, strict=True):
         np.testing.assert_array_equal(value, exact)  # maps are asked for: whole arrays
-    monkeypatch.setattr("electra_tf2.model.attention.attention", None)
+    monkeypatch.setattr(encoder, "attention", None)
     for value, exact in zip(in_a_graph(), expected, strict=True):
         np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-5)
 
 
 def test_lengths_that_have_no_good_divisor_are_not_cut():
-    shapes = {2048: 256, 4096: 256, 3000: 250, 2080: 208, 2096: 131, 2 * 1033: None, 2047: None, 512: None}
-    found = {length: tiled_attention.queries_of_tile(tf.TensorShape([2, length])) for length in shapes}
+    shapes = {2048: 256, 4096: 256, 3000: 250, 2080: 208, 2096: 131, 2 * 1033: None}
+    found = {length: tiles.queries_of_tile(tf.TensorShape([2, length])) for length in shapes}
     assert found == shapes
-    assert tiled_attention.queries_of_tile(tf.TensorShape([None, 2048])) is None
-    with fusion.unfused():
-        assert tiled_attention.queries_of_tile(tf.TensorShape([2, 2048])) is None
+    assert tiles.queries_of_tile(tf.TensorShape([None, 2048])) is None
+    with kernels.off():
+        assert tiles.queries_of_tile(tf.TensorShape([2, 2048])) is None

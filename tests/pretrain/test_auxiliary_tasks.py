@@ -12,7 +12,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.document_frequency import count_documents, inverse_frequencies, write_frequencies
 from electra_tf2.corpus.table_file import read_table
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.pretrain import auxiliary_schedule, masking, ramps
 from electra_tf2.pretrain.cropping import halves
 from electra_tf2.pretrain.flops import parameter_count
@@ -35,7 +35,7 @@ SEED = tf.constant([3, 4])
 
 @pytest.fixture(autouse=True)
 def plain():
-    with unfused():
+    with kernels.off():
         yield
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.cooccurrence import write_cooccurrence
 from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.model.positions import SCHEMES
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
@@ -97,7 +97,7 @@ def files(tmp_path_factory):
     write_vocabulary(str(folder / "pmi_vocab.npz"), ngrams, VOCAB)
     # One network that detects and predicts, so it can teach both.
     config = PretrainingConfig.from_dict(settings_of(folder, untied_generator=False))
-    with unfused():
+    with kernels.off():
         model = PretrainingModel(config)
     tf.train.Checkpoint(model=model).save(str(folder / "teacher" / "model.ckpt"))
     (folder / "teacher" / "config.json").write_text(config.to_json())
@@ -147,7 +147,7 @@ def batch(seed):
 
 def train(settings, graph):
     config = PretrainingConfig.from_dict(settings)
-    with unfused():
+    with kernels.off():
         task = PretrainingTask(config, tf.distribute.OneDeviceStrategy("CPU:0"))
         before = [variable.numpy() for variable in task.model.trained_variables]
         step = tf.function(task.train_step, autograph=False) if graph else task.train_step

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
 from electra_tf2.pretrain.initial_weights import start_from_teacher
 from electra_tf2.pretrain.objectives.distillation import binary_divergence, token_divergence
@@ -21,7 +21,7 @@ MODES = {"electra": {}, "bert": {"electra_objective": False}}
 
 @pytest.fixture(autouse=True)
 def plain():
-    with unfused():
+    with kernels.off():
         yield
 
 

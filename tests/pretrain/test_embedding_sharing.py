@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange.checkpoints import CheckpointVariables, warm_start
+from electra_tf2.model import kernels
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.fusion import unfused
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -38,7 +38,7 @@ def model():
 def gradients_of(model, **weights):
     """By variable name, of the loss with these weights of its terms; None where there is none."""
     masked, _ = model.prepare(batch_of(), tf.constant([1, 2]))
-    with unfused(), tf.GradientTape() as tape:
+    with kernels.off(), tf.GradientTape() as tape:
         outputs = model.outputs(model.forward(masked), True)
         loss = sum(weight * outputs.losses[name] for name, weight in weights.items())
     variables = model.trainable_variables
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_read_with_the_tables_added_up(model, tmp_path):
     encoder = Encoder("electra", model.config.architecture)
     report = warm_start(encoder, path)
     assert not report.missing
-    with unfused():
+    with kernels.off():
         np.testing.assert_allclose(encoder(**batch_of()).sequence, model.encoder(**batch_of()).sequence, atol=1e-5)
     again = PretrainingModel(config_of(seed=5))
     assert not warm_start(again, path).missing
@@ -108,7 +108,7 @@ def test_it_starts_from_a_model_with_one_set_of_tables(tmp_path, start):
         wanted = getattr(source.encoder.embeddings, name)
         np.testing.assert_array_equal(getattr(model.generator.encoder.embeddings, name), wanted)
     np.testing.assert_array_equal(model.encoder.embeddings.word_embeddings, source.encoder.embeddings.word_embeddings)
-    with unfused():
+    with kernels.off():
         np.testing.assert_array_equal(model.encoder(**batch_of()).sequence, source.encoder(**batch_of()).sequence)
 
 
@@ -121,7 +121,7 @@ def test_a_generator_of_its_own_does_not_move_the_main_networks_tables(tmp_path)
     assert model.encoder is not None
     base, wanted = model.generator.encoder.embeddings, generator.generator.encoder.embeddings
     np.testing.assert_array_equal(base.word_embeddings, wanted.word_embeddings)
-    with unfused():
+    with kernels.off():
         found, expected = model.encoder(**batch_of()), source.encoder(**batch_of())
     np.testing.assert_allclose(found.embeddings, expected.embeddings, atol=1e-5)
     np.testing.assert_allclose(found.sequence, expected.sequence, atol=1e-4)

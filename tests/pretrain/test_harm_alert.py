@@ -6,9 +6,8 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
-from electra_tf2.model.attention import AttentionMap
-from electra_tf2.model.encoder import EncoderOutput
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
+from electra_tf2.model.encoder import AttentionMap, EncoderOutput
 from electra_tf2.pretrain import ramps
 from electra_tf2.pretrain.objectives.harm_alert import HarmAlert, lookup
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -32,7 +31,7 @@ def random_table(seed=0, neighbours=8):
 @pytest.fixture(autouse=True)
 def plain():
     """Blocks as ordinary operations: XLA would compile each of them for every test."""
-    with unfused():
+    with kernels.off():
         yield
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.pretrain import corruption
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.objectives.mixture_lm import MixtureLM
@@ -48,7 +48,7 @@ def masked(model):
 
 
 def gradients(model, masked, loss_name):
-    with unfused(), tf.GradientTape() as tape:
+    with kernels.off(), tf.GradientTape() as tape:
         loss = model.outputs(model.forward(masked), True).losses[loss_name]
     found = tape.gradient(loss, model.trainable_variables)
     named = zip(model.trainable_variables, found, strict=True)
@@ -68,7 +68,7 @@ def test_detection_trains_the_shares_alone_and_language_modelling_all_but_them(m
 
 
 def test_no_exit_trains_the_block_below(model, masked):
-    with unfused(), tf.GradientTape() as tape:
+    with kernels.off(), tf.GradientTape() as tape:
         mixture = model.generator(masked).mixture
         loss = tf.reduce_sum(mixture.softmax.log_probs(tf.repeat(masked.masked_lm_ids[..., None], 2, -1))[..., 1])
     first, second, third = (layer.intermediate.kernel for layer in model.generator.encoder.transformer_layers)
@@ -95,13 +95,13 @@ def test_samples_and_the_shares_gradient_are_those_of_plain_loops(model, masked)
     """The gradient of a linear function of the main network's word embeddings, through softmax, mixture and shares."""
     config, words = model.config, model.encoder.embeddings.word_embeddings
     upstream = np.random.RandomState(1).standard_normal([*masked.input_ids.shape, words.shape[1]]).astype(np.float32)
-    with unfused(), tf.GradientTape() as tape:
+    with kernels.off(), tf.GradientTape() as tape:
         generated = model.generator(masked)
         sampled, offsets = corruption.sample_mixture(config, masked, generated, words)
         value = tf.reduce_sum(offsets * upstream)
     found = tape.gradient(value, model.generator.mixture_kernel).numpy()[:, 0]
     assert not np.any(offsets)
-    with unfused():
+    with kernels.off():
         shares, logits, noisy = plain_mixture(model, masked)
         layers = model.generator.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids).layers
     weights, positions = masked.masked_lm_weights.numpy(), masked.positions.numpy()
@@ -134,7 +134,7 @@ def test_the_gradients_sign_is_the_factors(model, masked):
 
 
 def test_the_loss_is_the_sum_of_the_exits(model, masked):
-    with unfused():
+    with kernels.off():
         forward = model.forward(masked)
         result = model.objectives[0](forward, True)
         _, logits, _ = plain_mixture(model, masked)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -32,14 +32,14 @@ def forward(model):
     ids = np.random.RandomState(0).randint(20, 600, [8, support.LENGTH]).astype(np.int32)
     ids[-1, 9:] = 0
     batch = {"input_ids": ids, "input_mask": np.int32(ids > 0), "segment_ids": np.zeros_like(ids)}
-    with unfused():
+    with kernels.off():
         masked, _ = model.prepare({name: tf.constant(value) for name, value in batch.items()}, tf.constant([1, 2]))
         return model.forward(masked)
 
 
 def test_the_original_is_offered_where_it_was_replaced_and_the_loss_is_that_of_plain_loops(model, forward):
     objective = model.objectives[-1]
-    with unfused():
+    with kernels.off():
         offered = objective.candidates(forward).numpy()
         result = objective(forward, True)
         hidden = objective.head.hidden(forward.states).numpy()
@@ -61,7 +61,7 @@ def test_candidates_are_samples_of_the_generator(model, forward):
     """A generator that is sure of a word offers nothing else, and one that knows nothing hardly a word twice."""
     objective, bias = model.objectives[-1], model.generator.head.output_bias
     replaced = forward.corrupted.is_replaced.numpy() > 0
-    with unfused():
+    with kernels.off():
         unsure = objective.candidates(forward).numpy()
         bias.assign(100.0 * tf.one_hot(77, 600))
         sure = objective.candidates(forward).numpy()
@@ -76,7 +76,7 @@ def test_candidates_follow_the_temperature_of_the_step_and_the_sampled_pass(mode
     bias[77] = 8.0
     model.generator.head.output_bias.assign(bias)
     eval_mode = PretrainingModel(config_of(generator_sample_mode="eval"))
-    with unfused():
+    with kernels.off():
         shares = [
             np.mean(objective.candidates(model.forward(forward.masked, temperature=temperature)).numpy() == 77)
             for temperature in (1.0, 100.0)
@@ -90,7 +90,7 @@ def test_candidates_follow_the_temperature_of_the_step_and_the_sampled_pass(mode
 
 
 def test_it_trains_the_main_network_and_its_head_only(model, forward):
-    with unfused(), tf.GradientTape() as tape:
+    with kernels.off(), tf.GradientTape() as tape:
         loss = model.outputs(model.forward(forward.masked), True).losses["choice_loss"]
     gradients = tape.gradient(loss, model.trainable_variables)
     trained = {v.name for v, gradient in zip(model.trainable_variables, gradients, strict=True) if gradient is not None}

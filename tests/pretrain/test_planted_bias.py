@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.model.generator import MaskedLanguageModel
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -107,7 +107,7 @@ def at_the_place(model: PretrainingModel, rows: int = 128) -> dict[str, float]:
 
 def test_attention_on_a_planted_word_falls(table_file):
     found = {}
-    with unfused():
+    with kernels.off():
         for name, changes in (
             ("none", {"mpa_gamma": 0.0}),
             ("scaled_logits", {"mpa_gamma": 10.0}),

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.pretrain import ramps
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
@@ -63,7 +63,7 @@ def batch_of():
 
 
 def test_a_training_step_has_the_values_of_its_number(config, monkeypatch):
-    with unfused():
+    with kernels.off():
         task = PretrainingTask(config, tf.distribute.get_strategy())
         forward, temperatures = task.model.forward, []
 

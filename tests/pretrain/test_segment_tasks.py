@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.pretrain import auxiliary_schedule, pretrain_data, ramps
 from electra_tf2.pretrain.cropping import halves
 from electra_tf2.pretrain.flops import parameter_count
@@ -34,7 +34,7 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 @pytest.fixture(autouse=True)
 def plain():
-    with unfused():
+    with kernels.off():
         yield
 
 

@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.fusion import unfused
+from electra_tf2.model import kernels
 from electra_tf2.model.generator import GeneratorOutput
-from electra_tf2.model.vocabulary_loss import VocabularySoftmax
+from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.pretrain.corruption import CorruptedBatch
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.base import Forward
@@ -27,7 +27,7 @@ def run(steps, batches, folder, same_masking=False, make_batch=batch_of, **chang
     settings = {"sizes": SIZES, "embedding_size": 32, "learning_rate": 5e-3, "num_warmup_steps": 0}
     settings |= {"num_train_steps": 1000, "lr_schedule": "separate"}
     config = PretrainingConfig.from_dict(support.hparams(folder, **settings | changes))
-    with unfused():
+    with kernels.off():
         task = PretrainingTask(config, tf.distribute.get_strategy())
         step = tf.function(task.train_step, autograph=False)
         for number in range(steps):
@@ -107,8 +107,8 @@ def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
     cloze = tf.math.log(tf.constant(noise, tf.float32))
     zeros, nothing = tf.zeros([1, 5], tf.int32), tf.zeros([1, 5])
     masked = MaskedBatch(zeros, zeros, zeros, zeros, zeros, zeros, nothing, nothing, nothing, nothing, {}, zeros[:, 0])
-    everywhere = VocabularySoftmax(tf.ones([1, 5, 1]), cloze[:, tf.newaxis], tf.zeros([5]))
-    generated = GeneratorOutput(nothing, cloze=everywhere)
+    everywhere = FusedSoftmax(tf.ones([1, 5, 1]), cloze[:, tf.newaxis], tf.zeros([5]))
+    generated = GeneratorOutput(everywhere, cloze=everywhere)
     forward = Forward(masked, generated, CorruptedBatch(tokens, zeros, zeros, zeros))
     objective = NoiseContrastive(config)
     energies = tf.Variable(-np.log(data)[np.newaxis], dtype=tf.float32)

@@ -5,7 +5,7 @@ import tensorflow as tf
 from electra_tf2.training.loop import Schedule, Trainer
 from electra_tf2.training.optimization import AdamW
 from electra_tf2.training.optimization import Schedule as Rates
-from electra_tf2.training.replicated_task import ReplicatedTask
+from electra_tf2.training.task import TrainingTask
 
 
 class Model(tf.Module):
@@ -14,7 +14,7 @@ class Model(tf.Module):
         self.weight = tf.Variable(tf.zeros([3]), name="weight")
 
 
-class Toy(ReplicatedTask):
+class Toy(TrainingTask):
     """`bad_at`: the step (1-based) at which the loss is not finite; `bad_gradient_at`, at which the gradient alone."""
 
     def __init__(self, strategy, bad_at=-1, learning_rate=0.1, bad_gradient_at=-1, precision="float32", ema_decay=0.0):

@@ -1,9 +1,10 @@
-"""The softmax over the vocabulary: log-probabilities of tokens, their gradient, samples, in few passes over [T, V].
+"""The softmax over the vocabulary in few passes over [T, V]: log-probabilities, their gradient, samples, entropies.
 
 A step of a small model spends as long here as in its layers: logits are its largest array by far. They are stored once,
 as the product leaves them, in the compute type and without the bias; log-probabilities and samples share the maxima and
 the sums of exponentials, taken in blocks of words; the gradient is one pass that writes what three products read, in
-chunks of tokens. Losses over every token (All-Tokens MLM) store no logits at all: `chunked_log_probs`.
+chunks of tokens. Losses over every token store no logits at all: `chunked_log_probs`. The plain formulas are
+model.heads.VocabularySoftmax.
 Shapes: T tokens, E embedding, V vocabulary, K blocks of words (`_of_blocks`).
 """
 
@@ -12,9 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf2.model import fusion
-from electra_tf2.model.fusion import narrow, wide, with_gradient, xla
-from electra_tf2.model.in_turn import Parts, in_turn
+from electra_tf2.model.kernels.compilation import Parts, bias_gradient, differentiable, in_sequence, narrow, wide, xla
 
 BLOCK = 128  # words
 CHUNK = 1024  # tokens whose gradient exists at the same time
@@ -28,7 +27,7 @@ def _of_blocks(
     of_logits: Callable[[tf.Tensor], tf.Tensor],
     join: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> tf.Tensor:
-    """[T, K]: what `join` makes of a function of the logits of each block of words.
+    """Joins a function of the logits of each block of words: [T, K].
 
     Block k of the first S = V / 128, rounded down, has the words k, k + S, k + 2 S, ...; the V - 128 S last words have
     a block each. So halves of rows are joined, in vectors and in one pass: a fifth of the time that XLA takes on CPUs
@@ -45,7 +44,7 @@ def _of_blocks(
 
 @xla
 def _block_maxima(product: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """[T, K]."""
+    """Maxima of the logits, [T, K]."""
     return _of_blocks(product, bias, tf.identity, tf.maximum)
 
 
@@ -53,7 +52,7 @@ def _block_maxima(product: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 def _block_sums(
     product: tf.Tensor, bias: tf.Tensor, block_maxima: tf.Tensor, temperature: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The maximum [T, 1] of each token's logits, and the sums [T, K] of exp((logit - maximum) / temperature)."""
+    """Maximum [T, 1] of each token's logits, and sums [T, K] of exp((logit - maximum) / temperature)."""
     maximum = tf.reduce_max(block_maxima, -1, keepdims=True)
     inverse = 1.0 / temperature
     return maximum, _of_blocks(product, bias, lambda logits: tf.exp((logits - maximum) * inverse), tf.add)
@@ -61,7 +60,7 @@ def _block_sums(
 
 @xla
 def _weighted_sums(product: tf.Tensor, bias: tf.Tensor, maximum: tf.Tensor) -> tf.Tensor:
-    """The sums [T, K] of d exp(d), d = logit - maximum."""
+    """Sums [T, K] of d exp(d), d = logit - maximum."""
     return _of_blocks(product, bias, lambda logits: (logits - maximum) * tf.exp(logits - maximum), tf.add)
 
 
@@ -69,13 +68,13 @@ def _weighted_sums(product: tf.Tensor, bias: tf.Tensor, maximum: tf.Tensor) -> t
 def _weighted_probabilities(
     weights: tf.Tensor, product: tf.Tensor, bias: tf.Tensor, log_normalizer: tf.Tensor
 ) -> tf.Tensor:
-    """weights x softmax, [T, V] in the compute type; weights and log_normalizer are [T]."""
+    """Weights x softmax, [T, V] in the compute type; weights and log_normalizer are [T]."""
     logits = wide(product) + bias
     return narrow(weights[:, tf.newaxis] * tf.exp(logits - log_normalizer[:, tf.newaxis]), product.dtype)
 
 
-class VocabularySoftmax:
-    """softmax(states table^T + bias) of some tokens.
+class FusedSoftmax:
+    """softmax(states table^T + bias) of some tokens; equals model.heads.VocabularySoftmax of these logits.
 
     Args:
       states: [..., E], in the compute type; all axes but the last are those of the tokens.
@@ -96,10 +95,10 @@ class VocabularySoftmax:
         return _block_sums(self._product, self._bias, self._block_maxima, temperature)
 
     def log_probs(self, token_ids: tf.Tensor) -> tf.Tensor:
-        """float32 [...], of given tokens, int32 [...]."""
+        """Log-probabilities float32 [...] of tokens int32 [...]."""
         ids = tf.reshape(token_ids, [-1])
 
-        @fusion.differentiable
+        @differentiable
         def compute(*variables: tf.Tensor) -> Any:
             del variables  # what the product was made of
             return self._logits_of(ids) - self._log_normalizer, lambda upstream: self.gradients(upstream, ids)
@@ -107,24 +106,24 @@ class VocabularySoftmax:
         return tf.reshape(compute(self._states, self._table, self._bias), self._axes)
 
     def _logits_of(self, ids: tf.Tensor) -> tf.Tensor:
-        """float32, of words int32 [T] or [T, n]."""
+        """Logits, float32, of words int32 [T] or [T, n]."""
         return wide(tf.gather(self._product, ids, batch_dims=1)) + tf.gather(self._bias, ids)
 
     def are_likeliest(self, token_ids: tf.Tensor) -> tf.Tensor:
-        """bool [...], whether no word is likelier than the given one."""
+        """Tells where no word is likelier than the given one: bool [...]."""
         ids = tf.reshape(token_ids, [-1])
         return tf.reshape(self._logits_of(ids) >= tf.squeeze(self._maximum, 1), self._axes)
 
     def entropies(self) -> tf.Tensor:
-        """float32 [...], in nats; no gradient."""
+        """Entropies float32 [...], in nats; no gradient."""
         sums = tf.reduce_sum(self._sums, 1)
         found = tf.math.log(sums) - tf.reduce_sum(_weighted_sums(self._product, self._bias, self._maximum), 1) / sums
         return tf.reshape(tf.stop_gradient(found), self._axes)
 
     def gradients(self, upstream: tf.Tensor, token_ids: tf.Tensor) -> Gradients:
-        """Of states, table and bias, given that of `log_probs(token_ids)`, all of T tokens.
+        """Gradients of states, table and bias, given that of `log_probs(token_ids)`, all of T tokens.
 
-        That of the logits is upstream x (onehot - softmax); the one-hot part is a gather and two scatters.
+        The logits' is upstream x (onehot - softmax); the one-hot part is a gather and two scatters.
         """
         tokens = self._states.shape[0]
         chunks = 1 if tokens is None else next(n for n in range(-(-tokens // CHUNK), tokens + 1) if tokens % n == 0)
@@ -139,13 +138,13 @@ class VocabularySoftmax:
             to_states = wide(tf.matmul(dense, self._words)) + column * wide(tf.gather(self._words, ids))
             to_table = wide(tf.matmul(dense, states, transpose_a=True))
             to_table = tf.tensor_scatter_nd_add(to_table, places, column * wide(states))
-            to_bias = tf.tensor_scatter_nd_add(fusion.bias_gradient(dense), places, weights)
+            to_bias = tf.tensor_scatter_nd_add(bias_gradient(dense), places, weights)
             return tf.cast(to_states, states.dtype), to_table, to_bias
 
         return _in_chunks(part, chunks)
 
     def sample(self, noise: tf.Tensor, temperature: float | tf.Tensor = 1.0) -> tf.Tensor:
-        """A token each, drawn by inverting the cumulative distribution in two levels; no gradient.
+        """Draws a token each by inverting the cumulative distribution in two levels; no gradient.
 
         The first draw chooses the block of words, the second the word within. The distribution is that of the
         original's Gumbel-argmax, for two uniform draws per sample instead of V, so no noise of the vocabulary's size
@@ -174,12 +173,12 @@ class VocabularySoftmax:
 
     @property
     def logits(self) -> tf.Tensor:
-        """float32 [..., V]: for what wants all of them."""
+        """float32 [..., V], made only where they are asked for."""
         return tf.reshape(wide(self._product) + self._bias, tf.concat([self._axes, [self._product.shape[1]]], 0))
 
 
 def invert_cumulative(cumulative: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
-    """The first index whose cumulative weight exceeds uniform x total: int32 [...] from [..., K], [...]."""
+    """Finds the first index whose cumulative weight exceeds uniform x total: int32 [...] from [..., K], [...]."""
     target = uniform[..., tf.newaxis] * cumulative[..., -1:]
     index = tf.reduce_sum(tf.cast(cumulative <= target, tf.int32), -1)
     return tf.minimum(index, cumulative.shape[-1] - 1)
@@ -188,7 +187,7 @@ def invert_cumulative(cumulative: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
 def chunked_log_probs(
     states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_ids: tf.Tensor, chunk: int = CHUNK
 ) -> tf.Tensor:
-    """log softmax(states table^T + bias) at token_ids, without logits of all tokens at once.
+    """Log softmax(states table^T + bias) at token_ids, without logits of all tokens at once.
 
     At batch 128, length 128 and 30,522 words they would be 2 GB. Here chunks of tokens are projected one after the
     other, and projected again for the gradient.
@@ -209,28 +208,25 @@ def chunked_log_probs(
     states, token_ids = tf.pad(states, [[0, padding], [0, 0]]), tf.pad(token_ids, [[0, padding]])
     chunks = states.shape[0] // chunk
 
+    @differentiable
     def compute(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> Any:
         def rows(x: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
             return x[index * chunk : (index + 1) * chunk]
 
-        def softmax(index: tf.Tensor) -> VocabularySoftmax:
-            return VocabularySoftmax(tf.ensure_shape(rows(states, index), [chunk, states.shape[1]]), table, bias)
+        def softmax(index: tf.Tensor) -> FusedSoftmax:
+            return FusedSoftmax(tf.ensure_shape(rows(states, index), [chunk, states.shape[1]]), table, bias)
 
-        def forward(index: tf.Tensor, out: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-            return index + 1, out.write(index, softmax(index).log_probs(rows(token_ids, index)))
-
-        out = tf.TensorArray(tf.float32, chunks, element_shape=[chunk])
-        _, out = tf.while_loop(lambda index, _: index < chunks, forward, (tf.constant(0), out), parallel_iterations=1)
+        def forward(index: tf.Tensor) -> Parts:
+            return [softmax(index).log_probs(rows(token_ids, index))], []
 
         def gradient(upstream: tf.Tensor) -> Gradients:
             return _in_chunks(
                 lambda index: softmax(index).gradients(rows(upstream, index), rows(token_ids, index)), chunks
             )
 
-        return tf.reshape(out.stack(), [-1]), gradient
+        return tf.reshape(in_sequence(forward, chunks)[0][0], [-1]), gradient
 
-    log_probs = with_gradient(compute, states, tf.convert_to_tensor(table), tf.convert_to_tensor(bias))
-    return log_probs[: states.shape[0] - padding]
+    return compute(states, table, bias)[: states.shape[0] - padding]
 
 
 def _in_chunks(part: Callable[[tf.Tensor], Gradients], chunks: int) -> Gradients:
@@ -240,5 +236,5 @@ def _in_chunks(part: Callable[[tf.Tensor], Gradients], chunks: int) -> Gradients
         to_states, *totals = part(index)
         return [to_states], totals
 
-    (to_states,), (to_table, to_bias) = in_turn(split, chunks)
+    (to_states,), (to_table, to_bias) = in_sequence(split, chunks)
     return tf.reshape(to_states, [-1, to_states.shape[-1]]), to_table, to_bias

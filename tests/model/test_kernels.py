@@ -1,4 +1,4 @@
-"""Blocks: gradients, passes over memory, the same in every way of compiling them; dropout's rate and independence."""
+"""Kernels: equal to their formulas in value and gradient, however compiled; passes over memory; dropout's draws."""
 
 import gc
 import math
@@ -12,8 +12,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.model import fusion, layers
-from electra_tf2.model.relative_positions import rotated, rotation
+from electra_tf2.model import encoder, kernels, layers, relative_positions
+from electra_tf2.model.kernels import blocks, compilation
 
 SEED = tf.constant([3, 4])
 ALLOWED = tf.constant([[True, True, True, False, True], [True, False, False, True, True]])[:, tf.newaxis, tf.newaxis]
@@ -24,32 +24,34 @@ def normal(*shape, seed=0, dtype=tf.float64):
 
 
 def attention(rate):
-    return lambda scores, values, bias: fusion.attention(scores, values, ALLOWED, bias, SEED, scale=0.5, rate=rate)
+    return lambda scores, values, bias: encoder.attention(scores, values, ALLOWED, bias, SEED, scale=0.5, rate=rate)
 
 
-def of_branch(block, rate):
-    return lambda *tensors: block(*tensors, SEED, rate=rate)
+def of_branch(formula, rate):
+    return lambda *tensors: formula(*tensors, SEED, rate=rate)
 
 
 def turned(x):
-    return rotated(x, *(tf.cast(angles, fusion.wide(x).dtype) for angles in rotation([1.0, 0.1], 5)))
+    angles = relative_positions.rotation([1.0, 0.1], 5)
+    return relative_positions.rotated(x, *(tf.cast(angle, compilation.wide(x).dtype) for angle in angles))
 
 
 ROW, ROWS = (8,), (2, 5, 8)
 BRANCH = (ROWS, ROWS, ROW, ROW, ROW)  # x, branch, bias, gamma, beta
-BLOCKS = {
-    "gelu": (fusion.gelu, (ROWS, ROW)),
-    "layer norm": (fusion.layer_norm, (ROWS, ROW, ROW)),
-    "norm of sum": (of_branch(fusion.norm_of_sum, 0.0), BRANCH),
-    "norm of sum, dropout": (of_branch(fusion.norm_of_sum, 0.3), BRANCH),
-    "sum and norm": (of_branch(fusion.sum_and_norm, 0.0), BRANCH),
-    "sum and norm, dropout": (of_branch(fusion.sum_and_norm, 0.3), BRANCH),
+FORMULAS = {
+    "gelu": (layers.gelu, (ROWS, ROW)),
+    "layer norm": (layers.layer_norm, (ROWS, ROW, ROW)),
+    "norm of sum": (of_branch(layers.norm_of_sum, 0.0), BRANCH),
+    "norm of sum, dropout": (of_branch(layers.norm_of_sum, 0.3), BRANCH),
+    "sum and norm": (of_branch(layers.sum_and_norm, 0.0), BRANCH),
+    "sum and norm, dropout": (of_branch(layers.sum_and_norm, 0.3), BRANCH),
     "attention": (attention(0.0), ((2, 3, 5, 5), (2, 3, 5, 5), (1, 3, 5, 5))),
     "attention, dropout": (attention(0.3), ((2, 3, 5, 5), (2, 3, 5, 5), (1, 3, 1, 5))),
-    "bias": (fusion.add_bias, (ROWS, ROW)),
-    "heads apart": (lambda x, bias: fusion.heads_apart(x, bias, heads=2), ((2, 5, 24), (24,))),
-    "dropout": (lambda x: fusion.dropout(x, SEED, rate=0.3), (ROWS,)),
+    "bias": (layers.add_bias, (ROWS, ROW)),
+    "heads split": (lambda x, bias: encoder.split_heads(x, bias, heads=2), ((2, 5, 24), (24,))),
+    "dropout": (lambda x: layers.dropped_out(x, SEED, rate=0.3), (ROWS,)),
     "rotation": (turned, ((2, 3, 5, 4),)),
+    "distances": (lambda x: relative_positions.between(x, 3), ((2, 9),)),
 }
 
 
@@ -62,34 +64,34 @@ def values_and_gradients(block, *tensors):
     return [*outputs, *tape.gradient(loss, tensors)]
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-def test_gradients_are_those_of_the_plain_formula_however_it_is_compiled(name):
-    block, shapes = BLOCKS[name]
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_kernel_equals_its_formula_however_it_is_compiled(name):
+    formula, shapes = FORMULAS[name]
     tensors = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
-    with fusion.unfused():
-        plain = values_and_gradients(block, *tensors)
-    alone = values_and_gradients(block, *tensors)
-    part = fusion.one_program(lambda *tensors: values_and_gradients(block, *tensors))(*tensors)
+    with kernels.off():
+        plain = values_and_gradients(formula, *tensors)
+    alone = values_and_gradients(formula, *tensors)
+    part = compilation.one_program(lambda *tensors: values_and_gradients(formula, *tensors))(*tensors)
     for expected, *found in zip(plain, alone, part, strict=True):
         for value in found:
             np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-def test_blocks_keep_the_type_of_what_they_read(name):
-    block, shapes = BLOCKS[name]
-    tensors = [normal(*shapes[0], dtype=tf.float32)] + [
-        normal(*shape, seed=i, dtype=tf.float32) for i, shape in enumerate(shapes[1:], 1)
-    ]
-    narrow = [tf.cast(t, tf.bfloat16) if t.shape == tensors[0].shape else t for t in tensors]
-    exact = values_and_gradients(block, *tensors)
-    rounded = values_and_gradients(block, *narrow)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(tf.float32, 1e-5), (tf.bfloat16, 0.03)])
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas_and_kernels_keep_the_type_of_what_they_read(name, dtype, tolerance):
+    formula, shapes = FORMULAS[name]
+    tensors = [normal(*shape, seed=i, dtype=tf.float32) for i, shape in enumerate(shapes)]
+    narrow = [tf.cast(t, dtype) if t.shape == tensors[0].shape else t for t in tensors]
+    with kernels.off():
+        exact, plain = values_and_gradients(formula, *tensors), values_and_gradients(formula, *narrow)
     outputs = len(exact) - len(tensors)
-    assert all(value.dtype == tf.bfloat16 for value in rounded[:outputs])
-    assert [value.dtype for value in rounded[outputs:]] == [tensor.dtype for tensor in narrow]
-    for value, expected in zip(rounded, exact, strict=True):
-        scale = np.abs(expected).max()
-        np.testing.assert_allclose(tf.cast(value, tf.float32), expected, atol=0.03 * scale)
+    for found in (plain, values_and_gradients(formula, *narrow)):
+        assert all(value.dtype == dtype for value in found[:outputs])
+        assert [value.dtype for value in found[outputs:]] == [tensor.dtype for tensor in narrow]
+        for value, expected in zip(found, exact, strict=True):
+            scale = np.abs(expected).max()
+            np.testing.assert_allclose(tf.cast(value, tf.float32), expected, atol=tolerance * scale)
 
 
 TOKENS, WIDTH, LENGTH, HEADS = 1024, 128, 64, 2
@@ -102,27 +104,27 @@ def big(*shape, dtype=tf.bfloat16):
 _X, _ROW, _COLUMN = big(TOKENS, WIDTH), big(WIDTH, dtype=tf.float32), big(TOKENS, 1, dtype=tf.float32)
 _SCORES, _BIAS = big(8, HEADS, LENGTH, LENGTH), big(1, HEADS, LENGTH, LENGTH, dtype=tf.float32)
 _VALUES = big(8, HEADS, LENGTH, WIDTH // HEADS)
-_NORM = fusion._Norm(_ROW, _COLUMN, _COLUMN)
+_NORM = blocks._Norm(_ROW, _COLUMN, _COLUMN)
 _KEYS = tf.ones([8, 1, 1, LENGTH], tf.bool)
 # Block: its compiled function, arguments, kernels, and temporaries of full size.
 PASSES: dict[str, Any] = {
-    "gelu": (fusion._gelu, (_X, _ROW), {}, 1, 0),
-    "its gradient": (fusion._gelu_gradient, (_X, _X, _ROW), {}, 1, 0),
-    "layer norm": (fusion._layer_norm, (_X, _ROW, _ROW), {}, 5, 0),
-    "its gradient ": (fusion._layer_norm_gradient, (_X, _X, _NORM), {}, 7, 0),
-    "norm of sum": (fusion._norm_of_sum, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0}, 6, 1),
+    "gelu": (blocks._gelu, (_X, _ROW), {}, 1, 0),
+    "its gradient": (blocks._gelu_gradient, (_X, _X, _ROW), {}, 1, 0),
+    "layer norm": (blocks._layer_norm, (_X, _ROW, _ROW), {}, 5, 0),
+    "its gradient ": (blocks._layer_norm_gradient, (_X, _X, _NORM), {}, 7, 0),
+    "norm of sum": (blocks._norm_of_sum, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0}, 6, 1),
     "its gradient  ": (
-        fusion._norm_of_sum_gradient, (_X, (_X, _X, _ROW), _NORM, SEED), {"rate": 0.0}, 7, 0,
+        blocks._norm_of_sum_gradient, (_X, (_X, _X, _ROW), _NORM, SEED), {"rate": 0.0}, 7, 0,
     ),
-    "sum and norm": (fusion._sum_and_norm, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0}, 6, 0),
+    "sum and norm": (blocks._sum_and_norm, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0}, 6, 0),
     "its gradient   ": (
-        fusion._sum_and_norm_gradient, (_X, (_X, _X), _NORM, SEED), {"rate": 0.0}, 7, 0,
+        blocks._sum_and_norm_gradient, (_X, (_X, _X), _NORM, SEED), {"rate": 0.0}, 7, 0,
     ),
-    "heads apart": (fusion._heads_apart, (big(8, LENGTH, 3 * WIDTH), big(3 * WIDTH)), {"heads": HEADS}, 3, 0),
-    "attention, before the softmax": (fusion._biased, (_SCORES, _KEYS, _BIAS), {"scale": 0.125}, 1, 0),
-    "attention, after it": (fusion._probabilities_after_dropout, (_SCORES, SEED), {"rate": 0.1}, 1, 0),
+    "heads split": (blocks._split_heads, (big(8, LENGTH, 3 * WIDTH), big(3 * WIDTH)), {"heads": HEADS}, 3, 0),
+    "attention, before the softmax": (blocks._biased, (_SCORES, _KEYS, _BIAS), {"scale": 0.125}, 1, 0),
+    "attention, after it": (blocks._probabilities_after_dropout, (_SCORES, SEED), {"rate": 0.1}, 1, 0),
     "attention's gradient": (
-        fusion._attention_gradient, (_SCORES, _SCORES, (_VALUES, _VALUES), SEED), {"scale": 0.125, "rate": 0.1}, 2, 0,
+        blocks._attention_gradient, (_SCORES, _SCORES, (_VALUES, _VALUES), SEED), {"scale": 0.125, "rate": 0.1}, 2, 0,
     ),
 }  # fmt: skip
 
@@ -156,21 +158,21 @@ def test_numbers_are_rounded_to_the_nearest_bfloat16():
     numbers = np.concatenate([special, bits.view(np.float32)])
     normal = ~(np.abs(numbers) < 2.0**-126) | (numbers == 0)  # XLA's functions may flush the others to 0
     numbers = tf.constant(numbers[normal & ((np.abs(numbers) <= 3.4e38) | np.isin(numbers, special))])
-    found = tf.function(lambda x: fusion.narrow(x, tf.bfloat16), jit_compile=True)(numbers)
+    found = tf.function(lambda x: compilation.narrow(x, tf.bfloat16), jit_compile=True)(numbers)
     np.testing.assert_array_equal(tf.cast(found, tf.float32), tf.cast(tf.cast(numbers, tf.bfloat16), tf.float32))
 
 
 def test_the_gradient_of_a_bias_adds_up_more_than_bfloat16_can_tell_apart():
     x = tf.cast(normal(4096, 8), tf.bfloat16) + 1
     exact = tf.reduce_sum(tf.cast(x, tf.float64), 0)
-    for compiled in (fusion.bias_gradient, fusion.one_program(fusion.bias_gradient)):
+    for compiled in (compilation.bias_gradient, compilation.one_program(compilation.bias_gradient)):
         np.testing.assert_allclose(compiled(x), exact, rtol=2**-8)
 
 
 def test_the_gradient_of_gelu_in_float32_is_as_good_as_float32():
     x = tf.linspace(tf.constant(-12.0, tf.float64), 12.0, 4001)[:, tf.newaxis]
     exact, found = (
-        values_and_gradients(lambda x: fusion.gelu(x, tf.zeros([1], x.dtype)), tf.cast(x, dtype))[1]
+        values_and_gradients(lambda x: layers.gelu(x, tf.zeros([1], x.dtype)), tf.cast(x, dtype))[1]
         for dtype in (tf.float64, tf.float32)
     )
     np.testing.assert_allclose(found, exact, rtol=4e-7, atol=4e-7)
@@ -182,7 +184,8 @@ def test_gradients_reach_variables_through_graphs_and_unknown_lengths():
     @tf.function(input_signature=[tf.TensorSpec([None, 8]), tf.TensorSpec([None, 8])])
     def gradients(x, y):
         with tf.GradientTape() as tape:
-            value = tf.reduce_sum(norm.of_sum(x, y, tf.zeros([8]), 0.0, None) * x)
+            total = layers.norm_of_sum(x, y, tf.zeros([8]), norm.gamma, norm.beta, SEED, rate=0.0)
+            value = tf.reduce_sum(total * x)
         return tape.gradient(value, [norm.gamma, norm.beta])
 
     for rows in (3, 6):
@@ -203,7 +206,7 @@ def test_attention_over_a_length_that_is_not_known_when_it_is_traced(length):
 
     def output(scores, values, allowed):
         bias = tf.zeros([1, 1, 1, 1], tf.float64)
-        return fusion.attention(scores, values, allowed, bias, SEED, scale=3.0, rate=0.0)
+        return encoder.attention(scores, values, allowed, bias, SEED, scale=3.0, rate=0.0)
 
     shapes = ([2, 3, None, None], [2, 3, None, 4])
     unknown = [*(tf.TensorSpec(shape, tf.float64) for shape in shapes), tf.TensorSpec([2, 1, 1, None], tf.bool)]
@@ -213,7 +216,7 @@ def test_attention_over_a_length_that_is_not_known_when_it_is_traced(length):
 
 @pytest.mark.parametrize("name", ["gelu", "sum and norm, dropout", "attention, dropout"])
 def test_gradients_of_a_graph_that_a_tape_has_seen_called(name):
-    block, shapes = BLOCKS[name]
+    block, shapes = FORMULAS[name]
     tensors = [tf.cast(normal(*shape, seed=i), tf.bfloat16) for i, shape in enumerate(shapes)]
     called = values_and_gradients(tf.function(block, autograph=False), *tensors)
     for value, expected in zip(called, values_and_gradients(block, *tensors), strict=True):
@@ -222,7 +225,7 @@ def test_gradients_of_a_graph_that_a_tape_has_seen_called(name):
 
 def test_a_graph_with_blocks_in_it_is_given_back():
     x = normal(4, 8, dtype=tf.float32)
-    traced = tf.function(lambda x: values_and_gradients(lambda x: fusion.gelu(x, x[0]), x), autograph=False)
+    traced = tf.function(lambda x: values_and_gradients(lambda x: layers.gelu(x, x[0]), x), autograph=False)
     graph = weakref.ref(traced.get_concrete_function(x).graph)
     assert graph() is not None
     del traced
@@ -248,7 +251,7 @@ def test_dropout_keeps_the_mean_and_its_gradient_drops_the_same(rate):
 def test_draws_are_uniform_and_those_of_neighbouring_seeds_are_unrelated(first, second):
     size = 1 << 14
     draws = [
-        fusion.random_bits(fusion.places_in(tf.constant([size])), tf.constant(seed)).numpy().astype(np.float64) / 2**32
+        blocks.random_bits(blocks.places_in(tf.constant([size])), tf.constant(seed)).numpy().astype(np.float64) / 2**32
         for seed in ([first, second], [first, second + 1], [first ^ 1, second])
     ]
     for draw in draws:
@@ -261,18 +264,18 @@ def test_draws_are_uniform_and_those_of_neighbouring_seeds_are_unrelated(first, 
 
 @pytest.mark.parametrize("shape", [[], [7], [3, 5], [2, 3, 5, 4]])
 def test_every_element_has_the_draw_of_its_place_in_memory(shape):
-    bits = fusion.random_bits(fusion.places_in(tf.constant(shape, tf.int32)), tf.constant(SEED))
-    flat = fusion.random_bits([tf.bitcast(tf.range(int(np.prod(shape))), tf.uint32)], tf.constant(SEED))
+    bits = blocks.random_bits(blocks.places_in(tf.constant(shape, tf.int32)), tf.constant(SEED))
+    flat = blocks.random_bits([tf.bitcast(tf.range(int(np.prod(shape))), tf.uint32)], tf.constant(SEED))
     np.testing.assert_array_equal(tf.reshape(bits, [-1]), flat)
 
 
 def test_places_go_on_counting_beyond_what_int32_holds():
     rows = tf.constant([2**16, 2**16, 1])  # 2^32 elements: the terms broadcast, their sum is never formed here
-    first, second, _ = fusion.places_in(rows)
+    first, second, _ = blocks.places_in(rows)
     assert int(first[-1, 0, 0]) + int(second[-1, 0]) == 2**32 - 1
 
 
 def test_a_rate_of_zero_is_the_identity():
     x = normal(4, 3)
-    assert fusion.dropped_out(x, SEED, 0.0) is x and layers.dropout(x, 0.0, layers.SeedStream(SEED)) is x
+    assert blocks.dropped_out(x, SEED, 0.0) is x and layers.dropout(x, 0.0, layers.SeedStream(SEED)) is x
     assert layers.dropout(x, 0.3, None) is x

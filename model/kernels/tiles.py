@@ -1,7 +1,7 @@
 """Attention over long sequences in tiles of queries: no array of all pairs of positions is ever in memory.
 
-`model.encoder` takes it, where sequences are long enough (`queries_of_tile`), in place of the products of queries and
-keys and `fusion.attention`. With s_ij = scale q_i k_j + b_(j-i) and dropout as a mask m_ij,
+`model.encoder` takes it for long sequences in place of the products of queries and keys and of its attention formula,
+to which it is equal. With s_ij = scale q_i k_j + b_(j-i) and dropout as a mask m_ij,
 
   o_i = sum_j m_ij p_ij v_j,  p_ij = exp(s_ij - n_i),  n_i = log sum_j exp(s_ij).
 
@@ -16,36 +16,42 @@ draws what it draws on whole arrays.
 Shapes: B rows, A heads, L length, D head size; in a tile b rows and T queries.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.model import fusion
-from electra_tf2.model.fusion import (
+from electra_tf2.model.kernels.blocks import (
     MASKED_SCORE,
-    differentiable,
+    Direction,
+    between,
     dropped_out,
+    reaches,
+    summed_by_distance,
+)
+from electra_tf2.model.kernels.compilation import (
+    Parts,
+    are_compiled_alone,
+    are_on,
+    differentiable,
+    in_sequence,
     narrow,
     row_maxima,
     row_sums,
-    traced_once,
     wide,
     xla,
 )
-from electra_tf2.model.in_turn import Parts, in_turn
-from electra_tf2.model.relative_positions import between, summed_by_distance
 
-Direction = Literal["both", "left_to_right", "right_to_left"]
 Bias = Literal["none", "fixed", "learned"]
 
-SHORTEST = 2048  # length from which memory counts for more than the time of tiles (benchmarks/RESULTS.md)
 QUERIES = 256  # of a tile, at most
 FEWEST = 32  # queries of a tile; a length without a divisor from here to QUERIES is not cut
 SCORES = 2**20  # of a tile, if it has more rows than one
 
 
 class Tiling(NamedTuple):
-    """How attention is cut, and what of its arguments counts: known when a step is traced."""
+    """Plan of the cuts, known when a step is traced: queries of a tile, direction, and what the bias is."""
 
     queries: int
     direction: Direction
@@ -53,7 +59,7 @@ class Tiling(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """What attention depends on besides its tensors: a tiling, the rows of a tile, the scale of scores, and dropout."""
+    """Arguments of attention besides tensors: a tiling, the rows of a tile, the scale of scores, the dropout's rate."""
 
     tiling: Tiling
     rows: int
@@ -62,19 +68,25 @@ class Attention(NamedTuple):
 
 
 def queries_of_tile(shape: tf.TensorShape) -> int | None:
-    """How many queries a tile has for sequences [B, L]; None where attention is not cut."""
+    """Chooses how many queries a tile has for sequences [B, L]; None where attention is not cut."""
     length = shape[1]
-    if not shape.is_fully_defined() or length < SHORTEST or not fusion.is_fused():
+    if not shape.is_fully_defined() or not are_on():
         return None
     return next((size for size in range(QUERIES, FEWEST - 1, -1) if length % size == 0), None)
 
 
-def reaches(direction: Direction, queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """Whether attention of this direction goes from queries to keys, given their positions."""
-    return keys <= queries if direction == "left_to_right" else keys >= queries
+def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes one graph for all calls alike, as a tile is many operations; keyword arguments are Python values."""
+    graphs = {alone: tf.function(function, autograph=False) for alone in (True, False)}
+
+    @functools.wraps(function)
+    def call(*tensors: Any, **static: Any) -> Any:
+        return graphs[are_compiled_alone()](*tensors, **static)
+
+    return call
 
 
-# Blocks of a tile. `place`, int32 [2], is its first row and its first query.
+# Kernels of a tile. `place`, int32 [2], is its first row and its first query.
 
 
 def _biased(
@@ -89,7 +101,7 @@ def _biased(
 
 
 def _dropped_out(x: tf.Tensor, seed: tf.Tensor, place: tf.Tensor, attention: Attention) -> tf.Tensor:
-    """By the places of a tile [b, A, T, L] in [B, A, L, L], modulo 2^32."""
+    """Dropout by the places of a tile [b, A, T, L] in [B, A, L, L], modulo 2^32."""
     if not attention.rate:
         return x
     rows, heads, queries, keys = (tf.bitcast(tf.range(size), tf.uint32) for size in x.shape)
@@ -132,7 +144,7 @@ def _gradients_of_tile(
     seed: tf.Tensor,
     attention: Attention,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """m p and scale ds [b, A, T, L]; of do v^T, (o, do, n) and (allowed, bias)."""
+    """Computes m p and scale ds [b, A, T, L] from do v^T, (o, do, n) and (allowed, bias)."""
     values, upstream, normalizers = output
     p = tf.exp(_biased(scores, *keys, place, attention) - normalizers)
     inner = row_sums(wide(upstream) * wide(values))
@@ -153,20 +165,20 @@ class _Tiles:
         return tf.stack([index // self.of_queries * self.rows, index % self.of_queries * self.queries])
 
     def some_rows(self, x: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-        """[B, ...] -> [b, ...]."""
+        """Cuts [B, ...] to [b, ...]."""
         return tf.slice(x, [place[0]] + [0] * (len(x.shape) - 1), [self.rows, *x.shape[1:]])
 
     def some_queries(self, x: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-        """[B, A, L, D] -> [b, A, T, D]."""
+        """Cuts [B, A, L, D] to [b, A, T, D]."""
         return tf.slice(x, [place[0], 0, place[1], 0], [self.rows, self.heads, self.queries, self.width])
 
     def heads_first(self, x: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
-        """[B, L, A, D] -> [b, A, T, D]."""
+        """Cuts and transposes [B, L, A, D] to [b, A, T, D]."""
         x = tf.slice(x, [place[0], place[1], 0, 0], [self.rows, self.queries, self.heads, self.width])
         return tf.transpose(x, [0, 2, 1, 3])
 
     def keys(self, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """`allowed` and bias of a tile."""
+        """Cuts out `allowed` and bias of a tile."""
         bias = tf.zeros([1, 1, 1, 1], self._by_distance.dtype)
         if self.attention.tiling.bias != "none":
             count = self.length + self.queries - 1
@@ -175,7 +187,7 @@ class _Tiles:
         return self.some_rows(self._allowed, place), bias
 
     def to_by_distance(self, of_tiles: tf.Tensor) -> tf.Tensor:
-        """[tiles of queries, A, L + T - 1] -> [A, 2L - 1]."""
+        """Joins [tiles of queries, A, L + T - 1] to [A, 2L - 1]."""
         found = []
         for number in range(self.of_queries):
             after = number * self.queries
@@ -193,7 +205,7 @@ def _forward(
     seed: tf.Tensor,
     attention: Attention,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """o [B, L, A, D] and n of every tile [tiles, b, A, T, 1]."""
+    """Computes o [B, L, A, D] and n of every tile [tiles, b, A, T, 1]."""
     tiles = _Tiles(q, allowed, by_distance, attention)
 
     def part(index: tf.Tensor) -> Parts:
@@ -203,7 +215,7 @@ def _forward(
         output = wide(tf.matmul(dropped, tiles.some_rows(v, place))) / sums
         return [tf.transpose(tf.cast(output, q.dtype), [0, 2, 1, 3]), normalizers], []
 
-    (output, normalizers), _ = in_turn(part, tiles.of_rows * tiles.of_queries)
+    (output, normalizers), _ = in_sequence(part, tiles.of_rows * tiles.of_queries)
     output = tf.reshape(output, [tiles.of_rows, tiles.of_queries, tiles.rows, *output.shape[2:]])
     output = tf.transpose(output, [0, 2, 1, 3, 4, 5])
     return tf.reshape(output, [tiles.batch, tiles.length, tiles.heads, tiles.width]), normalizers
@@ -216,7 +228,7 @@ def _gradient(
     arguments: tuple[tf.Tensor, ...],
     attention: Attention,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor | None]:
-    """Of q, k, v and `by_distance`."""
+    """Gradients of q, k, v and `by_distance`."""
     q, k, v, allowed, by_distance, seed = arguments
     values, normalizers = output
     tiles = _Tiles(q, allowed, by_distance, attention)
@@ -243,11 +255,11 @@ def _gradient(
 
         place = tiles.place(number * tiles.of_queries)
         own_keys, own_values = tiles.some_rows(k, place), tiles.some_rows(v, place)
-        (to_q, *to_bias), to_keys_and_values = in_turn(part, tiles.of_queries)
+        (to_q, *to_bias), to_keys_and_values = in_sequence(part, tiles.of_queries)
         to_q = tf.reshape(tf.transpose(to_q, [1, 2, 0, 3, 4]), own_keys.shape)
         return [to_q, *(tf.cast(x, q.dtype) for x in to_keys_and_values)], to_bias
 
-    found, to_bias = in_turn(of_rows, tiles.of_rows)
+    found, to_bias = in_sequence(of_rows, tiles.of_rows)
     to_q, to_k, to_v = (tf.reshape(x, q.shape) for x in found)
     return to_q, to_k, to_v, tiles.to_by_distance(to_bias[0]) if learned else None
 
@@ -284,7 +296,7 @@ def tiled_attention(
     """
     batch, heads, length, _ = qkv[0].shape
     rows = batch
-    if fusion.compiles_blocks():  # a tile should fit the processor's cache; one program on a GPU takes all rows at once
+    if are_compiled_alone():  # a tile should fit the processor's cache; one program on a GPU takes all rows at once
         most = max(1, SCORES // (heads * tiling.queries * length))
         rows = next(size for size in range(min(most, batch), 0, -1) if batch % size == 0)
     attention = Attention(tiling, rows, scale, rate)

@@ -1,0 +1,234 @@
+"""How kernels are compiled, differentiated and switched off, and the arithmetic that they share.
+
+A formula of the model (model.layers, model.encoder) names its kernel with `with_kernel`. XLA compiles each kernel by
+itself, between TensorFlow's own matrix products, which are faster on CPUs; on GPUs and TPUs the whole step is one
+program (`one_program`) that the kernels are part of. A kernel's gradient is written out, so that little is kept for it
+and nothing computed twice.
+"""
+
+import contextlib
+import contextvars
+import functools
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import record
+
+Parts = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]
+
+_mode = contextvars.ContextVar("mode", default="kernels")  # "kernels", "program": as parts of one, or "formulas"
+_numbers = itertools.count()  # of gradients in graphs
+
+
+@contextlib.contextmanager
+def _within(mode: str) -> Iterator[None]:
+    before = _mode.set(mode)
+    try:
+        yield
+    finally:
+        _mode.reset(before)
+
+
+def off() -> contextlib.AbstractContextManager[None]:
+    """Switches kernels off: within, formulas are traced as ordinary operations, with TensorFlow's gradients.
+
+    For graphs whose shapes change from call to call (XLA compiles each anew) or that other programs load (SavedModel).
+    """
+    return _within("formulas")
+
+
+def are_on() -> bool:
+    return _mode.get() != "formulas"
+
+
+def are_compiled_alone() -> bool:
+    """Tells whether each kernel is compiled by itself, between operations of TensorFlow's own."""
+    return _mode.get() == "kernels"
+
+
+def with_kernel(kernel: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates a formula of tensors that `kernel` computes as well, which runs in its place unless kernels are off.
+
+    Either computes in float32, or in float64 if the first argument is float64, and returns the first argument's type.
+    Keyword arguments are Python values.
+    """
+
+    def decorate(formula: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(formula)
+        def call(*tensors: Any, **static: Any) -> Any:
+            if are_on():
+                return kernel(*tensors, **static)
+            dtype = tensors[0].dtype
+            exact = tf.float64 if dtype == tf.float64 else tf.float32
+            floats = [tf.is_tensor(tensor) and tensor.dtype.is_floating for tensor in tensors]
+            cast = [tf.cast(one, exact) if is_float else one for one, is_float in zip(tensors, floats, strict=True)]
+            return tf.nest.map_structure(lambda value: tf.cast(value, dtype), formula(*cast, **static))
+
+        return call
+
+    return decorate
+
+
+def one_program(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a function as a whole, its kernels as parts of it."""
+
+    def traced(*tensors: Any) -> Any:
+        with _within("program" if are_on() else "formulas"):
+            return function(*tensors)
+
+    return tf.function(traced, jit_compile=True, autograph=False)
+
+
+def xla(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiles a function of tensors; keyword arguments are Python values."""
+    compiled = tf.function(function, jit_compile=True, autograph=False)
+
+    @functools.wraps(function)
+    def call(*tensors: Any, **static: Any) -> Any:
+        return (compiled if are_compiled_alone() else function)(*tensors, **static)
+
+    call.compiled = compiled  # type: ignore[attr-defined]
+    return call
+
+
+def differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Takes the gradient from a function that returns its value and its gradient, as for tf.custom_gradient.
+
+    Keyword arguments are Python values. tf.custom_gradient, in a graph, registers each gradient for good, and with it
+    every graph that was ever traced, tens of MB each. Here the graph itself holds its kernels' gradients, to which
+    TensorFlow's registry refers weakly.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **static: Any) -> Any:
+        tensors = [tf.convert_to_tensor(argument) for argument in arguments]
+        if tf.executing_eagerly():
+            return tf.custom_gradient(lambda *tensors: function(*tensors, **static))(*tensors)
+        graph, name = tf.compat.v1.get_default_graph(), f"GradientOfBlock{next(_numbers)}"
+        with record.stop_recording():
+            value, gradient = function(*tensors, **static)
+            outputs = tf.nest.flatten(value)
+
+            def of_all(*upstreams: tf.Tensor) -> list[tf.Tensor | None]:
+                """Gradients of the outputs under their first names, which nobody else has, and of the arguments."""
+                return [None] * len(outputs) + tf.nest.flatten(gradient(*upstreams[: len(outputs)]))
+
+            if not hasattr(graph, "gradients_of_blocks"):
+                graph.gradients_of_blocks = []
+            graph.gradients_of_blocks.append(of_all)
+            held = weakref.proxy(of_all)
+            # For gradients of whole graphs, as of a function that a tape has seen called, and for SavedModels.
+            tf.RegisterGradient(name)(lambda operation, *upstreams: held(*upstreams))
+            with graph.gradient_override_map({"IdentityN": name}):
+                named = tf.identity_n([*outputs, *tensors])
+        record.record_operation(name, named, [*outputs, *tensors], of_all)  # for tapes
+        return tf.nest.pack_sequence_as(value, named[: len(outputs)])
+
+    return call
+
+
+def in_sequence(part: Callable[[tf.Tensor], Parts], count: int) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Computes parts one after the other, so that only one part's intermediate results are in memory.
+
+    Args:
+      part: int32 scalar 0, ..., count - 1 -> (tensors to be stacked, tensors to be added up), of static shapes.
+
+    Returns:
+      The stacked tensors, [count, ...] each, and the sums.
+    """
+    stacked, sums = part(tf.constant(0))
+    if count == 1:
+        return [tensor[tf.newaxis] for tensor in stacked], list(sums)
+    arrays = [tf.TensorArray(t.dtype, count, element_shape=t.shape).write(0, t) for t in stacked]
+
+    def step(
+        index: tf.Tensor, arrays: list[tf.TensorArray], sums: list[tf.Tensor]
+    ) -> tuple[tf.Tensor, list[tf.TensorArray], list[tf.Tensor]]:
+        stacked, found = part(index)
+        written = [array.write(index, tensor) for array, tensor in zip(arrays, stacked, strict=True)]
+        return index + 1, written, [total + one for total, one in zip(sums, found, strict=True)]
+
+    start = (tf.constant(1), arrays, list(sums))
+    _, arrays, sums = tf.while_loop(lambda index, *_: index < count, step, start, parallel_iterations=1)
+    return [array.stack() for array in arrays], list(sums)
+
+
+# Types and sums.
+
+
+def wide(x: tf.Tensor) -> tf.Tensor:
+    """Casts to the type in which kernels compute: float64 stays, all else becomes float32."""
+    return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
+
+
+def narrow(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Casts float32, or float64, to the type of activations.
+
+    Rounds to the nearest bfloat16, ties to even, by integers: LLVM makes much faster code of them on CPUs than of XLA's
+    conversion (an exponential with dropout: 12 in place of 31 ms, benchmarks/RESULTS.md). NaN and infinities stay.
+    """
+    if dtype != tf.bfloat16 or not are_compiled_alone():
+        return tf.cast(x, dtype)
+    bits, half = tf.bitcast(x, tf.uint32), tf.constant(16, tf.uint32)
+    odd = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, half), tf.constant(1, tf.uint32))
+    rounded = tf.bitwise.right_shift(bits + (tf.constant(0x7FFF, tf.uint32) + odd), half)
+    return tf.bitcast(tf.cast(rounded, tf.uint16), dtype)
+
+
+def row_sums(x: tf.Tensor) -> tf.Tensor:
+    """Sums the last axis: [..., n] -> [..., 1].
+
+    XLA sums a row on CPUs number by number, unless it is a product, which it makes part of the pass that computes `x`.
+    """
+    if not are_compiled_alone():
+        return tf.reduce_sum(x, -1, keepdims=True)
+    shape = tf.shape(x)
+    sums = tf.linalg.matvec(tf.reshape(x, [-1, shape[-1]]), tf.ones([shape[-1]], x.dtype))
+    return tf.reshape(sums, tf.concat([shape[:-1], [1]], 0))
+
+
+def row_maxima(x: tf.Tensor) -> tf.Tensor:
+    """Takes the maximum of the last axis: [..., n] -> [..., 1].
+
+    XLA compares the numbers of a row on CPUs one by one; halves of rows, which may overlap, are compared in vectors.
+    """
+    width, halvings = x.shape[-1], 0  # of a width that is not known yet an eighth is left
+    while are_compiled_alone() and (halvings < 3 if width is None else width > 16):
+        half = ((tf.shape(x)[-1] if width is None else width) + 1) // 2
+        x = tf.maximum(x[..., :half], x[..., -half:])
+        width, halvings = x.shape[-1], halvings + 1
+    return tf.reduce_max(x, -1, keepdims=True)
+
+
+def folded(x: tf.Tensor) -> tf.Tensor:
+    """Shortens the first axis, [n, ...] -> [n / 64 or more, ...], and keeps its sum.
+
+    Adding up halves is part of the pass that computes `x`, where XLA would store it before a reduction on CPUs.
+    """
+    folds = 0
+    while are_compiled_alone() and x.shape[0] is not None and x.shape[0] % 2 == 0 and folds < 6:
+        half = x.shape[0] // 2
+        x, folds = x[:half] + x[half:], folds + 1
+    return x
+
+
+def column_sums(x: tf.Tensor) -> tf.Tensor:
+    """Sums all axes but the last: [..., n] -> [n]."""
+    if x.shape.is_fully_defined():  # else the first axis alone is folded, which is known
+        x = tf.reshape(x, [-1, x.shape[-1]])
+    return tf.reduce_sum(folded(x), list(range(x.shape.rank - 1)))
+
+
+def bias_gradient(upstream: tf.Tensor) -> tf.Tensor:
+    """Sums all axes but the last, [..., n] -> [n], outside of a kernel: as a product, which adds in float32.
+
+    BiasAddGrad adds up in the type of its argument: sums of 4,096 bfloat16 are off by a tenth then.
+    """
+    rows = tf.reshape(upstream, [-1, upstream.shape[-1]])
+    if not are_compiled_alone():
+        return tf.reduce_sum(wide(rows), 0)
+    count = rows.shape[0] or tf.shape(rows)[0]
+    return wide(tf.squeeze(tf.matmul(tf.ones([1, count], rows.dtype), rows), 0))
