@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import Phase, PretrainingConfig, phases_of
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.cluster import this_host
-from electra_tf2.training.phases import Phase, phases_of
 from electra_tf2.training.run_folder import RunFolder, suspect_checkpoint
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow

@@ -13,7 +13,7 @@ from electra_tf2.exchange.checkpoints import find_checkpoint, warm_start
 from electra_tf2.exchange.encoding import encode
 from electra_tf2.exchange.formats.folders import read_config, vocabulary_of
 from electra_tf2.exchange.network import graph_of_any_shape
-from electra_tf2.pretrain import cropping
+from electra_tf2.pretrain.objectives.coco_lm import crop
 from electra_tf2.pretrain.pretrain_data import evaluation_batches, find_problem, find_records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -100,4 +100,4 @@ class PretrainedModel:
             first = tf.cast(states[:, 0], tf.float32)
         else:
             first = self._encode_batch(masked.input_ids, masked.input_mask, masked.segment_ids)
-        return first, self._encode_batch(*cropping.crop(self.config, masked))
+        return first, self._encode_batch(*crop(self.config, masked))
