@@ -1,4 +1,4 @@
-"""Pre-trains an ELECTRA, Electric or BERT model, and evaluates it on held-out records.
+"""Pre-trains ELECTRA, BERT or one of their relatives, and evaluates it on held-out records.
 
   python run_pretraining.py --data-dir data --model-name electra_small
 
@@ -49,7 +49,7 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
     if not (training and config.overwrite):
         return
     # Of the generator's first weights a run that goes on wants to know the sizes again.
-    names = sorted({*places(PretrainingConfig, "read"), "init_generator_checkpoint"})
+    names = sorted({*places(type(config), "read"), "init_generator_checkpoint"})
     read = [(name, getattr(phase.config, name)) for phase in phases_of(config) for name in names]
     for name, path in ((name, Path(value).resolve()) for name, value in read if value):
         if path.is_relative_to(folder.resolve()):

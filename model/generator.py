@@ -3,7 +3,7 @@ towers, or no network at all.
 
 Every generator maps a masked batch to logits at the drawn positions [B, N, V]; a two-tower generator also has logits
 at every position [B, L, V]. Which one a run uses, and what it shares with the main network, is decided in
-pretrain.generators.
+pretrain.pretraining_model.
 """
 
 from collections.abc import Collection, Sequence
@@ -140,7 +140,7 @@ class BlockwiseEncoder(Encoder):
 
 
 class MixtureOfGenerators(MaskedLanguageModel):
-    """Masked language models of several depths in one network, and a mixture of their logits (AMOS, Meng et al. 2022).
+    """Masked language models of several depths in one network, and a mixture of their logits.
 
     Every block ends in an exit, all with the same head. At each position the exits' shares are a softmax of w h, h the
     exit's state. Logits and states are constants in the mixture, so that what it is trained by reaches w alone.

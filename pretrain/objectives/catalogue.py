@@ -28,6 +28,7 @@ from electra_tf2.pretrain.objectives import (
     on_losses_tokens,
 )
 from electra_tf2.pretrain.objectives.objective import Needs, Objective
+from electra_tf2.util.environment import before_tensorflow
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
 
@@ -127,6 +128,7 @@ def own_objective(name: str) -> AnyObjective:
         raise UserError(f"objectives has {shown(name)}: a class is named as package.module:Class")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+    before_tensorflow()  # which the module may import
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
@@ -134,7 +136,9 @@ def own_objective(name: str) -> AnyObjective:
         raise UserError(f"objectives: {name}: {type(error).__name__}: {error} ({where})") from error
     kind = getattr(module, class_name, None)
     if kind is None:
-        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        classes = [
+            key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, Objective)
+        ]
         raise UserError(f"objectives: {name}: {module.__file__} has no {class_name}{closest(class_name, classes)}")
     if not (isinstance(kind, type) and issubclass(kind, Objective)):
         raise UserError(f"objectives: {name} is no subclass of electra_tf2.pretrain.objectives.objective.Objective")
