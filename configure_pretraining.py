@@ -5,17 +5,25 @@ in; recipes, --hparams and flags all arrive there (util.flags).
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from electra_tf2.exchange.formats.folders import check_shared_vocabulary, config_of, generator_hparams, network_hparams
 from electra_tf2.model.architecture import HEAD_SIZE, make_architecture
-from electra_tf2.training.hparams import DeviceHparams, OptimizerHparams
-from electra_tf2.training.phases import phases_of
-from electra_tf2.training.pretraining_hparams import GeneratorHparams, objective_catalogue
-from electra_tf2.util.errors import UserError
-from electra_tf2.util.hparams import checked, free_hparam, free_on_resume, hparam, layered
+from electra_tf2.pretrain.objectives.catalogue import (
+    OBJECTIVES,
+    AnyObjective,
+    ObjectiveHparams,
+    chosen,
+    extended,
+    own_objective,
+)
+from electra_tf2.pretrain.objectives.catalogue import problems as objective_problems
+from electra_tf2.pretrain.objectives.objective import Needs
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.hparams import checked, closest, free_hparam, free_on_resume, hparam, layered
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
@@ -34,7 +42,7 @@ _DEBUG: dict[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
+class PretrainingConfig(ObjectiveHparams):
     """Everything that a pre-training run depends on."""
 
     # Run
@@ -42,45 +50,22 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         "electra_small", "name of the run; also of the recipe used, where there is one", heading="Run"
     )
     recipe: str = free_hparam("", "recipe of the run; default: the one named like the model")
-    data_dir: str = free_hparam("data", "folder of vocabulary, records and models", place="other")
     debug: bool = free_hparam(False, "a 3-layer, 144-wide model and 20 steps, to try out the machinery")
     do_train: bool = free_hparam(True, "train the model")
     do_eval: bool = free_hparam(False, "evaluate the model on held-out records; after training if both are set")
 
-    # Optimisation
-    learning_rate: float = hparam(5e-4, "peak learning rate", at_least=0, heading="Optimisation")
-    lr_decay_power: float = hparam(1.0, "power of the polynomial decay to 0 (1: linear)", above=0)
-    lr_schedule: str = hparam(
-        "multiply",
-        "how warm-up and decay go together: multiply: warm-up factor x decay from step 0 (the original); separate: "
-        "decay starts after warm-up; trapezoid: the peak is kept until lr_decay_steps are left, so that a run can be "
-        "prolonged from before them",
-        choices=("multiply", "separate", "trapezoid"),
-    )
-    lr_decay_steps: int = free_hparam(
-        0, "steps of the decay of lr_schedule trapezoid; 0: a fifth of num_train_steps", at_least=0
-    )
-    num_warmup_steps: int = hparam(10000, "steps in which the learning rate rises to its peak, linearly", at_least=0)
-    initial_mask_prob: float | None = hparam(
-        None, "mask_prob at the start of a run (see ramp_start); null: mask_prob", above=0, below=1
-    )
-    initial_temperature: float | None = hparam(None, "temperature at the start of a run; null: temperature", above=0)
-    initial_main_weight: float = hparam(1.0, "factor of the main network's losses at the start of a run", at_least=0)
-    ramp_start: int = hparam(0, "step from which the initial_ values move to mask_prob, temperature and 1", at_least=0)
-    ramp_steps: int = hparam(0, "number of steps in which the initial_ values move, linearly", at_least=0)
-    temperature_decay: float = hparam(
-        0.0,
-        "share of num_train_steps in which the distance from initial_temperature to temperature falls to 1/e "
-        "(Fast-ELECTRA: 0.1); 0: linearly, by ramp_steps",
-        at_least=0,
+    objectives: list[str] = hparam(
+        [],
+        "objectives of one's own beside those below, as package.module:Class of the folder where the program is "
+        "started or on PYTHONPATH; their hparams are flags, too (docs/architecture.md)",
     )
 
     # Training
-    num_train_steps: int = free_hparam(1000000, "number of training steps", at_least=0, heading="Training")
     phases: list[Any] = hparam(
         [],
         'hparams of the input and dropout that change in the course of the run: [{"from": 0.9, "max_seq_length": 512, '
         '"pretrain_tfrecords": ...}, ...]',
+        heading="Training",
     )
     iterations_per_loop: int = free_hparam(200, "steps between two reports of the losses", at_least=1)
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
@@ -89,7 +74,6 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         0, "steps between two evaluations on held-out records; 0: none during training", at_least=0
     )
     num_eval_steps: int = free_hparam(100, "number of batches of an evaluation, at most", at_least=1)
-    seed: int = hparam(0, "seed of initial values, masking, sampling, dropout and shuffling", at_least=0)
     init_checkpoint: str | None = free_hparam(
         None,
         "model to start from, its weights only: of ours, Hugging Face's, or the original's TF1 checkpoint",
@@ -97,36 +81,12 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
     )
     overwrite: bool = free_hparam(False, "delete what a previous run left in model_dir")
 
-    # Batches
-    train_batch_size: int = hparam(
-        128, "sequences of a step, over all devices and micro-batches", at_least=1, heading="Batches"
-    )
-    eval_batch_size: int = free_hparam(128, "sequences of an evaluation batch, over all devices", at_least=1)
-
-    # Files
-    pretrain_tfrecords: str = free_hparam(
-        "",
-        "pattern of the training records; default <data_dir>/pretrain_tfrecords/pretrain_data.tfrecord*",
-        heading="Files",
-        place="read",
-    )
-    eval_tfrecords: str = free_hparam(
-        "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*", place="read"
-    )
-    vocab_file: str = free_hparam("", "file of the vocabulary; default <data_dir>/vocab.txt", place="read")
-    cooccurrence_file: str = free_hparam(
-        "", "file of mpa_objective's table, of build_table.py; default <data_dir>/cooccurrence.npz", place="read"
-    )
-    pmi_vocab_file: str = free_hparam(
-        "", "file of the n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz", place="read"
-    )
-    document_frequency_file: str = free_hparam(
-        "",
-        "file of tf_idf's table, of build_table.py; default <data_dir>/document_frequency.npz",
-        place="read",
-    )
+    # Output
     model_dir: str = free_hparam(
-        "", "folder of checkpoints and logs; default <data_dir>/models/<model_name>", place="other"
+        "",
+        "folder of checkpoints and logs; default <data_dir>/models/<model_name>",
+        heading="Output",
+        place="other",
     )
     results_dir: str = free_hparam("", "folder of the results; default <model_dir>/results", place="other")
     results_txt: str = free_hparam(
@@ -143,17 +103,31 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         Raises:
           UserError: names every problem.
         """
+        cls = cls.extended(hparams)
         values = checked(cls, hparams)
         if values.get("debug"):
             values = _DEBUG | values
-        if values.get("electric_objective"):
-            values["two_tower_generator"] = True
+        for kind in OBJECTIVES:
+            if values.get(kind.flag):
+                values |= kind.implies
         config = cls(**values)
-        config = dataclasses.replace(config, **config._derived())
+        config = dataclasses.replace(config, **config.derived())
         problems = list(config._problems())
         if problems:
             raise UserError("hparams: " + "; ".join(problems))
         return config
+
+    @classmethod
+    def extended(cls, hparams: Mapping[str, Any]) -> "type[PretrainingConfig]":
+        """The configuration with the hparams of the objectives of one's own that these hparams name.
+
+        Raises:
+          UserError: there is no such objective, or its hparams do not go together with others.
+        """
+        names = hparams.get("objectives") or []
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise UserError(f"objectives must be a list of package.module:Class, got {shown(names)}")
+        return extended(cls, tuple(names))
 
     @classmethod
     def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,6 +139,7 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
           UserError: wrong hparams; one of the folders holds a network that we do not have, or the generator's does not
             fit the other.
         """
+        cls = cls.extended(hparams)
         hparams = checked(cls, hparams)
         main = _DEBUG if hparams.get("debug") else {}
         whole = hparams.get("init_checkpoint") or ""
@@ -172,7 +147,7 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         start = hparams.get("init_generator_checkpoint") or ""
         generator = network_hparams(start)
         saved = config_of(start) or {}
-        of_a_pair = any(saved.get(spec.flag) for spec in objective_catalogue() if spec.role == "main")
+        of_a_pair = any(saved.get(kind.flag) for kind in OBJECTIVES if kind.role == "main")
         if not generator:
             return main
         together = layered(cls, hparams, main)
@@ -208,78 +183,50 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
             "generator_layers": own.num_hidden_layers / sizes.num_hidden_layers,
         }
 
-    def _derived(self) -> dict[str, Any]:
-        """Values of the fields that were left to follow from others."""
-        records = os.path.join(self.data_dir, "pretrain_tfrecords")
+    def derived(self) -> dict[str, Any]:
         model_dir = self.model_dir or os.path.join(self.data_dir, "models", self.model_name)
         results_dir = self.results_dir or os.path.join(model_dir, "results")
-        return {
+        return super().derived() | {
             "embedding_size": self.architecture.embedding_size if self.debug else self.width_of_embeddings,
-            "max_predictions_per_seq": self.max_predictions_per_seq or self.default_predictions,
-            "pretrain_tfrecords": self.pretrain_tfrecords or os.path.join(records, "pretrain_data.tfrecord*"),
-            "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
-            "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
-            "cooccurrence_file": self.cooccurrence_file or os.path.join(self.data_dir, "cooccurrence.npz"),
-            "document_frequency_file": self.document_frequency_file
-            or os.path.join(self.data_dir, "document_frequency.npz"),
-            "embedding_sharing": self.embedding_sharing or ("nes" if self.untied_generator_embeddings else "es"),
-            "untied_generator_embeddings": self.untied_generator_embeddings or self.embedding_sharing == "nes",
-            "pmi_vocab_file": self.pmi_vocab_file or os.path.join(self.data_dir, "pmi_vocab.npz"),
             "model_dir": model_dir,
             "results_dir": results_dir,
             "results_txt": self.results_txt or os.path.join(results_dir, "unsup_results.txt"),
             "results_json": self.results_json or os.path.join(results_dir, "unsup_results.json"),
         }
 
+    @functools.cached_property
+    def objective_classes(self) -> tuple[AnyObjective, ...]:
+        return chosen(self, self._known_objectives)
+
+    @functools.cached_property
+    def trains_main_network(self) -> bool:
+        return any(kind.role == "main" and kind.is_chosen(self) for kind in self._known_objectives)
+
+    @property
+    def _known_objectives(self) -> tuple[AnyObjective, ...]:
+        """The built-in ones and one's own."""
+        return (*OBJECTIVES, *map(own_objective, self.objectives))
+
+    @property
+    def needs(self) -> Needs:
+        """What the objectives of the run need of the forward pass, together."""
+        return Needs.together(kind.needs(self) for kind in self.objective_classes)
+
     def _problems(self) -> Iterator[str]:
         """What is wrong with the combination, each said by what owns the rule."""
         main = self.architecture
         yield from main.problems()
         yield from main.length_problems(self.max_seq_length)
-        yield from self.objective_problems()
+        yield from objective_problems(self, self.objective_classes)
         yield from self.generator_problems()
         yield from self.masking_problems()
-        yield from self._schedule_problems()
+        yield from self.schedule_problems()
         yield from self.batch_problems(self.train_batch_size)
         yield from self.device_problems()
-        yield from self._phase_problems()
-
-    def _phase_problems(self) -> Iterator[str]:
         try:
             phases_of(self)
         except UserError as error:
             yield str(error).removeprefix("hparams: ")
-
-    def _schedule_problems(self) -> Iterator[str]:
-        if self.num_warmup_steps > self.num_train_steps > 0:
-            yield (
-                f"num_warmup_steps {self.num_warmup_steps} exceeds num_train_steps {self.num_train_steps}: "
-                "set num_warmup_steps too"
-            )
-        if self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid":
-            yield f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid"
-        together = self.num_warmup_steps + self.decay_steps
-        if self.decay_steps > 0 and together > self.num_train_steps >= self.num_warmup_steps:
-            yield (
-                f"num_warmup_steps {self.num_warmup_steps} and lr_decay_steps {self.decay_steps} exceed "
-                f"num_train_steps {self.num_train_steps}"
-            )
-        moves_temperature = self.initial_temperature not in (None, self.temperature)
-        if moves_temperature and (self.uniform_generator or not self.trains_main_network):
-            yield "initial_temperature has no effect: there is no generator's network to sample"
-        if self.temperature_decay and not moves_temperature:
-            yield "temperature_decay without another initial_temperature has no effect"
-        if self._ramped and not self.ramp_start + self.ramp_steps:
-            yield f"{', '.join(self._ramped)} without ramp_start or ramp_steps has no effect"
-
-    @property
-    def _ramped(self) -> list[str]:
-        """The hparams whose values move from ramp_start on."""
-        finals = {"mask_prob": self.mask_prob, "main_weight": 1.0}
-        if not self.temperature_decay:
-            finals["temperature"] = self.temperature
-        moves = {f"initial_{name}": getattr(self, f"initial_{name}") not in (None, finals[name]) for name in finals}
-        return [name for name, does in moves.items() if does]
 
     def notes(self) -> list[str]:
         """What is legal but deserves a look."""
@@ -297,14 +244,14 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         heeded = {"train": True, "eval": self.trains_main_network, "zero_dropout": self.has_own_generator}
         if not heeded[mode]:
             notes.append(f"generator_sample_mode {mode} has no effect: the generator has no network of its own")
-        beside = any(spec.role == "beside" for spec in self.objectives)
+        beside = any(kind.role == "beside" for kind in self.objective_classes)
         if self.initial_main_weight != 1.0 and not (self.trains_main_network or beside):
             notes.append("initial_main_weight has no effect: there is no main network beside the generator")
-        if self.ramp_start + self.ramp_steps and not self._ramped:
+        if self.ramp_start + self.ramp_steps and not self.ramped:
             notes.append("ramp_start and ramp_steps have no effect: there is no initial_ value for them to move")
         if self.freeze_generator and not (self.init_generator_checkpoint or self.init_checkpoint):
             notes.append("freeze_generator without init_generator_checkpoint: replacements come from random weights")
-        small_batch = self.train_batch_size <= 256  # COCO-LM's batches of 2048 bear more
+        small_batch = self.train_batch_size <= 256  # batches of 2048 bear more
         too_high = self.model_size != "small" and self.learning_rate > _PAPER_LEARNING_RATE
         if self.electra_objective and small_batch and too_high:
             notes.append(
@@ -314,23 +261,67 @@ class PretrainingConfig(GeneratorHparams, OptimizerHparams, DeviceHparams):
         return notes
 
     @property
-    def default_predictions(self) -> int:
-        """max_predictions_per_seq where it is not given: as many as mask_prob makes."""
-        densest = max(self.mask_prob, self.initial_mask_prob or 0)
-        if self.mask_count == "round":
-            return int((densest + 0.005) * self.max_seq_length)
-        return int(densest * self.max_seq_length) + 1
-
-    @property
-    def decay_steps(self) -> int:
-        """Steps of a trapezoid's final decay; 0 for the other schedules."""
-        if self.lr_schedule != "trapezoid":
-            return 0
-        return self.lr_decay_steps or max(1, self.num_train_steps // 5)
-
-    @property
     def free_to_change(self) -> frozenset[str]:
         """Names of the hparams that may differ when this run is resumed."""
         # Shares of the run: steps already done would move.
         shares = self.phases or self.temperature_decay or self.aux_combination in ("inc", "cmtl", "cmtl+")
         return free_on_resume(type(self)) - ({"num_train_steps"} if shares else set())
+
+
+# What may change: the input and the dropout, which no variable depends on.
+_CHANGES = (
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "train_batch_size",
+    "eval_batch_size",
+    "gradient_accumulation_steps",
+    "pretrain_tfrecords",
+    "eval_tfrecords",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+)
+
+
+class Phase(NamedTuple):
+    """Steps [start, end) of a run and their configuration; examples that were read before."""
+
+    start: int
+    end: int
+    config: PretrainingConfig
+    examples_before: int
+
+
+def phases_of(config: PretrainingConfig) -> list[Phase]:
+    """The phases of a run, one if nothing changes.
+
+    Short sequences first (Devlin et al. 2019, appendix A.2) are `[{"from": 0.9, "max_seq_length": 512}]`, mBART's
+    falling dropout `[{"from": 0.5, "hidden_dropout_prob": 0.05}, {"from": 0.8, "hidden_dropout_prob": 0.0}]`. A phase
+    begins at a share of num_train_steps, at a checkpoint, and keeps the changes of those before it; so a run with
+    phases keeps its num_train_steps when it is resumed.
+
+    Raises:
+      UserError: no object, shares that do not rise, hparams that cannot change or do not fit.
+    """
+    starts, configs = [0], [config]
+    changes: dict[str, Any] = {}
+    for described in config.phases:
+        if not isinstance(described, dict) or not isinstance(described.get("from"), (int, float)):
+            raise UserError(f'phases must be objects with a share "from" and hparams, got {shown(described)}')
+        new = {name: value for name, value in described.items() if name != "from"}
+        for name in new:
+            if name not in _CHANGES:
+                raise UserError(f"phases: {name} cannot change{closest(name, _CHANGES)} (one of {', '.join(_CHANGES)})")
+        starts.append(round(described["from"] * config.num_train_steps))
+        if not starts[-2] < starts[-1] < config.num_train_steps:
+            raise UserError(f'phases: "from" must rise between 0 and 1, got {shown(described["from"])}')
+        changes |= new
+        # A number that follows from the length follows from the new one.
+        follows = "max_seq_length" in changes and config.max_predictions_per_seq == config.default_predictions
+        own = {"max_predictions_per_seq": 0} if follows else {}
+        values = layered(type(config), dataclasses.asdict(config), own | changes | {"phases": []})
+        configs.append(type(config).from_dict(values))
+    phases, examples = [], 0
+    for start, end, of_phase in zip(starts, [*starts[1:], config.num_train_steps], configs, strict=True):
+        phases.append(Phase(start, end, of_phase, examples))
+        examples += (end - start) * of_phase.train_batch_size
+    return phases

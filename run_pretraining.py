@@ -1,4 +1,4 @@
-"""Pre-trains an ELECTRA, Electric or BERT model, and evaluates it on held-out records.
+"""Pre-trains ELECTRA, BERT or one of their relatives, and evaluates it on held-out records.
 
   python run_pretraining.py --data-dir data --model-name electra_small
 
@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import Phase, PretrainingConfig, phases_of
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.cluster import this_host
-from electra_tf2.training.phases import Phase, phases_of
 from electra_tf2.training.run_folder import RunFolder, suspect_checkpoint
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow
@@ -50,7 +49,7 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
     if not (training and config.overwrite):
         return
     # Of the generator's first weights a run that goes on wants to know the sizes again.
-    names = sorted({*places(PretrainingConfig, "read"), "init_generator_checkpoint"})
+    names = sorted({*places(type(config), "read"), "init_generator_checkpoint"})
     read = [(name, getattr(phase.config, name)) for phase in phases_of(config) for name in names]
     for name, path in ((name, Path(value).resolve()) for name, value in read if value):
         if path.is_relative_to(folder.resolve()):

@@ -20,7 +20,7 @@ from electra_tf2.finetune.classification.targets import Scale
 from electra_tf2.finetune.classification.tasks import TextTask
 from electra_tf2.finetune.task import find_file
 from electra_tf2.finetune.tasks.built_in import BUILT_IN
-from electra_tf2.pretrain import cropping
+from electra_tf2.pretrain.objectives.coco_lm import crop
 from electra_tf2.pretrain.pretrain_data import evaluation_batches, find_problem, find_records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -108,7 +108,7 @@ class PretrainedModel:
             first = tf.cast(states[:, 0], tf.float32)
         else:
             first = self._encode_batch(masked.input_ids, masked.input_mask, masked.segment_ids)
-        return first, self._encode_batch(*cropping.crop(self.config, masked))
+        return first, self._encode_batch(*crop(self.config, masked))
 
 
 @functools.cache

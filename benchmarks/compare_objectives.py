@@ -37,8 +37,8 @@ from typing import Any
 from benchmarks.common import ROOT, parser_of
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
-from electra_tf2.training.hparams import NetworkHparams
-from electra_tf2.training.pretraining_hparams import GeneratorHparams, MaskingHparams
+from electra_tf2.pretrain.hparams import GeneratorHparams, MaskingHparams, PretrainingHparams
+from electra_tf2.pretrain.objectives.catalogue import ObjectiveHparams
 from electra_tf2.util.environment import cores
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
@@ -53,12 +53,17 @@ METRICS = {"chunk": "f1", "cola": "mcc", "sts": "spearman"} | dict.fromkeys(
 )
 SIZES = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
 FINETUNING = {"learning_rate": 3e-4, "layerwise_lr_decay": 1.0, "train_batch_size": 8, "num_train_epochs": 2.0}
-# What a recipe says of its objective and generator, apart from sizes and from how much is masked.
+
+
+def _names(group: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(group)}
+
+
+# Hparams by which recipes differ in objective and generator, apart from sizes and from how much is masked.
 _OBJECTIVE = sorted(
-    {field.name for field in dataclasses.fields(GeneratorHparams)}
-    - {field.name for group in (MaskingHparams, NetworkHparams) for field in dataclasses.fields(group)}
-    - {"generator_layers", "generator_hidden_size", "clm_head"}
-    | {"mask_unit", "initial_temperature", "temperature_decay"}
+    (_names(ObjectiveHparams) - _names(PretrainingHparams) | _names(GeneratorHparams) - _names(MaskingHparams))
+    - {"generator_layers", "generator_hidden_size", "clm_head", "cooccurrence_file", "document_frequency_file"}
+    | {"mask_unit", "temperature_decay", "stack_layers"}
 )
 SHOWN = (
     *("hidden_masked_lm_loss", "masked_lm_accuracy", "disc_auc", "copy_accuracy_replaced", "copy_accuracy_original"),

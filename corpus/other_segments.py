@@ -1,7 +1,7 @@
 """Text that could stand in place of an example's second segment: from elsewhere in its document, and of another one.
 
 Beside corpus.example_builder, which packs the examples; build_pretraining_dataset.py --other-segments asks for it.
-Which of the three a record shows is drawn while training (pretrain.objectives.segment_relation), so a record has no
+Which of the three a record shows is drawn while training (pretrain.objectives.on_losses_segments), so a record has no
 label and may show another one at every epoch, and no row of a batch depends on its neighbours.
 
 The three are to differ by what they say alone. All begin with a line that is not the first of its document, as second

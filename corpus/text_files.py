@@ -24,7 +24,7 @@ import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from backports import zstd
 
@@ -256,7 +256,7 @@ def _decompressed(raw: BinaryIO, path: Path) -> Any:
     return lzma.LZMAFile(raw) if suffix == ".xz" else zstd.ZstdFile(raw, options=_ZSTD_LONG)
 
 
-def _chunks(stream: BinaryIO, block_bytes: int, size: int) -> Iterator[bytes]:
+def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:
     """The next `size` bytes of a stream."""
     while data := stream.read(min(block_bytes, size)):
         size -= len(data)

@@ -1,9 +1,9 @@
 """The networks that propose replacements: a masked language model, a mixture of several in one network, two causal
 towers, or no network at all.
 
-Every generator maps a masked batch to distributions over the vocabulary at the drawn positions [B, N]; a two-tower
-generator also has them at every position [B, L]. pretrain.generators decides which one a run uses, and what it shares
-with the main network.
+Every generator maps a masked batch to logits at the drawn positions [B, N, V]; a two-tower generator also has logits
+at every position [B, L, V]. Which one a run uses, and what it shares with the main network, is decided in
+pretrain.pretraining_model.
 """
 
 from collections.abc import Collection, Sequence

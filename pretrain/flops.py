@@ -1,16 +1,14 @@
 """What a pre-training run costs: parameters, floating-point operations and bytes of its parts; free of TensorFlow.
 
-Generator and main network are priced here, objectives in their own specs (pretrain.objectives.spec). run_pretraining
+Generator and main network are priced here, objectives by themselves (`Objective.parts`). run_pretraining
 prints the figures at start, flops_computation.py tables of them.
 """
 
 import dataclasses
 
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import PretrainingConfig, phases_of
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.flops import Part, embedding_parameters, encoder, language_model_head, newton_schulz
-from electra_tf2.pretrain.objectives.spec import needs_of
-from electra_tf2.training.phases import phases_of
 
 
 def model_parts(config: PretrainingConfig) -> list[Part]:
@@ -51,7 +49,7 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
         second = [*parts[:-1], language_model_head("", width, generator, masked)]
         again, states = sum(part.forward_flops for part in second), sum(part.states for part in second)
         parts.append(Part("generator, sampled without dropout", 0, again, states, backward=False))
-    needs = needs_of(config)
+    needs = config.needs
     parts.append(main_network)
     parts += _views(config)
     if config.gradient_accumulation_steps > 1 and needs.whole_batch:
@@ -61,16 +59,14 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
 
 
 def _views(config: PretrainingConfig) -> list[Part]:
-    priced = [
-        encoder(f"main network on {length} tokens", config.architecture, length) for length in needs_of(config).views
-    ]
+    priced = [encoder(f"main network on {length} tokens", config.architecture, length) for length in config.needs.views]
     return [part._replace(parameters=0) for part in priced]
 
 
 def _beside(config: PretrainingConfig) -> list[Part]:
     """A teacher and what objectives have of their own."""
-    parts = [part for spec in config.objectives for part in spec.parts(config)]
-    teacher = needs_of(config).teacher
+    parts = [part for kind in config.objective_classes for part in kind.parts(config)]
+    teacher = config.needs.teacher
     if teacher is not None and teacher.checkpoint:  # recipes leave that to the user
         priced = encoder("teacher", teacher.architecture, config.max_seq_length)
         parts.append(priced._replace(parameters=0, backward=False))

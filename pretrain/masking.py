@@ -1,18 +1,19 @@
-"""Dynamic masking: which positions of an example are hidden, and every random draw that its corruption needs.
+"""Dynamic masking: the positions of an example that are hidden, and every random draw that its corruption needs.
 
 First stage of the training step: `Batch -> MaskedBatch`. All randomness of masking and sampling is drawn here, for the
 rows of the global batch, as a function of (step seed, global row); replicas and micro-batches only slice it. Shapes:
 B rows on this replica, L length, N = max_predictions_per_seq.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-import tensorflow as tf
-
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds
-from electra_tf2.util.catalogue import load
+from electra_tf2.pretrain.hparams import MaskingHparams
+from electra_tf2.pretrain.masking_units import MaskingUnit, Proposal, draw_units, one_decision_per_unit
+from electra_tf2.util.lazy import tf
 
 
 class MaskedBatch(NamedTuple):
@@ -29,7 +30,7 @@ class MaskedBatch(NamedTuple):
     sampling_noise: float32 [B, N, 2], uniform draws with which the generator's samples will be taken.
     crop_noise: float32 [B], a uniform draw for the place of a crop.
     labels: by name, what objectives that changed the sequences before they were masked did to them.
-    task_ids: int32 [B], which auxiliary task the step is about, from 1 on; 0: none (pretrain.task_ids).
+    task_ids: int32 [B], the auxiliary task that the step is about, from 1 on; 0: none (pretrain.objectives.on_losses).
     """
 
     input_ids: tf.Tensor
@@ -73,9 +74,9 @@ class MaskingNoise(NamedTuple):
 
 
 # (number, shape) -> uniform draws [B, *shape] in [0, 1), others for each number.
-Draw = Callable[[int, list[int]], tf.Tensor]
+Draw: TypeAlias = "Callable[[int, list[int]], tf.Tensor]"
 # A batch, and labels by name.
-Arranged = tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]
+Arranged: TypeAlias = "tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]"
 _UNMASKABLE = "unmaskable"
 
 
@@ -98,7 +99,7 @@ def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_ba
 
 
 def draw_noise(
-    config: PretrainingConfig, seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int
+    config: MaskingHparams, seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int
 ) -> MaskingNoise:
     """The draws of rows [row_offset, row_offset + rows) of a global batch.
 
@@ -139,23 +140,9 @@ def number_of_predictions(input_mask: tf.Tensor, mask_prob: float | tf.Tensor, m
 def probabilistic_number(
     noise: tf.Tensor, input_mask: tf.Tensor, mask_prob: float | tf.Tensor, maximum: int
 ) -> tf.Tensor:
-    """int32 [B]: floor(length * mask_prob + u), u uniform: the mean is exact at every length (COCO-LM's masking)."""
+    """int32 [B]: floor(length * mask_prob + u), u uniform: the mean is exact at every length."""
     length = tf.cast(tf.reduce_sum(input_mask, -1), tf.float32)
     return tf.minimum(maximum, tf.cast(tf.floor(length * mask_prob + noise), tf.int32))
-
-
-class Proposal(NamedTuple):
-    """How positions are drawn; what `make(config)` of a module of pretrain.masking_units returns makes one of a batch,
-    from its ids, candidates and uniform draws.
-
-    weights: float32 [B, L], the distribution over positions, unnormalised and 0 where nothing may be masked; None:
-      uniform over the candidates.
-    units: int32 [B, L] in [0, L), the same number at the tokens that are masked together, which stand in a row; None:
-      every token alone.
-    """
-
-    weights: tf.Tensor | None = None
-    units: tf.Tensor | None = None
 
 
 def draw_with_replacement(noise: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -174,64 +161,20 @@ def draw_without_replacement(noise: tf.Tensor, candidates: tf.Tensor, count: int
     return tf.math.top_k(scores, k=count).indices
 
 
-def draw_units(noise: tf.Tensor, units: tf.Tensor, candidates: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
-    """bool [B, L]: the candidates of units drawn by falling noise [B, L]; a unit that does not fit is passed over.
-
-    So every unit is drawn whole or not at all, and hardly fewer tokens than `wanted` [B].
-    """
-    rows, length = tf.shape(units)[0], units.shape[1]
-    flat = tf.reshape(units + tf.range(rows)[:, tf.newaxis] * length, [-1])
-    counted = tf.reshape(tf.cast(candidates, tf.int32), [-1])
-    order = tf.argsort(noise, direction="DESCENDING")
-    sizes = tf.reshape(tf.math.unsorted_segment_sum(counted, flat, rows * length), [-1, length])
-    sizes = tf.gather(sizes, order, batch_dims=1)
-
-    def fitting(taken: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        left = wanted[:, tf.newaxis] - tf.reduce_sum(tf.where(taken, sizes, 0), -1, keepdims=True)
-        return (sizes > 0) & ~taken & (sizes <= left), left
-
-    def take(taken: tf.Tensor) -> tuple[tf.Tensor]:
-        """Of those that still fit, all up to the first that does not fit after the others."""
-        fits, left = fitting(taken)
-        return (taken | fits & (tf.cumsum(tf.where(fits, sizes, 0), axis=-1) <= left),)
-
-    def more(taken: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_any(fitting(taken)[0])
-
-    (taken,) = tf.while_loop(more, take, (tf.zeros_like(sizes, tf.bool),))
-    drawn = tf.gather(taken, tf.argsort(order), batch_dims=1)
-    return tf.gather(drawn, units, batch_dims=1) & (candidates > 0)
-
-
-def one_decision_per_unit(noise: tf.Tensor, units: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """float32 [B, N, 2]: draws such that the tokens of a unit, which follow one another, share the first of theirs."""
-    drawn = tf.gather(units, positions, batch_dims=1)
-    changes = tf.cast(drawn[:, 1:] != drawn[:, :-1], tf.int32)
-    number = tf.pad(tf.cumsum(changes, axis=-1), [[0, 0], [1, 0]])
-    return tf.stack([tf.gather(noise[..., 0], number, batch_dims=1), noise[..., 1]], -1)
-
-
-def masking_unit(config: PretrainingConfig) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Proposal]:
-    """(ids [B, L], candidates [B, L], uniform draws [B, L]) -> Proposal.
-
-    Raises:
-      UserError: a file that the unit is read from is missing or does not fit.
-    """
-    return load(f"electra_tf2.pretrain.masking_units.{config.mask_unit}:make")(config)
-
-
 def mask(
-    config: PretrainingConfig,
+    config: MaskingHparams,
     batch: dict[str, tf.Tensor],
     noise: MaskingNoise,
     special: SpecialIds,
     mask_prob: float | tf.Tensor | None = None,
+    unit: MaskingUnit | None = None,
 ) -> MaskedBatch:
     """Chooses positions and hides them (ELECTRA, section 2; the rates are those of the original's code).
 
     Args:
       batch: int32 [B, L] input_ids, input_mask, segment_ids.
       mask_prob: of this step; the configured one if not given.
+      unit: what is masked as a whole; None: every token for itself.
 
     Returns:
       The masked batch. A row without any candidate gets weight 0 everywhere (the original divides by zero).
@@ -243,7 +186,7 @@ def mask(
     if _UNMASKABLE in batch:
         candidates = tf.where(batch[_UNMASKABLE], 0.0, candidates)
     available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
-    proposal = masking_unit(config)(input_ids, candidates, noise.units)
+    proposal = Proposal() if unit is None else unit(input_ids, candidates, noise.units)
     if config.mask_count == "probabilistic":
         wanted = probabilistic_number(noise.count, input_mask, mask_prob, count)
     else:
@@ -268,7 +211,7 @@ def mask(
 
 
 def masked_at(
-    config: PretrainingConfig,
+    config: MaskingHparams,
     batch: dict[str, tf.Tensor],
     positions: tf.Tensor,
     weights: tf.Tensor,

@@ -17,7 +17,6 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.record_metadata import Shard, check_metadata, read_metadata, record_files
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
 from electra_tf2.corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
-from electra_tf2.pretrain.objectives.spec import needs_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
 
@@ -59,9 +58,9 @@ def has_records(pattern: str) -> bool:
 
 
 def _tasks_that_need(what: str, config: PretrainingConfig) -> str:
-    """Which entries of aux_tasks have this among their `Needs`."""
-    tasks = [spec.task for spec in config.objectives if getattr(spec.needs(config), what)]
-    return "aux_tasks " + ", ".join(tasks)
+    """The objectives that have this among their `Needs`."""
+    kinds = [kind for kind in config.objective_classes if getattr(kind.needs(config), what)]
+    return "aux_tasks " + ", ".join(kind.task or kind.__name__ for kind in kinds)
 
 
 def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
@@ -79,7 +78,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
         raise UserError(
             f"{flag}: no file matches {pattern!r} ({there}). Build records with build_pretraining_dataset.py."
         )
-    needs = needs_of(config)
+    needs = config.needs
     listed: dict[str, Shard] = {}
     folders = sorted({os.path.dirname(file) for file in files} or {os.path.dirname(pattern)})
     metadata = [read_metadata(folder or ".") for folder in folders]

@@ -8,26 +8,39 @@ sees the whole global batch.
 """
 
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids
-from electra_tf2.model.encoder import EncoderOutput
-from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.encoder import Encoder, EncoderOutput
+from electra_tf2.model.generator import (
+    BlockwiseEncoder,
+    MaskedLanguageModel,
+    MixtureOfGenerators,
+    TwoTowerClozeModel,
+    UniformGenerator,
+)
 from electra_tf2.model.layers import Layer, SeedStream
-from electra_tf2.pretrain import corruption, masking, ramps
+from electra_tf2.pretrain import corruption, masking
 from electra_tf2.pretrain.corruption import CorruptedBatch
-from electra_tf2.pretrain.generators import make_generator, make_main_network
 from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.masking_units import UNITS
 from electra_tf2.pretrain.metrics import state_cosines
-from electra_tf2.pretrain.objectives.base import Built, Forward, Metrics, Objective
-from electra_tf2.pretrain.objectives.spec import needs_of
-from electra_tf2.pretrain.ramps import Ramped
-from electra_tf2.pretrain.task_ids import TaskVectors, task_number
-from electra_tf2.pretrain.teacher import Teacher, TeacherOutput
-from electra_tf2.util.catalogue import load
+from electra_tf2.pretrain.objectives import on_losses
+from electra_tf2.pretrain.objectives.catalogue import ObjectiveHparams
+from electra_tf2.pretrain.objectives.objective import (
+    Built,
+    Forward,
+    Metrics,
+    Objective,
+    StepValues,
+    TeacherOutput,
+)
+
+Generator = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator
 
 
 class Outputs(NamedTuple):
@@ -46,7 +59,7 @@ class Outputs(NamedTuple):
 
 
 class PretrainingModel(Layer):
-    """Generator + main network + objectives (ELECTRA, Electric, COCO-LM, BERT and their ablations).
+    """Generator + main network + objectives.
 
     Args:
       config: says everything; create the model under the strategy's scope.
@@ -57,25 +70,40 @@ class PretrainingModel(Layer):
         super().__init__("", config.seed)
         self.config = config
         self.special = special or special_ids(load_vocab(config.vocab_file), config.unmasked_tokens)
-        masking.masking_unit(config)  # reads its files now, not when a step is traced
         self.encoder = None
         if config.trains_main_network or not config.uniform_generator:
             self.encoder = make_main_network(config)
         self.generator = make_generator(config, self.encoder)
-        self._task_vectors = TaskVectors(config) if config.use_task_ids else None
-        self.objectives = self._build_objectives()
-        need = needs_of(config).teacher
-        self._teacher = None if need is None else Teacher(need, config)
+        self._task_vectors = None
+        if config.use_task_ids:
+            from electra_tf2.model.auxiliary_heads import TaskVectors
 
-    def _build_objectives(self) -> list[Objective]:
-        """Those of the catalogue that the run has. The generator's come first, but may build on the main network's."""
-        objectives: dict[str, list[Objective]] = {"generator": [], "main": [], "beside": []}
-        for role in ("main", "beside", "generator"):
-            for spec in (spec for spec in self.config.objectives if spec.role == role):
-                for path in spec.objectives:
-                    before = [objective for of_role in objectives.values() for objective in of_role]
-                    objectives[role].append(load(path)(self.config, Built(self.encoder, self.generator, before)))
-        return [objective for of_role in objectives.values() for objective in of_role]
+            centred = config.aux_combination.endswith("+")
+            self._task_vectors = TaskVectors(config.architecture, len(config.aux_tasks), centred, config.seed)
+        # What a step needs of the configuration is computed here, not when it is traced.
+        self._has_main, self._needs = config.trains_main_network, config.needs
+        self._unit = UNITS[config.mask_unit](config)
+        self._final = StepValues(config.mask_prob, config.temperature)
+        self.objectives = self._build_objectives()
+        self.arranging = [one for one in self.objectives if type(one).arrange is not Objective.arrange]
+        self._sampling = next((one for one in self.objectives if type(one).sample is not Objective.sample), None)
+        layers = tf.__internal__.tracking.wrap([_LayersOf(objective) for objective in self.objectives])
+        self._track_trackable(layers, "objectives")  # their path in checkpoints
+        self._objective_layers = layers
+        self._teacher = None
+        if self._needs.teacher is not None:
+            from electra_tf2.pretrain.teacher import Teacher
+
+            self._teacher = Teacher(self._needs.teacher, config)
+
+    def _build_objectives(self) -> tuple[Objective[ObjectiveHparams], ...]:
+        """Those of the run in its order. The generator's come first, but may build on the main network's."""
+        kinds = self.config.objective_classes
+        built: dict[int, Objective[ObjectiveHparams]] = {}
+        for number in sorted(range(len(kinds)), key=lambda number: (kinds[number].role == "generator", number)):
+            before = [built[place] for place in sorted(built)]
+            built[number] = kinds[number](self.config, Built(self.encoder, self.generator, before))
+        return tuple(built[number] for number in range(len(kinds)))
 
     @property
     def trained_variables(self) -> list[tf.Variable]:
@@ -91,7 +119,7 @@ class PretrainingModel(Layer):
         seed: tf.Tensor,
         row_offset: tf.Tensor | int = 0,
         global_batch_size: int | None = None,
-        ramped: Ramped | None = None,
+        values: StepValues | None = None,
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
         """Masks the rows of one replica and weighs them.
 
@@ -100,7 +128,7 @@ class PretrainingModel(Layer):
           seed: int32 [2], of the step, the same on every replica.
           row_offset: of the first row in the global batch.
           global_batch_size: rows of the global batch; B if not given.
-          ramped: values of this step; the final ones if not given.
+          values: of this step; the final ones if not given.
 
         Returns:
           The masked batch with all random draws, a function of (seed, global row), and by loss term the float32 scalar
@@ -108,27 +136,21 @@ class PretrainingModel(Layer):
         """
         rows = batch["input_ids"].shape[0]
         of_rows = (rows, row_offset, global_batch_size or rows)
+        values = values or self._final
         noise = masking.draw_noise(self.config, seed, *of_rows)
-        ramped = ramped or ramps.final(self.config)
-        batch, labels = self._arranged(batch, ramped, seed, of_rows)
-        masked = masking.mask(self.config, batch, noise, self.special, ramped.mask_prob)
-        task_ids = masked.task_ids + task_number(self.config, ramped)
-        masked = masked._replace(labels=labels, task_ids=task_ids)
-        return masked, self._normalizers(masked)
-
-    def _arranged(
-        self, batch: dict[str, tf.Tensor], ramped: Ramped, seed: tf.Tensor, of_rows: tuple[int, tf.Tensor | int, int]
-    ) -> masking.Arranged:
-        """The batch as the objectives want it, and their labels."""
         labels: dict[str, tf.Tensor] = {}
-        for objective in self.objectives:
+        for objective in self.arranging:
             key = tf.random.experimental.stateless_fold_in(seed, zlib.crc32(objective.loss_name.encode()) >> 1)
             draw = masking.row_draws(key, *of_rows)
             candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], self.special)
-            active = tf.constant(True) if ramped.active is None else ramped.active[objective.task] > 0
+            active = tf.convert_to_tensor(values.share_of(objective.task)) > 0
             batch, found = objective.arrange(batch, candidates, draw, active)
             labels |= found
-        return batch, labels
+        masked = masking.mask(self.config, batch, noise, self.special, values.mask_prob, self._unit)
+        masked = masked._replace(labels=labels)
+        if self._task_vectors is not None:
+            masked = masked._replace(task_ids=masked.task_ids + on_losses.task_number(self.config, values))
+        return masked, self._normalizers(masked)
 
     def _normalizers(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
         return {objective.loss_name: objective.normalizer(masked) for objective in self.objectives}
@@ -138,7 +160,7 @@ class PretrainingModel(Layer):
         masked: MaskedBatch,
         seed: tf.Tensor | None = None,
         training: bool = False,
-        ramped: Ramped | None = None,
+        values: StepValues | None = None,
     ) -> Outputs:
         """One forward pass over a whole batch.
 
@@ -146,11 +168,11 @@ class PretrainingModel(Layer):
           masked: from `prepare`.
           seed: int32 [2] of the dropout; unused if not `training`.
           training: whether dropout is on and metrics over the vocabulary are off.
-          ramped: values of this step; the final ones if not given.
+          values: of this step; the final ones if not given.
         """
-        ramped = ramped or ramps.final(self.config)
-        forward = self.forward(masked, seed if training else None, temperature=ramped.temperature)
-        return self.outputs(forward, training, ramped=ramped)
+        values = values or self._final
+        forward = self.forward(masked, seed if training else None, temperature=values.temperature)
+        return self.outputs(forward, training, values=values)
 
     def forward(
         self,
@@ -166,56 +188,47 @@ class PretrainingModel(Layer):
           sampled_ids: int32 [B, N], in place of the generator's samples.
           temperature: of the sampling; the configured one if not given.
         """
-        config, needs = self.config, needs_of(self.config)
         seeds = None if seed is None else SeedStream(seed)
-        if not config.trains_main_network:
+        attention = self._needs.attention
+        # Vectors of auxiliary tasks, float32 [B, 1, E].
+        offsets = task_vector = None if self._task_vectors is None else self._task_vectors(masked.task_ids)
+        if not self._has_main:
             assert isinstance(self.generator, MaskedLanguageModel)
-            generated = self.generator(masked, seeds, needs.attention, self._told(masked))
-            return Forward(masked, generated, views=self._viewed(masked, seeds), teacher=self._taught(masked, None))
+            generated = self.generator(masked, seeds, attention, task_vector)
+            views = self._read_views(masked, seeds, task_vector)
+            return Forward(masked, generated, views=views, teacher=self._ask_teacher(masked, None))
         generated = self.generator(masked, seeds)
         assert self.encoder is not None
-        offsets = told = self._told(masked)
-        temperature = config.temperature if temperature is None else temperature
+        temperature = self._final.temperature if temperature is None else temperature
         sampled = generated
-        if config.generator_sample_mode == "eval" and seeds is not None:
+        if self.config.generator_sample_mode == "eval" and seeds is not None:
             sampled = self.generator(masked, None)
-        if sampled_ids is None:
-            if sampled.mixture is None:
-                sampled_ids = corruption.sample(config, masked, sampled, temperature)
-            else:
-                words = tf.cast(self.encoder.embeddings.word_embeddings, self.encoder.activation_dtype)
-                sampled_ids, offsets = corruption.sample_mixture(config, masked, sampled, words, temperature)
-                offsets = offsets if told is None else offsets + told
-        corrupted = corruption.corrupt(config, masked, sampled_ids)
-        encoded = self.encoder(
-            corrupted.input_ids, masked.input_mask, masked.segment_ids, seeds, needs.attention, offsets
-        )
-        return Forward(
-            masked,
-            generated,
-            corrupted,
-            encoded,
-            self._viewed(masked, seeds),
-            self._taught(masked, corrupted),
-            sampled=sampled,
-            temperature=temperature,
-        )
+        if sampled_ids is None and self._sampling is not None:
+            words = tf.cast(self.encoder.embeddings.word_embeddings, self.encoder.activation_dtype)
+            sampled_ids, offsets = self._sampling.sample(masked, sampled, words, temperature)
+            offsets = offsets if task_vector is None else offsets + task_vector
+        elif sampled_ids is None:
+            sampled_ids = corruption.sample(self.config, masked, sampled, temperature)
+        corrupted = corruption.corrupt(self.config, masked, sampled_ids)
+        inputs = (corrupted.input_ids, masked.input_mask, masked.segment_ids)
+        encoded = self.encoder(*inputs, seeds, attention, offsets)
+        views = self._read_views(masked, seeds, task_vector)
+        teacher = self._ask_teacher(masked, corrupted)
+        return Forward(masked, generated, corrupted, encoded, views, teacher, sampled=sampled, temperature=temperature)
 
-    def _viewed(self, masked: MaskedBatch, seeds: SeedStream | None) -> dict[str, list[EncoderOutput]]:
-        """The network that is kept on what objectives want it to read besides."""
+    def _read_views(
+        self, masked: MaskedBatch, seeds: SeedStream | None, task_vector: tf.Tensor | None
+    ) -> dict[str, list[EncoderOutput]]:
+        """The pre-trained network's outputs on what objectives want it to read besides."""
         if self.encoder is None:
             return {}
         return {
-            objective.loss_name: [self.encoder(*view, seeds, word_offsets=self._told(masked)) for view in views]
+            objective.loss_name: [self.encoder(*view, seeds, word_offsets=task_vector) for view in views]
             for objective in self.objectives
             if (views := objective.views(masked))
         }
 
-    def _told(self, masked: MaskedBatch) -> tf.Tensor | None:
-        """float32 [B, 1, E], what tells the network that is kept of the step's task; None if nothing does."""
-        return None if self._task_vectors is None else self._task_vectors(masked.task_ids)
-
-    def _taught(self, masked: MaskedBatch, corrupted: CorruptedBatch | None) -> TeacherOutput | None:
+    def _ask_teacher(self, masked: MaskedBatch, corrupted: CorruptedBatch | None) -> TeacherOutput | None:
         return None if self._teacher is None else self._teacher(masked, corrupted)
 
     def shared(self, forward: Forward) -> dict[str, tf.Tensor]:
@@ -228,7 +241,7 @@ class PretrainingModel(Layer):
         forward: Forward,
         training: bool = False,
         normalizers: dict[str, tf.Tensor] | None = None,
-        ramped: Ramped | None = None,
+        values: StepValues | None = None,
     ) -> Outputs:
         """Losses and metrics of a forward pass.
 
@@ -236,10 +249,10 @@ class PretrainingModel(Layer):
           forward: of `prepare`'s rows, or of a slice of them.
           training: leaves out metrics that cost a pass over the vocabulary.
           normalizers: from `prepare`, summed over the global batch; those of the rows at hand if not given.
-          ramped: values of this step, of which the losses' factors follow; the final ones if not given.
+          values: of this step, of which the losses' factors follow; the final ones if not given.
         """
         normalizers = normalizers or self._normalizers(forward.masked)
-        ramped = ramped or ramps.final(self.config)
+        values = values or self._final
         loss = tf.zeros([])
         losses: dict[str, tf.Tensor] = {}
         metrics: Metrics = {}
@@ -248,10 +261,62 @@ class PretrainingModel(Layer):
             result = objective(forward, training)
             term = result.numerator / (normalizers[objective.loss_name] + 1e-6)
             losses[objective.loss_name] = term
-            loss += objective.weight_at(ramped) * term
+            loss += objective.weight_at(values) * term
             metrics.update(result.metrics)
             histograms.update(result.histograms)
         encoded = forward.encoded or forward.generator.encoded
         if not training and encoded is not None:
             metrics.update(state_cosines(encoded.sequence, forward.masked.input_mask))
         return Outputs(loss, losses, metrics, histograms)
+
+
+class _LayersOf(Layer):
+    """Layers and variables of an objective, a plain object, under the names of its attributes."""
+
+    def __init__(self, objective: Objective[ObjectiveHparams]) -> None:
+        super().__init__("")
+        for name, value in vars(objective).items():
+            if any(isinstance(one, tf.Module | tf.Variable) for one in tf.nest.flatten(value)):
+                setattr(self, name, value)
+
+
+def _encoder_settings(config: PretrainingConfig) -> tuple[str, int, bool]:
+    """The last arguments of every encoder: compute type, seed, whether layers are recomputed."""
+    return config.precision, config.seed, config.recomputes_layers
+
+
+def make_main_network(config: PretrainingConfig) -> Encoder:
+    embeddings = None
+    if config.embedding_sharing == "gdes":
+        base = Embeddings("generator/embeddings", config.generator_architecture, config.seed)
+        embeddings = Embeddings("electra/embeddings", config.architecture, config.seed, base=base)
+    return Encoder("electra", config.architecture, embeddings, "both", *_encoder_settings(config))
+
+
+def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:
+    """What proposes replacements, and what it shares with the main network (ELECTRA, section 3.2; DeBERTaV3).
+
+    The original's order: uniform wins; then a generator of its own; else the main network's weights.
+
+    Args:
+      main: the main network; None where nothing needs one.
+    """
+    if config.uniform_generator:
+        return UniformGenerator(config.vocab_size)
+    assert main is not None
+    if not config.has_own_generator:
+        return MaskedLanguageModel(main, seed=config.seed)
+    architecture, settings = config.generator_architecture, _encoder_settings(config)
+    shared: Embeddings | None = main.embeddings
+    if config.untied_generator_embeddings:
+        shared = None
+    elif config.embedding_sharing == "gdes":
+        shared = main.embeddings.base
+    elif config.generator_sample_mode == "zero_dropout":
+        shared = Embeddings("generator/embeddings", architecture, config.seed, words=main.embeddings)
+    if config.two_tower_generator:
+        return TwoTowerClozeModel(architecture, shared, *settings)
+    network: tuple[Any, ...] = ("generator", architecture, shared, "both", *settings)
+    if config.generator_exits:
+        return MixtureOfGenerators(BlockwiseEncoder(config.generator_exits, *network), seed=config.seed)
+    return MaskedLanguageModel(Encoder(*network), seed=config.seed)

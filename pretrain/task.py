@@ -6,15 +6,13 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain import diagnosis, pretrain_data, ramps
-from electra_tf2.pretrain.auxiliary_schedule import MAIN
+from electra_tf2.pretrain import diagnosis, pretrain_data, schedules
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.metrics import auc
-from electra_tf2.pretrain.objectives.base import WholeBatch
-from electra_tf2.pretrain.objectives.spec import needs_of
+from electra_tf2.pretrain.objectives.objective import StepValues, WholeBatch
+from electra_tf2.pretrain.objectives.on_losses import MAIN
 from electra_tf2.pretrain.pretrain_data import Batch, Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.ramps import Ramped
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.loop import ratios
 from electra_tf2.training.optimization import Schedule, make_optimizer
@@ -48,6 +46,9 @@ class PretrainingTask(TrainingTask):
         self.config = config
         self.train_records, self.eval_records = train_records, eval_records
         self.model = PretrainingModel(config)
+        self._final = schedules.final_values(config)
+        self._moves = schedules.anything_moves(config)
+        self._shares_rows = config.gradient_accumulation_steps > 1 and config.needs.whole_batch
         self.shown = ["loss"]
         for objective in self.model.objectives:
             self.shown += [objective.loss_name, *objective.shown]
@@ -69,11 +70,13 @@ class PretrainingTask(TrainingTask):
 
     def _train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of(_TRAIN, step)
-        ramped = ramps.at(self.config, step)
-        masked, normalizers = self._prepare(batch, seed, self._row_offset(batch), ramped)
+        values = self._final._replace(step=tf.cast(step, tf.float32))
+        if self._moves:
+            values = schedules.values_at(self.config, step)
+        masked, normalizers = self._prepare(batch, seed, self._row_offset(batch), values)
         normalizers = self._sum_over_replicas(normalizers)
         scale = self.scale()
-        gradients, result = self._gradients(masked, normalizers, self.seed_of_replica(seed), scale, ramped)
+        gradients, result = self._gradients(masked, normalizers, self.seed_of_replica(seed), scale, values)
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
 
     def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
@@ -82,12 +85,12 @@ class PretrainingTask(TrainingTask):
         The text is as it was read, so that runs with and without auxiliary tasks compare. Each task that changes the
         text is measured in a pass of its own.
         """
-        seed, final = self.seed_of(_EVALUATE, step), ramps.final(self.config)
-        changing = [objective.task for objective in self.model.objectives if objective.changes_text]
+        seed, final = self.seed_of(_EVALUATE, step), self._final
+        changing = [objective.task for objective in self.model.arranging]
         if not changing:
             masked, _ = self._prepare(batch, seed, self._row_offset(batch), final)
             return self._forward(masked)
-        names = [MAIN, *self.config.aux_tasks]
+        names = [MAIN, *self.config.aux_tasks, *changing]
         found: dict[str, Any] = {}
         for turn in [MAIN, *changing]:
             active = {name: tf.constant(float(name == turn)) for name in names}
@@ -101,10 +104,10 @@ class PretrainingTask(TrainingTask):
         return found
 
     def _prepare_rows(
-        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor, ramped: Ramped
+        self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor, values: StepValues
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
         rows = batch["input_ids"].shape[0]
-        return self.model.prepare(batch, seed, row_offset, rows * self.replicas, ramped)
+        return self.model.prepare(batch, seed, row_offset, rows * self.replicas, values)
 
     def _gradients_of_rows(
         self,
@@ -112,32 +115,36 @@ class PretrainingTask(TrainingTask):
         normalizers: dict[str, tf.Tensor],
         seed: tf.Tensor,
         scale: tf.Tensor,
-        ramped: Ramped,
+        values: StepValues,
     ) -> tuple[list[tf.Tensor], dict[str, Any]]:
         """Gradients of these rows' share of the loss."""
-        whole = self._whole_batch(masked, seed, ramped)
+        whole = self._whole_batch(masked, seed, values)
 
         def forward(part: tuple[MaskedBatch, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
             rows, places = part
-            result = self.model.forward(rows, seed, temperature=ramped.temperature)
+            result = self.model.forward(rows, seed, temperature=values.temperature)
             if whole is not None:
                 result = result._replace(whole=whole._replace(start=places[0]))
-            outputs = self.model.outputs(result, True, normalizers, ramped)
+            outputs = self.model.outputs(result, True, normalizers, values)
             return outputs.loss, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
 
         batch = (masked, tf.range(masked.input_ids.shape[0]))
         return self.summed_gradients(self.model.trained_variables, forward, batch, seed, scale)
 
-    def _whole_batch(self, masked: MaskedBatch, seed: tf.Tensor, ramped: Ramped) -> WholeBatch | None:
+    def _whole_batch(self, masked: MaskedBatch, seed: tf.Tensor, values: StepValues) -> WholeBatch | None:
         """What micro-batches need to know of one another, from a first pass without gradients; None if nothing."""
-        parts = self.config.gradient_accumulation_steps
-        if parts == 1 or not needs_of(self.config).whole_batch:
+        if not self._shares_rows:
             return None
 
         def shared(rows: MaskedBatch, seed: tf.Tensor) -> dict[str, tf.Tensor]:
-            return self.model.shared(self.model.forward(rows, seed, temperature=ramped.temperature))
+            return self.model.shared(self.model.forward(rows, seed, temperature=values.temperature))
 
-        return WholeBatch(self.mapped(shared, masked, seed), masked.holds_sequence, tf.constant(0), 1.0 / parts)
+        return WholeBatch(
+            self.mapped(shared, masked, seed),
+            masked.holds_sequence,
+            tf.constant(0),
+            1.0 / self.config.gradient_accumulation_steps,
+        )
 
     def _forward_rows(self, masked: MaskedBatch) -> dict[str, Any]:
         outputs = self.model(masked)

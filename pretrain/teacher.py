@@ -1,31 +1,17 @@
 """A frozen network beside the trained ones, for objectives that learn from its outputs."""
 
-from typing import NamedTuple
-
 import tensorflow as tf
 
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange.checkpoints import MASKED_LM, CheckpointVariables, warm_start
 from electra_tf2.exchange.formats.folders import check_shared_vocabulary
-from electra_tf2.model.encoder import Encoder, EncoderOutput
+from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Layer
 from electra_tf2.pretrain.corruption import CorruptedBatch
+from electra_tf2.pretrain.hparams import PretrainingHparams
 from electra_tf2.pretrain.masking import MaskedBatch
-from electra_tf2.pretrain.objectives.spec import TeacherNeed
+from electra_tf2.pretrain.objectives.objective import TeacherNeed, TeacherOutput
 from electra_tf2.util.errors import UserError
-
-
-class TeacherOutput(NamedTuple):
-    """What a teacher says; no gradient.
-
-    encoded: its encoder's output. replaced_logits: float32 [B, L], positive means replaced; None unless asked for.
-    token_logits: float32 [B, N, V] at the drawn positions; likewise.
-    """
-
-    encoded: EncoderOutput
-    replaced_logits: tf.Tensor | None
-    token_logits: tf.Tensor | None
 
 
 class _Network(Layer):
@@ -55,7 +41,7 @@ class Teacher:
       UserError: no model there, one of another vocabulary or casing, or one without such a head.
     """
 
-    def __init__(self, need: TeacherNeed, config: PretrainingConfig) -> None:
+    def __init__(self, need: TeacherNeed, config: PretrainingHparams) -> None:
         ours = {name: getattr(config, name) for name in ("vocab_size", "vocab_file", "do_lower_case")}
         check_shared_vocabulary(f"the teacher {need.checkpoint}", need.hparams, ours)
         variables = CheckpointVariables(need.checkpoint)

@@ -3,20 +3,26 @@
 import json
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange.checkpoints import original_names
+from electra_tf2.model.generator import UniformGenerator
 from electra_tf2.pretrain import masking
+from electra_tf2.pretrain.objectives.objective import Built
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
+Kind = TypeVar("Kind")
 GOLDEN = Path(__file__).parent / "golden"
 CHECKPOINT = GOLDEN / "tiny_checkpoint"
 FORWARD_TOLERANCE = 1e-5  # of forwards and losses
 GRADIENT_TOLERANCE = 1e-4  # of gradients and updated parameters
+
+
+NOTHING_BUILT = Built(None, UniformGenerator(1), [])
 
 
 def load_arrays(name: str) -> dict[str, np.ndarray]:
@@ -51,6 +57,11 @@ def masked_batch(model: PretrainingModel, arrays: dict[str, np.ndarray]) -> mask
     )
     positions, weights = arrays["masked_lm_positions"], arrays["masked_lm_weights"]
     return masking.masked_at(model.config, batch, tf.constant(positions), tf.constant(weights), noise, model.special)
+
+
+def objective_of(model: PretrainingModel, kind: type[Kind]) -> Kind:
+    """The model's objective of a class."""
+    return next(one for one in model.objectives if isinstance(one, kind))
 
 
 def crc_values(model: PretrainingModel) -> dict[str, np.ndarray]:

@@ -99,7 +99,7 @@ def test_parameters_are_those_of_the_model_that_is_built(name: str) -> None:
     try:
         model = PretrainingModel(config, special)
     except UserError:  # an objective beside the main one wants a file of the user's
-        beside = {spec.flag: False for spec in config.objectives if spec.role == "beside"}
+        beside = {kind.flag: False for kind in config.objective_classes if kind.role == "beside"}
         config = recipe(name, model_hparam_overrides=sizes, **small, **beside)
         model = PretrainingModel(config, special)
     built = sum(math.prod(variable.shape) for variable in model.trainable_variables)

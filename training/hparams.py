@@ -5,6 +5,7 @@ Both configurations inherit them; `training.optimization` and `training.distribu
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from electra_tf2.model.architecture import MODEL_SIZES, Architecture, make_architecture
@@ -36,6 +37,11 @@ class NetworkHparams:
         "which bugs of the original program that are fixed here return: none, or original: all (docs/differences.md)",
         choices=("none", "original"),
     )
+
+    @classmethod
+    def extended(cls, hparams: Mapping[str, Any]) -> type:
+        """The configuration with what these hparams bring in of hparams of their own; itself if they bring in none."""
+        return cls
 
     @property
     def architecture(self) -> Architecture:

@@ -1,7 +1,6 @@
 """Things found by name: a package's modules declare them, and no other file keeps a list.
 
-An objective, for example, is known to the configuration, to the counting of FLOPs and to the model that composes it
-because a module of pretrain.objectives declares it.
+A family of tasks, for example, is known to the configuration because a module of finetune.tasks.families declares it.
 """
 
 import functools

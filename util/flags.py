@@ -4,6 +4,7 @@
 (--recipe, or the one named like --model-name), --hparams, single flags.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -11,7 +12,8 @@ import shutil
 import sys
 import textwrap
 import typing
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO, TypeVar, cast
 
@@ -27,6 +29,7 @@ RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 _RECIPE_NOTES = ("description", "source")
 _SECTIONS = ("finetuning",)
 _headings: dict[str, str] = {}  # first flag of a group -> its heading in --help
+_configured = weakref.WeakKeyDictionary[flags.FlagValues, type]()  # flags -> the class whose hparams they are
 
 
 class Config(Protocol):
@@ -38,6 +41,10 @@ class Config(Protocol):
     @classmethod
     def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
         """What files named in the hparams say of other hparams: above a recipe, below --hparams and flags."""
+
+    @classmethod
+    def extended(cls, hparams: Mapping[str, Any]) -> Any:
+        """The class with the hparams of what these hparams name; itself if that has none of its own."""
 
     def notes(self) -> list[str]: ...
 
@@ -51,7 +58,12 @@ C = TypeVar("C", bound=Config)
 def define_hparam_flags(config_class: type) -> None:
     """One flag per hparam, unset by default; also --hparams."""
     flags.DEFINE_string("hparams", None, "JSON object of hparams, or the path of a .json file")
-    for declaring_class, field in all_hparams(config_class):
+    _define(all_hparams(config_class))
+    _configured[flags.FLAGS] = config_class
+
+
+def _define(hparams: Iterable[tuple[type, dataclasses.Field]]) -> None:
+    for declaring_class, field in hparams:
         kind, _ = value_type(declaring_class, field)
         text = field.metadata["help"]
         if field.name == "recipe":
@@ -148,7 +160,7 @@ def config_from_flags(config_class: type[C], with_recipe: bool = True) -> C:
     Args:
       with_recipe: apply the recipe; false: the configuration itself looks for what recipes say to it.
     """
-    layers, given = _layers(config_class, with_recipe)
+    config_class, layers, given = _layers(config_class, with_recipe)
     implied = config_class.implied(layered(config_class, layers, given))
     config = config_class.from_dict(layered(config_class, layers, implied, given))
     if with_recipe and not layers:
@@ -160,16 +172,40 @@ def config_from_flags(config_class: type[C], with_recipe: bool = True) -> C:
 
 def changed_hparams(config_class: type[C], with_recipe: bool = True) -> dict[str, Any]:
     """What the parsed flags ask for that is neither their recipe's nor a default."""
-    layers, given = _layers(config_class, with_recipe)
+    config_class, layers, given = _layers(config_class, with_recipe)
     fields = dataclasses.fields(config_class)  # type: ignore[arg-type]
     base = {field.name: field.default for field in fields} | layers
     return {name: value for name, value in given.items() if value != base.get(name)}
 
 
-def _layers(config_class: type[C], with_recipe: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the recipe says, and what --hparams and single flags say."""
+def _layers(config_class: type[C], with_recipe: bool) -> tuple[type[C], dict[str, Any], dict[str, Any]]:
+    """The class with all hparams that flags can give, what the recipe says, what --hparams and single flags say."""
     given = given_hparams(config_class)
-    return _recipe_of_run(given, bare=not flags.FLAGS.hparams) if with_recipe else {}, given
+    layers = _recipe_of_run(given, bare=not flags.FLAGS.hparams) if with_recipe else {}
+    wider = config_class.extended(layered(config_class, layers, given))
+    return wider, layers, given if wider is config_class else given_hparams(wider)
+
+
+def _define_extensions(words: Sequence[str]) -> None:
+    """Flags of what the command line names, before it is read in earnest: hparams of objectives of one's own."""
+    config_class = _configured.get(flags.FLAGS)
+    if config_class is not None:
+        flags.FLAGS.set_gnu_getopt(True)  # so that flags after one that is not known yet are seen
+        flags.FLAGS(words, known_only=True)
+        given = given_hparams(config_class)
+        with contextlib.suppress(UserError):  # a wrong name of a recipe is refused when it is needed
+            given = _recipe_of_run(given, bare=False) | given
+        flags.FLAGS.unparse_flags()
+        own = {field.name for _, field in all_hparams(config_class)}
+        wider = config_class.extended(given)  # type: ignore[attr-defined]
+        new = [(declaring, field) for declaring, field in all_hparams(wider) if field.name not in own]
+        for _, field in new:
+            if field.name in flags.FLAGS:
+                raise UserError(f"objectives: an hparam cannot be called {field.name}: the program has such a flag")
+        if new:
+            _headings[new[0][1].name] = "Objectives of one's own"
+        _define(new)
+        flags.FLAGS.set_gnu_getopt(False)
 
 
 def given_hparams(config_class: type) -> dict[str, Any]:
@@ -280,7 +316,7 @@ def print_help(doc: str) -> None:
     print("Flags")
     for module, defined in sorted(flags.FLAGS.flags_by_module_dict().items()):
         for flag in defined:
-            if module.startswith("absl."):
+            if module.startswith(("absl.", "tensorflow.")):
                 continue
             if flag.name in _headings:
                 print(f"\n{_headings[flag.name]}")
@@ -316,14 +352,20 @@ def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) 
     open_standard_streams()
     if goes_on:
         sys.stdout = cast(TextIO, OutputWithoutReader(sys.stdout))
-    if any(word in ("--help", "-h", "-help", "--helpfull", "--helpshort") for word in sys.argv[1:]):
+    if any(map(_asks_for_help, sys.argv[1:])):
         try:
+            _define_extensions(
+                with_underscores([word for word in with_flagfiles(sys.argv) if not _asks_for_help(word)])
+            )
             print_help(doc or "")
             sys.stdout.flush()
+        except (flags.Error, UserError) as error:
+            _fail(str(error))
         except BrokenPipeError:  # "... --help | head"
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     try:
+        _define_extensions(with_underscores(with_flagfiles(sys.argv)))
         rest = flags.FLAGS(with_underscores(with_flagfiles(sys.argv)))
         if len(rest) > 1:
             raise UserError(
@@ -351,6 +393,10 @@ def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) 
     except OSError as error:  # none of the doors (util.reading, util.files) was passed, but it is no bug of ours
         _fail(f"{error.filename or unwritable_output() or 'a file'}: {reason(error)}")
     sys.exit(code or 0)
+
+
+def _asks_for_help(word: str) -> bool:
+    return word in ("--help", "-h", "-help", "--helpfull", "--helpshort")
 
 
 def _check_values() -> None:

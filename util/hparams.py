@@ -87,8 +87,8 @@ def _marked(config_class: type, mark: str) -> frozenset[str]:
 def all_hparams(config_class: type) -> Iterator[tuple[type, dataclasses.Field]]:
     """(declaring class, field) of every hparam: the class's own, inherited ones, the entries of its dicts."""
     fields = {field.name: field for field in dataclasses.fields(config_class)}
-    for declaring in config_class.__mro__:
-        yield from ((config_class, fields[name]) for name in inspect.get_annotations(declaring))
+    own = inspect.get_annotations(config_class)
+    yield from ((config_class, fields[name]) for name in dict.fromkeys([*own, *fields]))
     for dict_field in _dicts_of_entries(config_class):
         entries = dict_field.metadata["entries"]
         yield from ((entries, field) for field in dataclasses.fields(entries) if field.name not in fields)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -258,7 +259,7 @@ def edited(path):
 def test_a_build_goes_on_with_the_text_that_is_there(tmp_path, monkeypatch):
     corpus, output = write_corpus(tmp_path / "corpus"), tmp_path / "records"
     plan = make_plan(settings(corpus, output))
-    original, built = dataset_builder.build_unit, []
+    original, built = dataset_builder.build_unit, list[Any]()
 
     def stop(staging, unit):
         if len(built) == len(plan.units) - 1:

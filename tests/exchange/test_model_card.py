@@ -4,12 +4,12 @@ import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange.huggingface_export import training_of
-from electra_tf2.training.pretraining_hparams import objective_catalogue
+from electra_tf2.pretrain.objectives.catalogue import OBJECTIVES
 from tests import training_support as support
 
 
 def test_whatever_a_flag_asks_for_has_a_title():
-    assert [spec.flag for spec in objective_catalogue() if spec.flag and not spec.title] == []
+    assert [kind.flag for kind in OBJECTIVES if kind.flag and not kind.title] == []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Features, head, scores and steps of fine-tuning equal the original program's."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,7 +103,8 @@ def test_logits_losses_and_three_steps_are_the_originals(case):
     assert golden.relative_error(output.predictions["logits"], arrays[f"{case}/logits"]) < golden.FORWARD_TOLERANCE
     assert golden.relative_error(output.losses, arrays[f"{case}/per_example_loss"]) < golden.FORWARD_TOLERANCE
 
-    training.optimizer.schedule = Schedule(1e-3, 10, 1)
+    optimizer: Any = training.optimizer
+    optimizer.schedule = Schedule(1e-3, 10, 1)
     for step in range(3):
         result = training.train_step(batch, tf.constant(step, tf.int64))
         loss = float(result["losses"]["loss"])

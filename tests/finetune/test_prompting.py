@@ -26,7 +26,7 @@ from electra_tf2.finetune.tasks import registry
 from electra_tf2.finetune.tasks.built_in import BUILT_IN
 from electra_tf2.finetune.weights import start
 from electra_tf2.model import kernels
-from electra_tf2.pretrain.objectives.corrective_lm import mixture_log_prob
+from electra_tf2.pretrain.objectives.electra_ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
@@ -158,7 +158,7 @@ def test_the_scores_of_words_do_not_depend_on_the_copy_probability():
     log_probs = tf.nn.log_softmax(full)
     for copy in (-7.0, 0.0, 4.0):
         of_words = [
-            mixture_log_prob(tf.fill([2, 1], copy), log_probs[:, :, word], tf.zeros([2, 1], tf.bool))
+            copy_log_prob(tf.fill([2, 1], copy), log_probs[:, :, word], tf.zeros([2, 1], tf.bool))
             for word in (9, 7, 30)
         ]
         np.testing.assert_allclose(
@@ -210,7 +210,7 @@ def test_a_filled_prompt_is_scored_by_copying_and_predicting(folder, coco_lm):
             copying, correcting = pretrained.objectives[1], pretrained.objectives[2]
             log_probs = tf.nn.log_softmax(correcting.head(tf.gather(states, at, batch_dims=1)))[0, 0]
             copy = copying.head(states)[0, places]
-            scores = [mixture_log_prob(copy, log_probs[word], word == ids[places]) for word in task.word_ids]
+            scores = [copy_log_prob(copy, log_probs[word], word == ids[places]) for word in task.word_ids]
             np.testing.assert_allclose(tf.nn.softmax(logits[row]), tf.nn.softmax(scores), rtol=1e-4)
             copies += int(ids[places] in task.word_ids)
     assert copies

@@ -21,6 +21,7 @@ def softmax(kind, size, rows):
     """Some rows of the same logits, and these in float64."""
     logits = np.random.RandomState(size).normal(0, 1.5, size).astype(np.float32)
     bias = np.random.RandomState(size + 1).normal(0, 0.5, size).astype(np.float32)
+    found: VocabularySoftmax | FusedSoftmax
     if kind is FusedSoftmax:
         found = FusedSoftmax(tf.ones([2, rows // 2, 1]), logits[:, np.newaxis], bias)
     else:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from electra_tf2.exchange.checkpoints import CheckpointVariables, copy_encoder, generator_names, warm_start
 from electra_tf2.model.kernels.vocabulary import chunked_log_probs
 from electra_tf2.pretrain.initial_weights import load_initial_weights, main_network_names
-from electra_tf2.pretrain.objectives.adversarial import AdversarialGenerator, policy_losses, rewards
+from electra_tf2.pretrain.objectives.electra_ablations import AdversarialGenerator, policy_losses, rewards
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from tests import golden_support as golden

@@ -13,14 +13,24 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.document_frequency import count_documents, inverse_frequencies, write_frequencies
 from electra_tf2.corpus.table_file import read_table
 from electra_tf2.model import kernels
-from electra_tf2.pretrain import auxiliary_schedule, masking, ramps
-from electra_tf2.pretrain.cropping import halves
+from electra_tf2.pretrain import masking, schedules
 from electra_tf2.pretrain.flops import parameter_count
-from electra_tf2.pretrain.objectives.term_frequency import frequencies, scaled
-from electra_tf2.pretrain.objectives.token_corruption import SequenceCorruption, tampered
-from electra_tf2.pretrain.objectives.trigram_order import ORDERS, shuffled
+from electra_tf2.pretrain.objectives.on_losses import active_tasks, stage_steps, staged_tasks
+from electra_tf2.pretrain.objectives.on_losses_segments import (
+    QuickThoughts,
+    halves,
+    rearranged_segments,
+    swapped_segments,
+)
+from electra_tf2.pretrain.objectives.on_losses_tokens import (
+    ORDERS,
+    SequenceCorruption,
+    frequencies,
+    scaled,
+    shuffled,
+    tampered,
+)
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.segments import rearranged_segments, swapped_segments
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util.errors import UserError
@@ -199,7 +209,7 @@ def test_halves_are_those_of_plain_slices_and_their_loss_is_that_of_a_loop(folde
             np.testing.assert_array_equal(found[2 * half][row], expected)
             np.testing.assert_array_equal(found[2 * half + 1][row], np.array(expected) > 0)
     assert not found[1][11].any() and not found[3][11].any()
-    objective = next(objective for objective in model.objectives if objective.loss_name == "qt_loss")
+    objective = golden.objective_of(model, QuickThoughts)
     forward = model.forward(masked)
     first, second = (half.numpy() for half in objective.pair(forward))
     expected = sum(np.log(np.exp(first[i] @ second[:11].T).sum()) - first[i] @ second[i] for i in range(11))
@@ -292,7 +302,7 @@ def test_half_of_long_sequences_are_tampered_with(folder):
     batch = tensors({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)})
     draw = masking.row_draws(tf.constant([1, 2]), 4000, 0, 4000)
     candidates = tf.constant(candidates_of({"input_ids": ids}))
-    found, labels = SequenceCorruption(config).arrange(batch, candidates, draw, tf.constant(True))
+    found, labels = SequenceCorruption(config, golden.NOTHING_BUILT).arrange(batch, candidates, draw, tf.constant(True))
     changed = found["input_ids"].numpy() != ids
     np.testing.assert_array_equal(labels["scp"].numpy(), changed.any(1))
     assert changed.any(1).mean() == pytest.approx(0.5, abs=0.03)
@@ -330,8 +340,8 @@ def test_idle_tasks_have_no_labels(folder):
     config = config_of(folder, tasks, aux_combination="alt")
     model = PretrainingModel(config)
     for step in range(5):
-        ramped = ramps.at(config, tf.constant(step, tf.int64))
-        _, normalizers = model.prepare(tensors(batch_of(100)), tf.constant([1, 2]), ramped=ramped)
+        values = schedules.values_at(config, tf.constant(step, tf.int64))
+        _, normalizers = model.prepare(tensors(batch_of(100)), tf.constant([1, 2]), values=values)
         assert [float(normalizers[f"{task}_loss"]) > 0 for task in tasks] == [step == i + 1 for i in range(4)]
 
 
@@ -374,7 +384,7 @@ def test_all_tasks_are_trained_together(folder, mode):
 
 @pytest.mark.parametrize(("tasks", "steps"), [(1, 7), (2, 600), (3, 1000), (4, 2000), (5, 999)])
 def test_every_task_gets_its_share_in_stages(tasks, steps):
-    counts = auxiliary_schedule.stage_steps(tasks, steps)
+    counts = stage_steps(tasks, steps)
     unit = steps / (tasks * (tasks + 1))
     for stage in range(tasks):
         for task in range(tasks):
@@ -383,7 +393,7 @@ def test_every_task_gets_its_share_in_stages(tasks, steps):
         assert abs(counts[stage].sum() - (2 * stage + 2) * unit) <= 1
     assert counts.sum() == steps
     assert np.abs(counts.sum(0) - steps / tasks).max() <= tasks
-    order = auxiliary_schedule.staged_tasks(tasks, steps, seed=0)
+    order = staged_tasks(tasks, steps, seed=0)
     ends = np.cumsum(counts.sum(1))
     for stage, part in enumerate(np.split(order, ends[:-1])):
         np.testing.assert_array_equal(np.bincount(part, minlength=tasks), counts[stage])
@@ -402,7 +412,7 @@ def test_every_task_gets_its_share_in_stages(tasks, steps):
 )
 def test_schedules_add_up_to_their_budgets(folder, how, main, tasks):
     config = config_of(folder, ["so", "tf", "tgs"], aux_combination=how, num_train_steps=120)
-    found = [auxiliary_schedule.active(config, tf.constant(step, tf.int64)) or {} for step in range(120)]
+    found = [active_tasks(config, tf.constant(step, tf.int64)) or {} for step in range(120)]
     sums = {name: sum(float(one[name]) for one in found) for name in ("", "so", "tf", "tgs")}
     assert sums == {"": main, "so": tasks[0], "tf": tasks[1], "tgs": tasks[2]}
     if how in ("alt", "cmtl"):
@@ -414,13 +424,13 @@ def test_a_step_touches_what_is_its_turn_alone(folder):
     model = PretrainingModel(config)
     masks = {}
     for step, turn in enumerate(("masked_lm_loss", "so_loss", "tf_loss")):
-        ramped = ramps.at(config, tf.constant(step, tf.int64))
-        masked, _ = model.prepare(tensors(batch_of(16)), tf.constant([1, 2]), ramped=ramped)
+        values = schedules.values_at(config, tf.constant(step, tf.int64))
+        masked, _ = model.prepare(tensors(batch_of(16)), tf.constant([1, 2]), values=values)
         masks[turn] = masked
-        weights = {objective.loss_name: float(objective.weight_at(ramped)) for objective in model.objectives}
+        weights = {objective.loss_name: float(objective.weight_at(values)) for objective in model.objectives}
         assert {name for name, weight in weights.items() if weight} == {turn}
         with tf.GradientTape() as tape:
-            loss = model(masked, tf.constant([0, 1]), True, ramped).loss
+            loss = model(masked, tf.constant([0, 1]), True, values).loss
         gradients = tape.gradient(loss, model.trainable_variables)
         heads = ("generator_predictions", "sentence_order_predictions", "tf_predictions")
         touched = {

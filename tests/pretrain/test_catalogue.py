@@ -2,55 +2,61 @@
 
 import json
 import math
-import textwrap
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import pretrain.objectives
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
-from electra_tf2.pretrain.objectives.base import Objective
+from electra_tf2.pretrain.objectives.bert import MaskedLM
+from electra_tf2.pretrain.objectives.catalogue import OBJECTIVES, AnyObjective, _extended, own_objective
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
-from electra_tf2.util import catalogue
 from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests import training_support as support
 
-SPEC = """
-from electra_tf2.model.flops import token_unit
-from electra_tf2.pretrain.objectives.spec import Needs, ObjectiveSpec, TeacherNeed
-
-SPECS = (
-    ObjectiveSpec(
-        flag="",
-        role="beside",
-        objectives=("electra_tf2.pretrain.objectives.toy:Toy",),
-        chosen=lambda c: c.model_name == "toy",
-        problems=lambda c: iter(["toys need float32"] if c.precision != "float32" else []),
-        parts=lambda c: [token_unit("toy", c.architecture, c.max_seq_length)],
-        needs=lambda c: Needs((c.crop_length,), frozenset([(0, 1)]), TeacherNeed(c.init_checkpoint)),
-    ),
-)
-"""
 OBJECTIVE = '''
+import dataclasses
+
 import tensorflow as tf
 
+from electra_tf2.model.flops import token_unit
 from electra_tf2.model.heads import CopyHead
-from electra_tf2.pretrain.cropping import crop
-from electra_tf2.pretrain.objectives.base import Objective
+from electra_tf2.pretrain.objectives.coco_lm import CocoHparams, crop
+from electra_tf2.pretrain.objectives.objective import Needs, Objective, TeacherNeed
+from electra_tf2.util.hparams import hparam
 
 
-class Toy(Objective):
+@dataclasses.dataclass(frozen=True)
+class ToyHparams(CocoHparams):
+    toy: bool = hparam(False, "the teacher's states, weighted by attention")
+    toy_teacher: str = hparam("", "folder of a model")
+
+
+class Toy(Objective[ToyHparams]):
     """The teacher's states, weighted by attention, and something trained."""
 
-    loss_name, loss_weight, initial_loss = "toy_loss", 0.5, 1.0
+    flag, loss_name, loss_weight, initial_loss = "toy", "toy_loss", 0.5, 1.0
 
-    def __init__(self, config, built=None):
-        super().__init__("toy", config, built)
+    @classmethod
+    def problems(cls, config):
+        if config.precision != "float32":
+            yield "toys need float32"
+
+    @classmethod
+    def parts(cls, config):
+        return [token_unit("toy", config.architecture, config.max_seq_length)]
+
+    @classmethod
+    def needs(cls, config):
+        return Needs((config.crop_length,), frozenset([(0, 1)]), TeacherNeed(config.toy_teacher))
+
+    def __init__(self, config, built):
+        super().__init__(config, built)
         self.head = CopyHead("toy_predictions", config.architecture, config.seed)
 
     def views(self, masked):
@@ -59,7 +65,7 @@ class Toy(Objective):
     def token_weights(self, masked):
         return tf.cast(masked.input_mask, tf.float32)
 
-    def call(self, forward, training):
+    def __call__(self, forward, training):
         attended = tf.matmul(forward.encoded.attention[0, 1].probabilities, forward.teacher.encoded.sequence)
         crops = forward.views["toy_loss"][0].sequence[:, :1, :1]
         return self.output(forward, (self.head(forward.states) - attended[..., 0] - crops[..., 0]) ** 2, {})
@@ -68,22 +74,23 @@ class Toy(Objective):
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
-    """An objective in two files of its own, and a teacher's folder; nothing else knows of it."""
-    folder = tmp_path / "objectives"
-    folder.mkdir()
-    (folder / "toy_spec.py").write_text(textwrap.dedent(SPEC))
-    (folder / "toy.py").write_text(textwrap.dedent(OBJECTIVE))
-    monkeypatch.setattr(pretrain.objectives, "__path__", [*pretrain.objectives.__path__, str(folder)])
-    catalogue.module_names.cache_clear()
-    catalogue.declared.cache_clear()
+    """An objective that needs everything, in a file of its own outside of the repository, and a teacher's folder."""
+    (tmp_path / "toys.py").write_text(OBJECTIVE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "toys", raising=False)
+    own_objective.cache_clear()
+    _extended.clear()
     config = PretrainingConfig.from_dict(support.hparams(tmp_path, electra_objective=False))
     teacher = tmp_path / "teacher"
     tf.train.Checkpoint(model=PretrainingModel(config)).save(str(teacher / "model.ckpt"))
     (teacher / "config.json").write_text(config.to_json())
-    yield support.hparams(tmp_path, model_name="toy", init_checkpoint=str(teacher))
-    monkeypatch.undo()
-    catalogue.module_names.cache_clear()
-    catalogue.declared.cache_clear()
+    yield support.hparams(tmp_path, objectives=["toys:Toy"], toy=True, toy_teacher=str(teacher))
+    own_objective.cache_clear()
+    _extended.clear()
+
+
+def head_of(task):
+    return vars(task.model.objectives[-1])["head"]
 
 
 def batch_of(rows=8):
@@ -93,14 +100,14 @@ def batch_of(rows=8):
 
 def test_an_objective_in_its_own_files_is_trained_counted_and_checked(toy):
     config = PretrainingConfig.from_dict(toy)
-    plain = PretrainingConfig.from_dict(toy | {"model_name": "plain"})
+    plain = PretrainingConfig.from_dict(toy | {"toy": False})
     task = PretrainingTask(config, tf.distribute.get_strategy())
-    before = task.model.objectives[-1].head.dense.kernel.numpy()
+    before = head_of(task).dense.kernel.numpy()
     result = task.train_step(batch_of(), tf.constant(0, tf.int64))
     task.train_step(batch_of(), tf.constant(1, tf.int64))  # the first step of the warm-up has rate 0
     assert float(result["losses"]["toy_loss"]) > 0
     assert task.shown == ["loss", "masked_lm_loss", "disc_loss", "disc_recall", "toy_loss"]  # beside the progress
-    assert (task.model.objectives[-1].head.dense.kernel.numpy() != before).any()
+    assert (head_of(task).dense.kernel.numpy() != before).any()
     totals = task.eval_step(batch_of(), tf.constant(0, tf.int64))
     assert {"toy_loss", "loss", "disc_loss"} <= task.summarise(totals).keys()
     built = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
@@ -155,7 +162,7 @@ def test_a_teacher_of_another_vocabulary_or_without_a_model_is_refused(toy, tmp_
     teacher.write_text(json.dumps(text | {"vocab_file": "nowhere.txt"}))  # its size is all that is known
     PretrainingModel(PretrainingConfig.from_dict(toy))
     with pytest.raises(UserError, match="holds no configuration of a model"):
-        PretrainingModel(PretrainingConfig.from_dict(toy | {"init_checkpoint": str(tmp_path)}))
+        PretrainingModel(PretrainingConfig.from_dict(toy | {"toy_teacher": str(tmp_path)}))
 
 
 def test_the_forward_pass_computes_what_is_asked_for():
@@ -170,12 +177,11 @@ def test_the_forward_pass_computes_what_is_asked_for():
         assert len(forward.encoded.layers) == len(forward.generator.encoded.layers) == 2
 
 
-def test_every_entry_names_a_flag_and_classes():
+def test_every_objective_has_a_flag_of_the_configuration_and_a_loss():
     names = set(PretrainingConfig.__dataclass_fields__)
-    specs = catalogue.declared("electra_tf2.pretrain.objectives", "_spec", "SPECS")
-    assert len(specs) >= 9
-    for spec in specs:
-        assert not spec.flag or spec.flag in names
-        for path in spec.objectives:
-            kind = catalogue.load(path)
-            assert issubclass(kind, Objective) and kind.loss_name and kind.of_generator == (spec.role == "generator")
+    assert len(OBJECTIVES) >= 25
+    every: list[AnyObjective] = [*OBJECTIVES, MaskedLM]
+    for kind in every:
+        assert not kind.flag or kind.flag in names
+        assert kind.loss_name and set(kind.implies) <= names
+    assert len({kind.loss_name for kind in OBJECTIVES}) == len(OBJECTIVES) - 1  # detection's, of two papers

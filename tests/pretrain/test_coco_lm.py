@@ -14,21 +14,19 @@ from scipy import stats
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.layers import Dense
-from electra_tf2.pretrain import cropping, masking
-from electra_tf2.pretrain.objectives.base import corrupted
-from electra_tf2.pretrain.objectives.corrective_lm import (
+from electra_tf2.pretrain import masking
+from electra_tf2.pretrain.objectives.coco_lm import (
     CopyDetection,
     CorrectiveLM,
-    corrective_losses,
-    mixture_log_prob,
-    predictions,
-)
-from electra_tf2.pretrain.objectives.sequence_contrast import (
     SequenceContrast,
     contrastive_losses,
-    normalised,
+    corrective_losses,
+    crop,
+    predictions,
     view_metrics,
 )
+from electra_tf2.pretrain.objectives.contrast import normalised
+from electra_tf2.pretrain.objectives.electra_ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
@@ -82,7 +80,7 @@ def test_the_mixture_equals_its_definition_in_float64_and_is_finite(gate, logits
     args = tf.constant(gate, tf.float32), tf.constant(log_probs[token], tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(args)
-        actual = mixture_log_prob(*args, tf.constant(copied))
+        actual = copy_log_prob(*args, tf.constant(copied))
     assert float(actual) == pytest.approx(expected, rel=1e-5, abs=1e-5)
     assert all(np.isfinite(gradient) for gradient in tape.gradient(actual, args))
 
@@ -144,7 +142,7 @@ def test_the_copy_head_learns_what_is_original():
     forward = model.forward(masked)
     gradients = []
     for ids in (masked.input_ids, masked.input_ids + 1):  # all original, all replaced
-        shown = forward._replace(corrupted=corrupted(forward)._replace(input_ids=ids))
+        shown = forward._replace(corrupted=forward.replaced._replace(input_ids=ids))
         with tf.GradientTape() as tape:
             loss = objective(shown, True).numerator
         gradients.append(float(tf.reduce_sum(tape.gradient(loss, objective.head.trainable_variables[-1]))))
@@ -230,7 +228,7 @@ def test_gathered_negatives_make_two_replicas_one():
     strategy = support.two_replicas()
     random = np.random.RandomState(0)
     inputs = random.randn(2, 6, 4).astype(np.float32)
-    objective = SequenceContrast(coco_config(scl_gather=True))
+    objective = SequenceContrast(coco_config(scl_gather=True), golden.NOTHING_BUILT)
     with strategy.scope():
         layer = Dense("layer", 4, 8, lambda shape, seed: tf.random.stateless_normal(shape, seed))
 
@@ -292,7 +290,7 @@ def test_a_crop_is_a_contiguous_part_of_the_original(mode, fraction, seed, lengt
         segment_ids=tf.constant(mask),
         crop_noise=tf.constant(noise),
     )
-    cropped = cropping.crop(config, masked)
+    cropped = crop(config, masked)
     assert cropped.input_ids.shape == (len(lengths), config.crop_length)
     for row, length in enumerate(lengths):
         real = int(cropped.input_mask[row].numpy().sum())
@@ -316,7 +314,7 @@ def test_the_place_of_a_crop_is_uniform():
     batch = {"input_ids": tf.constant(ids), "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
     model = PretrainingModel(config)
     masked, _ = model.prepare(batch, tf.constant([1, 2]))
-    starts = cropping.crop(config, masked).input_ids[:, 1].numpy() - 100
+    starts = crop(config, masked).input_ids[:, 1].numpy() - 100
     counts = np.bincount(starts)
     assert len(counts) == 4
     assert stats.chisquare(counts).pvalue > 1e-4
@@ -373,7 +371,7 @@ def test_dropout_is_off_where_the_auxiliary_network_is_sampled():
         for variable in model.generator.trainable_variables:
             variable.assign(variable * 10)
         masked, _ = model.prepare(batch, tf.constant([0, 7]))
-        drawn = [corrupted(model.forward(masked, tf.constant([seed, 0]))).sampled_ids.numpy() for seed in range(4)]
+        drawn = [model.forward(masked, tf.constant([seed, 0])).replaced.sampled_ids.numpy() for seed in range(4)]
         samples[mode] = len({array.tobytes() for array in drawn})
     assert samples["eval"] == 1 and samples["train"] > 1
 

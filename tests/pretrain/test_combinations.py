@@ -14,12 +14,13 @@ from electra_tf2.corpus.cooccurrence import write_cooccurrence
 from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
 from electra_tf2.model import kernels
 from electra_tf2.model.positions import SCHEMES
+from electra_tf2.pretrain.masking_units import UNITS as MASKING_UNITS
+from electra_tf2.pretrain.objectives.catalogue import OBJECTIVES
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
-from electra_tf2.util.catalogue import declared, module_names
 from electra_tf2.util.errors import UserError
 from tests import training_support as support
-from tests.pretrain.test_harm_alert import VOCAB, batch_of, random_table
+from tests.pretrain.test_mpa import VOCAB, batch_of, random_table
 
 OFF = {"electra_objective": False}
 MAIN: list[dict[str, Any]] = [
@@ -56,11 +57,7 @@ GENERATOR: list[dict[str, Any]] = [
 BESIDE += [{"teacher": "teacher"}]  # a folder of the fixture
 LISTED = {"electra_objective", *(flag for one in (*MAIN, *BESIDE) for flag in one)}
 # What else the catalogue has.
-SPECS = [
-    spec
-    for spec in declared("electra_tf2.pretrain.objectives", "_spec", "SPECS")
-    if spec.flag and spec.flag not in LISTED
-]
+SPECS = {kind.flag: kind for kind in OBJECTIVES if kind.flag and kind.flag not in LISTED}.values()
 MAIN += [OFF | {spec.flag: True} for spec in SPECS if spec.role != "beside"]
 BESIDE += [{spec.flag: True} for spec in SPECS if spec.role == "beside"]
 AUXILIARY: list[dict[str, Any]] = [
@@ -71,9 +68,7 @@ AUXILIARY: list[dict[str, Any]] = [
 ]
 WITHOUT = {"mask_sampling": "without_replacement"}
 UNITS: list[dict[str, Any]] = [{}, WITHOUT]
-UNITS += [
-    WITHOUT | {"mask_unit": unit} for unit in module_names("electra_tf2.pretrain.masking_units") if unit != "token"
-]
+UNITS += [WITHOUT | {"mask_unit": unit} for unit in MASKING_UNITS if unit != "token"]
 NEVER: dict[str, Any] = {"mask_unit": "span"}  # with replacement
 UNITS += [NEVER]
 POSITIONS: list[dict[str, Any]] = [{"relative_positions": scheme} for scheme in SCHEMES]

@@ -10,7 +10,8 @@ from scipy import stats
 from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.masking_units.span import LONGEST, span_lengths
+from electra_tf2.pretrain.masking_units import LONGEST_SPAN, span_lengths
+from electra_tf2.pretrain.masking_units import UNITS as MAKERS
 from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.pretrain.test_masking import SETTINGS, SPECIAL
@@ -72,13 +73,17 @@ def config_of(unit, pmi_file, length=32, **overrides):
     )
 
 
+def unit_of(config):
+    return MAKERS[config.mask_unit](config)
+
+
 def noise_of(config, rows, seed=1):
     return masking.draw_noise(config, tf.constant([seed, 3]), rows, 0, rows)
 
 
 def units_of(config, batch, noise):
     candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], SPECIAL)
-    units = masking.masking_unit(config)(batch["input_ids"], candidates, noise.units).units
+    units = unit_of(config)(batch["input_ids"], candidates, noise.units).units
     assert units is not None
     return units.numpy(), candidates.numpy()
 
@@ -141,7 +146,7 @@ def test_units_are_drawn_as_by_plain_loops(pmi_file, seed, unit, mask_prob):
     config = config_of(unit, pmi_file, mask_prob=mask_prob)
     batch, noise = rows_of(seed), noise_of(config, 6, seed=seed % 1000)
     units, candidates = units_of(config, batch, noise)
-    masked = masking.mask(config, batch, noise, SPECIAL)
+    masked = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
     wanted = masking.number_of_predictions(batch["input_mask"], mask_prob, 12).numpy()
     hidden = (masked.masked_input_ids != masked.input_ids).numpy()
     for row in range(6):
@@ -162,7 +167,7 @@ def test_the_token_unit_is_the_draw_without_replacement(pmi_file):
     """Against a unit for every token, too: the machinery of units draws the very same tokens."""
     config = config_of("token", pmi_file)
     batch, noise = rows_of(3), noise_of(config, 6)
-    masked = masking.mask(config, batch, noise, SPECIAL)
+    masked = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
     places = tf.tile(tf.range(32)[tf.newaxis], [6, 1])
     wanted = tf.reduce_sum(tf.cast(masked.masked_lm_weights, tf.int32), -1)
     as_units = masking.draw_units(noise.where, places, masked.candidates, wanted)
@@ -186,17 +191,17 @@ def test_the_effective_rate_is_that_asked_for(pmi_file, unit, mask_count):
     ids = tf.constant(ids, tf.int32)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
     config = config_of(unit, pmi_file, 128, mask_prob=0.15, max_predictions_per_seq=20, mask_count=mask_count)
-    masked = masking.mask(config, batch, noise_of(config, 300), SPECIAL)
+    masked = masking.mask(config, batch, noise_of(config, 300), SPECIAL, unit=unit_of(config))
     assert float(tf.reduce_sum(masked.masked_lm_weights)) / ids.shape.num_elements() == pytest.approx(0.15, abs=0.005)
 
 
 def test_the_lengths_of_spans_are_spanberts():
     draws = span_lengths(tf.constant(np.random.RandomState(0).rand(200_000), tf.float32)).numpy()
-    shares = 0.2 * 0.8 ** np.arange(LONGEST)
+    shares = 0.2 * 0.8 ** np.arange(LONGEST_SPAN)
     shares /= shares.sum()
     assert (shares * np.arange(1, 11)).sum() == pytest.approx(3.797, abs=5e-4)
     assert stats.chisquare(np.bincount(draws)[1:], shares * len(draws)).pvalue > 1e-4
-    assert span_lengths(tf.constant([0.0, 1 - 2**-24])).numpy().tolist() == [1, LONGEST]
+    assert span_lengths(tf.constant([0.0, 1 - 2**-24])).numpy().tolist() == [1, LONGEST_SPAN]
 
 
 def test_spans_are_of_whole_words_of_such_lengths_at_any_place(pmi_file):
@@ -213,7 +218,7 @@ def test_spans_are_of_whole_words_of_such_lengths_at_any_place(pmi_file):
             # Neither cut by the end of a segment nor at its beginning, which is not chosen at random.
             if allowed[start] and allowed[start - 1] and end < 127 and allowed[end]:
                 lengths.append(sum(start <= one < end for one in starts))
-    assert max(lengths) == LONGEST
+    assert max(lengths) == LONGEST_SPAN
     assert np.mean(lengths) == pytest.approx(3.797, abs=0.35)  # long ones are cut oftener
 
 
@@ -223,7 +228,7 @@ def test_every_word_is_masked_alike_by_spans(pmi_file):
     ids = tf.constant(ids)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
     config = config_of("span", pmi_file, 66, mask_rates=[1.0, 0.0, 0.0])
-    masked = masking.mask(config, batch, noise_of(config, 4000), SPECIAL)
+    masked = masking.mask(config, batch, noise_of(config, 4000), SPECIAL, unit=unit_of(config))
     rates = (masked.masked_input_ids != ids).numpy().mean(0)[1:-1]
     assert rates[10:-10].std() < 0.012  # of 4,000 draws of 0.18: 0.006 by chance alone
     assert rates.min() > 0.1
@@ -233,11 +238,11 @@ def test_a_unit_needs_sampling_without_replacement_and_a_table_of_its_own_vocabu
     with pytest.raises(UserError, match="mask_unit span needs mask_sampling without_replacement"):
         golden.config(mask_unit="span")
     with pytest.raises(UserError, match=r"pmi_vocab_file: .*does not exist; make it with build_table\.py pmi_vocab"):
-        masking.masking_unit(config_of("pmi", str(tmp_path / "none.npz")))
+        unit_of(config_of("pmi", str(tmp_path / "none.npz")))
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join([*TOKENS[:-1], "another"]))
     with pytest.raises(UserError, match="was counted with another vocabulary than"):
-        masking.masking_unit(config_of("pmi", pmi_file, vocab_file=str(other)))
+        unit_of(config_of("pmi", pmi_file, vocab_file=str(other)))
     (tmp_path / "text.npz").write_text("no table")
     with pytest.raises(UserError, match="cannot be read"):
-        masking.masking_unit(config_of("pmi", str(tmp_path / "text.npz")))
+        unit_of(config_of("pmi", str(tmp_path / "text.npz")))

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain import ramps
+from electra_tf2.pretrain import schedules
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.pretrain.task import PretrainingTask
 from tests import training_support as support
@@ -24,12 +24,12 @@ CONTRAST = {
 def task_and_batch(tmp_path, parts, **overrides):
     settings = support.hparams(tmp_path, gradient_accumulation_steps=parts, **CONTRAST | overrides)
     task = PretrainingTask(PretrainingConfig.from_dict(settings), tf.distribute.get_strategy())
-    return task, *task._prepare(batch_of(), tf.constant([1, 2]), tf.constant(0), ramps.final(task.config))
+    return task, *task._prepare(batch_of(), tf.constant([1, 2]), tf.constant(0), schedules.final_values(task.config))
 
 
 def step(tmp_path, parts, **overrides):
     task, masked, normalizers = task_and_batch(tmp_path, parts, **overrides)
-    return task._gradients(masked, normalizers, SEED, tf.constant(1.0), ramps.final(task.config))
+    return task._gradients(masked, normalizers, SEED, tf.constant(1.0), schedules.final_values(task.config))
 
 
 @pytest.mark.parametrize(("parts", "head"), [(2, "none"), (4, "mlp_ln")])
@@ -50,7 +50,7 @@ def test_the_views_that_others_see_are_those_whose_gradient_is_taken(tmp_path):
     """The first pass drops out what the second one does."""
     sizes = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
     task, masked, _ = task_and_batch(tmp_path, 2, sizes=sizes)
-    whole = task._whole_batch(masked, SEED, ramps.final(task.config))
+    whole = task._whole_batch(masked, SEED, schedules.final_values(task.config))
     assert whole is not None
     for part in (0, 1):
         rows = slice(4 * part, 4 * part + 4)

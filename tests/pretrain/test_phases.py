@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.configure_pretraining import PretrainingConfig, phases_of
 from electra_tf2.pretrain.flops import training_flops, training_flops_per_example
-from electra_tf2.training.phases import phases_of
 from electra_tf2.util.errors import UserError
 from tests import training_support as support
 from tests.programs import run_program

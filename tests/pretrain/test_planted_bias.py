@@ -14,6 +14,7 @@ from electra_tf2.corpus.cooccurrence import NOBODY, CooccurrenceTable, write_coo
 from electra_tf2.model import kernels
 from electra_tf2.model.generator import MaskedLanguageModel
 from electra_tf2.pretrain import masking
+from electra_tf2.pretrain.objectives.electra import Detection
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from tests import golden_support as golden
@@ -97,7 +98,7 @@ def at_the_place(model: PretrainingModel, rows: int = 128) -> dict[str, float]:
         positions, weights = tf.constant(first * PLACE, tf.int32), tf.constant(first, tf.float32)
         masked = masking.masked_at(model.config, batch, positions, weights, noise, model.special)
         forward = model.forward(masked, sampled_ids=tf.fill([rows, count], USUAL))
-        detection = next(objective for objective in model.objectives if objective.loss_name == "disc_loss")
+        detection = golden.objective_of(model, Detection)
         called_fake = detection.logits(forward).numpy()[:, PLACE] > 0
         assert forward.encoded is not None
         maps = [kept.probabilities.numpy()[:, PLACE, PLANT] for kept in forward.encoded.attention.values()]

@@ -9,12 +9,11 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
-from electra_tf2.pretrain import auxiliary_schedule, pretrain_data, ramps
-from electra_tf2.pretrain.cropping import halves
+from electra_tf2.pretrain import pretrain_data, schedules
 from electra_tf2.pretrain.flops import parameter_count
-from electra_tf2.pretrain.objectives.fast_sent import FastSent
+from electra_tf2.pretrain.objectives.on_losses import active_tasks
+from electra_tf2.pretrain.objectives.on_losses_segments import FastSent, halves, replaced_segment
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.segments import replaced_segment
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
 from tests import training_support as support
@@ -148,9 +147,9 @@ def gradients_of(folder, parts):
     task = PretrainingTask(config, tf.distribute.get_strategy())
     found = []
     for step in range(3):
-        ramped = ramps.at(config, tf.constant(step, tf.int64))
-        masked, normalizers = task._prepare(tensors(segments_of(8)), SEED, tf.constant(0), ramped)
-        found.append(task._gradients(masked, normalizers, SEED, tf.constant(1.0), ramped))
+        values = schedules.values_at(config, tf.constant(step, tf.int64))
+        masked, normalizers = task._prepare(tensors(segments_of(8)), SEED, tf.constant(0), values)
+        found.append(task._gradients(masked, normalizers, SEED, tf.constant(1.0), values))
     return task, found
 
 
@@ -197,13 +196,13 @@ def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
     assert np.abs(of_first.states - model.forward(masked).states).max() > 1e-3
     np.testing.assert_array_equal(of_first.generator.logits, without.forward(masked).generator.logits)
     for step in range(3):
-        ramped = ramps.at(config, tf.constant(step, tf.int64))
-        told, _ = model.prepare(batch, SEED, ramped=ramped)
-        active = auxiliary_schedule.active(config, tf.constant(step, tf.int64)) or {}
+        values = schedules.values_at(config, tf.constant(step, tf.int64))
+        told, _ = model.prepare(batch, SEED, values=values)
+        active = active_tasks(config, tf.constant(step, tf.int64)) or {}
         expected = next((k for k, task in enumerate(tasks, 1) if float(active[task])), 0)
         assert set(told.task_ids.numpy()) == {expected}
         with tf.GradientTape() as tape:
-            loss = model(told, SEED, True, ramped).loss
+            loss = model(told, SEED, True, values).loss
         touched = np.abs(tf.convert_to_tensor(tape.gradient(loss, table))).max(1) > 0
         assert touched.tolist() == [how == "alt+" or expected == k for k in (1, 2)]
 

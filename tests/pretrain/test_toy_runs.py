@@ -11,11 +11,12 @@ from electra_tf2.model.generator import GeneratorOutput
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.pretrain.corruption import CorruptedBatch
 from electra_tf2.pretrain.masking import MaskedBatch
-from electra_tf2.pretrain.objectives.base import Forward
-from electra_tf2.pretrain.objectives.detection import NoiseContrastive
+from electra_tf2.pretrain.objectives.electric import NoiseContrastive
+from electra_tf2.pretrain.objectives.objective import Forward
 from electra_tf2.pretrain.task import PretrainingTask
+from tests import golden_support as golden
 from tests import training_support as support
-from tests.pretrain.test_harm_alert import batch_of
+from tests.pretrain.test_mpa import batch_of
 
 SIZES = {
     "num_hidden_layers": 1, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.15,
@@ -110,7 +111,7 @@ def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
     everywhere = FusedSoftmax(tf.ones([1, 5, 1]), cloze[:, tf.newaxis], tf.zeros([5]))
     generated = GeneratorOutput(everywhere, cloze=everywhere)
     forward = Forward(masked, generated, CorruptedBatch(tokens, zeros, zeros, zeros))
-    objective = NoiseContrastive(config)
+    objective = NoiseContrastive(config, golden.NOTHING_BUILT)
     energies = tf.Variable(-np.log(data)[np.newaxis], dtype=tf.float32)
     object.__setattr__(objective, "head", lambda states: energies + 0.0)
     with tf.GradientTape() as tape:

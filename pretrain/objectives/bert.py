@@ -1,0 +1,59 @@
+"""BERT's masked language modelling (Devlin et al. 2019, section 3.1), which trains generators too.
+
+It is the objective of a run without a main network, and of the generator wherever no other objective trains that one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from electra_tf2.pretrain.hparams import PretrainingHparams
+from electra_tf2.pretrain.objectives.objective import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.util.lazy import tf
+
+
+class MaskedLM(Objective[PretrainingHparams]):
+    """Cross-entropy of the original tokens at the drawn positions, each draw counted (ELECTRA, section 2, L_MLM)."""
+
+    role = "generator"
+    loss_name = "masked_lm_loss"
+
+    @classmethod
+    def problems(cls, config: PretrainingHparams) -> Iterator[str]:
+        if not config.trains_main_network:
+            if config.uniform_generator:
+                yield "uniform_generator without a main network leaves nothing to train"
+            if not config.gen_weight:
+                yield "gen_weight is 0, so BERT's only loss is off"
+
+    def __init__(self, config: PretrainingHparams, built: Built) -> None:
+        super().__init__(config, built)
+        self.loss_weight = config.gen_weight
+        self.initial_loss = math.log(config.vocab_size)
+
+    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+        losses = -forward.generator.log_probs(forward.masked.masked_lm_ids)
+        return self.output(forward, losses, masked_lm_metrics(forward, losses, training))
+
+
+def masked_lm_metrics(forward: Forward, losses: tf.Tensor, training: bool) -> Metrics:
+    """The original's metrics of the language model at the drawn positions; `losses` is float32 [B, N].
+
+    Those called hidden leave out the positions that masking kept, whose tokens the model can see.
+    """
+    masked, generator = forward.masked, forward.generator
+    weights = masked.masked_lm_weights
+    metrics = {"masked_lm_loss": weighted_mean(losses, weights)}
+    if forward.corrupted is not None:
+        sampled_correctly = tf.equal(forward.corrupted.sampled_ids, masked.masked_lm_ids)
+        metrics["sampled_masked_lm_accuracy"] = weighted_mean(sampled_correctly, weights)
+    if not training:
+        correct = generator.are_likeliest(masked.masked_lm_ids)
+        metrics["masked_lm_accuracy"] = weighted_mean(correct, weights)
+        seen = tf.gather(masked.masked_input_ids, masked.positions, batch_dims=1)
+        hidden = weights * tf.cast(tf.not_equal(seen, masked.masked_lm_ids), tf.float32)
+        metrics["hidden_masked_lm_loss"] = weighted_mean(losses, hidden)
+        metrics["hidden_masked_lm_accuracy"] = weighted_mean(correct, hidden)
+        metrics["generator_entropy"] = weighted_mean(generator.entropies(), weights)
+    return metrics

@@ -1,0 +1,128 @@
+"""Contrast of two views of every row, over all rows of a batch, in however many parts the batch comes.
+
+Every part (micro-batch or replica) computes the loss of all rows from everyone's views, of which only its own carry a
+gradient: the sum of the parts' gradients is that of the whole loss. Views of other micro-batches come from a first pass
+(gradient caching, Gao et al. 2021; what is cached here are the views, not the loss's gradient by them).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, TypeVar
+
+from electra_tf2.pretrain.hparams import PretrainingHparams
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.objective import (
+    Forward,
+    Metrics,
+    Objective,
+    ObjectiveOutput,
+    WholeBatch,
+)
+from electra_tf2.util.hparams import hparam
+from electra_tf2.util.lazy import tf
+
+if TYPE_CHECKING:
+    from electra_tf2.model.heads import ContrastHead
+
+_EPSILON = 1e-12  # of the squared norm
+
+
+@dataclasses.dataclass(frozen=True)
+class ContrastHparams(PretrainingHparams):
+    """Where negatives come from."""
+
+    scl_gather: bool = hparam(
+        False,
+        "sequence contrast has its negatives from all devices, not from each device's own sequences",
+        heading="Contrast of sequences",
+    )
+
+
+C = TypeVar("C", bound=ContrastHparams, contravariant=True)
+
+
+def normalised(views: tf.Tensor) -> tf.Tensor:
+    """float32 unit vectors."""
+    return tf.math.l2_normalize(tf.cast(views, tf.float32), -1, _EPSILON)
+
+
+def without_padding(similarity: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
+    """Similarities [R, S] whose columns that no sequence stands in, by bool [S], can be nobody's partner."""
+    return tf.where(real, similarity, similarity.dtype.min / 2)
+
+
+class Contrast(Objective[C]):
+    """Base of losses that tell the second view of each row from others'."""
+
+    head: ContrastHead | None = None
+
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return tf.cast(masked.holds_sequence, tf.float32)
+
+    def losses(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
+        """float32 [B] of unit vectors [B, H]; rows that are not `real`, bool [B], mean nothing and are no negatives."""
+        raise NotImplementedError
+
+    def metrics_of(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
+        """Metrics of the whole batch, of the same arguments."""
+        raise NotImplementedError
+
+    def pair(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
+        """float32 [B, H] unit vectors of both views."""
+        raise NotImplementedError
+
+    def vectors(self, *sequences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """float32 [B, H] unit vectors, of the [CLS] states of two passes [B, L, H]."""
+        states = [sequence[:, 0] for sequence in sequences]
+        if self.head is not None:
+            states = [self.head(state) for state in states]
+        return normalised(states[0]), normalised(states[1])
+
+    def shared(self, forward: Forward) -> tf.Tensor:
+        """float32 [B, 2, H]: both views of every row."""
+        return tf.stack(self.pair(forward), 1)
+
+    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+        first, second = self.pair(forward)
+        real, whole = forward.masked.holds_sequence, forward.whole
+        numerator = self._gathered_loss(first, second, real, whole)
+        count = tf.reduce_sum(tf.cast(real, tf.float32))
+        metrics = {self.loss_name: (tf.stop_gradient(numerator), count)}
+        if whole is None:
+            metrics |= self.metrics_of(first, second, real)
+        else:
+            views = whole.shared[self.loss_name]
+            of_all = self.metrics_of(views[:, 0], views[:, 1], whole.real)
+            metrics |= {name: (total * whole.share, count * whole.share) for name, (total, count) in of_all.items()}
+        return ObjectiveOutput(numerator, metrics, {})
+
+    def _gathered_loss(
+        self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor, whole: WholeBatch | None = None
+    ) -> tf.Tensor:
+        """These rows' share of the loss over everyone's sequences: its gradient by their views, part of its value.
+
+        Where the rows are a whole replica's, everyone's views are gathered here, if other replicas count.
+        """
+        views = tf.stack([first, second], 1)
+        if whole is None and self.config.scl_gather:
+            whole = _gathered(self.loss_name, views, real)
+        if whole is None:
+            return self._loss(views, real)
+        places = (whole.start + tf.range(tf.shape(views)[0]))[:, tf.newaxis]
+        loss = self._loss(tf.tensor_scatter_nd_update(whole.shared[self.loss_name], places, views), whole.real)
+        return loss - tf.stop_gradient(loss) * (1.0 - whole.share)
+
+    def _loss(self, views: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.where(real, self.losses(views[:, 0], views[:, 1], real), 0.0))
+
+
+def _gathered(name: str, views: tf.Tensor, real: tf.Tensor) -> WholeBatch | None:
+    """The views [B, 2, H] of all replicas; None if there is one only."""
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1:
+        return None
+    shared = {name: context.all_gather(tf.stop_gradient(views), axis=0)}
+    everyone_real = context.all_gather(tf.cast(real, tf.int32), axis=0) > 0
+    start = tf.cast(context.replica_id_in_sync_group, tf.int32) * tf.shape(views)[0]
+    return WholeBatch(shared, everyone_real, start, 1.0 / context.num_replicas_in_sync)

@@ -1,0 +1,123 @@
+"""ELECTRA: replaced-token detection (Clark et al. 2020, section 2).
+
+A generator, trained by masked language modelling (pretrain.objectives.bert), replaces the masked tokens by its samples
+(equation 1); the main network says of every token whether it was replaced (equation 2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TypeVar
+
+from electra_tf2.model.flops import Part
+from electra_tf2.pretrain.hparams import PretrainingHparams
+from electra_tf2.pretrain.masking import MaskedBatch, update_positions
+from electra_tf2.pretrain.objectives.objective import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.util.hparams import hparam
+from electra_tf2.util.lazy import tf
+
+
+@dataclasses.dataclass(frozen=True)
+class ElectraHparams(PretrainingHparams):
+    """Replaced-token detection."""
+
+    electra_objective: bool = hparam(
+        True, "replaced-token detection; false without another main objective is BERT", heading="ELECTRA"
+    )
+    disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
+    disc_tokens: str = hparam(
+        "all", "tokens that the discriminator's loss is computed on; masked: ELECTRA 15 %", choices=("all", "masked")
+    )
+
+
+E = TypeVar("E", bound=ElectraHparams, contravariant=True)
+
+
+class Detection(Objective[E]):
+    """Binary cross-entropy over tokens that are fake or not, by a head of two layers on the main network's states."""
+
+    role = "main"
+    loss_name = "disc_loss"
+    shown = ("disc_recall",)
+
+    @classmethod
+    def parts(cls, config: E) -> list[Part]:
+        hidden, length = config.architecture.hidden_size, config.max_seq_length
+        flops = 2 * length * (hidden * hidden + hidden)
+        return [Part("detection head", hidden * hidden + hidden + hidden + 1, flops, length * (hidden + 1))]
+
+    def __init__(self, config: E, built: Built) -> None:
+        from electra_tf2.model.heads import ReplacedTokenHead
+
+        super().__init__(config, built)
+        self.loss_weight = config.disc_weight
+        self.initial_loss = math.log(2)
+        self.head = ReplacedTokenHead("discriminator_predictions", config.architecture, config.seed)
+
+    def labels(self, forward: Forward) -> tf.Tensor:
+        """int32 [B, L]: 1 at tokens that the main network should call fake."""
+        raise NotImplementedError
+
+    def logits(self, forward: Forward) -> tf.Tensor:
+        """float32 [B, L]: positive means fake."""
+        return self.head(forward.states)
+
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        """float32 [B, L]: the tokens that count; only the drawn positions in ELECTRA 15 % (ELECTRA, section 3.5)."""
+        if self.config.disc_tokens == "masked":
+            _, drawn = update_positions(masked.input_ids, masked.masked_lm_ids, masked.positions)
+            return tf.cast(drawn, tf.float32)
+        return tf.cast(masked.input_mask, tf.float32)
+
+    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+        logits, labels, weights = self.logits(forward), self.labels(forward), self.token_weights(forward.masked)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
+        metrics = self.detection_metrics(forward, logits, labels, weights, weights * losses)
+        histograms = {}
+        if not training:
+            histograms["disc_auc"] = self.auc_histogram(forward, logits, labels, weights)
+        return self.output(forward, losses, metrics, histograms)
+
+    def detection_metrics(
+        self, forward: Forward, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, losses: tf.Tensor
+    ) -> Metrics:
+        """The original's metrics, and the shares against which to read them."""
+        predictions = tf.cast(logits > 0, tf.int32)
+        correct = tf.equal(predictions, labels)
+        tokens = tf.reduce_sum(weights, -1)
+        per_example = tf.reduce_sum(losses, -1) / (tokens + 1e-6)
+        sampled_correctly = forward.replaced.was_sampled * (1 - forward.replaced.is_replaced)
+
+        def among(subset: tf.Tensor) -> tf.Tensor:
+            return tf.cast(subset, tf.float32) * weights
+
+        return {
+            "disc_loss": weighted_mean(per_example, tokens > 0),
+            "disc_accuracy": weighted_mean(correct, weights),
+            "disc_precision": weighted_mean(correct, among(predictions)),
+            "disc_recall": weighted_mean(correct, among(labels)),
+            "disc_sampled_correctly_accuracy": weighted_mean(correct, among(sampled_correctly)),
+            "replaced_rate": weighted_mean(labels, weights),
+            "majority_baseline": weighted_mean(1 - labels, weights),
+        }
+
+    def auc_histogram(self, forward: Forward, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """float32 [2, K], of whose counts the area under the ROC curve is computed (pretrain.metrics.auc)."""
+        from electra_tf2.pretrain.metrics import logit_histogram, probability_histogram
+
+        if self.config.compat == "original":  # 200 linear thresholds, and every pad is an easy true negative
+            probs = tf.sigmoid(logits)
+            real = tf.cast(forward.masked.input_mask, tf.float32)
+            return probability_histogram(probs * real, tf.cast(labels, tf.float32) * real, tf.ones_like(probs))
+        return logit_histogram(logits, labels, weights)
+
+
+class ReplacedTokenDetection(Detection[ElectraHparams]):
+    """Was this token replaced? A sample that is the original token was not (ELECTRA, section 2, L_Disc)."""
+
+    flag = "electra_objective"
+    title = "replaced-token detection (ELECTRA)"
+
+    def labels(self, forward: Forward) -> tf.Tensor:
+        return forward.replaced.is_replaced

@@ -1,0 +1,250 @@
+"""Auxiliary tasks on the tokens of a record (On Losses, section 3.2): trigram shuffling, corrupted tokens and
+sequences, term frequency."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from electra_tf2.model.flops import Part, pooled_classes, state_classes
+from electra_tf2.pretrain.masking import Arranged, Draw, MaskedBatch, unmaskable
+from electra_tf2.pretrain.objectives.objective import Built, Forward, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.on_losses import (
+    TAKE_TURNS,
+    Auxiliary,
+    Classification,
+    OnLossesHparams,
+    trained_together,
+)
+from electra_tf2.util.lazy import tf
+
+if TYPE_CHECKING:
+    from electra_tf2.model.auxiliary_heads import PooledHead, StateHead
+
+ORDERS = list(itertools.permutations(range(3)))
+HIGHEST = 10.0  # of scaled term frequencies
+_SHARE = 0.05  # of the threes (On Losses, section 3.2); of the tokens, of either kind of corruption: 10 % together
+
+
+class TrigramOrder(Classification):
+    """In which of its six orders do three tokens stand? (TGS). Cross-entropy at the drawn threes.
+
+    Records are cut into threes of tokens from the first on; one in twenty of those that hold no special token is put
+    into an order drawn from all six, the original one among them, and not masked. Ours: the label is predicted from the
+    three states together.
+    """
+
+    task, loss_name, classes = "tgs", "tgs_loss", len(ORDERS)
+
+    @classmethod
+    def problems(cls, config: OnLossesHparams) -> Iterator[str]:
+        moved = trained_together(config, "tcp", "scp")
+        if moved:
+            yield f"aux_tasks tgs moves tokens of which {', '.join(moved)} says whether they were changed: {TAKE_TURNS}"
+
+    @classmethod
+    def parts(cls, config: OnLossesHparams) -> list[Part]:
+        width, threes = config.architecture.hidden_size, (config.max_seq_length - 1) // 3
+        return [state_classes("trigram shuffling", config.architecture, threes, 6, 3 * width)]
+
+    def __init__(self, config: OnLossesHparams, built: Built) -> None:
+        from electra_tf2.model.auxiliary_heads import StateHead
+
+        super().__init__(config, built)
+        sizes = config.architecture
+        self.head = StateHead("trigram_predictions", sizes, self.classes, config.seed, 3 * sizes.hidden_size)
+        self._threes = (config.max_seq_length - 1) // 3
+
+    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+        whole = tf.reshape(candidates[:, 1 : 1 + 3 * self._threes], [-1, self._threes, 3])
+        drawn = (draw(0, [self._threes]) < _SHARE) & tf.reduce_all(whole > 0, -1) & active
+        order = tf.minimum(tf.cast(draw(1, [self._threes]) * self.classes, tf.int32), self.classes - 1)
+        labels = tf.where(drawn, order, -1)
+        length = batch["input_ids"].shape[1]
+        inside = tf.pad(tf.repeat(drawn, 3, axis=1), [[0, 0], [1, length - 1 - 3 * self._threes]])
+        return unmaskable(shuffled(batch, tf.where(drawn, order, 0)), inside), {self.task: labels}
+
+    def logits(self, forward: Forward) -> tf.Tensor:
+        states = forward.states
+        together = tf.reshape(states[:, 1 : 1 + 3 * self._threes], [-1, self._threes, 3 * states.shape[-1]])
+        return self.head(together)
+
+
+def shuffled(batch: dict[str, tf.Tensor], orders: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Tokens 1 + 3k, 2 + 3k, 3 + 3k of each row in the order ORDERS[orders[:, k]], int32 [B, K]."""
+    ids, threes = batch["input_ids"], orders.shape[1]
+    body = tf.reshape(ids[:, 1 : 1 + 3 * threes], [-1, threes, 3])
+    moved = tf.gather(body, tf.gather(tf.constant(ORDERS), orders), batch_dims=2)
+    parts = [ids[:, :1], tf.reshape(moved, [-1, 3 * threes]), ids[:, 1 + 3 * threes :]]
+    return batch | {"input_ids": tf.concat(parts, 1)}
+
+
+class TokenCorruption(Classification):
+    """Which tokens of the text were tampered with? (TCP). Cross-entropy at every token that is not special.
+
+    One token in twenty becomes a random, ordinary one, and as many change places with a neighbour. "On Losses" inserts
+    tokens as well, which would push others out of a record of fixed length. For ELECTRA a tampered token that the
+    generator left alone is no replaced one: both tasks then say different things of it. What was tampered with is not
+    masked, so that no masked language model is taught the random tokens and the label can be read off the input; a
+    two-tower generator, which predicts every token, is taught them all the same.
+    """
+
+    task, loss_name, classes = "tcp", "tcp_loss", 2
+
+    @classmethod
+    def problems(cls, config: OnLossesHparams) -> Iterator[str]:
+        if len(trained_together(config, "tcp", "scp")) > 1:
+            yield f"aux_tasks tcp tampers with every sequence, so none would be left as it was for scp: {TAKE_TURNS}"
+
+    @classmethod
+    def parts(cls, config: OnLossesHparams) -> list[Part]:
+        return [state_classes("corrupted tokens", config.architecture, config.max_seq_length, 2)]
+
+    def __init__(self, config: OnLossesHparams, built: Built) -> None:
+        super().__init__(config, built)
+        self.head = self.make_head(config)
+        self._ordinary = ordinary_ids(config)
+
+    def make_head(self, config: OnLossesHparams) -> PooledHead | StateHead:
+        """Of every token, or of the whole sequence."""
+        from electra_tf2.model.auxiliary_heads import StateHead
+
+        return StateHead("token_corruption_predictions", config.architecture, self.classes, config.seed)
+
+    def changed(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw) -> tf.Tensor:
+        ids, kinds = batch["input_ids"], len(self._ordinary)
+        length = ids.shape[1]
+        drawn = tf.minimum(tf.cast(draw(1, [length]) * kinds, tf.int32), kinds - 1)
+        random_ids = tf.gather(tf.constant(self._ordinary, tf.int32), drawn)
+        exchanged = draw(2, [(length - 1) // 2]) < _SHARE
+        return tampered(ids, candidates, draw(0, [length]) < _SHARE, random_ids, exchanged)
+
+    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+        ids = batch["input_ids"]
+        changed = tf.where(active, self.changed(batch, candidates, draw), ids)
+        labels = tf.where((candidates > 0) & active, tf.cast(changed != ids, tf.int32), -1)
+        return unmaskable(batch, changed != ids) | {"input_ids": changed}, {self.task: labels}
+
+
+class SequenceCorruption(TokenCorruption):
+    """Was the text tampered with at all? (SCP). Half of the sequences are; cross-entropy from the [CLS] state."""
+
+    task, loss_name = "scp", "scp_loss"
+
+    @classmethod
+    def problems(cls, config: OnLossesHparams) -> Iterator[str]:
+        return iter(())
+
+    @classmethod
+    def parts(cls, config: OnLossesHparams) -> list[Part]:
+        return [pooled_classes("corrupted sequences", config.architecture, 2)]
+
+    def make_head(self, config: OnLossesHparams) -> PooledHead | StateHead:
+        from electra_tf2.model.auxiliary_heads import PooledHead
+
+        return PooledHead("sequence_corruption_predictions", config.architecture, self.classes, config.seed)
+
+    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+        ids = batch["input_ids"]
+        chosen = (draw(3, []) < 0.5) & active
+        changed = tf.where(chosen[:, tf.newaxis], self.changed(batch, candidates, draw), ids)
+        real = tf.reduce_any(batch["input_mask"] > 0, -1)
+        labels = tf.where(real & active, tf.cast(tf.reduce_any(changed != ids, -1), tf.int32), -1)
+        return unmaskable(batch, changed != ids) | {"input_ids": changed}, {self.task: labels}
+
+
+def tampered(
+    ids: tf.Tensor, candidates: tf.Tensor, replaced: tf.Tensor, random_ids: tf.Tensor, exchanged: tf.Tensor
+) -> tf.Tensor:
+    """int32 [B, L]: tokens 1 + 2k and 2 + 2k exchanged where `exchanged` says so, then random ids where `replaced`.
+
+    Args:
+      candidates, replaced: float32 and bool [B, L]; no other token is touched. exchanged: bool [B, (L - 1) // 2].
+    """
+    pairs = exchanged.shape[1]
+    both = tf.reduce_all(tf.reshape(candidates[:, 1 : 1 + 2 * pairs], [-1, pairs, 2]) > 0, -1)
+    body = tf.reshape(ids[:, 1 : 1 + 2 * pairs], [-1, pairs, 2])
+    body = tf.where((both & exchanged)[..., tf.newaxis], tf.reverse(body, [-1]), body)
+    moved = tf.concat([ids[:, :1], tf.reshape(body, [-1, 2 * pairs]), ids[:, 1 + 2 * pairs :]], 1)
+    return tf.where(replaced & (candidates > 0), random_ids, moved)
+
+
+def ordinary_ids(config: OnLossesHparams) -> list[int]:
+    """Ids of the tokens that text can hold: neither [UNK] nor others in brackets, nor those that mark sources."""
+    from electra_tf2.corpus.vocabulary import load_vocab
+
+    unmasked = set(config.unmasked_tokens)
+    tokens = load_vocab(config.vocab_file)
+    return [i for i, token in enumerate(tokens) if not re.fullmatch(r"\[.+\]", token) and token not in unmasked]
+
+
+class TermFrequency(Auxiliary):
+    """How often does a token occur in its document? (TF). Squared error at every token that is not special, of the
+    original tokens; their states may be of others.
+
+    The document is the record, so nothing has to be stored in it. As the paper says, values are scaled to [0, 10]
+    between the lowest and the highest of the document; its code scales per sentence, cuts them to integers and counts
+    padding.
+    """
+
+    task, loss_name = "tf", "tf_loss"
+    initial_loss = 10.0  # a guess: between 0 and 100, as the text has it
+
+    @classmethod
+    def parts(cls, config: OnLossesHparams) -> list[Part]:
+        return [state_classes("term frequency", config.architecture, config.max_seq_length, 1)]
+
+    def __init__(self, config: OnLossesHparams, built: Built) -> None:
+        from electra_tf2.model.auxiliary_heads import StateHead
+
+        super().__init__(config, built)
+        self.head = StateHead(f"{self.task}_predictions", config.architecture, 1, config.seed)
+
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return masked.candidates
+
+    def values(self, masked: MaskedBatch) -> tf.Tensor:
+        """float32 [B, L], before they are scaled."""
+        return frequencies(masked.input_ids, masked.candidates)
+
+    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+        masked = forward.masked
+        wanted = scaled(self.values(masked), masked.candidates)
+        losses = tf.math.squared_difference(self.head(forward.states)[..., 0], wanted)
+        mean = weighted_mean(wanted, masked.candidates)
+        return self.output(forward, losses, {f"{self.task}_mean": mean})
+
+
+class TermFrequencyInverse(TermFrequency):
+    """The same, weighed by how rare a token is elsewhere (TF-IDF).
+
+    The factor is log(documents / documents that hold the token), of build_table.py.
+    """
+
+    task, loss_name = "tf_idf", "tf_idf_loss"
+
+    def __init__(self, config: OnLossesHparams, built: Built) -> None:
+        from electra_tf2.corpus.document_frequency import inverse_frequencies
+
+        super().__init__(config, built)
+        self._inverse = inverse_frequencies(config.document_frequency_file, config.vocab_file)
+
+    def values(self, masked: MaskedBatch) -> tf.Tensor:
+        return super().values(masked) * tf.gather(tf.constant(self._inverse), masked.input_ids)
+
+
+def frequencies(ids: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
+    """float32 [B, L]: how many of a row's candidates have the id of each token of it."""
+    same = tf.cast(ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :], tf.float32)
+    return tf.reduce_sum(same * candidates[:, tf.newaxis], -1)
+
+
+def scaled(values: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
+    """Values [B, L] moved to [0, 10] between the lowest and the highest of a row's candidates; 0 if all are alike."""
+    inside = candidates > 0
+    lowest = tf.reduce_min(tf.where(inside, values, values.dtype.max), -1, keepdims=True)
+    highest = tf.reduce_max(tf.where(inside, values, values.dtype.min), -1, keepdims=True)
+    span = highest - lowest
+    return tf.where(inside & (span > 0), HIGHEST * (values - lowest) / tf.where(span > 0, span, 1.0), 0.0)

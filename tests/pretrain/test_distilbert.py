@@ -1,0 +1,176 @@
+"""Distillation: a clone of its teacher has nothing to learn, losses equal plain numpy, layers come from the teacher."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model import kernels
+from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
+from electra_tf2.pretrain.initial_weights import start_from_teacher
+from electra_tf2.pretrain.objectives.distilbert import binary_divergence, token_divergence
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.training.run_folder import RunFolder
+from electra_tf2.util.errors import UserError
+from tests import training_support as support
+from tests.pretrain.test_mpa import batch_of
+
+MODES = {"electra": {}, "bert": {"electra_objective": False}}
+
+
+@pytest.fixture(autouse=True)
+def plain():
+    with kernels.off():
+        yield
+
+
+def values_of(model):
+    return {variable.name.split(":")[0]: variable.numpy() for variable in model.trainable_variables}
+
+
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory):
+    """A folder of a model of 4 layers for each mode; all of its numbers are random."""
+    folders = {}
+    for name, mode in MODES.items():
+        folder = tmp_path_factory.mktemp(name)
+        config = PretrainingConfig.from_dict(support.hparams(folder, sizes={"num_hidden_layers": 4}, **mode))
+        model = PretrainingModel(config)
+        random = np.random.RandomState(0)
+        for variable in model.trainable_variables:
+            variable.assign_add(0.2 * random.standard_normal(variable.shape))
+        tf.train.Checkpoint(model=model).save(str(folder / "model.ckpt"))
+        (folder / "config.json").write_text(config.to_json())
+        folders[name] = (str(folder), values_of(model))
+    return folders
+
+
+def student(teachers, mode, layers, **changes):
+    folder = teachers[mode][0]
+    hparams = support.hparams(folder, sizes={"num_hidden_layers": layers}, teacher=folder, **MODES[mode] | changes)
+    config = PretrainingConfig.from_dict(hparams)
+    return config, PretrainingModel(config)
+
+
+def losses_of(model):
+    masked, _ = model.prepare(batch_of(), tf.constant([1, 2]))
+    forward = model.forward(masked)
+    return forward, {name: float(loss) for name, loss in model.outputs(forward).losses.items()}
+
+
+def test_divergences_equal_their_definition():
+    random = np.random.RandomState(0)
+    theirs, ours = random.standard_normal([2, 3, 7]), random.standard_normal([2, 3, 7])
+
+    def softmax(x):
+        return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+
+    for temperature in (1.0, 2.5):
+        p, q = softmax(theirs / temperature), softmax(ours / temperature)
+        expected = temperature**2 * (p * np.log(p / q)).sum(-1)
+        found = token_divergence(tf.constant(theirs), tf.constant(ours), temperature)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+        p, q = (1 / (1 + np.exp(-x / temperature)) for x in (theirs, ours))
+        expected = temperature**2 * (p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
+        found = binary_divergence(tf.constant(theirs), tf.constant(ours), temperature)
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("mode", "terms"),
+    [
+        ("electra", {"distill_detection_loss", "distill_hidden_loss"}),
+        ("bert", {"distill_token_loss", "distill_hidden_loss"}),
+    ],
+)
+def test_a_clone_has_nothing_to_learn(teachers, mode, terms):
+    _, model = student(teachers, mode, 4)
+    _, strange = losses_of(model)
+    start_from_teacher(model, teachers[mode][0])
+    forward, losses = losses_of(model)
+    assert {name for name in losses if name.startswith("distill_")} == terms
+    for name in terms:
+        assert losses[name] == pytest.approx(0, abs=1e-5) and strange[name] > 1e-3
+    metrics = model.outputs(forward).metrics
+    assert float(metrics["teacher_agreement"][0]) == float(metrics["teacher_agreement"][1])
+
+
+def test_the_losses_equal_loops_over_tokens(teachers):
+    _, model = student(teachers, "electra", 2, distill_temperature=3.0)
+    forward, losses = losses_of(model)
+    real = forward.masked.input_mask.numpy().astype(bool)
+    theirs, ours = forward.teacher.encoded.sequence.numpy()[real], forward.states.numpy()[real]
+    cosines = [a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in zip(theirs, ours, strict=True)]
+    assert losses["distill_hidden_loss"] == pytest.approx(1 - np.mean(cosines), rel=1e-5)
+    detection = next(o for o in model.objectives if o.loss_name == "disc_loss").logits(forward).numpy()[real]
+    p, q = (1 / (1 + np.exp(-z / 3)) for z in (forward.teacher.replaced_logits.numpy()[real], detection))
+    expected = 9 * np.mean(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)))
+    assert losses["distill_detection_loss"] == pytest.approx(expected, rel=1e-4)
+    total = float(model.outputs(forward).loss)
+    weights = {objective.loss_name: objective.loss_weight for objective in model.objectives}
+    assert total == pytest.approx(sum(weights[name] * loss for name, loss in losses.items()), rel=1e-5)
+    assert (weights["distill_detection_loss"], weights["distill_hidden_loss"]) == (50.0, 1.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_student_of_half_the_depth_has_every_other_layer(teachers, mode):
+    _, model = student(teachers, mode, 2)
+    folder, theirs = teachers[mode]
+    report = start_from_teacher(model, folder)
+    assert not report.missing
+    for name, value in values_of(model).items():
+        there = name.replace("/layer_1/", "/layer_2/")
+        np.testing.assert_array_equal(value, theirs[there], err_msg=name)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_student_learns_and_its_teacher_does_not(teachers, mode, tmp_path):
+    config, _ = student(teachers, mode, 2, learning_rate=5e-3, gen_weight=1e-6, disc_weight=0.0)
+    task = PretrainingTask(config, tf.distribute.get_strategy())
+    step = tf.function(task.train_step, autograph=False)
+    found = [step(batch_of(), tf.constant(number, tf.int64))["losses"] for number in range(15)]
+    for name in found[0]:
+        if name.startswith("distill_"):
+            assert float(found[-1][name]) < 0.9 * float(found[0][name])
+    _, theirs = teachers[mode]
+    assert task.model._teacher is not None
+    network = task.model._teacher._network
+    assert network.trainable_variables
+    for variable in network.trainable_variables:
+        np.testing.assert_array_equal(variable.numpy(), theirs[variable.name.split(":")[0]])
+    plain = PretrainingConfig.from_dict(support.hparams(tmp_path, sizes={"num_hidden_layers": 2}, **MODES[mode]))
+    path = tf.train.Checkpoint(model=task.model).save(str(tmp_path / "model.ckpt"))
+    tf.train.Checkpoint(model=PretrainingModel(plain)).restore(path).assert_consumed()
+    assert parameter_count(config) == parameter_count(plain)
+    assert training_flops_per_example(config) > training_flops_per_example(plain)
+
+
+def test_a_resumed_student_has_the_teacher_that_it_began_with(teachers, tmp_path):
+    config, _ = student(teachers, "electra", 2)
+    alone = PretrainingConfig.from_dict(support.hparams(tmp_path, sizes={"num_hidden_layers": 2}))
+    with RunFolder(tmp_path / "model") as run:
+        run.begin(config.to_json(), config.vocab_file)
+        (run.path / "model.ckpt-9.index").touch()
+        run.check(config.to_json(), config.free_to_change)
+        with pytest.raises(UserError, match=r"teacher was .*, is None"):
+            run.check(alone.to_json(), alone.free_to_change)
+
+
+def test_what_cannot_teach_is_refused(teachers, tmp_path):
+    with pytest.raises(UserError, match="distill_hidden_weight compares states: the teacher's are 32 wide, here it is"):
+        student(teachers, "electra", 2, model_hparam_overrides={"hidden_size": 64, "num_hidden_layers": 1})
+    with pytest.raises(UserError, match="init_from_teacher: there are 5 layers, and 4 to take"):
+        student(teachers, "electra", 5, init_from_teacher=True)
+    with pytest.raises(UserError, match="holds no configuration of a model"):
+        PretrainingConfig.from_dict(support.hparams(tmp_path, teacher=str(tmp_path)))
+    with pytest.raises(UserError, match="teacher needs electra_objective, or BERT's"):
+        student(teachers, "electra", 2, electra_objective=False, replace_mlm_objective=True)
+    with pytest.raises(UserError, match="has no masked language model but in a generator"):
+        PretrainingModel(
+            PretrainingConfig.from_dict(
+                support.hparams(tmp_path, teacher=teachers["electra"][0], electra_objective=False)
+            )
+        )
+    with pytest.raises(UserError, match="lacks discriminator_predictions"):
+        PretrainingModel(PretrainingConfig.from_dict(support.hparams(tmp_path, teacher=teachers["bert"][0])))

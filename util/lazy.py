@@ -1,0 +1,21 @@
+"""TensorFlow, imported when something of it is first asked for.
+
+A module that holds hparams beside what they switch on reads `tf` from here, so that configuration imports it within
+milliseconds. Type checkers see TensorFlow itself; annotations need `from __future__ import annotations`.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+
+    class _TensorFlow:
+        def __getattr__(self, name):
+            import tensorflow
+
+            value = getattr(tensorflow, name)
+            setattr(self, name, value)
+            return value
+
+    tf = _TensorFlow()
