@@ -9,6 +9,7 @@ from typing import Any
 
 from electra_tf2.exchange.formats.folders import config_of, network_hparams, read_config, released
 from electra_tf2.finetune.tasks.registry import check_names, entry_of
+from electra_tf2.finetune.tasks.spec import Entry
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.flags import has_section, is_recipe, read_recipe
 
@@ -92,7 +93,8 @@ def default_hparams(given: Mapping[str, Any]) -> dict[str, Any]:
     per_task = section.pop("per_task", {})
     names, own = given.get("task_names", section.get("task_names", ["chunk"])), given.get("tasks", {})
     check_names(names, own)
-    entry, of_task = None, dict[str, Any]()
+    entry: Entry | None = None
+    of_task: Any = {}
     if len(names) == 1:
         entry = entry_of(names[0], own)
         of_task = per_task
