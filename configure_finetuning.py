@@ -232,7 +232,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         }
 
     def _problems(self) -> list[str]:
-        """What is wrong with the combination; empty if nothing is."""
+        """Problems of the combination."""
         architecture, texts = self.architecture, ("classification", "regression")
         kinds = {name: self.kind_of(name) for name in self.task_names}
         others = ", ".join(name for name, kind in kinds.items() if kind not in (*texts, ""))
@@ -285,7 +285,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return problems + [problem for is_there, problem in wrong if is_there]
 
     def notes(self) -> list[str]:
-        """What is legal but deserves a look."""
+        """Remarks on what is legal but deserves a look."""
         if self.average_orders and not any(map(self._may_average_orders, self.task_names)):
             return [f"average_orders changes nothing: the order of texts matters in {', '.join(self.task_names)}"]
         return []

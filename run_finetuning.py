@@ -210,7 +210,7 @@ def label(given: dict[str, Any], source: str) -> int:
 
 
 def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
-    """What is about to be fine-tuned, by which settings and whose; and what is wrong with what it starts from."""
+    """Prints the model, the settings and whose they are, and what is wrong with the model."""
     sizes, recipe = config.architecture, recipe_of(given)
     of_run = given.keys() - free_on_resume(FinetuningConfig) - shapes_model(FinetuningConfig)
     lines = [
@@ -227,7 +227,7 @@ def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
 
 
 def problems_of_start(folder: str | None) -> list[str]:
-    """What the newest evaluation of pre-training said about the model in a folder, if there was one."""
+    """Warnings of the newest evaluation of pre-training of the model in a folder, if there was one."""
     newest: tuple[float, list[str]] = (-1, [])
     for path in [*Path(folder or "").glob("eval/step-*.json"), *Path(folder or "").glob("results/unsup_results.json")]:
         with contextlib.suppress(UserError, KeyError, TypeError, ValueError):

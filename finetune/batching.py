@@ -75,7 +75,7 @@ class FeatureTable:
 
     @property
     def examples(self) -> int:
-        """What a batch is counted in."""
+        """Number of examples, in which a batch is counted."""
         return len(self._example_lengths)
 
     def training_batches(

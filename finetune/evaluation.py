@@ -102,7 +102,7 @@ class Evaluation:
         return self._splits[key]
 
     def predicted(self, model: FinetuningTask, number: int, name: str) -> Predicted:
-        """What a model makes of a split of the task of this number."""
+        """A model's predictions on a split of the task of this number."""
         task = self.tasks[number]
         split, key = self.load(task, name), (task.name, name)
         if key not in self._tables:

@@ -45,7 +45,7 @@ def language_model_head(hparam: str, checkpoint: str | None) -> tuple[str, bool]
 
 
 def generator_sizes(hparam: str, checkpoint: str | None) -> Architecture:
-    """Of the generator that a checkpoint has beside a main network that copies or corrects (COCO-LM).
+    """Sizes of the generator that a checkpoint has beside a main network that copies or corrects (COCO-LM).
 
     Args:
       hparam: that needs them, for the message.

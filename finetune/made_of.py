@@ -1,4 +1,4 @@
-"""What a trial is made of, by content: the weights that it began with, the data that it learned and was scored on.
+"""Contents that a trial is made of: the weights that it began with, the data that it learned and was scored on.
 
     <trial>/made_of.json   {"start": SHA-256, "trained_on": {task: {split: SHA-256}}, "steps": to train}, written when
                            training begins
@@ -62,7 +62,7 @@ def weights_digest(checkpoint: str) -> str | None:
 
 
 class MadeOf:
-    """What trials of a command are made of, read when it is asked for.
+    """Contents that the trials of a command are made of, read when they are asked for.
 
     Args:
       start: path of the weights that training begins with; None for random ones.
@@ -73,7 +73,7 @@ class MadeOf:
 
     @functools.cached_property
     def training(self) -> dict[str, Any]:
-        """What the weights of a trial are made of. With `keep_best` the development data choose some of them."""
+        """Contents that the weights depend on. With `keep_best` the development data choose some of them."""
         config = self.config
         trained_on = {
             task.name: _digests(
@@ -87,7 +87,7 @@ class MadeOf:
 
     @functools.cached_property
     def scoring(self) -> dict[str, Any]:
-        """What the scores of a trial are made of beside its weights."""
+        """Contents that the scores depend on beside the weights."""
         scored_on: Digests = {}
         for task in self.tasks:
             tests = [split for split in task.test_splits if self.config.write_test_outputs or task.has_labels(split)]
@@ -133,7 +133,7 @@ class MadeOf:
 
 
 def read_made_of(folder: Path) -> dict[str, Any]:
-    """What a trial's weights are made of; {} if it does not say."""
+    """Reads what a trial's weights are made of; {} if it does not say."""
     return {name: value for name, value in _remembered(folder).items() if name != _OVERWRITING}
 
 
@@ -157,7 +157,7 @@ class Overwriting:
 
 
 def is_replaced(folder: Path) -> bool:
-    """Whether an --overwrite was stopped before the turn of this trial came."""
+    """Tells whether an --overwrite was stopped before this trial's turn came."""
     if not (folder / _REPLACED).is_file():
         return False
     mark = read_json(folder / _REPLACED, "mark of --overwrite")
@@ -175,7 +175,7 @@ def _holds_work(folder: Path) -> bool:
 
 
 def _digests(task: "Task", splits: Iterable[str]) -> dict[str, str]:
-    """Of the splits whose files are there."""
+    """Digests of the splits whose files are there."""
     found = {}
     for split in splits:
         try:

@@ -1,4 +1,4 @@
-"""What comes out of a run: scores of all trials as JSON and as a table, predictions as JSON lines."""
+"""Results of a run: scores of all trials as JSON and as a table, predictions as JSON lines."""
 
 import json
 import statistics

@@ -85,8 +85,8 @@ def _difference(found: dict[str, Any], answer: dict[str, Any]) -> float:
 
 
 def _difference_of_spans(rows: list[dict[str, Any]], predictor: Predictor, number: int, task: QATask) -> float:
-    """Of the answers' probabilities and the logits of there being none, on the first window, which is all that a
-    SavedModel reads of a document."""
+    """Largest difference of the answers' probabilities and of the logits of there being none, on a document's first
+    window, which is all that a SavedModel reads of it."""
     split = task.parse([dict(zip(("question", "context"), row, strict=True)) for row in _TEXTS], "texts")
     predictions = iter(predictor.predictions(number, split))
     differences = []

@@ -1,4 +1,4 @@
-"""What a fine-tuning task is: files to examples to features, a head, and scores.
+"""Interface of a fine-tuning task: files to examples to features, a head, and scores.
 
 Subclass `Task` (or one of the subclasses in classification/, qa/, tagging/) in one file and register it
 (finetune.task_classes); batching, the encoder, training, several tasks and trials, and result files come from
@@ -76,7 +76,7 @@ class Split(NamedTuple):
 
 
 class HeadInput(NamedTuple):
-    """What a head reads. B batch, L length (differs between batches), H hidden.
+    """Input of a head. B batch, L length (differs between batches), H hidden.
 
     sequence: [B, L, H], the encoder's last layer, in the compute type.
     input_mask, segment_ids: int32 [B, L].
@@ -92,7 +92,7 @@ class HeadInput(NamedTuple):
 
 
 class HeadOutput(NamedTuple):
-    """What a head makes of a batch.
+    """Output of a head on a batch.
 
     losses: float32 [B], one per row; the rows of one example have equal parts of its loss.
     predictions: name -> [B, ...]; empty when training.
@@ -171,7 +171,7 @@ class Task(abc.ABC):
         return find_file(self.folders, split, self._names.get(split, ()), self.endings)
 
     def exists(self, split: str) -> bool:
-        """Whether there is a file of a split."""
+        """Tells whether there is a file of a split."""
         try:
             self.path(split)
         except UserError:
@@ -191,7 +191,7 @@ class Task(abc.ABC):
         return sorted(path for path in self.data_dir.rglob("*") if path.is_file())
 
     def has_labels(self, split: str) -> bool:
-        """Whether there may be labelled data of one of `test_splits`, as far as can be told without loading it."""
+        """Tells whether there may be labelled data of one of `test_splits`, as far as its files tell."""
         return self.exists(split)
 
     @property
@@ -255,7 +255,7 @@ class Task(abc.ABC):
         return {}
 
     def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
-        """What looks wrong with predictions on the whole: the same one for every example. None: nothing."""
+        """Complains of predictions that are the same for every example; None: nothing is wrong."""
         found = self.predicted(split, predictions)
         if len(found) < 2 or any(one != found[0] for one in found):
             return None
@@ -280,7 +280,7 @@ class Task(abc.ABC):
         return []
 
     def state(self) -> dict[str, Any]:
-        """What a fine-tuned checkpoint means, as JSON: label names, for example. Saved beside it; see `check_state`."""
+        """Meaning of a fine-tuned checkpoint's outputs as JSON, such as label names; saved beside it."""
         return {}
 
     def check_state(self, saved: dict[str, Any]) -> None:

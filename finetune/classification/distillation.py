@@ -21,7 +21,7 @@ _LEAST = 1e-12
 
 
 def outputs_file(folder: str, task: str) -> Path:
-    """Where a fine-tuned model's outputs on the training data are."""
+    """File of a fine-tuned model's outputs on the training data."""
     return Path(folder) / "predictions" / f"{task}_train.jsonl"
 
 

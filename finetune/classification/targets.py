@@ -1,4 +1,4 @@
-"""What texts are mapped to, classes or a scale: labels as files spell them, the head learns them, answers show them.
+"""Targets of texts, classes or a scale: labels as files spell them, the head learns them, answers show them.
 
 Both kinds of `Target` have the same methods: `checked` (a label as a file holds it; UserError that names the place),
 `encoded` (as the head learns it, 0 for None), `group` (which few-shot splits and demonstrations take equally many of),
@@ -27,7 +27,7 @@ def label_text(value: Any) -> str | None:
 
 
 def _is_number(name: str) -> bool:
-    """Whether the name of a class is a number of its own, so that another number is no place in their order."""
+    """Tells whether the name of a class is a number of its own, so that another number is no place in their order."""
     return name.lstrip("-").isdecimal()
 
 
@@ -115,7 +115,7 @@ Target = Classes | Scale
 
 
 def shares(counts: Counter[str]) -> str:
-    """What the commonest labels make up: "x 60.0 %, y 40.0 %"."""
+    """Shares of the commonest labels: "x 60.0 %, y 40.0 %"."""
     total = sum(counts.values())
     listed = ", ".join(f"{name} {100 * count / total:.1f} %" for name, count in counts.most_common(10))
     return listed + (f" and {len(counts) - 10} other labels" if len(counts) > 10 else "")

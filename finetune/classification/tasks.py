@@ -72,14 +72,14 @@ class TextTask(Task):
 
     @property
     def target(self) -> Target:
-        """What is learned; labels that the task does not name are those of the training data, sorted."""
+        """Target that is learned; labels that the task does not name are those of the training data, sorted."""
         if self._target is None:
             self._target = self._classes(self._labels_found(self._rows("train")))
         return self._target
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Of classification, in the order of their ids."""
+        """Names of the classes, in the order of their ids."""
         assert isinstance(self.target, Classes)
         return self.target.names
 
@@ -89,7 +89,7 @@ class TextTask(Task):
 
     @property
     def averages_orders(self) -> bool:
-        """Whether an answer is the mean of those to both orders of the texts."""
+        """Tells whether an answer is the mean of those to both orders of the texts."""
         return self.spec.scored_in_both_orders and self.config.average_orders
 
     @property
@@ -112,7 +112,7 @@ class TextTask(Task):
 
     @property
     def holds_out(self) -> bool:
-        """Whether the development data are a part of the training data, which is not trained on."""
+        """Tells whether the development data are a part of the training data, which is not trained on."""
         return bool(self.spec.held_out) and not self.exists("dev")
 
     def has_labels(self, split: str) -> bool:

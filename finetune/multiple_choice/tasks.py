@@ -234,7 +234,7 @@ class ChoiceTask(Task):
         return shares(Counter(names))
 
     def majority(self, split: Split) -> dict[str, float]:
-        """Where candidates are told apart by their texts alone, as ReCoRD's entities are, nothing is the commonest."""
+        """{} where candidates differ by their texts alone, as ReCoRD's entities do: none is the commonest."""
         items = [item for passage in split.examples for item in passage.items]
         if any(item.gold for item in items):
             return {}

@@ -55,7 +55,7 @@ class Field(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """Where the label's word belongs."""
+    """Place of the label's word."""
 
 
 Part = Literal | Field | Mask
@@ -205,7 +205,7 @@ class PromptTask(TextTask):
         return Split(list(examples), features, [draws] * len(examples))
 
     def _draws(self, split: str, examples: int) -> int:
-        """How often an example of the split occurs."""
+        """Number of inputs that an example of the split makes."""
         if not self.config.prompt_demonstrations:
             return 1
         if split == "train":
@@ -305,7 +305,7 @@ class PromptTask(TextTask):
         self._kept = [TextExample(tuple(texts), label) for texts, label in saved.get("demonstrations", [])]
 
     def mean_prediction(self, means: Prediction) -> Prediction:
-        """Of several draws of demonstrations."""
+        """Prediction from the mean over several draws of demonstrations."""
         logits = means["logits"]
         predicted = 1 / (1 + np.exp(logits[0] - logits[1])) if self.is_regression else np.argmax(logits)
         return {"logits": logits, "predictions": np.asarray(predicted)}

@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """Of a question: the best answers with their probabilities, and the score of there being none (SQuAD 2.0)."""
+    """Answers to a question: the best ones with their probabilities, and the score of there being none (SQuAD 2.0)."""
 
     nbest: list[tuple[str, float]]
     null_odds: float

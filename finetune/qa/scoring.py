@@ -20,7 +20,7 @@ def exact(gold: str, predicted: str) -> float:
 
 
 def f1(gold: str, predicted: str) -> float:
-    """Of words; two empty answers agree (SQuAD 2.0)."""
+    """F1 of words; two empty answers agree (SQuAD 2.0)."""
     gold_words, words = normalize_answer(gold).split(), normalize_answer(predicted).split()
     if not gold_words or not words:
         return float(gold_words == words)
@@ -28,7 +28,7 @@ def f1(gold: str, predicted: str) -> float:
 
 
 def overlap_f1(gold: str, predicted: str) -> float:
-    """Of words; empty answers agree with nothing (SQuAD 1.1, MRQA)."""
+    """F1 of words; empty answers agree with nothing (SQuAD 1.1, MRQA)."""
     gold_words, words = normalize_answer(gold).split(), normalize_answer(predicted).split()
     same = sum((collections.Counter(gold_words) & collections.Counter(words)).values())
     if not same:

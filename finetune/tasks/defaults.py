@@ -1,4 +1,4 @@
-"""What fine-tuning does where the user says nothing: settings of the model, its size, its recipe and the task.
+"""Defaults of fine-tuning: settings of the model, its size, its recipe and the task.
 
 `configure_finetuning` takes its defaults from here; --hparams and flags win over all of them. Free of TensorFlow.
 """
@@ -46,13 +46,13 @@ def pretrained_dir(given: Mapping[str, Any]) -> str:
 
 
 def run_name(given: Mapping[str, Any]) -> str:
-    """What the folders and results of a run are called: its tasks, after the one that it was fine-tuned on first."""
+    """Name of a run's folders and results: its tasks, after the one that it was fine-tuned on first."""
     names = ",".join(given.get("task_names", ["chunk"]))
     return f"{given['intermediate_task']}-{names}" if given.get("intermediate_task") else names
 
 
 def start_of(given: Mapping[str, Any]) -> str:
-    """What weights come from if not the pre-trained model's folder: `init_checkpoint`, or a model of this repository
+    """Path of the weights if not the pre-trained model's folder: `init_checkpoint`, or a model of this repository
     of the name that is given, where no run of the user's has it; "" for neither."""
     if given.get("init_checkpoint") or given.get("pretrained_model_dir") or read_config(pretrained_dir(given)):
         return given.get("init_checkpoint") or ""
@@ -74,7 +74,7 @@ def recipe_of(given: Mapping[str, Any]) -> str | None:
 
 
 def default_hparams(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What hparams are unless they are given.
+    """Values of the hparams that are not given.
 
     Args:
       given: hparams of the right types.

@@ -14,7 +14,7 @@ def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Of class 1."""
+    """F1 of class 1."""
     from sklearn.metrics import f1_score
 
     return 100.0 * float(f1_score(labels, predictions, zero_division=0))

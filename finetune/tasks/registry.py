@@ -45,7 +45,7 @@ def known_tasks(own: Mapping[str, Any]) -> list[str]:
 
 
 def entry_of(name: str, own: Mapping[str, Any]) -> Entry | None:
-    """What is known of a task beforehand; None if it is made in Python. Raises UserError for a wrong description."""
+    """Description of a task; None if it is made in Python. Raises UserError for a wrong one."""
     if name in made_in_python:
         return None
     return _described(name, own[name]) if name in own else BUILT_IN[name]

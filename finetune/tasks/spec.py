@@ -1,4 +1,4 @@
-"""What is known of a task before TensorFlow is imported: its kind, and where its texts stand in its files."""
+"""Description of a task without TensorFlow: its kind, and where its texts stand in its files."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ Column = str | int | tuple[str, ...]  # a header's name or a 0-based number, or 
 
 
 class Columns(NamedTuple):
-    """Where a row's texts and label are.
+    """Places of a row's texts and label.
 
     texts: one or two columns.
     label: None for files without labels.
@@ -79,7 +79,7 @@ class TextTaskSpec:
 
     @property
     def scored_in_both_orders(self) -> bool:
-        """Where that is asked for."""
+        """Tells whether `average_orders` applies."""
         return self.unordered or self.double_unordered
 
 
