@@ -39,7 +39,7 @@ def orthogonalised(matrices: tf.Tensor, steps: int, dtype: tf.DType) -> tf.Tenso
     Args:
       matrices: float32 [k, n, m], n at most m, where the products are smaller.
       steps: of the iteration.
-      dtype: of the products; bfloat16 is enough, as every step makes up for the rounding of those before it.
+      dtype: of the products; bfloat16 is enough (Jordan et al. 2024): it turns directions by a few hundredths.
 
     Returns:
       float32 [k, n, m].

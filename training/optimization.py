@@ -134,7 +134,7 @@ class AdamW(tf.Module):
 
         Args:
           gradients: one per variable, this replica's share of the global gradient; None leaves a variable's gradient 0.
-          loss_scale: divides the gradients; a step that overflowed changes nothing but the scale and the step.
+          loss_scale: divides the gradients; after an overflow neither variables nor moments change.
 
         Returns:
           float32 scalar: the global norm before clipping.
@@ -205,25 +205,25 @@ class AdamW(tf.Module):
                 kind = kinds.index((self._multiplier[index], self._decay[index]))
                 if self.muon is not None and index in turned:
                     of_muon = (self.muon.momentum_of(index), turned[index], rates[1][kind], keep)
-                    _changed(strategy, variable, _step_of_muon, of_muon)
+                    _for_every_copy(strategy, variable, _step_of_muon, of_muon)
                 else:
                     slots = (self.means[self._place[index]], self.variances[self._place[index]])
-                    _changed(
+                    _for_every_copy(
                         strategy, variable, _update, (*slots, gradients[index], rates[0][kind], keep, adam, factor)
                     )
 
-        _merged(update_all, (turned, gradients, (rates, rates_of_muon), keep, adam, factor))
+        _for_all_replicas(update_all, (turned, gradients, (rates, rates_of_muon), keep, adam, factor))
 
     def _update_averages(self) -> None:
-        """Moves the averages on; the first is the variable itself, and the memory of the young ones is shorter."""
+        """Moves the averages on; the first is the variable itself, and the memory grows from there (t / (t + 10))."""
         done = tf.cast(self.step, tf.float32)
         share = 1.0 - tf.minimum(self.ema_decay, done / (done + 10.0))
 
         def update_all(strategy: Any, share: Any) -> None:
             for variable, average in zip(self._variables, self.averages, strict=True):
-                _changed(strategy, average, _follow, (variable, share))
+                _for_every_copy(strategy, average, _follow, (variable, share))
 
-        _merged(update_all, (share,))
+        _for_all_replicas(update_all, (share,))
 
     def _bias_corrections(self) -> tuple[tf.Tensor | float, tf.Tensor | float]:
         """sqrt(1 - beta2^t) and 1 - beta1^t of the t-th update, 1-based; ones without bias correction."""
@@ -265,7 +265,7 @@ def make_optimizer(
     )
 
 
-def _merged(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _for_all_replicas(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     """Calls a function (strategy or None, *arguments) once for all replicas, from one of them."""
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
@@ -274,7 +274,9 @@ def _merged(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         context.merge_call(function, args=arguments)
 
 
-def _changed(strategy: Any, variable: tf.Variable, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _for_every_copy(
+    strategy: Any, variable: tf.Variable, function: Callable[..., None], arguments: tuple[Any, ...]
+) -> None:
     """Calls a function (variable, *arguments) for every copy of a variable."""
     if strategy is None:
         function(variable, *arguments)
