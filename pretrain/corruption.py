@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.generator import GeneratorOutput
-from electra_tf2.model.heads import sample_from_logits
+from electra_tf2.model.vocabulary import sample_from_logits
 from electra_tf2.pretrain.masking import MaskedBatch, update_positions
 
 DISALLOWED = 1000.0  # subtracted from a forbidden token's logit, as in the original

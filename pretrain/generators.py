@@ -6,9 +6,9 @@ from typing import Any
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.generator import (
+from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.other_generators import (
     BlockwiseEncoder,
-    MaskedLanguageModel,
     MixtureOfGenerators,
     TwoTowerClozeModel,
     UniformGenerator,

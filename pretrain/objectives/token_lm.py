@@ -5,7 +5,8 @@ import math
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.heads import CopyHead, token_log_probs
+from electra_tf2.model.heads import CopyHead
+from electra_tf2.model.vocabulary import token_log_probs
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.base import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
 from electra_tf2.pretrain.objectives.corrective_lm import is_original, language_model_head, mixture_log_prob

@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -20,7 +21,8 @@ def program(config):
     task = PretrainingTask(config, tf.distribute.get_strategy(), jit_compile=True)
     ids = tf.ones([config.train_batch_size, config.max_seq_length], tf.int32)
     batch = {"input_ids": ids, "input_mask": ids, "segment_ids": ids}
-    return task.train_step.experimental_get_compiler_ir(batch, tf.constant(0, tf.int64))(stage="hlo")
+    step: Any = task.train_step
+    return step.experimental_get_compiler_ir(batch, tf.constant(0, tf.int64))(stage="hlo")
 
 
 def product_flops(text):
