@@ -1,4 +1,4 @@
-"""The sizes of one transformer encoder, free of TensorFlow.
+"""Sizes of one transformer encoder, free of TensorFlow.
 
 Configuration code derives an `Architecture` for the main network and one for the generator; `model.encoder` builds
 networks from it and `model.flops` prices it. Its fields are hparams and flags: what is declared here is all that has to
@@ -85,7 +85,7 @@ class Architecture:
         return self.hidden_size // self.num_attention_heads
 
     def owners(self, part: str) -> list[int]:
-        """Of every layer, the number of that by which the weights of its part, "attention" or "ffn", are named: the
+        """Lists for every layer after which layer the weights of its part, "attention" or "ffn", are named: the
         uppermost that uses them, so that what goes by a layer's height, as fine-tuning's rates do, finds it."""
         layers = self.num_hidden_layers
         groups = layers
@@ -107,7 +107,7 @@ class Architecture:
         return self.initializer_range / (2 * self.num_hidden_layers) ** (0.5 if self.scaled_residual_init else 0.0)
 
     def problems(self) -> list[str]:
-        """What is wrong with the combination of sizes; empty if nothing is."""
+        """Lists what is wrong with the combination of sizes."""
         problems = []
         groups = self.share_layers.removeprefix(_GROUPS)
         if self.share_layers not in ("none", "all", "attention", "ffn") and not (
@@ -146,7 +146,7 @@ class Architecture:
         return problems
 
     def length_problems(self, length: int) -> list[str]:
-        """Why sequences of this length are too long; empty if they are not."""
+        """Lists why sequences of this length are too long, if they are."""
         limited = self.positions.embedded or self.positions.bucket is not None
         if not limited or length <= self.max_position_embeddings:
             return []
@@ -159,7 +159,7 @@ class Architecture:
 def make_architecture(
     model_size: str, overrides: Mapping[str, Any], vocab_size: int, embedding_size: int | None
 ) -> Architecture:
-    """The network's sizes; heads and feed-forward follow the width unless overridden."""
+    """Derives a network's sizes; heads and feed-forward follow the width unless overridden."""
     layers, hidden = MODEL_SIZES[model_size]
     sizes: dict[str, Any] = {"num_hidden_layers": layers, "hidden_size": hidden} | dict(overrides)
     hidden = sizes["hidden_size"]

@@ -1,4 +1,4 @@
-"""The input of an encoder: tables of words, positions and segments, which networks may share.
+"""Embeddings, the input of an encoder: tables of words, positions and segments, which networks may share.
 
 B batch, L length, V vocabulary, E width of the embeddings.
 """

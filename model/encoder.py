@@ -88,7 +88,7 @@ class AttentionMap(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The sequences as attention of all layers sees them.
+    """Sequences as attention of all layers sees them.
 
     allowed: bool [B, 1, 1 or L, L], which keys a query may attend to.
     position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
@@ -224,7 +224,7 @@ class TransformerLayer(SizedLayer):
 
         Args:
           read: what this layer reads of `x`: its norm where layers are pre-norm, `x` itself where they are post-norm.
-          next_norm: of what the next layer reads; None where layers are post-norm.
+          next_norm: the norm of what the next layer reads; None where layers are post-norm.
         """
         norms = (self.attention_norm, self.output_norm) if next_norm is None else (self.output_norm, next_norm)
         branch, maps = self.attention(read, keys, seeds, heads)
@@ -260,7 +260,7 @@ class Encoder(SizedLayer):
         "Training Deep Nets with Sublinear Memory Cost"). Layers whose attention maps are asked for are kept.
     """
 
-    exits: tuple[int, ...] = ()  # layers, from 1, where a block ends (model.generator.BlockwiseEncoder)
+    exits: tuple[int, ...] = ()  # layers, from 1, where a block ends (model.other_generators.BlockwiseEncoder)
 
     def __init__(
         self,
@@ -363,7 +363,7 @@ class Encoder(SizedLayer):
         keys: Keys,
         seeds: SeedStream | None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """A layer whose gradient computes it again, with the same dropout."""
+        """Calls a layer whose gradient computes it again, with the same dropout."""
         first = copy.copy(seeds)
 
         # What has a gradient is an argument or a variable.

@@ -1,4 +1,4 @@
-"""What parts of a network cost: parameters and floating-point operations, by the sizes alone; free of TensorFlow.
+"""Costs of a network's parts, parameters and floating-point operations, by the sizes alone; free of TensorFlow.
 
 Counted is what a step does: matrix products alone (2 per multiply-add), look-ups free, backward twice the forward.
 """

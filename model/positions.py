@@ -1,4 +1,4 @@
-"""How attention knows where tokens are: one entry per scheme, free of TensorFlow.
+"""Position schemes, by which attention knows where tokens are: one entry each, free of TensorFlow.
 
 Configuration, FLOPs and `model.encoder` read `SCHEMES`. A scheme may add to the scores of attention (a learned number
 for every bucket of distances, or a fixed slope of the distance), may turn queries and keys by angles that grow with
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class PositionScheme(NamedTuple):
-    """What a scheme adds; every function is evaluated once, when a network is built.
+    """Additions of a scheme to a network; every function is evaluated once, when a network is built.
 
     embedded: whether a table of absolute positions is added to the embeddings.
     bucket: (distance = key position - query position, buckets, largest distance told apart) -> row of a learned table
@@ -44,7 +44,7 @@ def t5_bucket(distance: int, buckets: int, max_distance: int) -> int:
 
 
 def coco_bucket(distance: int, buckets: int, max_distance: int) -> int:
-    """The rule of COCO-LM's code: symmetric about the middle, rounded up; the last bucket is never used."""
+    """Rule of `coco`: symmetric about the middle, rounded up; the last bucket is never used."""
     half, exact = buckets // 2, buckets // 4
     n = abs(distance)
     if n >= exact:
@@ -62,7 +62,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def local_bias(distance: int, head: int) -> float:
-    """What a learned bias of distance = key position - query position may start from, so that heads see neighbours.
+    """Initial value of a learned bias of distance = key position - query position, by which heads see neighbours.
 
     Heads take turns: the tokens to the left, those to the right, both sides, everything. A score that starts near 0
     averages the whole sequence, in which a neighbour's share is 1/L; a masked language model then sits at the entropy

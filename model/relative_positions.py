@@ -5,6 +5,7 @@ position - query position, [A, 2L - 1] from 1 - L up to L - 1; `between` spreads
 L length, H hidden, A heads, D head size.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -137,7 +138,7 @@ class Rotation(NamedTuple):
     sine: tf.Tensor
 
 
-def rotation(frequencies: np.ndarray, length: int | tf.Tensor) -> Rotation:
+def rotation(frequencies: Sequence[float] | np.ndarray, length: int | tf.Tensor) -> Rotation:
     """Angles position x frequency of a sequence of this length."""
     angles = tf.range(tf.cast(length, tf.float32))[:, tf.newaxis] * tf.constant(frequencies)
     return Rotation(tf.cos(angles), tf.sin(angles))

@@ -16,14 +16,14 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids
 from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder, EncoderOutput
-from electra_tf2.model.generator import (
+from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.layers import Layer, SeedStream
+from electra_tf2.model.other_generators import (
     BlockwiseEncoder,
-    MaskedLanguageModel,
     MixtureOfGenerators,
     TwoTowerClozeModel,
     UniformGenerator,
 )
-from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.pretrain import corruption, masking
 from electra_tf2.pretrain.corruption import CorruptedBatch
 from electra_tf2.pretrain.masking import MaskedBatch

@@ -1,4 +1,4 @@
-"""The files of a run's checkpoints: which are whole, which is the newest, how they come and go. Without TensorFlow.
+"""Files of a run's checkpoints: which are whole, which is the newest, how they come and go. Without TensorFlow.
 
   <folder>/model.ckpt-1000.{index,data-00000-of-00001}   as TensorFlow writes them
   <folder>/model.ckpt-1000.json                          their checksums, and what the loop has to remember
@@ -24,12 +24,12 @@ _STAGING = ".saving"
 
 
 def prefix(folder: Path, step: int) -> Path:
-    """What TensorFlow calls the checkpoint of a step."""
+    """Path by which TensorFlow knows the checkpoint of a step."""
     return folder / f"{PREFIX}{step}"
 
 
 def steps(folder: Path) -> list[int]:
-    """The steps of which there is any file of a checkpoint, newest first."""
+    """Lists the steps of which there is any file of a checkpoint, newest first."""
     found = (re.match(rf"{re.escape(PREFIX)}(\d+)\.", path.name) for path in folder.glob(f"{PREFIX}*"))
     return sorted({int(match[1]) for match in found if match}, reverse=True)
 
@@ -39,7 +39,7 @@ def has_checksums(folder: Path, step: int) -> bool:
 
 
 def problem(folder: Path, step: int) -> str | None:
-    """What is wrong with the files of a checkpoint; None if they are there and have their checksums, if any."""
+    """Finds what is wrong with the files of a checkpoint; None if they are there and have their checksums, if any."""
     base = prefix(folder, step)
     if not Path(f"{base}.index").exists():
         return "its .index is missing"
@@ -54,14 +54,14 @@ def problem(folder: Path, step: int) -> str | None:
 
 
 def memory(folder: Path, step: int) -> dict[str, Any]:
-    """What the loop wanted remembered with a good checkpoint."""
+    """Reads what the loop wanted remembered with a good checkpoint."""
     if not has_checksums(folder, step):
         return {}
     return read_json(f"{prefix(folder, step)}.json", "checkpoint").get("memory", {})
 
 
 def staging(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step is to be written, before `publish`."""
+    """Path to which the checkpoint of a step is to be written, before `publish`."""
     return prefix(folder / _STAGING, step)
 
 

@@ -24,7 +24,7 @@ _BEST = "best.json"
 
 
 class Checkpoints:
-    """The checkpoints in the folder of a run.
+    """Checkpoints in the folder of a run.
 
     Args:
       tracked: what is saved, by name; "model" is what is kept of the best.
@@ -75,7 +75,7 @@ class Checkpoints:
         return True
 
     def newest(self, suspect: int | None = None) -> str:
-        """For messages: the path of the newest good checkpoint. `suspect` as in `restore`."""
+        """Path of the newest good checkpoint, for messages. `suspect` as in `restore`."""
         good = (step for step in _candidates(self.folder, suspect) if files.problem(self.folder, step) is None)
         return next((str(files.prefix(self.folder, step)) for step in good), "none was saved yet")
 
@@ -142,7 +142,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _writing(self, folder: Path, step: int) -> Iterator[None]:
-        """What goes wrong in here is one line; nothing half-written stays."""
+        """Turns errors into one line and deletes what is half-written."""
         try:
             yield
         except (OSError, tf.errors.OpError, UserError) as error:
@@ -155,7 +155,7 @@ class Checkpoints:
 
 
 def newest_good(folder: Path, suspect: int | None = None) -> tuple[int | None, list[str]]:
-    """The step of the checkpoint that `Checkpoints.restore` restores, if one is good, and what is wrong with others."""
+    """Finds the step of the checkpoint that `Checkpoints.restore` restores, if one is good, and others' problems."""
     problems: list[str] = []
     for step in _candidates(folder, suspect):
         problem = files.problem(folder, step) or _unreadable(folder, step)
@@ -170,7 +170,7 @@ def _candidates(folder: Path, suspect: int | None) -> list[int]:
 
 
 def _unreadable(folder: Path, step: int) -> str | None:
-    """Why a checkpoint without checksums cannot be read, if so; TensorFlow has its own for each tensor."""
+    """Finds why a checkpoint without checksums cannot be read, if so; TensorFlow has its own for each tensor."""
     if files.has_checksums(folder, step):
         return None
     try:

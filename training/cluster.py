@@ -1,4 +1,4 @@
-"""This host's place among the hosts of a job, from TF_CONFIG, without TensorFlow.
+"""Place of this host among the hosts of a job, from TF_CONFIG, without TensorFlow.
 
 Scripts need it before TensorFlow is imported (only the first host touches the model's folder), training.distribution to
 share out the rows of a batch.
@@ -19,7 +19,7 @@ class Host(NamedTuple):
 
 
 def this_host(strategy: str) -> Host:
-    """The host among those of a `multi_worker` job; the only one for any other strategy.
+    """Finds this host among those of a `multi_worker` job; the only one for any other strategy.
 
     Raises:
       UserError: TF_CONFIG is not what TensorFlow documents.

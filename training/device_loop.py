@@ -12,7 +12,7 @@ CALL_SECONDS = 2.0  # a signal waits for no more than that, and for a checkpoint
 
 
 class Totals(NamedTuple):
-    """Of the steps since the last report, as tensors.
+    """Results of the steps since the last report, as tensors.
 
     sums: the steps' results, summed over replicas and steps.
     first: the losses and watched values of the first of these steps.
@@ -76,13 +76,13 @@ def run_and_sum(
     batch: Tensors,
     step: tf.Tensor,
 ) -> dict[str, Tensors]:
-    """A function of every replica's rows; its results summed over replicas."""
+    """Calls a function of every replica's rows and sums its results over replicas."""
     result = strategy.run(function, args=(batch, step))
     return tf.nest.map_structure(lambda value: strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None), result)
 
 
 class Pace:
-    """How many steps one call of the device may hold: as many as take about `CALL_SECONDS`."""
+    """Number of steps that one call of the device may hold: as many as take about `CALL_SECONDS`."""
 
     def __init__(self) -> None:
         self.steps, self._calls = 1, 0

@@ -13,7 +13,7 @@ from electra_tf2.util.errors import UserError
 
 
 def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
-    """The strategy of `strategy`, `num_gpus` and the TPU flags.
+    """Makes the strategy of `strategy`, `num_gpus` and the TPU flags.
 
     Raises:
       UserError: fewer devices than asked for.
@@ -47,7 +47,7 @@ def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
 
 @functools.cache
 def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.Strategy:
-    """The process's one strategy over these devices.
+    """Returns the process's one strategy over these devices.
 
     TensorFlow numbers each strategy's collective operations from the same start, and two strategies in one process then
     take each other's for their own ("Shape mismatch in the collective instance").
@@ -76,7 +76,7 @@ def _tpu_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
 
 
 def host_number(strategy: tf.distribute.Strategy) -> int | None:
-    """This host's number among several; None if it is the only one."""
+    """Number of this host among several; None if it is the only one."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return None
     host = this_host("multi_worker")
@@ -84,7 +84,7 @@ def host_number(strategy: tf.distribute.Strategy) -> int | None:
 
 
 def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> slice | None:
-    """The rows of the global batch that this host's input feeds; None for all of them."""
+    """Rows of the global batch that this host's input feeds; None for all of them."""
     if host_number(strategy) is None:
         return None
     host = this_host("multi_worker")
@@ -93,7 +93,7 @@ def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> sl
 
 
 def wants_xla(config: DeviceHparams) -> bool:
-    """Whether the whole step is compiled: as `jit_compile` says, and on GPUs and TPUs where it is "auto"."""
+    """Decides that the whole step is compiled: as `jit_compile` says, and on GPUs and TPUs where it is "auto"."""
     if config.jit_compile == "auto":
         return bool(tf.config.list_logical_devices("GPU")) or config.use_tpu or config.strategy == "tpu"
     return config.jit_compile == "true"
@@ -110,7 +110,7 @@ def check_batch(name: str, size: int, strategy: tf.distribute.Strategy, parts: i
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes results (all but one host of a multi-worker job do not)."""
+    """Tells whether this process writes results (all but one host of a multi-worker job do not)."""
     return bool(strategy.extended.should_save_summary)
 
 
@@ -123,7 +123,7 @@ def peak_memory() -> str:
 
 
 def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> tf.distribute.DistributedDataset:
-    """A dataset of host batches split among the host's replicas, without sharding it again among hosts."""
+    """Splits a dataset of host batches among the host's replicas, without sharding it again among hosts."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return strategy.distribute_datasets_from_function(
             lambda context: untuned(

@@ -16,7 +16,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 
 @dataclasses.dataclass(frozen=True)
 class NetworkHparams:
-    """The main network, the vocabulary that it reads, and whether both are to be as the original had them."""
+    """Main network, the vocabulary that it reads, and whether both are to be as the original had them."""
 
     model_size: str = model_hparam(
         "small", "size of the network by name (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"
@@ -50,11 +50,11 @@ class NetworkHparams:
 
     @property
     def width_of_embeddings(self) -> int:
-        """What `embedding_size` means where it is left open."""
+        """Resolves `embedding_size` where it is left open."""
         return self.embedding_size or (128 if self.model_size == "small" else self.architecture.hidden_size)
 
     def to_json(self) -> str:
-        """The resolved configuration; `from_dict(json.loads(...))` gives it back."""
+        """Writes the resolved configuration; `from_dict(json.loads(...))` gives it back."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 
 
@@ -96,7 +96,7 @@ class OptimizerHparams:
     gradient_accumulation_steps: int = free_hparam(1, "number of micro-batches that a step is split into", at_least=1)
 
     def batch_problems(self, train_batch_size: int) -> list[str]:
-        """Why a batch cannot be split; empty if it can."""
+        """Lists why a batch cannot be split, if so."""
         parts = self.gradient_accumulation_steps
         if train_batch_size % parts == 0:
             return []
@@ -105,7 +105,7 @@ class OptimizerHparams:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceHparams:
-    """Where and in which precision to compute."""
+    """Devices and precision."""
 
     precision: str = hparam(
         "float32",
@@ -142,7 +142,7 @@ class DeviceHparams:
         return self.recompute == "layers"
 
     def device_problems(self) -> list[str]:
-        """What is wrong with the combination; empty if nothing is."""
+        """Lists what is wrong with the combination."""
         problems = []
         if (self.strategy == "tpu" or self.use_tpu) and self.precision == "float16":
             problems.append("precision float16 is not for TPUs: use bfloat16")

@@ -17,7 +17,7 @@ from typing import Any
 
 
 def tf_config(hosts: list[str], index: int) -> str:
-    """The TF_CONFIG of one of a job's hosts, each "name:port"."""
+    """Writes the TF_CONFIG of one of a job's hosts, each "name:port"."""
     return json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}})
 
 

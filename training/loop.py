@@ -38,7 +38,7 @@ class Schedule(NamedTuple):
     examples_before: int = 0
 
     def position(self, step: int) -> int:
-        """In the data: examples that were read before a step."""
+        """Position in the data: examples that were read before a step."""
         return self.examples_before + (step - self.first_step) * self.examples_per_step
 
 
@@ -294,7 +294,7 @@ class Trainer:
             raise UserError(reason) from error
 
     def _lost_host(self, error: Exception) -> str | None:
-        """What to do if the error is how collective operations fail when another host ended."""
+        """Says what to do if the error is how collective operations fail when another host ended."""
         lost = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
         if host_number(self.strategy) is None or not isinstance(error, lost):
             return None
@@ -326,7 +326,7 @@ class Trainer:
 
 
 class _Stopped(Exception):
-    """A signal came while something went on that is done again when the run goes on."""
+    """Signals that what went on is done again when the run goes on."""
 
 
 def ratios(metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The original's optimizer: Adam (bias correction is an option), decoupled weight decay, clipping, warm-up x decay.
+"""Optimizer of the original: Adam (bias correction is an option), decoupled weight decay, clipping, warm-up x decay.
 
 Gradients arrive already summed over micro-batches; `AdamW.apply` sums them over replicas, clips the result and
 updates. The original clips before that sum on TPUs (docs/differences.md). The matrices of hidden layers may be Muon's

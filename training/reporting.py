@@ -1,4 +1,4 @@
-"""What a run tells: train_metrics.jsonl, TensorBoard events, eval/step-N.json, lines and the progress of its steps.
+"""Reports of a run: train_metrics.jsonl, TensorBoard events, eval/step-N.json, lines and the progress of its steps.
 
 The loop calls this with plain numbers. Files are the chief's alone; what cannot be written is one UserError.
 """

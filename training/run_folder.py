@@ -1,4 +1,4 @@
-"""The folder of a training run: one process at a time, no mixing of two runs, nothing lost to --overwrite.
+"""Folder of a training run: one process at a time, no mixing of two runs, nothing lost to --overwrite.
 
 `RunFolder` is held from the first check to the last file:
 
@@ -116,7 +116,7 @@ class RunFolder:
         return stopped and name in _MENDS and (name != "precision" or value == "float32")
 
     def begin(self, config_json: str, vocab_file: str | Path) -> None:
-        """The run starts or goes on: moves an old one aside where it is to be overwritten, writes the configuration.
+        """Starts the run or goes on: moves an old one aside where it is to be overwritten, writes the configuration.
 
         The folder gets a copy of the vocabulary as well, so that it can be moved.
         """
@@ -141,7 +141,7 @@ class RunFolder:
 
 
 def after_checkpoint(folder: Path) -> None:
-    """What a checkpoint of the run puts an end to: the run that was moved aside, an earlier stop."""
+    """Deletes what a checkpoint of the run puts an end to: the run that was moved aside, an earlier stop."""
     if (folder / _OVERWRITING).exists():
         _delete(_aside(folder))
         _delete(folder / _OVERWRITING)
@@ -154,7 +154,7 @@ def mark_not_finite(folder: Path, step: int) -> None:
 
 
 def suspect_checkpoint(folder: Path) -> int | None:
-    """The step after which the very next one was not finite, if the run stopped so: a checkpoint of it is ruined."""
+    """Finds the step whose next one was not finite, if the run stopped so: a checkpoint of it is ruined."""
     path = folder / _NOT_FINITE
     return read_json(path, "stop")["step"] - 1 if path.exists() else None
 
@@ -181,12 +181,12 @@ def _restore_overwritten(folder: Path) -> bool:
 
 
 def _holds_work(folder: Path) -> bool:
-    """Whether something was trained there: a checkpoint is left, or what came of one that was deleted."""
+    """Tells whether something was trained there: a checkpoint is left, or what came of one that was deleted."""
     return bool(checkpoint_files.steps(folder)) or (folder / "scores.json").exists()
 
 
 def _delete(path: Path) -> None:
-    """A file, a folder with all that is in it, or a link, which is not followed."""
+    """Deletes a file, a folder with all that is in it, or a link, which is not followed."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -21,11 +21,8 @@ Tensors = Any  # a nested structure of tensors
 class Optimizer(Protocol):
     """Makes updates in replica context (training.optimization.AdamW)."""
 
-    @property
-    def step(self) -> tf.Variable: ...
-
-    @property
-    def schedule(self) -> Callable[[tf.Tensor], tf.Tensor]: ...
+    step: tf.Variable
+    schedule: Callable[[tf.Tensor], tf.Tensor]
 
     def averaged(self) -> AbstractContextManager[None]: ...
 

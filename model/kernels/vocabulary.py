@@ -4,7 +4,7 @@ A step of a small model spends as long here as in its layers: logits are its lar
 as the product leaves them, in the compute type and without the bias; log-probabilities and samples share the maxima and
 the sums of exponentials, taken in blocks of words; the gradient is one pass that writes what three products read, in
 chunks of tokens. Losses over every token store no logits at all: `chunked_log_probs`. The plain formulas are
-model.heads.VocabularySoftmax.
+model.vocabulary.VocabularySoftmax.
 Shapes: T tokens, E embedding, V vocabulary, K blocks of words (`_of_blocks`).
 """
 
@@ -74,7 +74,7 @@ def _weighted_probabilities(
 
 
 class FusedSoftmax:
-    """softmax(states table^T + bias) of some tokens; equals model.heads.VocabularySoftmax of these logits.
+    """softmax(states table^T + bias) of some tokens; equals model.vocabulary.VocabularySoftmax of these logits.
 
     Args:
       states: [..., E], in the compute type; all axes but the last are those of the tokens.

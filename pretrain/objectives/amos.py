@@ -2,7 +2,7 @@
 
 Several exits of one generator's layers are language models of their own, all trained to predict the masked tokens. The
 replacements are drawn from a mixture of their logits, whose shares learn, through straight-through Gumbel-softmax
-samples, to make the main network's task harder (model.generator.MixtureOfGenerators holds exits and shares).
+samples, to make the main network's task harder (model.other_generators.MixtureOfGenerators holds exits and shares).
 """
 
 from __future__ import annotations

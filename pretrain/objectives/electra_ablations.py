@@ -236,7 +236,7 @@ class AllTokensMLM(Objective[AblationHparams]):
         return tf.cast(masked.input_mask, tf.float32)
 
     def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
-        from electra_tf2.model.heads import token_log_probs
+        from electra_tf2.model.vocabulary import token_log_probs
 
         masked = forward.masked
         hidden = self.head.hidden(forward.states)

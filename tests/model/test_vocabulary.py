@@ -8,9 +8,9 @@ import tensorflow as tf
 from scipy import stats
 
 from electra_tf2.model import kernels
-from electra_tf2.model.heads import VocabularySoftmax, token_log_probs
 from electra_tf2.model.kernels import vocabulary
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
+from electra_tf2.model.vocabulary import VocabularySoftmax, token_log_probs
 
 DRAWS = 40_000
 SIZES = [100, 128, 300]  # words: less than a block, one block, two blocks and 44 words
@@ -21,12 +21,8 @@ def softmax(kind, size, rows):
     """Some rows of the same logits, and these in float64."""
     logits = np.random.RandomState(size).normal(0, 1.5, size).astype(np.float32)
     bias = np.random.RandomState(size + 1).normal(0, 0.5, size).astype(np.float32)
-    found: VocabularySoftmax | FusedSoftmax
-    if kind is FusedSoftmax:
-        found = FusedSoftmax(tf.ones([2, rows // 2, 1]), logits[:, np.newaxis], bias)
-    else:
-        found = VocabularySoftmax(tf.tile((logits + bias)[np.newaxis, np.newaxis], [2, rows // 2, 1]))
-    return found, (logits + bias).astype(np.float64)
+    fused = FusedSoftmax(tf.ones([2, rows // 2, 1]), logits[:, np.newaxis], bias)
+    return fused if kind is FusedSoftmax else VocabularySoftmax(fused.logits), (logits + bias).astype(np.float64)
 
 
 @pytest.mark.parametrize("kind", [FusedSoftmax, VocabularySoftmax])

@@ -1,0 +1,82 @@
+"""The softmax over the vocabulary, whose logits are products with the word table: its formulas.
+
+model.kernels.vocabulary computes the same in fewer passes over memory. B batch, N drawn positions, T tokens, E
+embedding, V vocabulary.
+"""
+
+import math
+
+import tensorflow as tf
+
+from electra_tf2.model.kernels.compilation import are_on
+from electra_tf2.model.kernels.vocabulary import FusedSoftmax, chunked_log_probs, invert_cumulative
+from electra_tf2.model.layers import shape_of
+
+
+class VocabularySoftmax:
+    """softmax over the vocabulary: log-probabilities, first choices, entropies and samples of float32 logits [..., V].
+
+    Where logits are products with the word table, kernels.vocabulary.FusedSoftmax has the same methods.
+    """
+
+    def __init__(self, logits: tf.Tensor) -> None:
+        self.logits = logits
+
+    def log_probs(self, token_ids: tf.Tensor) -> tf.Tensor:
+        """Log-probabilities float32 [...] of tokens int32 [...]."""
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(token_ids, self.logits)
+
+    def are_likeliest(self, token_ids: tf.Tensor) -> tf.Tensor:
+        """bool [...]: the tokens are first choices."""
+        return tf.equal(tf.argmax(self.logits, -1, tf.int32), token_ids)
+
+    def entropies(self) -> tf.Tensor:
+        """float32 [...], in nats; no gradient."""
+        log_probs = tf.nn.log_softmax(tf.stop_gradient(self.logits))
+        return -tf.reduce_sum(tf.exp(log_probs) * log_probs, -1)
+
+    def sample(self, noise: tf.Tensor, temperature: float | tf.Tensor = 1.0) -> tf.Tensor:
+        """Draws tokens int32 [...] from softmax(logits / temperature); noise float32 [..., 2], uniform in [0, 1)."""
+        return sample_from_logits(tf.stop_gradient(self.logits / temperature), noise)
+
+
+Softmax = VocabularySoftmax | FusedSoftmax
+
+
+def sample_from_logits(logits: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """Samples from softmax(logits) by inverting its cumulative distribution in two levels.
+
+    The vocabulary is cut into about sqrt(V) blocks; the first draw chooses the block, the second the token within.
+    The distribution is that of the original's Gumbel-argmax, for two uniform draws per sample instead of V, so no
+    noise of the vocabulary's size exists and the draws can belong to rows of the global batch.
+
+    Args:
+      logits: float32 [B, N, V].
+      noise: float32 [B, N, 2], uniform in [0, 1).
+
+    Returns:
+      int32 [B, N].
+    """
+    vocab_size = logits.shape[-1]
+    block = math.isqrt(vocab_size - 1) + 1
+    blocks = -(-vocab_size // block)
+    probs = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))
+    probs = tf.pad(probs, [[0, 0], [0, 0], [0, blocks * block - vocab_size]])
+    probs = tf.reshape(probs, [-1, logits.shape[1], blocks, block])
+    chosen_block = invert_cumulative(tf.cumsum(tf.reduce_sum(probs, -1), axis=-1), noise[..., 0])
+    within = tf.cumsum(tf.gather(probs, chosen_block, batch_dims=2), axis=-1)
+    return tf.minimum(chosen_block * block + invert_cumulative(within, noise[..., 1]), vocab_size - 1)
+
+
+def tied_logits(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """[..., E] -> float32 [..., V]: products with the word table [V, E], in the compute type, and the bias [V]."""
+    flat = tf.reshape(states, [-1, states.shape[-1]])
+    logits = tf.cast(tf.matmul(flat, tf.cast(table, flat.dtype), transpose_b=True), tf.float32) + bias
+    return tf.reshape(logits, [-1, *shape_of(states)[1:-1], logits.shape[-1]])
+
+
+def token_log_probs(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_ids: tf.Tensor) -> tf.Tensor:
+    """float32 [T]: log softmax(states table^T + bias) at token_ids [T]; with kernels no logits of all tokens exist."""
+    if are_on():
+        return chunked_log_probs(states, table, bias, token_ids)
+    return VocabularySoftmax(tied_logits(states, table, bias)).log_probs(token_ids)
