@@ -294,7 +294,7 @@ def make_main_network(config: PretrainingConfig) -> Encoder:
 
 
 def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:
-    """What proposes replacements, and what it shares with the main network (ELECTRA, section 3.2; DeBERTaV3).
+    """Makes the generator, with what it shares with the main network (ELECTRA, section 3.2; DeBERTaV3).
 
     The original's order: uniform wins; then a generator of its own; else the main network's weights.
 
