@@ -209,11 +209,11 @@ class PretrainingConfig(ObjectiveHparams):
 
     @property
     def needs(self) -> Needs:
-        """What the objectives of the run need of the forward pass, together."""
+        """All needs of the run's objectives."""
         return Needs.together(kind.needs(self) for kind in self.objective_classes)
 
     def _problems(self) -> Iterator[str]:
-        """What is wrong with the combination, each said by what owns the rule."""
+        """Reasons why the combination cannot be, each said by what owns the rule."""
         main = self.architecture
         yield from main.problems()
         yield from main.length_problems(self.max_seq_length)
@@ -229,7 +229,7 @@ class PretrainingConfig(ObjectiveHparams):
             yield str(error).removeprefix("hparams: ")
 
     def notes(self) -> list[str]:
-        """What is legal but deserves a look."""
+        """Remarks on what is legal but deserves a look."""
         notes = []
         main, generator = self.architecture, self.generator_architecture
         wanted = round(main.hidden_size * self.generator_hidden_size)

@@ -1,4 +1,4 @@
-"""What a pre-training run costs: parameters and floating-point operations of any recipe or configuration.
+"""Prints what a pre-training run costs: parameters and floating-point operations of any recipe or configuration.
 
   python flops_computation.py                              the original's table, and every recipe
   python flops_computation.py --recipe electra_base        one configuration, part by part

@@ -57,7 +57,7 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
 
 
 def print_summary(phase: Phase, whole: "Run", task: Any) -> None:
-    """What is about to be trained, on what, for how long."""
+    """Prints what is about to be trained, on what, for how long."""
     from electra_tf2.pretrain.flops import training_flops, training_flops_per_example
 
     config, steps, strategy = phase.config, phase.end - phase.start, whole.strategy
@@ -119,7 +119,7 @@ def main() -> int:
 
 
 class Run(NamedTuple):
-    """What all phases of a run have in common; config is what its folder records."""
+    """Everything that all phases of a run have in common; config is the one that its folder records."""
 
     config: PretrainingConfig
     folder: RunFolder

@@ -1,4 +1,4 @@
-"""What a model's metrics say about its health: has it left the plateau, have its states collapsed?
+"""Health of a model by its metrics: has it left the plateau, have its states collapsed?
 
 Masked language models first learn how frequent tokens are and nothing else. Until they leave that plateau their loss
 at hidden tokens is the unigram entropy of the records, a detector has nothing to detect, and fine-tuning from them does
@@ -13,7 +13,7 @@ _ADVICE = "train for longer, or see docs/small_budgets.md for settings that leav
 
 
 def on_plateau(masked_lm_loss: float, unigram_entropy: float, kept: float = 0.0) -> bool:
-    """Whether a masked language model knows token frequencies only.
+    """True if a masked language model knows token frequencies only.
 
     Args:
       masked_lm_loss, unigram_entropy: in nats.

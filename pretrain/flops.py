@@ -1,4 +1,4 @@
-"""What a pre-training run costs: parameters, floating-point operations and bytes of its parts; free of TensorFlow.
+"""Cost of a pre-training run: parameters, floating-point operations and bytes of its parts; free of TensorFlow.
 
 Generator and main network are priced here, objectives by themselves (`Objective.parts`). run_pretraining
 prints the figures at start, flops_computation.py tables of them.

@@ -1,4 +1,4 @@
-"""What a pre-training run is beside its objectives: groups of hparams, each with what is wrong in its combinations.
+"""Hparams of pre-training beside its objectives: groups, each with the checks of its combinations.
 
 Every objective's hparams inherit `PretrainingHparams` (pretrain.objectives), so what an objective reads has a type;
 configure_pretraining.PretrainingConfig is all of them together. Imports no TensorFlow.
@@ -18,7 +18,7 @@ from electra_tf2.util.hparams import free_hparam, hparam
 
 @dataclasses.dataclass(frozen=True)
 class MaskingHparams(NetworkHparams):
-    """Which tokens of a sequence are masked."""
+    """Tokens of a sequence that are masked."""
 
     max_seq_length: int = hparam(128, "tokens of a record", at_least=5, heading="Sequences and masking")
     max_predictions_per_seq: int = hparam(
@@ -81,7 +81,7 @@ class MaskingHparams(NetworkHparams):
 
 @dataclasses.dataclass(frozen=True)
 class GeneratorHparams(MaskingHparams):
-    """Where replacements come from."""
+    """The source of replacements."""
 
     gen_weight: float = hparam(1.0, "weight of the generator's loss", at_least=0, heading="Generator")
     uniform_generator: bool = hparam(
@@ -133,7 +133,7 @@ class GeneratorHparams(MaskingHparams):
 
     @property
     def trains_main_network(self) -> bool:
-        """Whether there is a main network beside the generator; without one the run is BERT's."""
+        """True with a main network beside the generator; a run without one is BERT's."""
         raise NotImplementedError
 
     @property
@@ -217,7 +217,7 @@ class GeneratorHparams(MaskingHparams):
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingHparams(GeneratorHparams, OptimizerHparams, DeviceHparams):
-    """What objectives can read of a run: its network, masking, generator, optimizer, devices, steps and files."""
+    """Everything that objectives can read of a run: network, masking, generator, optimizer, devices, steps, files."""
 
     # Steps and batches
     num_train_steps: int = free_hparam(

@@ -1,4 +1,4 @@
-"""What a new run starts from: a checkpoint for all of it, one for its generator, its teacher's layers."""
+"""Initial weights of a new run: a checkpoint for all of it, one for its generator, its teacher's layers."""
 
 import re
 from collections.abc import Callable
@@ -139,8 +139,7 @@ def main_network_names(model: PretrainingModel, checkpoint: CheckpointVariables)
 
 
 def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
-    """Gives a shallower model the teacher's weights: layers 0, 2, 4, ... for half of its depth (DistilBERT, Sanh et al.
-    2019, section 3, "student initialization").
+    """Gives a shallower model the teacher's weights: layers 0, 2, 4, ... for half of its depth (init_from_teacher).
 
     Raises:
       UserError: the teacher is of other sizes than the depth, or lacks a part of the main network.

@@ -1,4 +1,4 @@
-"""What is masked as a whole: a token, a word with all its pieces, a span of words, an n-gram of words.
+"""Units of masking, each masked as a whole: a token, a word with all its pieces, a span of words, an n-gram of words.
 
 `UNITS` is the list of them; `mask_unit` chooses one by its name. From the ids, candidates and uniform draws of a batch
 a unit makes a `Proposal`; drawing whole units within the budget is done here once, for all of them. Configuration reads
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class UnitFiles(Protocol):
-    """What units read of a configuration."""
+    """The fields of a configuration that units read."""
 
     @property
     def vocab_file(self) -> str: ...
@@ -32,7 +32,7 @@ class UnitFiles(Protocol):
 
 
 class Proposal(NamedTuple):
-    """How positions are drawn.
+    """A rule for drawing positions.
 
     weights: float32 [B, L], the distribution over positions, unnormalised and 0 where nothing may be masked; None:
       uniform over the candidates.
@@ -65,7 +65,7 @@ def draw_units(noise: tf.Tensor, units: tf.Tensor, candidates: tf.Tensor, wanted
         return (sizes > 0) & ~taken & (sizes <= left), left
 
     def take(taken: tf.Tensor) -> tuple[tf.Tensor]:
-        """Of those that still fit, all up to the first that does not fit after the others."""
+        """Takes of those that still fit all up to the first that does not fit after the others."""
         fits, left = fitting(taken)
         return (taken | fits & (tf.cumsum(tf.where(fits, sizes, 0), axis=-1) <= left),)
 

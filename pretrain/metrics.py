@@ -54,7 +54,7 @@ def auc(histogram: np.ndarray) -> float:
 
 
 def state_cosines(states: tf.Tensor, input_mask: tf.Tensor) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-    """Whether states have collapsed: mean cosines between the rows' [CLS] and between all tokens of the batch.
+    """Signs of collapsed states: mean cosines between the rows' [CLS] and between all tokens of the batch.
 
     Args:
       states: [B, L, H].

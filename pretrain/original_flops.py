@@ -93,7 +93,7 @@ def original_table() -> dict[str, float]:
 
 
 def original_training_flops(config: PretrainingConfig) -> float | None:
-    """FLOPs of the run by the original's rule; None for what it has no rule for (two towers, COCO-LM, ...)."""
+    """FLOPs of the run by the original's rule; None for what it has no rule for (two towers, contrast, ...)."""
 
     def by_rule(a: Architecture) -> OriginalRule:
         return OriginalRule(

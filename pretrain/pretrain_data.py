@@ -52,7 +52,7 @@ class Records(NamedTuple):
 
 
 def has_records(pattern: str) -> bool:
-    """Whether there are files behind a pattern, or should be, because the metadata.json of their folder lists them."""
+    """True if there are files behind a pattern, or should be, because the metadata.json of their folder lists them."""
     metadata = read_metadata(os.path.dirname(pattern) or ".")
     return bool((metadata and metadata.listed(pattern)) or record_files(pattern))
 
@@ -130,7 +130,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
 
 
 def find_problem(error: Exception, *records: Records | None) -> str | None:
-    """Which record is at fault for an error, if reading one can have raised it: reads them all to find out."""
+    """Finds the record that is at fault for an error, if reading one can have raised it, by reading them all."""
     if not isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError)):
         return None
     files = [(file, some.format) for some in records if some is not None for file in some.files]

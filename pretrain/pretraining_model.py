@@ -87,7 +87,8 @@ class PretrainingModel(Layer):
         self.objectives = self._build_objectives()
         self.arranging = [one for one in self.objectives if type(one).arrange is not Objective.arrange]
         self._sampling = next((one for one in self.objectives if type(one).sample is not Objective.sample), None)
-        layers = tf.__internal__.tracking.wrap([_LayersOf(objective) for objective in self.objectives])
+        made: dict[int, Layer] = {}
+        layers = tf.__internal__.tracking.wrap([_layers_of(objective, made) for objective in self.objectives])
         self._track_trackable(layers, "objectives")  # their path in checkpoints
         self._objective_layers = layers
         self._teacher = None
@@ -270,14 +271,20 @@ class PretrainingModel(Layer):
         return Outputs(loss, losses, metrics, histograms)
 
 
-class _LayersOf(Layer):
-    """Layers and variables of an objective, a plain object, under the names of its attributes."""
+def _layers_of(objective: Objective[ObjectiveHparams], made: dict[int, Layer]) -> Layer:
+    """Layers and variables of an objective, a plain object, under the names of its attributes.
 
-    def __init__(self, objective: Objective[ObjectiveHparams]) -> None:
-        super().__init__("")
+    Args:
+      made: those of objectives by their ids, so that one that another builds on is the same there.
+    """
+    if id(objective) not in made:
+        made[id(objective)] = layer = Layer("")
         for name, value in vars(objective).items():
-            if any(isinstance(one, tf.Module | tf.Variable) for one in tf.nest.flatten(value)):
-                setattr(self, name, value)
+            if isinstance(value, Objective):
+                setattr(layer, name, _layers_of(value, made))
+            elif any(isinstance(one, tf.Module | tf.Variable) for one in tf.nest.flatten(value)):
+                setattr(layer, name, value)
+    return made[id(objective)]
 
 
 def _encoder_settings(config: PretrainingConfig) -> tuple[str, int, bool]:
@@ -294,7 +301,7 @@ def make_main_network(config: PretrainingConfig) -> Encoder:
 
 
 def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:
-    """What proposes replacements, and what it shares with the main network (ELECTRA, section 3.2; DeBERTaV3).
+    """Makes the generator, with what it shares with the main network (ELECTRA, section 3.2; DeBERTaV3).
 
     The original's order: uniform wins; then a generator of its own; else the main network's weights.
 

@@ -20,7 +20,7 @@ def final_values(config: PretrainingConfig) -> StepValues:
 
 
 def anything_moves(config: PretrainingConfig) -> bool:
-    """Whether steps differ in more than their number."""
+    """True if steps differ in more than their number."""
     return bool(config.ramped or config.temperature_decay or config.takes_turns)
 
 

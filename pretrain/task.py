@@ -132,7 +132,7 @@ class PretrainingTask(TrainingTask):
         return self.summed_gradients(self.model.trained_variables, forward, batch, seed, scale)
 
     def _whole_batch(self, masked: MaskedBatch, seed: tf.Tensor, values: StepValues) -> WholeBatch | None:
-        """What micro-batches need to know of one another, from a first pass without gradients; None if nothing."""
+        """Values of all rows that micro-batches need of one another, from a pass without gradients; None if none."""
         if not self._shares_rows:
             return None
 
@@ -177,7 +177,7 @@ class PretrainingTask(TrainingTask):
 
     @property
     def unigram_entropy(self) -> float | None:
-        """Of the records, in nats: what a generator that knows frequencies only has to pay; None if unknown."""
+        """Entropy of the tokens in nats, the loss of a generator that knows frequencies only; None if unknown."""
         if self.config.uniform_generator:
             return None
         known = (records.unigram_entropy for records in (self.train_records, self.eval_records) if records is not None)

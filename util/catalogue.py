@@ -17,7 +17,7 @@ def module_names(package: str) -> tuple[str, ...]:
 
 @functools.cache
 def declared(package: str, ending: str, attribute: str) -> tuple[Any, ...]:
-    """What the modules of a package whose names end so declare under `attribute`, a tuple in each."""
+    """Everything that modules of a package whose names end so declare under `attribute`, a tuple in each."""
     names = [name for name in module_names(package) if name.endswith(ending)]
     return tuple(one for name in names for one in getattr(importlib.import_module(f"{package}.{name}"), attribute))
 

@@ -14,8 +14,7 @@ else:
         def __getattr__(self, name):
             import tensorflow
 
-            value = getattr(tensorflow, name)
-            setattr(self, name, value)
-            return value
+            self.__dict__.update(vars(tensorflow))  # nothing is looked up here a second time
+            return getattr(tensorflow, name)
 
     tf = _TensorFlow()

@@ -91,7 +91,7 @@ def chosen(config: ObjectiveHparams, known: Sequence[AnyObjective]) -> tuple[Any
 
 
 def problems(config: ObjectiveHparams, kinds: Sequence[AnyObjective]) -> Iterator[str]:
-    """Why the objectives of a run do not go together, each said by what owns the rule."""
+    """Reasons why the objectives of a run do not go together, each said by what owns the rule."""
     main = list(dict.fromkeys(kind.flag or kind.__name__ for kind in kinds if kind.role == "main"))
     if len(main) > 1:
         others = "; the others need electra_objective false" if "electra_objective" in main else ""

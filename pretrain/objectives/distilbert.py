@@ -53,7 +53,7 @@ class DistilHparams(ElectraHparams):
 
 
 def teacher_of(config: DistilHparams) -> TeacherNeed:
-    """What the run's terms ask of the teacher."""
+    """The teacher, with all that the run's terms ask of it."""
     assert config.teacher
     return TeacherNeed(
         config.teacher,
@@ -64,7 +64,7 @@ def teacher_of(config: DistilHparams) -> TeacherNeed:
 
 
 def distillation_problems(config: DistilHparams) -> Iterator[str]:
-    """Why a run cannot have this teacher, whatever it learns from it."""
+    """Reasons why a run cannot have this teacher, whatever it learns from it."""
     if not config.teacher:
         return
     if config.trains_main_network and not config.electra_objective:

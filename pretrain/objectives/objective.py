@@ -1,4 +1,4 @@
-"""What an objective is: a loss term over the outputs of one forward pass, with its hparams, checks, cost and metrics.
+"""Base class of objectives: a loss term over the outputs of a forward pass, with its hparams, checks, cost and metrics.
 
 A pre-training run is a generator, a main network and a list of objectives (pretrain.pretraining_model). The class side
 of an `Objective` answers the configuration, so this module and those of the papers import no TensorFlow; an instance
@@ -52,7 +52,7 @@ class TeacherNeed(NamedTuple):
 
     @property
     def hparams(self) -> dict[str, Any]:
-        """What its configuration says of its network and its input (exchange.formats.folders)."""
+        """Hparams of its network and its input, from its configuration (exchange.formats.folders)."""
         hparams = network_hparams(self.checkpoint)
         if not hparams:
             raise UserError(f"teacher: {self.checkpoint!r} holds no configuration of a model, which a teacher needs")
@@ -66,7 +66,7 @@ class TeacherNeed(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What an objective needs of the forward pass besides the main network's states.
+    """Parts of the forward pass that an objective needs besides the main network's states.
 
     views: lengths of the sequences of further passes of the pre-trained network (`Objective.views`).
     attention: (layer, head) of the pre-trained network, both from 0, whose attention maps are kept.
@@ -107,7 +107,7 @@ class View(NamedTuple):
 
 
 class TeacherOutput(NamedTuple):
-    """What a teacher says; no gradient.
+    """Outputs of a teacher; no gradient.
 
     encoded: its encoder's output. replaced_logits: float32 [B, L], positive means replaced; None unless asked for.
     token_logits: float32 [B, N, V] at the drawn positions; likewise.
@@ -119,7 +119,7 @@ class TeacherOutput(NamedTuple):
 
 
 class StepValues(NamedTuple):
-    """What may change from step to step: floats where constant, float32 scalars where not (pretrain.schedules).
+    """Hyperparameters that may change from step to step: floats, or float32 scalars where they do (pretrain.schedules).
 
     mask_prob: share of a sequence's tokens that is masked.
     temperature: of the generator's softmax when sampling.
@@ -211,7 +211,7 @@ class ObjectiveOutput(NamedTuple):
 
 
 class Built(NamedTuple):
-    """What there is when an objective is built: the networks, and the objectives built before it."""
+    """The networks of a run, and the objectives that are built before another one."""
 
     encoder: Encoder | None
     generator: Generator
@@ -259,17 +259,17 @@ class Objective(Generic[H]):
 
     @classmethod
     def is_chosen(cls, config: H) -> bool:
-        """Whether a run has it."""
+        """True if a run has it."""
         return bool(cls.flag and getattr(config, cls.flag))
 
     @classmethod
     def problems(cls, config: H) -> Iterator[str]:
-        """Why a run that has it cannot be, one sentence each."""
+        """Reasons why a run that has it cannot be, one sentence each."""
         return iter(())
 
     @classmethod
     def needs(cls, config: H) -> Needs:
-        """What the forward pass has to compute for it."""
+        """Parts of the forward pass that are computed for it."""
         return Needs()
 
     @classmethod

@@ -87,7 +87,7 @@ class OnLossesHparams(ContrastHparams):
 
     @property
     def takes_turns(self) -> bool:
-        """Whether some steps train other tasks than others."""
+        """True if some steps train other tasks than others."""
         return bool(self.aux_tasks) and self.aux_combination != "sum"
 
 

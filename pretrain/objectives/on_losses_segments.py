@@ -36,7 +36,7 @@ _MOST_LEFT_OUT = 8  # tokens at a place, and at most a quarter of the text
 
 
 class SentenceOrder(Classification):
-    """Were the two segments of a record swapped? (ALBERT, Lan et al. 2020, section 3.1; SO). Half of the records are.
+    """Sentence order (SO; ALBERT, Lan et al. 2020, section 3.1): half of the records have their segments swapped.
 
     The builder's second segment follows the first in its document, so records need no change. A record of one segment
     has no label. Ours: the text of both is parted anew, so that their form does not tell the order.
@@ -66,7 +66,7 @@ class SentenceOrder(Classification):
 
 
 class SegmentRelation(Classification):
-    """How does the second segment belong to the first? Cross-entropy over three relations from the [CLS] state.
+    """Relation of the second segment to the first: cross-entropy over three from the [CLS] state.
 
     Records hold the text that follows, text from elsewhere in the document and text of another one
     (corpus.other_segments). Which of them a record shows is drawn at every step, each with the same chance, so a row
@@ -151,7 +151,7 @@ class SameDocument(SegmentRelation):
 
 
 class QuickThoughts(Auxiliary, Contrast[OnLossesHparams]):
-    """Which second half belongs to which first half of a record? (QT; Logeswaran & Lee 2018).
+    """Quick thoughts (QT; Logeswaran & Lee 2018): the second half of a record that belongs to each first half.
 
     The pre-trained network reads both halves of every original sequence by themselves. As in the paper there is no
     temperature, and the halves are told from those of other records in one direction only.
@@ -201,7 +201,7 @@ class QuickThoughts(Auxiliary, Contrast[OnLossesHparams]):
 
 
 class FastSent(Auxiliary):
-    """Is a half of a record near the words of the other half? (FS; after Hill et al. 2016).
+    """FastSent (FS; after Hill et al. 2016): a half of a record is near the words of the other half.
 
     (1 - cosine)^2 of each half's [CLS] state and every token between [CLS] and [SEP] of the other half, both read by
     themselves. The paper speaks of the cross-entropy of a cosine and 1, its code squares the difference; so does this.

@@ -29,7 +29,7 @@ _SHARE = 0.05  # of the threes (On Losses, section 3.2); of the tokens, of eithe
 
 
 class TrigramOrder(Classification):
-    """In which of its six orders do three tokens stand? (TGS). Cross-entropy at the drawn threes.
+    """Trigram shuffling (TGS): the order, of six, in which three tokens stand. Cross-entropy at the drawn threes.
 
     Records are cut into threes of tokens from the first on; one in twenty of those that hold no special token is put
     into an order drawn from all six, the original one among them, and not masked. Ours: the label is predicted from the
@@ -82,7 +82,7 @@ def shuffled(batch: dict[str, tf.Tensor], orders: tf.Tensor) -> dict[str, tf.Ten
 
 
 class TokenCorruption(Classification):
-    """Which tokens of the text were tampered with? (TCP). Cross-entropy at every token that is not special.
+    """Token corruption (TCP): tokens that were tampered with. Cross-entropy at every token that is not special.
 
     One token in twenty becomes a random, ordinary one, and as many change places with a neighbour. "On Losses" inserts
     tokens as well, which would push others out of a record of fixed length. For ELECTRA a tampered token that the
@@ -108,7 +108,7 @@ class TokenCorruption(Classification):
         self._ordinary = ordinary_ids(config)
 
     def make_head(self, config: OnLossesHparams) -> PooledHead | StateHead:
-        """Of every token, or of the whole sequence."""
+        """The head of every token, or of the whole sequence."""
         from electra_tf2.model.auxiliary_heads import StateHead
 
         return StateHead("token_corruption_predictions", config.architecture, self.classes, config.seed)
@@ -129,7 +129,7 @@ class TokenCorruption(Classification):
 
 
 class SequenceCorruption(TokenCorruption):
-    """Was the text tampered with at all? (SCP). Half of the sequences are; cross-entropy from the [CLS] state."""
+    """Sequence corruption (SCP): half of the sequences are tampered with; cross-entropy from the [CLS] state."""
 
     task, loss_name = "scp", "scp_loss"
 
@@ -181,8 +181,8 @@ def ordinary_ids(config: OnLossesHparams) -> list[int]:
 
 
 class TermFrequency(Auxiliary):
-    """How often does a token occur in its document? (TF). Squared error at every token that is not special, of the
-    original tokens; their states may be of others.
+    """Term frequency (TF): number of times that a token occurs in its document. Squared error at every token that is
+    not special, of the original tokens; their states may be of others.
 
     The document is the record, so nothing has to be stored in it. As the paper says, values are scaled to [0, 10]
     between the lowest and the highest of the document; its code scales per sentence, cuts them to integers and counts
