@@ -22,12 +22,8 @@ from electra_tf2.util.lazy import tf
 
 if TYPE_CHECKING:
     from electra_tf2.model.encoder import Encoder, EncoderOutput
-    from electra_tf2.model.generator import (
-        GeneratorOutput,
-        MaskedLanguageModel,
-        TwoTowerClozeModel,
-        UniformGenerator,
-    )
+    from electra_tf2.model.generator import GeneratorOutput, MaskedLanguageModel
+    from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenerator
 
     Generator: TypeAlias = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator
 
