@@ -20,7 +20,7 @@ from electra_tf2.exchange.huggingface import HuggingFaceWeights
 from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile, finite
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.training import checkpoint_files
-from electra_tf2.training.optimization import AVERAGE
+from electra_tf2.training.optimizers import AVERAGE
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.reading import read_json
 

@@ -13,7 +13,8 @@ from electra_tf2.finetune.task import HeadInput, HeadOutput, Prediction, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
-from electra_tf2.training.optimization import Schedule, make_optimizer
+from electra_tf2.training.optimization import Schedule
+from electra_tf2.training.optimizers import make_optimizer
 from electra_tf2.training.task import TrainingTask
 from electra_tf2.util.datasets import untuned
 

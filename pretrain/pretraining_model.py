@@ -24,9 +24,8 @@ from electra_tf2.model.other_generators import (
     TwoTowerClozeModel,
     UniformGenerator,
 )
-from electra_tf2.pretrain import corruption, masking
-from electra_tf2.pretrain.corruption import CorruptedBatch
-from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain import masking
+from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.masking_units import UNITS
 from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.objectives import on_losses
@@ -209,8 +208,8 @@ class PretrainingModel(Layer):
             sampled_ids, offsets = self._sampling.sample(masked, sampled, words, temperature)
             offsets = offsets if task_vector is None else offsets + task_vector
         elif sampled_ids is None:
-            sampled_ids = corruption.sample(self.config, masked, sampled, temperature)
-        corrupted = corruption.corrupt(self.config, masked, sampled_ids)
+            sampled_ids = masking.sample(self.config, masked, sampled, temperature)
+        corrupted = masking.corrupt(self.config, masked, sampled_ids)
         inputs = (corrupted.input_ids, masked.input_mask, masked.segment_ids)
         encoded = self.encoder(*inputs, seeds, attention, offsets)
         views = self._read_views(masked, seeds, task_vector)

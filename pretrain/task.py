@@ -15,7 +15,8 @@ from electra_tf2.pretrain.pretrain_data import Batch, Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.loop import ratios
-from electra_tf2.training.optimization import Schedule, make_optimizer
+from electra_tf2.training.optimization import Schedule
+from electra_tf2.training.optimizers import make_optimizer
 from electra_tf2.training.task import TrainingTask
 
 # First words of the seeds of training steps and evaluation batches.

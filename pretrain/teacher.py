@@ -7,9 +7,8 @@ from electra_tf2.exchange.formats.folders import check_shared_vocabulary
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Layer
-from electra_tf2.pretrain.corruption import CorruptedBatch
 from electra_tf2.pretrain.hparams import PretrainingHparams
-from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.objectives.objective import TeacherNeed, TeacherOutput
 from electra_tf2.util.errors import UserError
 

@@ -5,7 +5,8 @@
   <folder>/checkpoint                                    TensorFlow's name for the newest; written, never needed
   <folder>/.saving/                                      a checkpoint on its way; what a killed save leaves behind
 
-The index gets its name last, so a checkpoint that has one is complete. Those of older versions lack the .json.
+The index gets its name last, when all is on the disk (fsync), so a checkpoint that has one is complete. Those of older
+versions lack the .json.
 """
 
 import hashlib
@@ -15,9 +16,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.files import write_atomically, write_json
-from electra_tf2.util.reading import read_json
+from electra_tf2.util.reading import parse_json, read_json
 
 PREFIX = "model.ckpt-"
 _STAGING = ".saving"
@@ -39,17 +40,26 @@ def has_checksums(folder: Path, step: int) -> bool:
 
 
 def problem(folder: Path, step: int) -> str | None:
-    """Finds what is wrong with the files of a checkpoint; None if they are there and have their checksums, if any."""
+    """Finds what is wrong with the files of a checkpoint; None if they are there and have their checksums, if any.
+
+    Raises:
+      UserError: they cannot be read now, which says nothing about them.
+    """
     base = prefix(folder, step)
     if not Path(f"{base}.index").exists():
         return "its .index is missing"
     if not has_checksums(folder, step):
         return None
     try:
-        sums = read_json(f"{base}.json", "checksums")["sha256"]
+        about = parse_json(Path(f"{base}.json").read_bytes(), f"{base.name}.json")
+        sums = about.get("sha256")
+        if not (isinstance(sums, dict) and sums and isinstance(about.get("memory", {}), dict)):
+            return f"{base.name}.json is not as it was written"
         wrong = [name for name, expected in sums.items() if _sha256(folder / name) != expected]
-    except (UserError, OSError, KeyError, AttributeError) as error:
+    except (ValueError, FileNotFoundError) as error:
         return str(error)
+    except OSError as error:
+        raise UserError(f"cannot read the checkpoint {base} now: {reason(error)}. It was left as it is") from None
     return f"{' and '.join(wrong)} differs from its checksum" if wrong else None
 
 
@@ -70,8 +80,13 @@ def publish(folder: Path, step: int, remember: dict[str, Any]) -> None:
     names = sorted(path.name for path in (folder / _STAGING).glob(f"{PREFIX}{step}.*"))
     sums = {name: _sha256(folder / _STAGING / name) for name in names}
     write_json(folder / _STAGING / f"{PREFIX}{step}.json", {"step": step, "sha256": sums, "memory": remember})
+    for name in (f"{PREFIX}{step}.json", *names):
+        _sync(folder / _STAGING / name)
     for name in (f"{PREFIX}{step}.json", *names):  # .data before .index
+        if name == names[-1]:
+            _sync(folder)
         os.replace(folder / _STAGING / name, folder / name)
+    _sync(folder)
     clear_staging(folder)
 
 
@@ -97,6 +112,15 @@ def write_state(folder: Path, kept: list[int]) -> None:
     names = [f'"{PREFIX}{step}"' for step in kept]
     lines = [f"model_checkpoint_path: {names[-1]}", *(f"all_model_checkpoint_paths: {name}" for name in names)]
     write_atomically(folder / "checkpoint", "\n".join(lines) + "\n")
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _sha256(path: Path) -> str:

@@ -5,6 +5,8 @@ passed over, aloud, for the newest good one. Where none is good nothing starts a
 """
 
 import contextlib
+import errno
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -76,8 +78,11 @@ class Checkpoints:
 
     def newest(self, suspect: int | None = None) -> str:
         """Path of the newest good checkpoint, for messages. `suspect` as in `restore`."""
-        good = (step for step in _candidates(self.folder, suspect) if files.problem(self.folder, step) is None)
-        return next((str(files.prefix(self.folder, step)) for step in good), "none was saved yet")
+        for step in _candidates(self.folder, suspect):
+            with contextlib.suppress(UserError):
+                if files.problem(self.folder, step) is None:
+                    return str(files.prefix(self.folder, step))
+        return "none was saved yet"
 
     def restore(self, suspect: int | None = None) -> tuple[int, dict[str, Any]] | None:
         """Restores the newest good checkpoint. Returns its step and its memory; None if there is no checkpoint.
@@ -122,7 +127,12 @@ class Checkpoints:
         return step
 
     def _read_best(self) -> dict[str, Any] | None:
-        return read_json(self._best_folder / _BEST, "best checkpoint") if self.has_best else None
+        if not self.has_best:
+            return None
+        best = read_json(self._best_folder / _BEST, "best checkpoint")
+        if not (isinstance(best.get("step"), int) and isinstance(best.get("value"), int | float)):
+            raise UserError(f"{self._best_folder / _BEST} names no step and value: delete it to start a new one")
+        return best
 
     def _read(self, checkpoint: tf.train.Checkpoint, folder: Path, step: int) -> None:
         path = str(files.prefix(folder, step))
@@ -178,5 +188,7 @@ def _unreadable(folder: Path, step: int) -> str | None:
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
     except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
+        if os.strerror(errno.EIO) in str(error):
+            raise UserError(f"cannot read the checkpoint {files.prefix(folder, step)} now: {error}") from None
         return str(error)
     return None

@@ -6,6 +6,7 @@ training.reporting. docs/architecture.md says why it is not orbit's Controller.
 """
 
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -93,7 +94,9 @@ class Trainer:
         restored = self.checkpoints.restore(suspect_checkpoint(self.model_dir))
         if restored is not None:
             self._saved, memory = restored
-            self._since_report = memory.get("since_report")
+            match memory.get("since_report"):
+                case [int(steps), list(sums)] if all(isinstance(one, int | float) for one in sums):
+                    self._since_report = steps, sums
         return self.current_step
 
     def restore_best(self) -> int:
@@ -119,6 +122,8 @@ class Trainer:
         schedule, start = self.schedule, self.current_step
         if schedule.num_train_steps < 1:
             raise UserError("there is less than one step to train: raise num_train_steps or num_train_epochs")
+        self.model_dir.mkdir(parents=True, exist_ok=True)
+        self._folder = self.model_dir.stat()
         self.reporter.resume(start)
         try:
             with self._explaining():
@@ -191,6 +196,7 @@ class Trainer:
         return min([*ahead, schedule.num_train_steps - step])
 
     def _report(self, progress: Progress, step: int, totals: Totals, steps: int) -> None:
+        self._check_folder()
         rate = float(self.task.optimizer.schedule(tf.constant(step - 1)))
         means = {
             name: float(total) / steps / self.task.summed_examples for name, total in totals.sums["losses"].items()
@@ -198,8 +204,20 @@ class Trainer:
         means |= {name: float(total) / steps for name, total in totals.sums["watched"].items()}
         self.reporter.steps(progress, step, means, ratios(totals.sums["metrics"]), rate)
 
+    def _check_folder(self) -> None:
+        """Raises UserError if the folder was deleted or moved, as a new one would lack the run's configuration."""
+        try:
+            same = os.path.samestat(self.model_dir.stat(), self._folder)
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise UserError(f"{self.model_dir} was deleted or moved while the run trained there: nothing more is saved")
+
     def _save(self, memory: dict[str, Any]) -> None:
         if self._saved != self.current_step:
+            self._check_folder()
+            if self._signal is not None:
+                say(f"{signal.Signals(self._signal).name}: saving step {self.current_step:,}")
             self.checkpoints.save(self.current_step, memory)
             self._saved = self.current_step
             if self.chief:

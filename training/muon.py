@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf2.training.optimization import if_all_finite
+
 # Of x -> a x + b x^3 + c x^5, steep at 0 (Jordan et al. 2024, "tuning the coefficients").
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _RMS_OF_ADAMW = 0.2
@@ -121,3 +123,19 @@ class Muon(tf.Module):
         rows, columns = like.shape
         stands = rows > columns // len(parts)
         return tf.concat([tf.transpose(part) if stands else part for part in parts], axis=1)
+
+    @staticmethod
+    def step(
+        variable: tf.Variable,
+        momentum: tf.Variable,
+        update: Update,
+        rates: dict[str, tf.Tensor],
+        keep: tf.Tensor | None,
+    ) -> None:
+        """Weight decay and Muon's direction of one variable; nothing if `keep` is false."""
+
+        def change() -> None:
+            momentum.assign(update.momentum)
+            variable.assign(variable * rates.get("kept", 1.0) - rates["lr"] * update.direction)
+
+        if_all_finite(keep, change)

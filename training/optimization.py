@@ -8,16 +8,14 @@ updates. The original clips before that sum on TPUs (docs/differences.md). The m
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.training.hparams import OptimizerHparams
-from electra_tf2.training.muon import Muon, Update
-
-AVERAGE = "average"  # last part of the name of a variable's moving average
+from electra_tf2.training.loss_scale import LossScale
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,23 +48,26 @@ class Schedule:
         return rate
 
 
-class LossScale(tf.Module):
-    """Dynamic loss scaling for float16 (Micikevicius et al. 2018): halve on overflow, double after 2,000 good steps."""
+class Muon(Protocol):
+    """Updates some variables in Adam's place (training.muon)."""
 
-    def __init__(self, initial: float = 2.0**15, growth_steps: int = 2000) -> None:
-        super().__init__(name="loss_scale")
-        self.growth_steps = growth_steps
-        aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
-        self.scale = tf.Variable(initial, trainable=False, aggregation=aggregation, name="loss_scale")
-        self.good_steps = tf.Variable(0, trainable=False, aggregation=aggregation, name="loss_scale_good_steps")
+    rate_factor: float
 
-    def update(self, finite: tf.Tensor) -> None:
-        """Adjusts the scale after a step whose gradients were all finite, or not."""
-        good = tf.where(finite, self.good_steps + 1, 0)
-        grow = good >= self.growth_steps
-        halved = tf.maximum(self.scale / 2.0, 1.0)
-        self.scale.assign(tf.where(finite, tf.where(grow, self.scale * 2.0, self.scale), halved))
-        self.good_steps.assign(tf.where(grow, 0, good))
+    def momentum_of(self, index: int) -> tf.Variable | None: ...
+
+    def updates(self, gradients: Sequence[tf.Tensor], factor: Any) -> dict[int, Any]: ...
+
+    def step(self, variable: tf.Variable, momentum: tf.Variable, update: Any, rates: Any, keep: Any) -> None: ...
+
+
+class Average(Protocol):
+    """Follows the variables (training.optimizers.WeightAverage)."""
+
+    values: list[tf.Variable]
+
+    def update(self, step: tf.Tensor) -> None: ...
+
+    def swapped(self) -> AbstractContextManager[None]: ...
 
 
 class AdamW(tf.Module):
@@ -83,7 +84,7 @@ class AdamW(tf.Module):
       norm_of_slices: take tf.IndexedSlices into the norm as they are, repeated rows apart (the original; one replica,
         no loss scale).
       muon: updates the variables that it takes in Adam's place, with the same decay, schedule and clipping.
-      ema_decay: of the moving average of all variables; 0: none is kept.
+      average: a moving average of the variables that follows every update.
     """
 
     def __init__(
@@ -100,14 +101,14 @@ class AdamW(tf.Module):
         norm_of_slices: bool = False,
         bias_correction: bool = False,
         muon: Muon | None = None,
-        ema_decay: float = 0.0,
+        average: Average | None = None,
     ) -> None:
         super().__init__(name="adamw")
         self.schedule = schedule
         self.beta1, self.beta2, self.epsilon, self.clip_norm = beta1, beta2, epsilon, clip_norm
         # TensorFlow's kernel computes 1 - beta2 in float32, off by 1.3e-5 for 0.999, and so are the variances.
         self._correction = float(np.sqrt((1.0 - float(np.float32(beta2))) / (1.0 - beta2)))
-        self.bias_correction, self.muon, self.ema_decay = bias_correction, muon, ema_decay
+        self.bias_correction, self.muon = bias_correction, muon
         self._variables, self._norm_of_slices = list(variables), norm_of_slices
         self._decay = [weight_decay_rate if decays(variable) else 0.0 for variable in variables]
         self._multiplier = [lr_multiplier(variable) for variable in variables]
@@ -127,7 +128,8 @@ class AdamW(tf.Module):
         self._place = {index: place for place, index in enumerate(adams)}
         self.means = [slot(self._variables[index], "adam_m") for index in adams]
         self.variances = [slot(self._variables[index], "adam_v") for index in adams]
-        self.averages = [slot(variable, AVERAGE) for variable in variables] if ema_decay else []
+        self.average = average
+        self.averages = [] if average is None else average.values  # tracked here, as the other slots are
 
     def apply(self, gradients: Sequence[Any], loss_scale: LossScale | None = None) -> tf.Tensor:
         """One update; call in replica context.
@@ -157,27 +159,14 @@ class AdamW(tf.Module):
             keep = tf.math.is_finite(norm)
             loss_scale.update(keep)
         self._update_all(dense, factor, rate, keep)
-        if self.averages:
-            self._update_averages()
+        if self.average is not None:
+            self.average.update(self.step)
         self.step.assign_add(1)
         return norm
 
-    @contextlib.contextmanager
-    def averaged(self) -> Iterator[None]:
+    def averaged(self) -> AbstractContextManager[None]:
         """The variables hold their averages meanwhile, if these are kept and anything was trained; on the host."""
-        swapped = list(zip(self._variables, self.averages, strict=True)) if self.averages and self.step.numpy() else []
-
-        def swap() -> None:
-            for variable, average in swapped:
-                value = variable.numpy()
-                variable.assign(average)
-                average.assign(value)
-
-        swap()
-        try:
-            yield
-        finally:
-            swap()
+        return self.average.swapped() if self.average and self.step.numpy() else contextlib.nullcontext()
 
     def _update_all(self, gradients: list[tf.Tensor], factor: Any, rate: tf.Tensor, keep: tf.Tensor | None) -> None:
         # What variables share is computed once: the graph is smaller and faster to trace.
@@ -205,25 +194,14 @@ class AdamW(tf.Module):
                 kind = kinds.index((self._multiplier[index], self._decay[index]))
                 if self.muon is not None and index in turned:
                     of_muon = (self.muon.momentum_of(index), turned[index], rates[1][kind], keep)
-                    _for_every_copy(strategy, variable, _step_of_muon, of_muon)
+                    for_every_copy(strategy, variable, self.muon.step, of_muon)
                 else:
                     slots = (self.means[self._place[index]], self.variances[self._place[index]])
-                    _for_every_copy(
+                    for_every_copy(
                         strategy, variable, _update, (*slots, gradients[index], rates[0][kind], keep, adam, factor)
                     )
 
-        _for_all_replicas(update_all, (turned, gradients, (rates, rates_of_muon), keep, adam, factor))
-
-    def _update_averages(self) -> None:
-        """Moves the averages on; the first is the variable itself, and the memory grows from there (t / (t + 10))."""
-        done = tf.cast(self.step, tf.float32)
-        share = 1.0 - tf.minimum(self.ema_decay, done / (done + 10.0))
-
-        def update_all(strategy: Any, share: Any) -> None:
-            for variable, average in zip(self._variables, self.averages, strict=True):
-                _for_every_copy(strategy, average, _follow, (variable, share))
-
-        _for_all_replicas(update_all, (share,))
+        for_all_replicas(update_all, (turned, gradients, (rates, rates_of_muon), keep, adam, factor))
 
     def _bias_corrections(self) -> tuple[tf.Tensor | float, tf.Tensor | float]:
         """sqrt(1 - beta2^t) and 1 - beta1^t of the t-th update, 1-based; ones without bias correction."""
@@ -235,37 +213,7 @@ class AdamW(tf.Module):
         return tf.sqrt(of_variance), of_mean
 
 
-def make_optimizer(
-    hparams: OptimizerHparams,
-    variables: Sequence[tf.Variable],
-    schedule: Callable[[tf.Tensor], tf.Tensor],
-    decays: Callable[[tf.Variable], bool],
-    lr_multiplier: Callable[[tf.Variable], float] = lambda variable: 1.0,
-    norm_of_slices: bool = False,
-) -> AdamW:
-    """The optimizer that the hparams describe; the other arguments are `AdamW`'s."""
-    muon = None
-    if hparams.optimizer == "muon":
-        settings = (hparams.muon_momentum, hparams.muon_ns_steps, hparams.muon_learning_rate_factor)
-        muon = Muon(variables, *settings, hparams.muon_precision)
-    return AdamW(
-        variables,
-        schedule,
-        decays,
-        weight_decay_rate=hparams.weight_decay_rate,
-        beta1=hparams.adam_beta1,
-        beta2=hparams.adam_beta2,
-        epsilon=hparams.adam_epsilon,
-        clip_norm=hparams.clip_norm,
-        lr_multiplier=lr_multiplier,
-        norm_of_slices=norm_of_slices,
-        bias_correction=hparams.adam_bias_correction,
-        muon=muon,
-        ema_decay=hparams.ema_decay,
-    )
-
-
-def _for_all_replicas(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def for_all_replicas(function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     """Calls a function (strategy or None, *arguments) once for all replicas, from one of them."""
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
@@ -274,7 +222,7 @@ def _for_all_replicas(function: Callable[..., None], arguments: tuple[Any, ...])
         context.merge_call(function, args=arguments)
 
 
-def _for_every_copy(
+def for_every_copy(
     strategy: Any, variable: tf.Variable, function: Callable[..., None], arguments: tuple[Any, ...]
 ) -> None:
     """Calls a function (variable, *arguments) for every copy of a variable."""
@@ -284,31 +232,12 @@ def _for_every_copy(
         strategy.extended.update(variable, function, args=arguments, group=False)
 
 
-def _if(keep: tf.Tensor | None, change: Callable[[], None]) -> None:
+def if_all_finite(keep: tf.Tensor | None, change: Callable[[], None]) -> None:
+    """Makes a change unless `keep` is false."""
     if keep is None:
         change()
     else:
         tf.cond(keep, change, lambda: None)
-
-
-def _follow(average: tf.Variable, variable: tf.Variable, share: tf.Tensor) -> None:
-    average.assign_sub(share * (average - variable))
-
-
-def _step_of_muon(
-    variable: tf.Variable,
-    momentum: tf.Variable,
-    update: Update,
-    rates: dict[str, tf.Tensor],
-    keep: tf.Tensor | None,
-) -> None:
-    """Weight decay and Muon's direction of one variable; nothing if `keep` is false."""
-
-    def change() -> None:
-        momentum.assign(update.momentum)
-        variable.assign(variable * rates.get("kept", 1.0) - rates["lr"] * update.direction)
-
-    _if(keep, change)
 
 
 def _update(
@@ -329,4 +258,4 @@ def _update(
         handles = {"var": variable.handle, "m": mean.handle, "v": variance.handle}
         tf.raw_ops.ResourceApplyAdam(**handles, lr=rates["lr"], grad=gradient * factor, **adam)
 
-    _if(keep, change)
+    if_all_finite(keep, change)

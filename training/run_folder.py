@@ -31,9 +31,10 @@ _OF_ANY_CONFIG = {"model_name", "data_dir", "model_dir", "train_batch_size"}  # 
 _OF_OLDER_RUNS = {"optimizer": "adamw", "ema_decay": 0.0}  # what they had before there was a choice
 _LOCK = ".lock"
 _OVERWRITING = ".overwriting"  # in a new run's folder as long as the old one lies aside
+_MOVED = ".moved_aside"  # in the old one's, so that no other run of that name is taken for it
 _NOT_FINITE = "not_finite.json"  # a run stopped there, and may go on with other values of these:
 _MENDS = ("learning_rate", "num_warmup_steps", "precision")
-_LEFTOVERS = ("*.tmp", "*/*.tmp", ".saving", "best/.saving", ".host_*", f"{checkpoint_files.PREFIX}*_temp")
+_LEFTOVERS = (_MOVED, "*.tmp", "*/*.tmp", ".saving", "best/.saving", ".host_*", f"{checkpoint_files.PREFIX}*_temp")
 
 
 class RunFolder:
@@ -135,6 +136,7 @@ class RunFolder:
     def _move_aside(self) -> None:
         aside = _aside(self.path)
         with writing(aside):
+            (self.path / _MOVED).touch()
             os.rename(self.path, aside)
         write_atomically(self.path / _OVERWRITING, f"{aside}\n")
         self._take_lock()
@@ -156,7 +158,12 @@ def mark_not_finite(folder: Path, step: int) -> None:
 def suspect_checkpoint(folder: Path) -> int | None:
     """Finds the step whose next one was not finite, if the run stopped so: a checkpoint of it is ruined."""
     path = folder / _NOT_FINITE
-    return read_json(path, "stop")["step"] - 1 if path.exists() else None
+    if not path.exists():
+        return None
+    step = read_json(path, "stop").get("step")
+    if not isinstance(step, int):
+        raise UserError(f"{path} names no step: delete it to go on from the newest checkpoint")
+    return step - 1
 
 
 def _aside(folder: Path) -> Path:
@@ -166,16 +173,21 @@ def _aside(folder: Path) -> Path:
 def _restore_overwritten(folder: Path) -> bool:
     """Puts a run that was moved aside back, if the new one did not get to a checkpoint, and says whether it did so."""
     aside = _aside(folder)
-    killed_while_moving = (aside / _CONFIG).exists() and not (folder / _CONFIG).exists()
+    killed_while_moving = (aside / _MOVED).exists() and not (folder / _CONFIG).exists()
     if not (folder / _OVERWRITING).exists() and not killed_while_moving:
         return False
-    if checkpoint_files.steps(folder):
+    if any(checkpoint_files.problem(folder, step) is None for step in checkpoint_files.steps(folder)):
         after_checkpoint(folder)
+        return False
+    if not aside.exists():
+        _delete(folder / _OVERWRITING)
+        say(f"note: the run that --overwrite was to replace is not in {aside} any more")
         return False
     _delete(folder)
     with writing(folder):
         os.rename(aside, folder)
     _delete(folder / _LOCK)
+    _delete(folder / _MOVED)
     say(f"the run that --overwrite was to replace is in {folder} again, as it was")
     return True
 

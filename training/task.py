@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.layers import shape_of
-from electra_tf2.training.optimization import LossScale
+from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.util.environment import compile_unseen
 
 Tensors = Any  # a nested structure of tensors

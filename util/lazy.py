@@ -14,7 +14,8 @@ else:
         def __getattr__(self, name):
             import tensorflow
 
-            self.__dict__.update(vars(tensorflow))  # nothing is looked up here a second time
+            # Nothing is looked up here a second time; `random` is what TensorFlow itself imports late.
+            self.__dict__.update(vars(tensorflow), random=tensorflow.random)
             return getattr(tensorflow, name)
 
     tf = _TensorFlow()

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from electra_tf2.model.flops import Part, language_model_head
-from electra_tf2.pretrain.corruption import sampled_logits
-from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.masking import MaskedBatch, sampled_logits
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
 from electra_tf2.pretrain.objectives.electra_ablations import AblationHparams
 from electra_tf2.pretrain.objectives.objective import Built, Forward, Objective, ObjectiveOutput, weighted_mean

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, 
 from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.flops import Part
-from electra_tf2.pretrain.corruption import CorruptedBatch
 from electra_tf2.pretrain.hparams import PretrainingHparams
-from electra_tf2.pretrain.masking import Arranged, Draw, MaskedBatch
+from electra_tf2.pretrain.masking import Arranged, CorruptedBatch, Draw, MaskedBatch
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.lazy import tf
 
@@ -298,7 +297,7 @@ class Objective(Generic[H]):
     def sample(
         self, masked: MaskedBatch, generated: GeneratorOutput, words: tf.Tensor, temperature: float | tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Draws the generator's samples; an objective of role "generator" that has it replaces pretrain.corruption's.
+        """Draws the generator's samples; an objective of role "generator" that has it replaces pretrain.masking's.
 
         Args:
           words: [V, E], the main network's word table, in the compute type.

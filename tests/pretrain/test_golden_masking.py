@@ -8,7 +8,7 @@ from scipy import stats
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model.generator import GeneratorOutput
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
-from electra_tf2.pretrain import corruption, masking
+from electra_tf2.pretrain import masking
 from tests import golden_support as golden
 
 ARRAYS = golden.load_arrays("masking")
@@ -124,7 +124,7 @@ def test_samples_are_distributed_as_the_original_s(temperature, disallow, specia
     )
     softmax = FusedSoftmax(tf.ones([rows, slots, 1]), arrays["logits"][:, None], tf.zeros([12]))
     generated = GeneratorOutput(softmax)
-    counts = np.bincount(corruption.sample(config, masked, generated).numpy().reshape(-1), minlength=12)
+    counts = np.bincount(masking.sample(config, masked, generated).numpy().reshape(-1), minlength=12)
     exact = arrays[f"{key}/softmax"].astype(np.float64)
     possible = exact > 1e-6
     assert not counts[~possible].any()

@@ -9,7 +9,7 @@ from scipy import stats
 
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model import vocabulary
-from electra_tf2.pretrain import corruption, masking
+from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import update_positions
 from electra_tf2.pretrain.task import _TRAIN, PretrainingTask
 from tests import golden_support as golden
@@ -113,7 +113,7 @@ def test_mask_rates_are_respected():
 def test_corruption_labels(batch, original):
     config, masked = mask(batch, compat="original" if original else "none")
     sampled = tf.constant(np.random.RandomState(0).randint(0, 600, masked.positions.shape), tf.int32)
-    corrupted = corruption.corrupt(config, masked, sampled)
+    corrupted = masking.corrupt(config, masked, sampled)
     differs = corrupted.input_ids.numpy() != batch["input_ids"].numpy()
     np.testing.assert_array_equal(corrupted.is_replaced.numpy() == 1, differs)
     assert (corrupted.was_sampled.numpy() >= corrupted.is_replaced.numpy()).all()

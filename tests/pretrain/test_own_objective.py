@@ -11,7 +11,6 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.objectives.catalogue import _extended, own_objective
 from electra_tf2.util.errors import UserError
 from tests import training_support as support
-from tests.programs import run_program
 
 NAME = "swaps:SwappedNeighbours"
 DOCUMENT = (support.ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -96,7 +95,8 @@ def test_help_lists_its_flags_and_stays_without_tensorflow(folder):
 
 def test_its_cost_and_its_problems_count(folder):
     words = ["--objectives", NAME, "--swap-objective", "--recipe", "electra_small"]
-    found = run_program("flops_computation.py", *words, cwd=folder)
+    command = [sys.executable, str(support.ROOT / "flops_computation.py"), *words]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     assert "swap head" in found.stdout
     found = run(folder, "--mask-unit", "span", "--mask-sampling", "without_replacement")
     assert found.returncode == 2

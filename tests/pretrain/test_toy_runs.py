@@ -9,8 +9,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.model.generator import GeneratorOutput
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
-from electra_tf2.pretrain.corruption import CorruptedBatch
-from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.objectives.electric import NoiseContrastive
 from electra_tf2.pretrain.objectives.objective import Forward
 from electra_tf2.pretrain.task import PretrainingTask

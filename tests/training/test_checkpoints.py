@@ -1,6 +1,10 @@
 """Checkpoints that were damaged, cut, half-written or not written at all: the newest good one is taken, aloud."""
 
+import errno
 import json
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -131,3 +135,74 @@ def test_a_full_disk_while_logging_names_the_file(tmp_path):
 def test_checksums_and_memory_are_json(finished):
     values = json.loads((finished / "model.ckpt-20.json").read_text())
     assert values["step"] == 20 and values["sha256"].keys() == {"model.ckpt-20.index", DATA}
+
+
+WRONG = ['{"step": 20, "sha256": {}}', '{"sha256": [1]}', '{"sha256": {"../x": 3}}', '{"sha256": {"a\\u0000b": "c"}}']
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"sha256": {"x": "y"}, "memory": [1]}', *WRONG])
+def test_valid_json_of_wrong_content_is_damage(folder, capsys, content):
+    (folder / "model.ckpt-20.json").write_text(content)
+    assert toy.trainer(folder).restore() == 15
+    assert "model.ckpt-20 is damaged (" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("report", [7, ["a", []], [3, ["b"]]])
+def test_a_memory_of_wrong_content_costs_no_run(folder, report):
+    path = folder / "model.ckpt-20.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"memory": {"since_report": report}}))
+    runner = toy.trainer(folder, num_train_steps=25, save_checkpoints_steps=5)
+    assert runner.restore() == 20 and runner.train() == 0
+
+
+def test_a_read_error_is_not_damage(folder, monkeypatch):
+    def fail(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    before = sorted(path.name for path in folder.iterdir())
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "_sha256", fail)
+        with pytest.raises(UserError, match=r"cannot read the checkpoint .*model\.ckpt-20 now: Input/output error"):
+            toy.trainer(folder).restore()
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert toy.trainer(folder).restore() == 20
+
+
+def test_files_and_folder_are_on_the_disk_before_a_checkpoint_gets_its_name(tmp_path, monkeypatch):
+    events, sync, replace = [], os.fsync, os.replace
+
+    def synced(descriptor):
+        events.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
+        sync(descriptor)
+
+    def replaced(source, target):
+        if Path(target).name.startswith(files.PREFIX) and Path(target).parent == tmp_path:
+            events.append(("name", Path(target).name))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    toy.trainer(tmp_path, num_train_steps=20, save_checkpoints_steps=20).train()
+    names = ["model.ckpt-20.json", DATA, "model.ckpt-20.index"]
+    assert events == [
+        *(("sync", name) for name in names),
+        *(("name", name) for name in names[:2]),
+        ("sync", tmp_path.name),
+        ("name", names[2]),
+        ("sync", tmp_path.name),
+    ]
+
+
+def test_a_folder_that_was_deleted_while_a_run_trained_does_not_come_back(tmp_path):
+    folder = tmp_path / "model"
+    runner = toy.trainer(folder)
+    save = runner.checkpoints.save
+
+    def then_delete(step, memory):
+        save(step, memory)
+        shutil.rmtree(folder)
+
+    runner.checkpoints.save = then_delete
+    with pytest.raises(UserError, match="was deleted or moved while the run trained there"):
+        runner.train()
+    assert not folder.exists()

@@ -64,6 +64,7 @@ def test_a_signal_saves_within_a_long_loop_and_the_metrics_are_those_of_an_undis
     assert runner.train() == 128 + number
     assert signal.getsignal(number) == previous
     told = capsys.readouterr().out
+    assert f"{number.name}: saving step {step}\n" in told
     assert f"{number.name}: saved {tmp_path / 'stopped'} at step {step}. {run_folder.GO_ON}." in told
     again = toy.trainer(tmp_path / "stopped", iterations_per_loop=10)
     assert again.restore() == step and again.train() == 0

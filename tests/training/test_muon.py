@@ -9,8 +9,10 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange.checkpoints import CheckpointVariables
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.muon import Muon, matrices_in, orthogonalised
-from electra_tf2.training.optimization import AdamW, LossScale, Schedule
+from electra_tf2.training.optimization import AdamW, Schedule
+from electra_tf2.training.optimizers import WeightAverage
 from tests import training_support as support
 
 LAYER = "electra/encoder/layer_0"
@@ -32,7 +34,7 @@ def random_values(seed):
     return {name: random.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
 
 
-def make_optimizer(dtype="float32", **arguments):
+def make_optimizer(dtype="float32", ema_decay=0.0, **arguments):
     variables = [tf.Variable(value, name=name) for name, value in random_values(0).items()]
     muon = Muon(variables, MOMENTUM, 5, FACTOR, dtype)
     return variables, AdamW(
@@ -42,6 +44,7 @@ def make_optimizer(dtype="float32", **arguments):
         weight_decay_rate=DECAY,
         lr_multiplier=lambda variable: 0.25 if "intermediate" in variable.name else 1.0,
         muon=muon,
+        average=WeightAverage(variables, ema_decay) if ema_decay else None,
         **arguments,
     )
 

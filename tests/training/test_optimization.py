@@ -8,7 +8,8 @@ import tensorflow as tf
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.training.optimization import AdamW, LossScale, Schedule
+from electra_tf2.training.loss_scale import LossScale
+from electra_tf2.training.optimization import AdamW, Schedule
 from tests import training_support as support
 
 SHAPES = {"dense/kernel": (3, 2), "dense/bias": (2,), "table": (5, 4)}

@@ -1,6 +1,7 @@
 """The folder of a run: what --overwrite leaves alone, who may train there, and with which configuration."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.training import run_folder
-from electra_tf2.training.run_folder import RunFolder, after_checkpoint, mark_not_finite
+from electra_tf2.training.run_folder import RunFolder, after_checkpoint, mark_not_finite, suspect_checkpoint
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable
 from tests import golden_support as golden
@@ -107,6 +108,47 @@ def test_a_run_that_was_killed_after_its_first_checkpoint_has_overwritten(old):
     killed._lock.close()
     with RunFolder(old):
         assert (old / "model.ckpt-5.index").exists() and others(old) == []
+
+
+def test_a_run_that_was_killed_within_its_first_checkpoint_gives_the_old_one_back(old):
+    killed = RunFolder(old, overwrite=True)
+    killed.__enter__()
+    killed.begin(config(), VOCAB)
+    (old / "model.ckpt-5.json").write_text("{}")  # the first of a checkpoint's files to get its name
+    killed._lock.close()
+    with RunFolder(old):
+        assert is_old(old) and others(old) == []
+
+
+def test_another_run_whose_name_ends_in_overwritten_is_left_alone(old):
+    other = old.with_name("model.overwritten")
+    old.rename(other)
+    with RunFolder(old) as folder:
+        folder.begin(config(), VOCAB)
+        finish(old)
+    assert is_old(other) and (old / "model.ckpt-5.index").exists()
+    with pytest.raises(UserError, match=r"cannot write .*model\.overwritten"), RunFolder(old, overwrite=True) as folder:
+        folder.begin(config(), VOCAB)
+    assert is_old(other) and (old / "model.ckpt-5.index").exists()
+
+
+def test_a_run_that_was_moved_aside_and_deleted_by_hand_is_told(old, capsys):
+    killed = RunFolder(old, overwrite=True)
+    killed.__enter__()
+    killed.begin(config(), VOCAB)
+    killed._lock.close()
+    shutil.rmtree(old.with_name("model.overwritten"))
+    with RunFolder(old) as folder:
+        folder.check(config(), set())
+    assert "model.overwritten any more" in capsys.readouterr().out
+    assert (old / "config.json").exists() and not (old / ".overwriting").exists()
+
+
+@pytest.mark.parametrize("content", ["{}", '{"step": "five"}', '{"step": null}'])
+def test_a_stop_that_names_no_step_is_one_line(tmp_path, content):
+    (tmp_path / "not_finite.json").write_text(content)
+    with pytest.raises(UserError, match=r"not_finite\.json names no step: delete it"):
+        suspect_checkpoint(tmp_path)
 
 
 def test_overwrite_unlinks_a_link_and_leaves_what_it_points_to(old, tmp_path):
