@@ -187,7 +187,7 @@ def test_submitted_similarities_stay_on_their_scale(tmp_path):
 def test_a_collapsed_run_is_called_so(tmp_path):
     task = make(tmp_path, "cola")
     split = task.parse([], "")
-    assert "collapsed: the same label, 'b', for all 3" in str(task.complaint(split, classes(task, 1, 1, 1)))
+    assert "collapsed: the same label, '1', for all 3" in str(task.complaint(split, classes(task, 1, 1, 1)))
     assert task.complaint(split, classes(task, 1, 0, 1)) is None
     with np.errstate(all="raise"):
         assert METRICS["mcc"](np.array([0, 1]), np.array([1, 1])) == 0

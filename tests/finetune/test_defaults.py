@@ -44,7 +44,7 @@ def test_a_model_is_fine_tuned_as_its_recipe_says(pretrained):
     assert resolved(data_dir) == (2e-5, 10, 0.01, 0, "small")
     assert resolved(data_dir, task_names=["chunk"]) == (2e-5, 3, 0.01, 0, "small")
     own = {"task_names": ["q"], "tasks": {"q": {"type": "qa"}}}
-    assert resolved(data_dir, **own)[1] == 2
+    assert resolved(data_dir, **own)[1] == 3  # as its recipe has it for squad
     assert resolved(data_dir, recipe="electra_base") == (1e-4, 3, 0, 1, "small")
 
 
