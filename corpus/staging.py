@@ -34,6 +34,10 @@ from electra_tf2.util.progress import track
 from electra_tf2.util.reading import json_sha256, read_json, sha256_of
 
 _PLAN_FILE = "plan.json"
+_SETTINGS = (  # those that metadata.json tells
+    *("max_seq_length", "do_lower_case", "strip_accents", "blanks_separate_docs"),
+    *("seed", "dev_fraction", "compat", "packing", "other_segments"),
+)
 
 
 class UnitReport(NamedTuple):
@@ -206,15 +210,7 @@ class Staging:
             "vocab_sha256": plan.identity["vocab_sha256"],
             "vocab_size": len(vocab),
             "builder_version": plan.identity["builder_version"],
-            "max_seq_length": settings.max_seq_length,
-            "do_lower_case": settings.do_lower_case,
-            "strip_accents": settings.strip_accents,
-            "blanks_separate_docs": settings.blanks_separate_docs,
-            "seed": settings.seed,
-            "dev_fraction": settings.dev_fraction,
-            "compat": settings.compat,
-            "packing": settings.packing,
-            "other_segments": settings.other_segments,
+            **{name: getattr(settings, name) for name in _SETTINGS},
             **self._mixing(),
             "shards": shards,
             "shards_sha256": json_sha256(shards),
