@@ -93,7 +93,7 @@ class RecordMetadata(NamedTuple):
 
     @property
     def other_segments(self) -> bool:
-        """Whether the records hold further segments (corpus.other_segments)."""
+        """True if the records hold further segments (corpus.other_segments)."""
         return self.values.get("other_segments") is True
 
     def check_shard(self, name: str) -> int:

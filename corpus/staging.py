@@ -41,7 +41,7 @@ _SETTINGS = (  # those that metadata.json tells
 
 
 class UnitReport(NamedTuple):
-    """What a unit has written, by file name, and what it has read: the SHA-256 of each of its pieces, and bytes."""
+    """Report of a finished unit: the files that it wrote, the SHA-256 of each piece that it read, and bytes."""
 
     files: dict[str, Shard]
     contents: list[str]
@@ -50,25 +50,25 @@ class UnitReport(NamedTuple):
 
 
 class Staging:
-    """Where the units of a plan leave what they have built."""
+    """Folder in which the units of a plan leave what they have built."""
 
     def __init__(self, plan: BuildPlan):
         self.plan = plan
         self.output = Path(plan.settings.output_dir)
         self.folder = self.output / UNFINISHED_FOLDER
 
-    # What a unit leaves here.
+    # The files of a unit.
 
     def shards(self, unit: Unit) -> list[Path]:
-        """Its training records."""
+        """Files of a unit's training records."""
         return [self.folder / self.plan.shard_name(unit.first_shard + index) for index in range(unit.num_shards)]
 
     def dev_part(self, unit: Unit) -> Path:
-        """Its held-out records."""
+        """File of a unit's held-out records."""
         return self.folder / f"dev-part-{unit.number}"
 
     def token_counts(self, unit: Unit) -> Path:
-        """How often each id occurs in its training records, int64 [V]."""
+        """File of the number of times that each id occurs in a unit's training records, int64 [V]."""
         return self.folder / f"token-counts-{unit.number}"
 
     def write_report(self, unit: Unit, report: UnitReport) -> None:
@@ -167,7 +167,7 @@ class Staging:
         return [unit for unit, report in reports if report is None or report.contents != self.contents(unit)]
 
     def complete(self) -> None:
-        """Of units that are all done: joins the held-out parts to few files and writes the metadata."""
+        """Joins the held-out parts to few files and writes the metadata, once all units are done."""
         if (self.folder / METADATA_FILE).exists():
             return
         plan, settings = self.plan, self.plan.settings
@@ -225,7 +225,7 @@ class Staging:
         write_json(self.folder / METADATA_FILE, metadata)
 
     def _mixing(self) -> dict[str, Any]:
-        """What was done with the sources of the corpus, if anything was."""
+        """Metadata on the sources of the corpus, if they were mixed or marked."""
         settings, mixing = self.plan.settings, dict[str, Any]()
         if settings.mix_alpha != 1:
             mixing |= {"mix_alpha": settings.mix_alpha, "source_repeats": self.plan.repeats}
