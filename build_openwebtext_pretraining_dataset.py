@@ -30,25 +30,15 @@ def define_flags() -> None:
 def main() -> None:
     values = flags.FLAGS
     look_only = (values.inspect or values.verify) and not values.corpus_dir
-    if look_only and values.output_dir and not values.data_dir:
-        look(values.output_dir, values.vocab_file)
-        return
-    if not values.data_dir and not (values.corpus_dir and values.vocab_file and values.output_dir):
+    enough = values.output_dir and (look_only or (values.corpus_dir and values.vocab_file))
+    if not values.data_dir and not enough:
         raise UserError("--data-dir is needed, or all of --corpus-dir, --vocab-file and --output-dir; see --help")
-    data_dir = values.data_dir or ""
-    vocab_file = values.vocab_file or os.path.join(data_dir, "vocab.txt")
-    output_dir = values.output_dir or os.path.join(data_dir, "pretrain_tfrecords")
-    corpus_dir = values.corpus_dir or os.path.join(data_dir, "openwebtext")
-    if look_only and not os.path.isdir(corpus_dir):
-        look(output_dir, values.vocab_file)
-        return
-    run_build(
-        corpus_dir=corpus_dir,
-        vocab_file=vocab_file,
-        output_dir=output_dir,
-        blanks_separate_docs=False,
-        corpus_kind=OPENWEBTEXT,
-    )
+    places = {"corpus_dir": "openwebtext", "vocab_file": "vocab.txt", "output_dir": "pretrain_tfrecords"}
+    paths = {name: values[name].value or os.path.join(values.data_dir or "", place) for name, place in places.items()}
+    if look_only and (not values.data_dir or not os.path.isdir(paths["corpus_dir"])):
+        look(paths["output_dir"], values.vocab_file)
+    else:
+        run_build(blanks_separate_docs=False, corpus_kind=OPENWEBTEXT, **paths)
 
 
 def command() -> None:

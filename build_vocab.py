@@ -27,7 +27,7 @@ _ASCII_PUNCTUATION = tuple(code for code in range(33, 127) if not chr(code).isal
 
 
 class VocabularyOptions(NamedTuple):
-    """What kind of vocabulary is wanted; the flags of the same names explain them."""
+    """Kind of vocabulary that is wanted; the flags of the same names explain it."""
 
     vocab_size: int = 30522
     do_lower_case: bool = True

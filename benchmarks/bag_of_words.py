@@ -1,4 +1,4 @@
-"""What fine-tuned models have to beat: linear models of words, on the files that run_finetuning.py reads.
+"""Baselines for fine-tuned models: linear models of words, on the files that run_finetuning.py reads.
 
   python -m benchmarks.bag_of_words --data-dir data --tasks sst,sts,qnli,mrpc,chunk,cola,rte
 
@@ -56,7 +56,7 @@ def words_of(sentence: Sequence[str]) -> list[list[str]]:
 
 
 def text_scores(task: Any) -> dict[str, dict[str, float]]:
-    """Of the linear model and of the commonest label, or the mean, on the development data."""
+    """Scores of the linear model and of the commonest label, or the mean, on the development data."""
     from electra_tf2.finetune.tasks.metrics import measured
 
     train, dev = task.examples("train"), task.examples("dev")
@@ -77,7 +77,7 @@ def text_scores(task: Any) -> dict[str, dict[str, float]]:
 
 
 def tagging_scores(task: Any) -> dict[str, dict[str, float]]:
-    """Of the linear model, whose tags are as the file has them, on the development data."""
+    """Scores on the development data of the linear model, which predicts the tags of the file as they are."""
     from electra_tf2.finetune.tagging.conll import read_sentences
     from electra_tf2.finetune.tagging.tasks import tagging_scores as scored
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: their command lines, the processor's name, and records of random tokens."""
+"""Parts that the benchmarks share: their command lines, the processor's name, and records of random tokens."""
 
 import argparse
 import os
@@ -23,7 +23,7 @@ def parser_of(doc: str | None, **defaults: str | float) -> argparse.ArgumentPars
 
 
 def processor() -> str:
-    """Its name, the cores that may be used, and what multiplies matrices, where Linux says so."""
+    """Name of the processor, the cores that may be used, and its units that multiply matrices, where Linux says so."""
     cores, path = len(os.sched_getaffinity(0)), Path("/proc/cpuinfo")
     lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line) if path.exists() else {}
     facts = {name.strip(): value.strip() for name, value in lines.items()}

@@ -128,7 +128,7 @@ def with_changes(contender: str, options: argparse.Namespace) -> tuple[dict[str,
 
 
 def flops_of(given: dict[str, Any]) -> float:
-    """Of a step."""
+    """FLOPs of a step."""
     config = PretrainingConfig.from_dict(given | {"num_warmup_steps": 0})
     return config.train_batch_size * training_flops_per_example(config)
 
@@ -153,17 +153,17 @@ def pretraining_hparams(contender: str, options: argparse.Namespace, seed: int) 
 
 
 def _is_file(contender: str, options: argparse.Namespace) -> bool:
-    """Its recipe is a file, which says everything: the schedule, and how to fine-tune."""
+    """True if its recipe is a file, which says everything: the schedule, and how to fine-tune."""
     return (contender if contender[0] != "+" else options.recipes[0]).split("+")[0].endswith(".json")
 
 
 def _plain(contender: str) -> str:
-    """As the name of a folder."""
+    """Name of a folder for a contender."""
     return re.sub(r"[^\w.=-]+", "_", contender)
 
 
 def built(options: argparse.Namespace, vocab: int, length: int) -> dict[str, str]:
-    """Where vocabulary, records and held-out records of <data-dir>/corpus and heldout are; made if they are not."""
+    """Builds vocabulary, records and held-out records of <data-dir>/corpus and heldout; returns where they are."""
     data = Path(options.data_dir)
     vocab_file, records = data / f"vocab{vocab}.txt", data / f"v{vocab}_l{length}"
     if not vocab_file.exists():
@@ -178,7 +178,7 @@ def built(options: argparse.Namespace, vocab: int, length: int) -> dict[str, str
 
 
 def run(options: argparse.Namespace, *words: str) -> tuple[str, float]:
-    """What the program printed, and its seconds of processor time. It ends this one if it fails."""
+    """Runs a program; returns its output and its seconds of processor time. A failure ends this program, too."""
     threads = str(max(1, cores() // options.jobs))
     environment = os.environ | {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": threads}
     with tempfile.TemporaryFile("w+") as printed:
@@ -241,7 +241,7 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
 
 
 def costs(options: argparse.Namespace) -> str:
-    """Of each recipe: trained parameters, examples per second (the best of some dry runs in turns), memory."""
+    """Measures each recipe: trained parameters, examples per second (the best of some dry runs in turns), memory."""
     contenders = {name: pretraining_hparams(name, options, seed=0) for name in options.recipes}
     rates: dict[str, list[float]] = {contender: [] for contender in contenders}
     memory: dict[str, str] = {}

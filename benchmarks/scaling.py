@@ -1,4 +1,4 @@
-"""How a step of pre-training grows with batch, length, vocabulary, layers and width: time, memory, share of its limit.
+"""Growth of a pre-training step with batch, length, vocabulary, layers and width: time, memory, share of its limit.
 
   taskset -c 1 python -m benchmarks.scaling benchmarks/scaling.json
   python -m benchmarks.scaling benchmarks/scaling.json --figure docs/scaling.png
@@ -92,7 +92,7 @@ class Measurements:
             sys.exit(f"error: {path} was measured on {self.processor}; give another file for this processor.")
 
     def point(self, program: str, job: Job) -> Point | None:
-        """None where the step is neither there nor to be measured, or ended with an error."""
+        """Reads or measures a point; None if it is neither there nor to be measured, or ended with an error."""
         step, products = (self._of(f"{name}_{job.precision}", job) for name in (program, "products"))
         if not step:
             return None
@@ -109,7 +109,7 @@ class Measurements:
 
 
 def _measured(contender: str, arguments: list[str]) -> dict[str, float] | None:
-    """None if the process ended with an error, as for want of memory."""
+    """Measures a point; None if the process ended with an error, as for want of memory."""
     try:
         process = Contender(contender, sys.executable, arguments)
         wall = process.turn(1)

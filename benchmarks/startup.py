@@ -39,7 +39,7 @@ print("seconds", time.perf_counter() - start)
 
 
 def seconds(*words: str, until: str | None = None) -> float:
-    """Of a command, until it ends or prints a line that begins as the regular expression `until`."""
+    """Seconds until a command ends, or prints a line that the regular expression `until` matches."""
     start = time.perf_counter()
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None

@@ -29,7 +29,7 @@ _WARM_UP_STEPS, _WARM_UP_SECONDS = 3, 20.0  # two steps where three would take l
 
 
 class Size(NamedTuple):
-    """Of a main network (ELECTRA, Table 6); its generator is `hidden / generator_share` wide."""
+    """Size of a main network (ELECTRA, Table 6); its generator is `hidden / generator_share` wide."""
 
     hidden: int
     layers: int
@@ -45,7 +45,7 @@ class Size(NamedTuple):
 
     @property
     def encoder(self) -> dict[str, int]:
-        """As the peers' configurations of encoders name it."""
+        """Sizes under the names of the peers' configurations of encoders."""
         return {
             "hidden_size": self.hidden,
             "num_attention_heads": self.heads,
@@ -71,7 +71,7 @@ Step = Callable[[], object]
 
 
 class Job(NamedTuple):
-    """What the contenders have in common."""
+    """Settings that all contenders have in common."""
 
     what: str  # "pretraining", "evaluation" or "finetuning"
     size: Size
@@ -87,7 +87,7 @@ class Job(NamedTuple):
 
     @property
     def masked_tokens(self) -> int:
-        """Of a sequence."""
+        """Number of masked tokens of a sequence."""
         return int((0.15 + 0.005) * self.length)
 
     @property
@@ -133,7 +133,7 @@ def product_shapes(job: Job) -> Counter[tuple[int, int, int, int]]:
 
 
 def product_flops(job: Job) -> float:
-    """Of a step, with its gradient unless it is an evaluation: 2 per multiply-add."""
+    """FLOPs of a step, with its gradient unless it is an evaluation: 2 per multiply-add."""
     forward = sum(2.0 * batch * m * k * n * times for (batch, m, k, n), times in product_shapes(job).items())
     return forward * (1 if job.what == "evaluation" else 3)
 
@@ -159,7 +159,7 @@ def products(job: Job) -> Step:
 
 
 def our_hparams(job: Job) -> dict[str, Any]:
-    """What pre-training and fine-tuning have in common."""
+    """Hyperparameters that pre-training and fine-tuning have in common."""
     path, size = Path(tempfile.mkdtemp()) / "vocab.txt", job.size
     write_vocabulary(path, size.vocabulary)
     return {
@@ -315,7 +315,7 @@ def tf_models_classifier(job: Job) -> Step:
 
 
 def hugging_face_config(size: Size) -> Any:
-    """Of an encoder."""
+    """Configuration of an encoder."""
     import transformers
 
     return transformers.ElectraConfig(num_hidden_layers=size.layers, **size.encoder)
@@ -389,7 +389,7 @@ def hugging_face_classifier(job: Job, compiled: bool) -> Step:
 
 
 def add_job_flags(parser: argparse.ArgumentParser) -> None:
-    """What `make_job` needs to know beside the contender."""
+    """Defines the flags of a job."""
     parser.add_argument("--what", default="pretraining", choices=("pretraining", "evaluation", "finetuning"))
     parser.add_argument("--model-size", default="small", choices=tuple(SIZES))
     parser.add_argument("--batch-size", type=int, default=32)
@@ -397,17 +397,17 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def job_arguments(options: argparse.Namespace) -> list[str]:
-    """Those flags as the arguments of `make_job` and of a contender's process."""
+    """The flags of a job as the arguments of `make_job` and of a contender's process."""
     return [options.model_size, str(options.batch_size), str(options.max_seq_length), options.what]
 
 
 def make_job(contender: str, size: str, batch_size: str, length: str, what: str) -> Job:
-    """Of a contender's command line."""
+    """Job of a contender's command line."""
     return Job(what, Size.read(size), int(batch_size), int(length), contender.rsplit("_", 1)[1])
 
 
 def make_step(contender: str, job: Job) -> Step:
-    """Of a contender's name, such as ours_float32; its model is built here.
+    """Builds the model of a contender, such as ours_float32, and returns its step.
 
     Raises:
       SystemExit: there is no such contender.

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, by kind of operation, on one thread.
+"""Time of a step by kind of operation, on one thread.
 
   taskset -c 1 python -m benchmarks.step_profile --model-size mini --batch-size 64 --max-seq-length 64
   taskset -c 1 python -m benchmarks.step_profile --what evaluation --contender ours_float32
@@ -40,7 +40,7 @@ def kind_of(name: str) -> str:
 
 
 def operations(folder: Path) -> Iterator[tuple[str, str, float]]:
-    """Of a profile: what is run (a block's name or an operation's type), which one, milliseconds without its parts."""
+    """Reads a profile: the block or type of each operation, its name, and its milliseconds without its parts."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     space = xplane_pb2.XSpace()

@@ -46,7 +46,7 @@ _SCAN_BYTES = 64 << 10
 
 @dataclasses.dataclass(frozen=True)
 class BuildSettings:
-    """What to build; the flags of build_pretraining_dataset.py have the same names and explain them."""
+    """Settings of a build; the flags of build_pretraining_dataset.py have the same names and explain them."""
 
     corpus_dir: str
     vocab_file: str
@@ -232,7 +232,7 @@ def _pieces(corpus: Corpus, file: CorpusFile, text_bytes: int, piece_bytes: int)
 
 
 def _next_boundary(file: BinaryIO, position: int, boundary: re.Pattern[bytes]) -> int | None:
-    """Where the text after the first boundary from a position on begins."""
+    """Finds the start of the text after the first boundary from a position on."""
     file.seek(position)
     data = b""
     while chunk := file.read(_SCAN_BYTES):
@@ -266,7 +266,7 @@ def _units(pieces: list[Piece], num_shards: int) -> Iterator[Unit]:
 
 
 def describe_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
-    """In what two plans' identities differ, for a person."""
+    """Tells a person in what two plans' identities differ."""
     ours, others = mine["settings"], theirs.get("settings", {})
     for name in {**ours, **others}:
         before, now = (settings.get(name, _NEW_SETTINGS.get(name)) for settings in (others, ours))
@@ -288,7 +288,7 @@ def source_of(name: str) -> str:
 
 
 def repeats(text_bytes: Mapping[str, int], alpha: float) -> dict[str, float]:
-    """How often each source is read so that its share becomes p^alpha, normalised (mBART, Liu et al. 2020, equation 1).
+    """Times that each source is read to make its share p^alpha, normalised (mBART, Liu et al. 2020, equation 1).
 
     The largest source is read once: the smaller ones are read more often, and nothing is left out.
 

@@ -153,7 +153,7 @@ class _UnitJob:
         self._text_bytes = self._undecodable_bytes = 0
 
     def begin(self, piece: Piece) -> None:
-        """What is added from now on is of this piece."""
+        """Begins a piece, to which all belongs that is added from now on."""
         if self._domains and source_of(piece.name) != source_of(self._piece.name):
             self._flush()  # an example is of one source
         self._piece = piece

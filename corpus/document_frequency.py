@@ -1,4 +1,4 @@
-"""How many records hold each token: the inverse document frequencies of TF-IDF ("On Losses", an auxiliary task)."""
+"""Number of records that hold each token: inverse document frequencies of TF-IDF ("On Losses", auxiliary task)."""
 
 import numpy as np
 

@@ -24,7 +24,7 @@ _NO_SECOND_SEGMENT = 100_000  # a target length of the first segment that no exa
 
 
 class OtherSegments(NamedTuple):
-    """What could stand in place of the second segments (corpus.other_segments): int32 [examples, length] each, without
+    """Text that could stand in place of second segments (corpus.other_segments): int32 [examples, length] each, without
     special tokens, filled up with zeros; only zeros where there is none."""
 
     same_document_ids: np.ndarray
@@ -101,7 +101,7 @@ class ExampleBuilder:
         return spans
 
     def finish(self) -> Spans:
-        """What waits as examples; nothing after the end of a document."""
+        """Makes examples of the text that waits, of which there is none after the end of a document."""
         return self.add(np.zeros([0], np.int32), [0], [True])
 
     def _create_example(self) -> None:

@@ -31,7 +31,7 @@ _KEY_AND_COUNT = np.dtype([("key", np.int64), ("count", np.int64)])
 
 
 class Counted(NamedTuple):
-    """What is counted in some records: int64 keys and counts, both [K], and numbers that add up, of any shape."""
+    """Counts of some records: int64 keys and counts, both [K], and numbers that add up, of any shape."""
 
     keys: np.ndarray
     counts: np.ndarray
@@ -39,7 +39,7 @@ class Counted(NamedTuple):
 
 
 class Counting(NamedTuple):
-    """What is counted, and where; sent to the processes.
+    """Job of counting, which is sent to the processes.
 
     count_in: int32 [records, L] ids of tokens -> what is counted in them; a function that can be pickled.
     group: keys with the same key // group come into the same part.

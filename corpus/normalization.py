@@ -96,7 +96,7 @@ def replace_long_words(text: bytes, replacement: bytes) -> bytes:
 
 
 def _cleaned(text: str) -> str:
-    """Without control characters, white space as blanks, blanks around Chinese characters."""
+    """Drops control characters, makes white space blanks, and puts blanks around Chinese characters."""
     kept = []
     for character in text:
         if character < "\x80":

@@ -100,7 +100,7 @@ class OtherSegmentFinder:
         return self._joined(pages)
 
     def finish(self) -> Spans:
-        """What waits as examples; nothing after the end of a document."""
+        """Makes examples of the text that waits, of which there is none after the end of a document."""
         self._lines.append(0)
         self._ends.append(True)
         return self._joined([self._turn()])
@@ -151,7 +151,7 @@ class OtherSegmentFinder:
         )
 
     def _elsewhere(self, spans: Spans, page: _Page, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of which examples there is text elsewhere in the document, and where it begins for each of them.
+        """Draws text elsewhere in the document: the examples that have some, bool, and where theirs begins.
 
         It stands after the example, or before it with as many tokens between as the second segment has: so many are
         also left out between the first segment and what follows the example.
@@ -169,7 +169,7 @@ class OtherSegmentFinder:
         return found, page.starts[line[found]]
 
     def _of_another(self, wanted: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For which examples an excerpt of another document is long enough, and its number for each of them."""
+        """Draws excerpts of other documents: the examples that have one, bool, and its number for each of them."""
         excerpts = self._excerpts
         order = np.argsort(-excerpts.lengths, kind="stable")
         enough = np.searchsorted(-excerpts.lengths[order], -wanted, side="right")

@@ -26,7 +26,7 @@ _BASE = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2^64
 
 
 class Pieces(NamedTuple):
-    """What is known of the tokens of a vocabulary: bool [V] each."""
+    """Properties of the tokens of a vocabulary: bool [V] each."""
 
     continues: np.ndarray  # a word: begins with "##"
     special: np.ndarray
@@ -98,7 +98,7 @@ def running_sums(ids: np.ndarray, vocab_size: int) -> np.ndarray:
 
 
 class Ngrams(NamedTuple):
-    """Those of n words in a sequence: int64 [K] hashes, and where they start and end."""
+    """N-grams of n words in a sequence: int64 [K] hashes, and where they start and end."""
 
     hashes: np.ndarray
     starts: np.ndarray
@@ -176,7 +176,7 @@ def read_vocabulary(path: str, vocab_file: str) -> NgramVocabulary:
 
 
 def chosen(scores: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
-    """For n-grams of 2 to LONGEST words: which are kept, best first; each length has its share of the size."""
+    """Chooses the n-grams of 2 to LONGEST words to keep, best first; each length has its share of the size."""
     return [
         np.lexsort((np.arange(len(of_length)), -of_length))[: round(size * share)]
         for of_length, share in zip(scores, SHARES.values(), strict=True)
@@ -184,8 +184,11 @@ def chosen(scores: Sequence[np.ndarray], size: int) -> list[np.ndarray]:
 
 
 def collect(inputs: TableInputs, hashes: np.ndarray) -> list[np.ndarray]:
-    """For 2 to LONGEST words: the wordpieces of every n-gram with one of these sorted hashes, int32, one after the
-    other."""
+    """Collects the wordpieces of every n-gram with one of these sorted hashes.
+
+    Returns:
+      For 2 to LONGEST words: int32, the n-grams one after the other.
+    """
     pieces, seen = pieces_of(inputs.vocab_file, inputs.domain_tokens), np.zeros(len(hashes), bool)
     ids: list[list[np.ndarray]] = [[] for _ in SHARES]
     for file in track(inputs.files, "collecting n-grams of file", len(inputs.files)):

@@ -81,7 +81,7 @@ def verify(output_dir: str, vocab_file: str | None = None) -> int:
 
 
 def _problem(batch: dict[str, np.ndarray], special: SpecialIds) -> str | None:
-    """What our builder would not have written, of records that can be read."""
+    """Says what our builder would not have written in records that can be read; None if there is nothing."""
     ids, real, segments = (batch[field] for field in FIELDS)
     length = real.sum(axis=1)
     if (real != (np.arange(ids.shape[1]) < length[:, None])).any():

@@ -94,7 +94,7 @@ class RecordMetadata(NamedTuple):
 
     @property
     def other_segments(self) -> bool:
-        """Whether the records hold further segments (corpus.other_segments)."""
+        """True if the records hold further segments (corpus.other_segments)."""
         return self.values.get("other_segments") is True
 
     def check_shard(self, name: str) -> int:
@@ -156,7 +156,7 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
     def typed(name: str, kind: Any, source: dict[str, Any] = values) -> Any:
         value = source.get(name)
         wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
-        if wrong or (kind is int and isinstance(value, int) and value < 0):
+        if wrong or (isinstance(value, int) and not 0 <= value < 1 << 63):
             raise UserError(f"{path}: {name!r} is {shown(value)}; build the records anew or delete that file")
         return value
 

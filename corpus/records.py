@@ -39,7 +39,7 @@ _LENGTH_DELIMITED = 2
 
 @dataclasses.dataclass(frozen=True)
 class RecordFormat:
-    """What all records of a run have in common.
+    """Format that all records of a run have in common.
 
     length: tokens of an example, padding included.
     vocab_size: ids are below it.
@@ -76,7 +76,7 @@ class RecordFormat:
             return {field: tf.cast(value, tf.int32) for field, value in values.items()}
 
     def problem(self, record: bytes) -> str | None:
-        """What is wrong with a record, for a person; None if nothing is."""
+        """Tells a person what is wrong with a record; None if nothing is."""
         import tensorflow as tf
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -130,7 +130,7 @@ def read_batches(
 
 
 def record_ends(file: str | os.PathLike[str]) -> Iterator[int]:
-    """Where each record of an uncompressed TFRecord file ends, by hopping from header to header.
+    """Ends of the records of an uncompressed TFRecord file, found by hopping from header to header.
 
     Raises:
       UserError: the file ends within a record.

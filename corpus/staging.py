@@ -34,10 +34,14 @@ from electra_tf2.util.progress import track
 from electra_tf2.util.reading import json_sha256, read_json, sha256_of
 
 _PLAN_FILE = "plan.json"
+_SETTINGS = (  # those that metadata.json tells
+    *("max_seq_length", "do_lower_case", "strip_accents", "blanks_separate_docs"),
+    *("seed", "dev_fraction", "compat", "packing", "other_segments"),
+)
 
 
 class UnitReport(NamedTuple):
-    """What a unit has written, by file name, and what it has read: the SHA-256 of each of its pieces, and bytes."""
+    """Report of a finished unit: the files that it wrote, the SHA-256 of each piece that it read, and bytes."""
 
     files: dict[str, Shard]
     contents: list[str]
@@ -46,25 +50,25 @@ class UnitReport(NamedTuple):
 
 
 class Staging:
-    """Where the units of a plan leave what they have built."""
+    """Folder in which the units of a plan leave what they have built."""
 
     def __init__(self, plan: BuildPlan):
         self.plan = plan
         self.output = Path(plan.settings.output_dir)
         self.folder = self.output / UNFINISHED_FOLDER
 
-    # What a unit leaves here.
+    # The files of a unit.
 
     def shards(self, unit: Unit) -> list[Path]:
-        """Its training records."""
+        """Files of a unit's training records."""
         return [self.folder / self.plan.shard_name(unit.first_shard + index) for index in range(unit.num_shards)]
 
     def dev_part(self, unit: Unit) -> Path:
-        """Its held-out records."""
+        """File of a unit's held-out records."""
         return self.folder / f"dev-part-{unit.number}"
 
     def token_counts(self, unit: Unit) -> Path:
-        """How often each id occurs in its training records, int64 [V]."""
+        """File of the number of times that each id occurs in a unit's training records, int64 [V]."""
         return self.folder / f"token-counts-{unit.number}"
 
     def write_report(self, unit: Unit, report: UnitReport) -> None:
@@ -163,7 +167,7 @@ class Staging:
         return [unit for unit, report in reports if report is None or report.contents != self.contents(unit)]
 
     def complete(self) -> None:
-        """Of units that are all done: joins the held-out parts to few files and writes the metadata."""
+        """Joins the held-out parts to few files and writes the metadata, once all units are done."""
         if (self.folder / METADATA_FILE).exists():
             return
         plan, settings = self.plan, self.plan.settings
@@ -206,15 +210,7 @@ class Staging:
             "vocab_sha256": plan.identity["vocab_sha256"],
             "vocab_size": len(vocab),
             "builder_version": plan.identity["builder_version"],
-            "max_seq_length": settings.max_seq_length,
-            "do_lower_case": settings.do_lower_case,
-            "strip_accents": settings.strip_accents,
-            "blanks_separate_docs": settings.blanks_separate_docs,
-            "seed": settings.seed,
-            "dev_fraction": settings.dev_fraction,
-            "compat": settings.compat,
-            "packing": settings.packing,
-            "other_segments": settings.other_segments,
+            **{name: getattr(settings, name) for name in _SETTINGS},
             **self._mixing(),
             "shards": shards,
             "shards_sha256": json_sha256(shards),
@@ -229,7 +225,7 @@ class Staging:
         write_json(self.folder / METADATA_FILE, metadata)
 
     def _mixing(self) -> dict[str, Any]:
-        """What was done with the sources of the corpus, if anything was."""
+        """Metadata on the sources of the corpus, if they were mixed or marked."""
         settings, mixing = self.plan.settings, dict[str, Any]()
         if settings.mix_alpha != 1:
             mixing |= {"mix_alpha": settings.mix_alpha, "source_repeats": self.plan.repeats}

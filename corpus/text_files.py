@@ -157,7 +157,7 @@ class Corpus(NamedTuple):
 
 
 def is_json_lines(path: str | os.PathLike[str]) -> bool:
-    """Whether the name says that each line is a JSON document."""
+    """True if the name says that each line is a JSON document."""
     return _content_name(path).endswith((".jsonl", ".ndjson"))
 
 
@@ -301,7 +301,7 @@ def _whole_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:
 
 
 def _cut(line: bytes, limit: int) -> int:
-    """Where to cut a line that is too long: after the last space before the limit, or between two characters."""
+    """Finds where to cut a line that is too long: after the last space before the limit, or between two characters."""
     cut = line.rfind(b" ", 0, limit) + 1 or limit
     while cut > limit - 4 and cut < len(line) and line[cut] & 0xC0 == 0x80:
         cut -= 1

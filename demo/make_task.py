@@ -30,7 +30,7 @@ Paragraph = list[tuple[str, str]]  # words and tags
 
 
 def tagged(paragraph: str) -> Paragraph | None:
-    """Its words and their tags; None unless it is two sentences or more of plain words, commas and full stops."""
+    """Words and tags of a paragraph; None unless it is two sentences or more of plain words, commas and full stops."""
     found = [_WORD.fullmatch(word.strip("\"'()[]`*")) for word in paragraph.split()]
     words = [(match[1].lower(), _TAGS[match[2]]) for match in found if match]
     sentences = sum(tag == _TAGS["."] for _, tag in words)

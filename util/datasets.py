@@ -1,4 +1,4 @@
-"""What every tf.data pipeline here has in common."""
+"""Options that every tf.data pipeline here has in common."""
 
 from typing import TYPE_CHECKING
 

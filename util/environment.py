@@ -1,4 +1,4 @@
-"""What has to be done before TensorFlow is imported, and around that; and what the system lets a process use."""
+"""Settings before and around the import of TensorFlow, and the cores that a process may use."""
 
 import functools
 import logging
@@ -33,13 +33,13 @@ def before_tensorflow(verbosity: int = _FATAL) -> None:
 
 
 def _has_wide_vectors() -> bool:
-    """Whether this is an x86 processor that runs vectors of 512 bits without slowing down: those with bfloat16."""
+    """True if this is an x86 processor that runs vectors of 512 bits without slowing down: those with bfloat16."""
     path = Path("/proc/cpuinfo")
     return path.exists() and "avx512_bf16" in path.read_text()
 
 
 def quiet_tensorflow() -> None:
-    """Before TensorFlow is imported: keeps it off the GPU and its start-up messages off the screen."""
+    """Keeps TensorFlow, which is not yet imported, off the GPU and its start-up messages off the screen."""
     before_tensorflow()
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
@@ -76,5 +76,5 @@ def compile_unseen() -> None:
 
 
 def cores() -> int:
-    """Those that this process may use; of systems that do not tell, all."""
+    """Number of cores that this process may use; all, where the system does not tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,7 +16,7 @@ from electra_tf2.util.reading import parse_json, read_bytes
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """What the operating system refuses in here (full disk, no permission, a file for a folder) is a UserError."""
+    """Turns what the operating system refuses (full disk, no permission, a file for a folder) into a UserError."""
     try:
         yield
     except (OSError, UnicodeEncodeError) as error:

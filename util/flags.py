@@ -40,7 +40,7 @@ class Config(Protocol):
 
     @classmethod
     def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """What files named in the hparams say of other hparams: above a recipe, below --hparams and flags."""
+        """Hparams that follow from files named in other hparams: above a recipe, below --hparams and flags."""
 
     @classmethod
     def extended(cls, hparams: Mapping[str, Any]) -> Any:
@@ -82,7 +82,7 @@ def _define(hparams: Iterable[tuple[type, dataclasses.Field]]) -> None:
 
 
 def _holds_words(config_class: type, field: dataclasses.Field) -> bool:
-    """Whether an hparam is a list of words, which need not be spelled as JSON."""
+    """True if an hparam is a list of words, which need not be spelled as JSON."""
     return typing.get_type_hints(config_class)[field.name] == list[str]
 
 
@@ -98,12 +98,12 @@ def recipe_names() -> list[str]:
 
 
 def is_recipe(name: Any) -> bool:
-    """Whether `read_recipe` finds it."""
+    """True if `read_recipe` finds it."""
     return isinstance(name, str) and (name in recipe_names() or (name.endswith(".json") and os.path.isfile(name)))
 
 
 def has_section(name: str, section: str) -> bool:
-    """Whether a recipe has a section for another program than pre-training: "finetuning"."""
+    """True if a recipe has a section for another program than pre-training: "finetuning"."""
     return section in _with_base(_recipe_path(name, "--recipe"))
 
 
@@ -209,7 +209,7 @@ def _define_extensions(words: Sequence[str]) -> None:
 
 
 def given_hparams(config_class: type) -> dict[str, Any]:
-    """What --hparams and single flags say, unchecked."""
+    """Hparams of --hparams and of single flags, unchecked."""
     values = flags.FLAGS
     given: dict[str, Any] = {}
     for declaring_class, field in all_hparams(config_class):
@@ -333,7 +333,7 @@ def print_help(doc: str) -> None:
 
 
 def _print_flag(name: str, text: str, width: int) -> None:
-    """On one line with its text if the terminal is wide enough, else above it."""
+    """Prints a flag on one line with its text if the terminal is wide enough, else above it."""
     column = 37 if width >= 110 else 8
     lines = textwrap.fill(
         text, width, initial_indent=" " * column, subsequent_indent=" " * column, break_on_hyphens=False
@@ -400,7 +400,7 @@ def _asks_for_help(word: str) -> bool:
 
 
 def _check_values() -> None:
-    """Beyond the types, which absl checks."""
+    """Checks values beyond their types, which absl checks."""
     for name in flags.FLAGS:
         value = flags.FLAGS[name].value
         problem = value_problem(_dashed(name), value)

@@ -147,7 +147,7 @@ def closest(name: object, valid: Iterable[str]) -> str:
 
 
 def value_problem(name: str, value: Any) -> str | None:
-    """What makes a value, or one inside a list or object, unfit for paths, for files or for arithmetic."""
+    """Says what makes a value, or one inside a list or object, unfit for paths, files or arithmetic; else None."""
     if isinstance(value, str) and "\0" in value:
         return f"{name} must not hold a NUL character, got {shown(value)}"
     if isinstance(value, str) and HALF_PAIR.search(value):

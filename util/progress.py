@@ -1,4 +1,4 @@
-"""How far something is, how fast, how long still, and the values that matter: for whatever takes more than a moment.
+"""Progress of whatever takes more than a moment: how far, how fast, how long still, and the values that matter.
 
 Training, evaluation, building and analyses all report through here. On a terminal a bar with the values below it stays
 in place, fitted to the width (rich); elsewhere a report is one plain line.
@@ -123,7 +123,7 @@ class Progress:
             print(text, file=self._file, flush=True)
 
     def close(self) -> None:
-        """Of a bar on a terminal, only the last values stay."""
+        """Ends the report. Of a bar on a terminal, only the last values stay."""
         if self._live is not None:
             self._live.transient = not self._values
             self._live.stop()

@@ -43,7 +43,7 @@ def read_text(path: str | Path, what: str, encoding: str = "utf-8") -> str:
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether a file is there. Raises UserError where that cannot be known: no permission, an impossible path."""
+    """True if a file is there. Raises UserError where that cannot be known: no permission, an impossible path."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):

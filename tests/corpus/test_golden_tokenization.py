@@ -19,7 +19,7 @@ def golden():
 
 
 def newer_unicode(golden, text, pieces, lower, strip, vocab) -> bool:
-    """Whether a difference is due to this Python's Unicode, which changes with the version of Python."""
+    """True if a difference is due to this Python's Unicode, which changes with the version of Python."""
     if unicodedata.unidata_version == golden["unidata_version"]:
         return False
     return pieces == bert_reference.tokens(text, vocab, bool(lower), bool(strip))

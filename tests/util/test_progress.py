@@ -1,4 +1,4 @@
-"""What progress says, on a clock of the test's own: lines in a log, a bar that fits on a terminal."""
+"""Progress as it is shown, on a clock of the test's own: lines in a log, a bar that fits on a terminal."""
 
 import io
 import re
