@@ -6,6 +6,7 @@ An objective of one's own is none of the list: the hparam `objectives` names it 
 import dataclasses
 import functools
 import importlib
+import inspect
 import os
 import sys
 import typing
@@ -171,28 +172,24 @@ def extended(config_class: type, names: tuple[str, ...]) -> type:
     kinds = [own_objective(name) for name in names]
     every: list[AnyObjective] = [bert.MaskedLM, *OBJECTIVES, *kinds]
     losses = [kind.loss_name for kind in every]
-    taken = {name: config_class.__name__ for cls in config_class.__mro__ for name in dir(cls)}
-    groups: list[type] = []
+    taken, groups, seen = set(dir(config_class)), list[type](), set(config_class.__mro__)
     for name, kind in zip(names, kinds, strict=True):
         if losses.count(kind.loss_name) > 1:
             raise UserError(f"objectives: {name}: there is another objective with loss_name {kind.loss_name}")
         group = hparams_of(kind)
-        if group in groups or issubclass(config_class, group):
-            continue
-        if not dataclasses.is_dataclass(group) or "__dataclass_fields__" not in vars(group):
-            raise UserError(f"objectives: {name}: {group.__name__} is no @dataclasses.dataclass(frozen=True)")
-        inherited = {
-            field.name for base in group.__mro__[1:] for field in vars(base).get("__dataclass_fields__", {}).values()
-        }
-        for field in dataclasses.fields(group):
-            if field.name in taken and field.name not in inherited:
-                raise UserError(
-                    f"objectives: {name}: {taken[field.name]} has an hparam {field.name} already: rename it"
-                )
-            if field.name not in inherited and "help" not in field.metadata:
-                raise UserError(f"objectives: {name}: {field.name} must be an hparam(default, help)")
-            taken[field.name] = name
-        groups.append(group)
+        if group not in seen:
+            groups.append(group)
+        for declaring in (one for one in group.__mro__ if one not in seen):
+            seen.add(declaring)
+            if "__dataclass_params__" not in vars(declaring):
+                raise UserError(f"objectives: {name}: {declaring.__name__} is no @dataclasses.dataclass(frozen=True)")
+            for field in inspect.get_annotations(declaring):
+                if field in taken:
+                    raise UserError(f"objectives: {name}: there is an hparam {field} already: rename it")
+                if "help" not in vars(declaring)["__dataclass_fields__"][field].metadata:
+                    raise UserError(f"objectives: {name}: {field} must be an hparam(default, help)")
+                taken.add(field)
+    groups = [one for one in groups if not any(one is not other and issubclass(other, one) for other in groups)]
     if not groups:
         return config_class
     wider: type = dataclasses.dataclass(frozen=True)(type(config_class.__name__, (*groups, config_class), {}))

@@ -11,6 +11,7 @@ from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model import vocabulary
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import update_positions
+from electra_tf2.pretrain.masking_units import UNITS, Proposal
 from electra_tf2.pretrain.task import _TRAIN, PretrainingTask
 from tests import golden_support as golden
 
@@ -36,12 +37,11 @@ def batches(draw, rows=6, length=32):
     }
 
 
-def mask(batch, seed=1, **overrides):
+def mask(batch, seed=1, unit=None, **overrides):
     config = golden.config(**overrides)
     rows = batch["input_ids"].shape[0]
-    return config, masking.mask(
-        config, batch, masking.draw_noise(config, tf.constant([seed, 3]), rows, 0, rows), SPECIAL
-    )
+    noise = masking.draw_noise(config, tf.constant([seed, 3]), rows, 0, rows)
+    return config, masking.mask(config, batch, noise, SPECIAL, unit=unit or UNITS[config.mask_unit](config))
 
 
 @SETTINGS
@@ -175,18 +175,19 @@ def test_whole_words_are_masked_alike_wherever_they_stand():
     assert rates.mean() == pytest.approx(0.5, abs=0.05)
 
 
-def test_a_distribution_over_positions_is_drawn_from(monkeypatch):
+def test_a_distribution_over_positions_is_drawn_from():
     """The seam of masking units: weights 1, 2, 3 at three positions, with and without replacement."""
     weights = np.zeros([20000, 32], np.float32)
     weights[:, [3, 4, 9]] = [1.0, 2.0, 3.0]
-    monkeypatch.setattr(
-        masking, "load", lambda path: lambda config: lambda *_: masking.Proposal(weights=tf.constant(weights))
-    )
+
+    def unit(*_):
+        return Proposal(weights=tf.constant(weights))
+
     ids = np.full([20000, 32], 77, np.int32)
     ids[:, 0] = SPECIAL.cls
     batch = {"input_ids": tf.constant(ids), "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
     for sampling in ("with_replacement", "without_replacement"):
-        _, masked = mask(batch, mask_sampling=sampling, max_predictions_per_seq=1)
+        _, masked = mask(batch, unit=unit, mask_sampling=sampling, max_predictions_per_seq=1)
         counts = np.bincount(masked.positions.numpy()[:, 0], minlength=32)
         assert counts.sum() == counts[[3, 4, 9]].sum()
         expected = np.array([1, 2, 3]) / 6 * 20000

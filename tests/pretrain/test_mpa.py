@@ -178,7 +178,7 @@ def test_a_context_that_is_all_harm_gives_squared_scores(table_file):
     config = config_of(table_file, mpa_heads=[0])
     model, forward = forward_of(config)
     objective = model.objectives[-1]
-    objective.harm = lambda forward, predicted: tf.ones([*predicted.shape, support.LENGTH])
+    objective.cooccurrence = lambda forward, predicted: tf.ones([*predicted.shape, support.LENGTH])
     scores = tf.constant(np.random.RandomState(1).standard_normal([8, 16, 16]), tf.float32)
     output = objective(with_scores(forward, config, {(1, 0): scores}), True)
     rows = tf.gather(scores, forward.masked.positions, batch_dims=1).numpy()

@@ -188,7 +188,7 @@ def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
     masked, _ = model.prepare(batch, SEED)
     assert not masked.task_ids.numpy().any()  # evaluation
     np.testing.assert_array_equal(model.forward(masked).states, without.forward(masked).states)
-    added = model._told(masked._replace(task_ids=tf.constant([0, 1, 2, 0, 1, 2])))
+    added = model._task_vectors(tf.constant([0, 1, 2, 0, 1, 2]))
     assert added is not None
     vectors = table.numpy() - (table.numpy().mean(0) if how == "alt+" else 0)
     np.testing.assert_allclose(added[:3, 0], [0 * vectors[0], *vectors], atol=1e-6)
@@ -197,12 +197,12 @@ def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
     np.testing.assert_array_equal(of_first.generator.logits, without.forward(masked).generator.logits)
     for step in range(3):
         values = schedules.values_at(config, tf.constant(step, tf.int64))
-        told, _ = model.prepare(batch, SEED, values=values)
+        masked_now, _ = model.prepare(batch, SEED, values=values)
         active = active_tasks(config, tf.constant(step, tf.int64)) or {}
         expected = next((k for k, task in enumerate(tasks, 1) if float(active[task])), 0)
-        assert set(told.task_ids.numpy()) == {expected}
+        assert set(masked_now.task_ids.numpy()) == {expected}
         with tf.GradientTape() as tape:
-            loss = model(told, SEED, True, values).loss
+            loss = model(masked_now, SEED, True, values).loss
         touched = np.abs(tf.convert_to_tensor(tape.gradient(loss, table))).max(1) > 0
         assert touched.tolist() == [how == "alt+" or expected == k for k in (1, 2)]
 

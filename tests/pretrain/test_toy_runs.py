@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
+from electra_tf2.model.encoder import EncoderOutput
 from electra_tf2.model.generator import GeneratorOutput
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
@@ -109,7 +110,8 @@ def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
     masked = MaskedBatch(zeros, zeros, zeros, zeros, zeros, zeros, nothing, nothing, nothing, nothing, {}, zeros[:, 0])
     everywhere = FusedSoftmax(tf.ones([1, 5, 1]), cloze[:, tf.newaxis], tf.zeros([5]))
     generated = GeneratorOutput(everywhere, cloze=everywhere)
-    forward = Forward(masked, generated, CorruptedBatch(tokens, zeros, zeros, zeros))
+    encoded = EncoderOutput(nothing, nothing, (), {})
+    forward = Forward(masked, generated, CorruptedBatch(tokens, zeros, zeros, zeros), encoded)
     objective = NoiseContrastive(config, golden.NOTHING_BUILT)
     energies = tf.Variable(-np.log(data)[np.newaxis], dtype=tf.float32)
     object.__setattr__(objective, "head", lambda states: energies + 0.0)

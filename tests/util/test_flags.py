@@ -178,7 +178,7 @@ def test_help_names_every_hparam_and_needs_no_tensorflow() -> None:
     assert (result.returncode, result.stderr) == (0, "")
     for field in PretrainingConfig.__dataclass_fields__:
         assert f"{field.replace('_', '-')} " in result.stdout
-    for heading in ("Objectives", "Optimisation", "Generator", "Files"):
+    for heading in ("ELECTRA", "COCO-LM", "Steps and learning rate", "Generator", "Files"):
         assert f"\n{heading}\n" in result.stdout
     assert max(len(line) for line in result.stdout.splitlines()) <= 120
 
