@@ -1,16 +1,18 @@
 """Compiles a program with XLA's own compiler for an accelerator that is not there. Runs as a program of its own:
 
   python compiler.py PROGRAM TARGET OPTIMISED
+  python compiler.py gpu|tpu
 
 in an environment with jax and libtpu (TPUs), or jax, jax-cuda12-plugin and jax-cuda12-pjrt (NVIDIA GPUs). PROGRAM is a
 serialised HloModuleProto, TARGET a file with a topology's name or a GPU's description, OPTIMISED the file for the
 compiler's result, of PROGRAM's type. The last line of the output is JSON: seconds and host_bytes of the compilation,
-bytes of arguments, outputs, aliases (arguments that outputs replace), temporaries and code; or `missing`, a module; or
-`error`, what the compiler said.
+bytes of arguments, outputs, aliases (arguments that outputs replace), temporaries and code; or `error`, what the
+compiler said. The second form only says what is missing: null if nothing is.
 
 Alone with the standard library at the start, because that environment need not be this project's.
 """
 
+import importlib.util
 import json
 import os
 import resource
@@ -77,12 +79,26 @@ def compile_program(program: bytes, target: str, optimised: Path) -> dict[str, A
     }
 
 
+def missing(kind: str) -> str | None:
+    """The first package that compiling for GPUs ("gpu") or TPUs ("tpu") lacks here; None if none."""
+    needed = {"gpu": ("jax", "jax_plugins.xla_cuda12", "jax_cuda12_plugin"), "tpu": ("jax", "libtpu")}[kind]
+    for name in needed:
+        try:
+            found = importlib.util.find_spec(name)
+        except ModuleNotFoundError:  # of a parent
+            found = None
+        if found is None:
+            return name
+    return None
+
+
 def main() -> None:
+    if len(sys.argv) == 2:
+        print(json.dumps({"missing": missing(sys.argv[1])}))
+        return
     program, target, optimised = (Path(path) for path in sys.argv[1:4])
     try:
         result = compile_program(program.read_bytes(), target.read_text(), optimised)
-    except ImportError as error:
-        result = {"missing": error.name or str(error)}
     except Exception as error:  # whatever a compiler raises is an answer
         result = {"error": str(error)}
     print(json.dumps(result), flush=True)

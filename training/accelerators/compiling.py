@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from electra_tf2.training.accelerators import compiler
@@ -73,14 +72,6 @@ def lowered(step: Any, *arguments: Any) -> bytes:
     return bytes(module.SerializeToString())
 
 
-def zeros_like_batches(dataset: tf.data.Dataset, length: int) -> dict[str, tf.Tensor]:
-    """A batch of zeros as a dataset's, padded to `length` where the batches' lengths differ."""
-    return {
-        name: tf.zeros([length if size is None else size for size in spec.shape], spec.dtype)
-        for name, spec in dataset.element_spec.items()
-    }
-
-
 def compile_for(device: Device, program: bytes, precision: str) -> Compiled:
     """Compiles a lowered step.
 
@@ -129,21 +120,29 @@ def roofline_seconds(device: Device, kernels: tuple[Kernel, ...], flops: int, pr
     return max(products, flops / device.peaks.get(precision, device.peaks["float32"])) + others
 
 
-def _answer(device: Device, paths: list[str]) -> dict[str, Any]:
+def check_compiler(device: Device) -> None:
+    """Raises UserError, with what to install, if there is no compiler for a device."""
+    lacking = _answer(device, ["tpu" if device.is_tpu else "gpu"])["missing"]
+    if lacking:
+        raise UserError(f"compiling for {device.name} needs {lacking}, of the extra accelerators: {INSTALL}")
+
+
+def _answer(device: Device, arguments: list[str]) -> dict[str, Any]:
     """What training.accelerators.compiler says."""
     python = os.environ.get("ACCELERATORS_PYTHON", sys.executable)
-    # A process that saw a GPU or a TPU would take it.
+    # The compiler needs no device, and would keep others from one.
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(
-        [python, compiler.__file__, *paths], capture_output=True, text=True, env=environment, check=False
-    )
+    try:
+        done = subprocess.run(
+            [python, compiler.__file__, *arguments], capture_output=True, text=True, env=environment, check=False
+        )
+    except OSError as error:
+        raise UserError(f"ACCELERATORS_PYTHON: {python} cannot be run: {error.strerror}") from None
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise UserError(f"the compiler for {device.name} ended: {reason[0]}")
+        raise UserError(f"the compiler for {device.name} ended without an answer: {reason[0]}")
     answer: dict[str, Any] = json.loads(lines[-1])
-    if "missing" in answer:
-        raise UserError(f"compiling for {device.name} needs {answer['missing']}: {INSTALL}")
     return answer
 
 

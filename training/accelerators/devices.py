@@ -93,9 +93,7 @@ dnn_version_info {{ major: 9 minor: 8 patch: 0 }}
 runtime_version {{ major: 12 minor: 8 }}
 device_description_str: "{full_name}"
 """
-    rates = {
-        precision: peak * 1e12 for precision, peak in zip(("float32", "bfloat16", "float16"), peaks, strict=True)
-    }
+    rates = {precision: peak * 1e12 for precision, peak in zip(("float32", "bfloat16", "float16"), peaks, strict=True)}
     return Device(name, full_name, int(_USABLE * memory), bandwidth, rates, 2e-6, target)
 
 
@@ -103,9 +101,7 @@ def _tpu(name: str, memory: float, bandwidth: float, peak: float) -> Device:
     """A TPU: GiB of a chip, GB/s, TFLOP/s in bfloat16, in which products of float32 are computed by default, too."""
     # Some hundred MB are the runtime's; the compiler itself refuses what does not fit.
     rates = dict.fromkeys(("float32", "bfloat16"), peak * 1e12)
-    return Device(
-        name, f"TPU {name}", int(memory * 2**30) - (256 << 20), bandwidth * 1e9, rates, 0.0, f"{name}:2x2x1"
-    )
+    return Device(name, f"TPU {name}", int(memory * 2**30) - (256 << 20), bandwidth * 1e9, rates, 0.0, f"{name}:2x2x1")
 
 
 _KIB, _MIB = 2**10, 2**20
@@ -195,3 +191,14 @@ def find_device(name: str) -> Device:
     if name not in DEVICES:
         raise UserError(f"unknown device {name!r}{closest(name, DEVICES)} (one of {', '.join(DEVICES)})")
     return DEVICES[name]
+
+
+COMPILE_FOR_HELP = (
+    "say whether the training step fits these devices, and with which settings if not, by their own compilers; nothing "
+    f"is trained; needs the extra accelerators ({', '.join(DEVICES)})"
+)
+
+
+def find_devices(names: str | None) -> list[Device]:
+    """Those of a list with commas; none for None. Raises UserError as `find_device`."""
+    return [find_device(name.strip().lower()) for name in names.split(",")] if names else []

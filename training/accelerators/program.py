@@ -85,6 +85,11 @@ class Program:
         dynamic = [i.name for i in self.instructions() if any(any(a.is_dynamic_dimension) for a in arrays(i.shape))]
         return dynamic + [i.name for i in self.instructions() if i.opcode == "set-dimension-size"]
 
+    @property
+    def argument_bytes(self) -> int:
+        entry = self._computations[self._module.entry_computation_id]
+        return sum(shape_bytes(i.shape) for i in entry.instructions if i.opcode == "parameter")
+
     @cached_property
     def times(self) -> dict[int, int]:
         """Id of a computation -> how often a step runs it."""
@@ -109,7 +114,9 @@ class Program:
                 if instruction.opcode == "dot":
                     left = self._of[computation][instruction.operand_ids[0]].shape.dimensions
                     contracted = instruction.dot_dimension_numbers.lhs_contracting_dimensions
-                    total += 2 * times * math.prod(instruction.shape.dimensions) * math.prod(left[d] for d in contracted)
+                    total += (
+                        2 * times * math.prod(instruction.shape.dimensions) * math.prod(left[d] for d in contracted)
+                    )
         return total
 
     def kernels(self) -> list[Kernel]:
@@ -189,33 +196,36 @@ class Program:
                 return int(known["n"])
         _, condition = loop.called_computation_ids
         start = self._of[computation][loop.operand_ids[0]]
-        by_id = self._of[condition]
         bounds = []
-        for compare in by_id.values():
-            # TensorFlow's condition is a call of the compared, whose parameter is the loop's state.
-            found = [compare] if compare.opcode == "compare" else []
-            scope = by_id
-            if compare.opcode == "call":
-                scope = self._of[compare.called_computation_ids[0]]
-                found = [one for one in scope.values() if one.opcode == "compare"]
-            for one in found:
-                low, high = (self._value(scope, scope[i], start, computation) for i in one.operand_ids)
-                if one.comparison_direction == "LT" and low is not None and high is not None:
-                    bounds.append(high - low)
+        for scope in (self._of[one] for one in [condition, *self._called_by(condition)]):
+            for compare in (one for one in scope.values() if one.opcode == "compare"):
+                low, high = (self._value(scope, scope[i], start, computation) for i in compare.operand_ids)
+                if compare.comparison_direction == "LT" and high is not None:
+                    bounds.append(high - (low or 0))
         return max(1, min(bounds, default=1))
+
+    def _called_by(self, computation: int) -> list[int]:
+        """TensorFlow's condition calls what compares, with the loop's state as it is."""
+        return [
+            called
+            for one in self._computations[computation].instructions
+            if one.opcode == "call"
+            for called in one.called_computation_ids
+        ]
 
     def _value(self, scope: dict[int, Any], instruction: Any, start: Any, outside: int) -> int | None:
         """A scalar constant, or the constant that a loop's state begins with."""
         if instruction.opcode == "constant" and not instruction.shape.dimensions:
-            literal = instruction.literal
-            values = [*literal.s32s, *literal.s64s]
+            values = [*instruction.literal.s32s, *instruction.literal.s64s]
             return values[0] if values else None
-        if instruction.opcode == "get-tuple-element" and start.opcode == "tuple":
-            origin = scope[instruction.operand_ids[0]]
-            if origin.opcode == "parameter":
-                begins = self._of[outside][start.operand_ids[instruction.tuple_index]]
-                return self._value(self._of[outside], begins, begins, outside)
-        return None
+        if instruction.opcode == "copy":
+            return self._value(scope, scope[instruction.operand_ids[0]], start, outside)
+        if instruction.opcode != "get-tuple-element" or start.opcode != "tuple":
+            return None
+        if scope[instruction.operand_ids[0]].opcode != "parameter":
+            return None
+        begins = self._of[outside][start.operand_ids[instruction.tuple_index]]
+        return self._value(self._of[outside], begins, begins, outside)
 
 
 def arrays(shape: Any) -> Iterator[Any]:
@@ -243,7 +253,7 @@ def _array_bytes(shape: Any) -> int:
 
 
 def _main_memory_bytes(shape: Any, instruction: Any) -> int:
-    """Without arrays in a TPU's own fast memory, and without the workspace of cuBLAS, an int8 result that is scratch."""
+    """Without arrays in a TPU's fast memory, and without cuBLAS's workspace, an int8 result."""
     workspace = instruction.opcode == "custom-call"
     return sum(
         _array_bytes(one)
