@@ -105,7 +105,7 @@ class Lowerer:
         return out.read_bytes()
 
 
-def peer_program(config: PretrainingConfig, work: Path) -> bytes:
+def peer_program(config: PretrainingConfig, device: Device, work: Path) -> bytes:
     """benchmarks/compiled_peer.py at the sizes of a configuration."""
     main, generator = config.architecture, config.generator_architecture
     sizes = {
@@ -125,9 +125,10 @@ def peer_program(config: PretrainingConfig, work: Path) -> bytes:
     }
     (work / "sizes.json").write_text(json.dumps(sizes))
     python = os.environ.get("ACCELERATORS_PYTHON", sys.executable)
-    words = [str(Path(__file__).with_name("compiled_peer.py")), str(work / "sizes.json"), str(work / "peer.hlo")]
+    script, described, out = Path(__file__).with_name("compiled_peer.py"), work / "sizes.json", work / "peer.hlo"
+    words = [str(script), str(described), "tpu" if device.is_tpu else "cuda", str(out)]
     subprocess.run([python, *words], check=True, stderr=subprocess.DEVNULL)
-    return (work / "peer.hlo").read_bytes()
+    return out.read_bytes()
 
 
 def compare(recipes: list[str], devices: list[Device], changes: dict[str, Any], peer: bool, work: Path) -> None:
@@ -149,7 +150,7 @@ def compare(recipes: list[str], devices: list[Device], changes: dict[str, Any], 
             row = fitting.try_out(config, f"{device.name}: {recipe}")
             _print_operations(row.compiled)
             if peer:
-                found = compile_for(device, peer_program(config, work), config.precision)
+                found = compile_for(device, peer_program(config, device, work), config.precision)
                 print(line(Row(f"{device.name}: plain JAX", config.train_batch_size, found), device), flush=True)
     print(ASSUMPTIONS)
 

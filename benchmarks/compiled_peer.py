@@ -1,6 +1,6 @@
 """A step of ELECTRA written plainly in JAX, as an XLA program: what benchmarks/compiled.py compiles beside ours.
 
-  python benchmarks/compiled_peer.py SIZES.json PROGRAM
+  python benchmarks/compiled_peer.py SIZES.json cuda|tpu PROGRAM
 
 Runs with jax alone. SIZES.json holds what `Sizes` lists; PROGRAM is the file for a serialised HloModuleProto. The step
 is the one of our recipes: 15 % of the tokens masked at random, the generator's loss, its samples, the discriminator's
@@ -157,8 +157,9 @@ def main() -> None:
     ids = jax.ShapeDtypeStruct((sizes.batch, sizes.length), jnp.int32)
     number = jax.ShapeDtypeStruct((), jnp.int32)
     compiled = jax.jit(step, static_argnums=5, donate_argnums=(0, 1, 2))
-    lowered = compiled.lower(weights, weights, weights, number, (ids, ids, ids), sizes)
-    Path(sys.argv[2]).write_bytes(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
+    traced = compiled.trace(weights, weights, weights, number, (ids, ids, ids), sizes)
+    lowered = traced.lower(lowering_platforms=(sys.argv[2],))  # random bits are drawn otherwise on processors
+    Path(sys.argv[3]).write_bytes(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def compile_for(device: Device, program: bytes, precision: str) -> Compiled:
         answer = _answer(device, [str(path) for path in (source, target, optimised)])
         compiled = optimised.read_bytes() if optimised.exists() else b""
     if "error" in answer:
-        needed = _refused_bytes(answer["error"])
+        needed = _refused_bytes(answer["error"], Program(program).argument_bytes)
         if needed is None:
             raise UserError(f"the compiler for {device.name} refuses the step: {answer['error'][:500]}")
         return Compiled(False, needed)
@@ -146,11 +146,11 @@ def _answer(device: Device, arguments: list[str]) -> dict[str, Any]:
     return answer
 
 
-def _refused_bytes(message: str) -> int | None:
-    """Bytes that a compiler says it would need; None for a refusal of another kind."""
-    found = re.search(r"Used ([\d.]+)([KMGT]) of", message) or re.search(r"([\d.]+)([KMGT])i?B? hbm", message)
-    if "RESOURCE_EXHAUSTED" not in message and "out of memory" not in message.lower():
-        return None
+def _refused_bytes(message: str, arguments: int) -> int | None:
+    """Bytes that a step would need, of what a compiler says that refuses it for its size; None for other refusals."""
+    found = re.search(r"HLO temporaries \(([\d.]+)([KMGT])\) exceeds", message)
+    beside = arguments if found else 0
+    found = found or re.search(r"[Uu]sed ([\d.]+)([KMGT]) of", message)
     if found is None:
         return None
-    return int(float(found[1]) * 1024 ** ("KMGT".index(found[2]) + 1))
+    return beside + int(float(found[1]) * 1024 ** ("KMGT".index(found[2]) + 1))
