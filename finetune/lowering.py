@@ -39,10 +39,14 @@ class Lowering:
             for name, one in spec.items()
         }
 
-    def training_program(self, config: FinetuningConfig) -> bytes:
-        """HloModuleProto of a training step."""
-        batch = self.empty_batch(config, config.train_batch_size)
-        return lowered(self.task(config).train_step, batch, tf.constant(0, tf.int64))
+    def training_program(self, config: FinetuningConfig, task: FinetuningTask | None = None) -> bytes:
+        """HloModuleProto of a training step.
+
+        Args:
+          task: of this configuration, if it is needed for more.
+        """
+        batch, task = self.empty_batch(config, config.train_batch_size), task or self.task(config)
+        return lowered(task.train_step, batch, tf.constant(0, tf.int64))
 
     def prediction_program(self, task: FinetuningTask, number: int) -> bytes:
         """HloModuleProto of a batch's predictions by the head of that number."""

@@ -20,10 +20,14 @@ def empty_batch(config: PretrainingConfig, rows: int) -> dict[str, tf.Tensor]:
     return {name: tf.ones([rows, config.max_seq_length], tf.int32) for name in record.limits}
 
 
-def training_program(config: PretrainingConfig) -> bytes:
-    """HloModuleProto of a training step."""
-    batch = empty_batch(config, config.train_batch_size)
-    return lowered(task_to_lower(config).train_step, batch, tf.constant(0, tf.int64))
+def training_program(config: PretrainingConfig, task: PretrainingTask | None = None) -> bytes:
+    """HloModuleProto of a training step.
+
+    Args:
+      task: of `task_to_lower`, if it is needed for more.
+    """
+    batch, task = empty_batch(config, config.train_batch_size), task or task_to_lower(config)
+    return lowered(task.train_step, batch, tf.constant(0, tf.int64))
 
 
 def evaluation_program(task: PretrainingTask) -> bytes:

@@ -30,6 +30,7 @@ def _prepare(is_gpu: bool) -> None:
     os.environ |= {
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TPU_SKIP_MDS_QUERY": "1",  # no question to Google's cloud which TPU this machine has
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # nothing runs here, so no other process is in the way
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
     }
     if is_gpu:
