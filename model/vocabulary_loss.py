@@ -211,10 +211,11 @@ def chunked_log_probs(
 
     def compute(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> Any:
         def rows(x: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-            return x[index * chunk : (index + 1) * chunk]
+            # Not a slice from index * chunk on: XLA does not know the size of one that begins where a tensor says.
+            return tf.reshape(x, [chunks, chunk, *x.shape[1:]])[index]
 
         def softmax(index: tf.Tensor) -> VocabularySoftmax:
-            return VocabularySoftmax(tf.ensure_shape(rows(states, index), [chunk, states.shape[1]]), table, bias)
+            return VocabularySoftmax(rows(states, index), table, bias)
 
         def forward(index: tf.Tensor, out: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             return index + 1, out.write(index, softmax(index).log_probs(rows(token_ids, index)))

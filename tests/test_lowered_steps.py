@@ -48,12 +48,22 @@ BATCH, LENGTH = 64, 128
 SIZES = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 128}
 # What a program does not depend on, or only in numbers that stand in it.
 _NUMBERS = {
-    *("model_name", "recipe", "data_dir", "model_dir", "results_txt", "results_json", "pretrain_tfrecords"),
+    *(
+        "model_name",
+        "recipe",
+        "data_dir",
+        "model_dir",
+        "results_dir",
+        "results_txt",
+        "results_json",
+        "pretrain_tfrecords",
+    ),
     *("eval_tfrecords", "learning_rate", "num_train_steps", "num_warmup_steps", "lr_decay_steps", "weight_decay_rate"),
     *("iterations_per_loop", "save_checkpoints_steps", "gen_weight", "disc_weight", "clm_weight", "scl_weight"),
     *("clip_norm", "adam_beta2", "phases", "mask_rates", "mask_prob", "max_predictions_per_seq", "model_size"),
     *("init_from_teacher", "init_generator_checkpoint", "init_encoder_from_generator", "generator_hidden_size"),
-    *("generator_embedding_size", "generator_layers", "aux_weight", "precision"),
+    *("generator_embedding_size", "generator_layers", "aux_weight", "precision", "stack_layers"),
+    *("relative_position_buckets", "relative_position_max_distance", "initializer_range"),
 }
 # Always run; the others are slow.
 CHOSEN = ("electra_small", "coco_lm_small", "amos_small", "bert_small_segment_tasks")
@@ -98,6 +108,7 @@ def config_of(recipe: str, path: Path, teacher: bool = True) -> PretrainingConfi
         "train_batch_size": BATCH,
         "eval_batch_size": BATCH,
         "precision": "bfloat16",
+        "num_train_steps": 100_000,  # of auxiliary tasks, the one of each step stands in the program, a byte a step
     } | exits
     if given.get("generator_embedding_size"):
         tiny["generator_embedding_size"] = tiny["embedding_size"]
@@ -123,6 +134,8 @@ def programs_of_recipes() -> dict[str, str]:
         config = config_of(recipe, Path("."), teacher=False)
         values = {name: value for name, value in dataclasses.asdict(config).items() if name not in _NUMBERS}
         values["teacher"] = is_distilled(recipe)
+        sizes = values["model_hparam_overrides"]
+        values["model_hparam_overrides"] = {name: size for name, size in sizes.items() if name not in _NUMBERS}
         found[recipe] = first.setdefault(json.dumps(values, sort_keys=True, default=str), recipe)
     return found
 
@@ -184,7 +197,7 @@ def finetuning_config(kind: str) -> FinetuningConfig:
     if kind in ("prompt", "language_model"):
         settings["init_checkpoint"] = str(path / "bert_small")
     if kind == "prompt":
-        settings["prompt"] = True
+        settings |= {"prompt": True, "prompt_words": {"0": "the", "1": "of"}}
     if kind == "language_model":
         settings["auxiliary_lm_weight"] = 0.5
     return finetuning_support.config(name, **settings)

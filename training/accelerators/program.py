@@ -82,8 +82,7 @@ class Program:
 
     def dynamic_shapes(self) -> list[str]:
         """Names of what has a size that is known at run time only."""
-        dynamic = [i.name for i in self.instructions() if any(any(a.is_dynamic_dimension) for a in arrays(i.shape))]
-        return dynamic + [i.name for i in self.instructions() if i.opcode == "set-dimension-size"]
+        return [i.name for i in self.instructions() if any(any(a.is_dynamic_dimension) for a in arrays(i.shape))]
 
     @property
     def argument_bytes(self) -> int:
