@@ -15,6 +15,7 @@ the table of docs/devices.md.
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import resource
@@ -134,7 +135,7 @@ def peer_program(config: PretrainingConfig, device: Device, work: Path) -> bytes
 def compare(recipes: list[str], devices: list[Device], changes: dict[str, Any], peer: bool, work: Path) -> None:
     """Prints each recipe's step on each device, and the peer's below it."""
     from electra_tf2.training.accelerators.compiling import ASSUMPTIONS, compile_for
-    from electra_tf2.training.accelerators.fitting import Fitting, Row, headings, line
+    from electra_tf2.training.accelerators.fitting import Fitting, Row, headings, show
 
     for recipe in recipes:
         config = config_of(recipe, work, changes)
@@ -146,12 +147,12 @@ def compare(recipes: list[str], devices: list[Device], changes: dict[str, Any], 
             flush=True,
         )
         for device in devices:
-            fitting = Fitting(device, lowerer, lambda row, device=device: print(line(row, device), flush=True))
+            fitting = Fitting(device, lowerer, functools.partial(show, device))
             row = fitting.try_out(config, f"{device.name}: {recipe}")
             _print_operations(row.compiled)
             if peer:
                 found = compile_for(device, peer_program(config, device, work), config.precision)
-                print(line(Row(f"{device.name}: plain JAX", config.train_batch_size, found), device), flush=True)
+                show(device, Row(f"{device.name}: plain JAX", config.train_batch_size, found))
     print(ASSUMPTIONS)
 
 
@@ -168,7 +169,7 @@ def _print_operations(compiled: Any) -> None:
 
 def fill_table(recipes: list[str], devices: list[Device], work: Path) -> None:
     """Adds to `RESULTS` what it does not hold: each recipe as it is, or the micro-batch that fits."""
-    from electra_tf2.training.accelerators.fitting import Fitting, line
+    from electra_tf2.training.accelerators.fitting import Fitting, show
 
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for recipe in recipes:
@@ -179,7 +180,7 @@ def fill_table(recipes: list[str], devices: list[Device], work: Path) -> None:
             print(key, flush=True)
             lowerer = Lowerer(recipe, {}, work)
             config = config_of(recipe, work, {})
-            fitting = Fitting(device, lowerer, lambda row, device=device: print(line(row, device), flush=True))
+            fitting = Fitting(device, lowerer, functools.partial(show, device))
             rows = [fitting.try_out(config, "as it is")]
             if not rows[0].compiled.fits:
                 rows += fitting.largest_micro_batch(config, rows[0], "")

@@ -30,6 +30,10 @@ def make_task(step_seconds: float, records: Any) -> Any:
     from electra_tf2.pretrain import pretrain_data
     from electra_tf2.training.optimization import AdamW, Schedule
 
+    def wait() -> float:
+        time.sleep(step_seconds)
+        return 0.0
+
     class Waiting:
         """Sums its batch, waits, and counts its steps."""
 
@@ -47,7 +51,7 @@ def make_task(step_seconds: float, records: Any) -> Any:
             del step
             total = tf.cast(tf.reduce_sum(batch["input_ids"]), tf.float32)
             if step_seconds:
-                total += tf.ensure_shape(tf.py_function(lambda: time.sleep(step_seconds) or 0.0, [], tf.float32), [])
+                total += tf.ensure_shape(tf.py_function(wait, [], tf.float32), [])
             self.optimizer.step.assign_add(1)
             return {"losses": {"loss": total}, "watched": {"gradient_norm": total}, "metrics": {"m": (total, 1.0)}}
 
@@ -77,7 +81,7 @@ def seconds_per_step(step_seconds: float, steps: int, folder: Path, records: Any
         times.append((given[1], time.monotonic(), time.process_time()))
         report(*given)
 
-    trainer._report = timed  # type: ignore[method-assign]
+    trainer._report = timed  # type: ignore[assignment, method-assign]
     trainer.train()
     (first, began, used), (last, ended, used_then) = times[0], times[-1]
     return (ended - began) / (last - first), (used_then - used) / (last - first)

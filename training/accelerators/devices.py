@@ -105,12 +105,6 @@ def _tpu(name: str, memory: float, bandwidth: float, peak: float) -> Device:
 
 
 _KIB, _MIB = 2**10, 2**20
-_A100 = dict(  # noqa: C408 - read as arguments
-    capability=(8, 0), cores=108, units=64, threads=2048, shared=164 * _KIB, cache=40 * _MIB, clock=1.41
-)
-_HOPPER = dict(  # noqa: C408
-    capability=(9, 0), cores=132, units=128, threads=2048, shared=228 * _KIB, cache=50 * _MIB, clock=1.98
-)
 DEVICES = {
     device.name: device
     for device in (
@@ -145,7 +139,13 @@ DEVICES = {
         _gpu(
             "a100_40",
             "NVIDIA A100-SXM4-40GB",
-            **_A100,
+            capability=(8, 0),
+            cores=108,
+            units=64,
+            threads=2048,
+            shared=164 * _KIB,
+            cache=40 * _MIB,
+            clock=1.41,
             memory=42_331_013_120,
             bandwidth=1_555_200_000_000,
             peaks=(156.0, 312.0, 312.0),
@@ -153,7 +153,13 @@ DEVICES = {
         _gpu(
             "a100_80",
             "NVIDIA A100-SXM4-80GB",
-            **_A100,
+            capability=(8, 0),
+            cores=108,
+            units=64,
+            threads=2048,
+            shared=164 * _KIB,
+            cache=40 * _MIB,
+            clock=1.41,
             memory=85_100_068_864,
             bandwidth=2_039_040_000_000,
             peaks=(156.0, 312.0, 312.0),
@@ -161,7 +167,13 @@ DEVICES = {
         _gpu(
             "h100",
             "NVIDIA H100 80GB HBM3",
-            **_HOPPER,
+            capability=(9, 0),
+            cores=132,
+            units=128,
+            threads=2048,
+            shared=228 * _KIB,
+            cache=50 * _MIB,
+            clock=1.98,
             memory=84_978_434_048,
             bandwidth=3_352_320_000_000,
             peaks=(495.0, 989.0, 989.0),
@@ -169,7 +181,13 @@ DEVICES = {
         _gpu(
             "h200",
             "NVIDIA H200 141GB HBM3e",
-            **_HOPPER,
+            capability=(9, 0),
+            cores=132,
+            units=128,
+            threads=2048,
+            shared=228 * _KIB,
+            cache=50 * _MIB,
+            clock=1.98,
             memory=151_397_597_184,
             bandwidth=4_800_000_000_000,
             peaks=(495.0, 989.0, 989.0),

@@ -1,6 +1,7 @@
 """Does a step fit a device, and if it does not, with which micro-batch, recomputation or precision?"""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -49,8 +50,9 @@ def cells(row: Row, device: Device) -> tuple[str, ...]:
     )
 
 
-def line(row: Row, device: Device) -> str:
-    return _line(cells(row, device))
+def show(device: Device, row: Row) -> None:
+    """Prints a row."""
+    print(_line(cells(row, device)), flush=True)
 
 
 def _line(values: tuple[str, ...]) -> str:
@@ -166,7 +168,7 @@ def report(config: Any, devices: list[Device], lower: Callable[[Any], bytes]) ->
             f"a device, {config.precision}"
         )
         print(headings(), flush=True)
-        fitting = Fitting(device, lower, lambda row, device=device: print(line(row, device), flush=True))
+        fitting = Fitting(device, lower, functools.partial(show, device))
         rows = fitting.search(dataclasses.replace(config, train_batch_size=share))
         print(f"{device.name}: {verdict(rows)}", flush=True)
     say(ASSUMPTIONS)
