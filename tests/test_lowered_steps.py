@@ -246,7 +246,7 @@ def test_the_steps_of_a_recipe_are_programs_for_accelerators(recipe: str) -> Non
     check(recipe, steps_of_recipe)
 
 
-@pytest.mark.parametrize("kind", marked(list(KINDS), ("classification", "qa")))
+@pytest.mark.parametrize("kind", list(KINDS))
 def test_the_steps_of_a_kind_of_task_are_programs_for_accelerators(kind: str) -> None:
     check(kind, steps_of_kind)
 

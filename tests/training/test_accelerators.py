@@ -133,6 +133,41 @@ def test_what_compilers_say_of_steps_that_are_too_large() -> None:
     assert compiling._refused_bytes("INVALID_ARGUMENT: something else (41.04G)", 100) is None
 
 
+ANSWER = {
+    "seconds": 2.0,
+    "host_bytes": 7,
+    "arguments": 100,
+    "outputs": 40,
+    "aliases": 30,
+    "temporaries": 1000,
+    "code": 5,
+}
+
+
+@pytest.mark.parametrize(("temporaries", "fits"), [(1000, True), (90 * GB, False)])
+def test_a_compilation_is_a_process_whose_answer_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporaries: int, fits: bool
+) -> None:
+    """The compiler is one that gives the program back as it is."""
+    python = tmp_path / "python"
+    answer = json.dumps(ANSWER | {"temporaries": temporaries})
+    python.write_text(f'#!/bin/sh\ngrep -q H100 "$3" && cp "$2" "$4" && echo noise && echo \'{answer}\'\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("ACCELERATORS_PYTHON", str(python))
+    product = tf.function(lambda x, w: tf.tanh(x @ w), jit_compile=True, autograph=False)
+    found = compiling.compile_for(H100, lowered(product, tf.zeros([8, 16]), tf.zeros([16, 32])), "bfloat16")
+    assert (found.fits, found.memory, found.seconds) == (fits, 100 + 40 - 30 + 5 + temporaries, 2.0)
+    assert found.flops == 2 * 8 * 16 * 32
+    (dot,) = [kernel for kernel in found.all_kernels if kernel.is_product]
+    assert dot.bytes == 4 * (8 * 16 + 16 * 32 + 8 * 32) and dot.times == 1
+
+
+def _write_task(folder: Path) -> None:
+    rows = [json.dumps({"sentence": "the file is open", "label": label}) for label in ("0", "1")]
+    (folder / "cola").mkdir()
+    (folder / "cola" / "train.jsonl").write_text("\n".join(rows) + "\n")
+
+
 def test_without_the_extra_one_line_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho \'{"missing": "libtpu"}\'\n')
@@ -145,6 +180,17 @@ def test_without_the_extra_one_line_says_how_to_install_it(tmp_path: Path, monke
     assert done.returncode == 2 and done.errors == [hint]
     done = run_program("run_pretraining.py", *words, "v5f")
     assert done.returncode == 2 and "unknown device 'v5f'" in done.errors[0]
+    words = ["--data-dir", str(tmp_path), "--task-names", "cola", "--init-checkpoint", str(golden.CHECKPOINT)]
+    words += ["--raw-data-dir", str(golden.GOLDEN / "tasks"), "--dry-run"]
+    (tmp_path / "finetuning_data").mkdir()
+    done = run_program("run_finetuning.py", *words)
+    assert done.returncode == 2 and "--dry-run of fine-tuning needs --compile-for" in done.errors[0]
+    sizes = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
+    words += ["--hparams", json.dumps({name: sizes[name] for name in ("vocab_size", "model_hparam_overrides")})]
+    words += ["--vocab-file", str(golden.CHECKPOINT / "vocab.txt")]
+    _write_task(tmp_path)
+    done = run_program("run_finetuning.py", *words, "--raw-data-dir", str(tmp_path), "--compile-for", "v5e")
+    assert done.returncode == 2 and done.errors == [hint]
 
 
 @pytest.mark.parametrize(
