@@ -24,9 +24,10 @@ from electra_tf2.finetune import search as searching
 from electra_tf2.finetune.tasks.defaults import recipe_of
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
 from electra_tf2.pretrain import diagnosis
+from electra_tf2.training.accelerators.devices import COMPILE_FOR_HELP, Device, find_devices
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
 from electra_tf2.util import flags as util_flags
-from electra_tf2.util.environment import import_tensorflow
+from electra_tf2.util.environment import import_tensorflow, quiet_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.hparams import checked, free_on_resume, layered, shapes_model
@@ -60,6 +61,11 @@ def main() -> int:
         raise UserError("--search-budget needs --search, which says what to try")
     if flags.FLAGS.search and flags.FLAGS.predict:
         raise UserError("--search trains, --predict labels with a trained model: give one of them")
+    devices = find_devices(flags.FLAGS.compile_for)
+    if flags.FLAGS.dry_run and not devices:
+        raise UserError("--dry-run of fine-tuning needs --compile-for, the devices to compile the step for")
+    if devices and not given.get("do_train", True):
+        raise UserError("--compile-for compiles the training step: do_train must be true")
     if flags.FLAGS.predict:
         return label(given, flags.FLAGS.predict)
     if not (given.get("do_train", True) or given.get("do_eval", True)):
@@ -73,6 +79,8 @@ def main() -> int:
     check_vocabulary(config)
     if flags.FLAGS.search and not (config.do_train and config.do_eval):
         raise UserError("--search trains and evaluates: do_train and do_eval must both be true")
+    if devices:
+        return compile_step(config, devices)
     plan, every = None, [config]
     if flags.FLAGS.search:
         if {"results_txt", "results_json"} & given.keys():
@@ -104,6 +112,21 @@ def main() -> int:
     if finished and is_chief(strategy):
         report(config, finished)
     return code
+
+
+def compile_step(config: FinetuningConfig, devices: list[Device]) -> int:
+    """--compile-for: whether the training step on inputs of the greatest length fits devices.
+
+    Returns:
+      The exit code.
+    """
+    quiet_tensorflow()
+    import_tensorflow()
+    from electra_tf2.finetune.lowering import Lowering
+    from electra_tf2.training.accelerators.fitting import report
+
+    report(config, devices, Lowering(config).training_program)
+    return 0
 
 
 _OF_ANY_RUN = {
@@ -250,6 +273,8 @@ def report(config: FinetuningConfig, finished: list[dict[str, Any]], remarks: di
     say(f"wrote {config.results_json}")
 
 
+flags.DEFINE_bool("dry_run", False, "train nothing; with --compile-for")
+flags.DEFINE_string("compile_for", None, COMPILE_FOR_HELP)
 flags.DEFINE_string(
     "predict",
     None,

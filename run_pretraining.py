@@ -4,7 +4,8 @@
 
 trains the recipe of that name on <data-dir>/pretrain_tfrecords with <data-dir>/vocab.txt. The same command resumes a
 run that was stopped. --do-eval --no-do-train evaluates the newest checkpoint; --dry-run shows what would happen, times
-a few steps and leaves nothing behind.
+a few steps and leaves nothing behind. --dry-run --compile-for h100 says, on any machine, whether the step fits that
+device, and with which settings if not.
 """
 
 import contextlib
@@ -17,10 +18,11 @@ from absl import flags
 from electra_tf2.configure_pretraining import Phase, PretrainingConfig, phases_of
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.pretrain import diagnosis
+from electra_tf2.training.accelerators.devices import COMPILE_FOR_HELP, Device, find_devices
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.run_folder import RunFolder, suspect_checkpoint
 from electra_tf2.util import flags as util_flags
-from electra_tf2.util.environment import import_tensorflow
+from electra_tf2.util.environment import import_tensorflow, quiet_tensorflow
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.hparams import places
@@ -89,7 +91,7 @@ def print_summary(phase: Phase, whole: "Run", task: Any) -> None:
 
 def main() -> int:
     config = util_flags.config_from_flags(PretrainingConfig)
-    dry_run = flags.FLAGS.dry_run
+    dry_run, devices = flags.FLAGS.dry_run, find_devices(flags.FLAGS.compile_for)
     if not (config.do_train or config.do_eval or dry_run):
         raise UserError("do_train and do_eval are both false: nothing to do")
     training = config.do_train and not dry_run
@@ -105,6 +107,8 @@ def main() -> int:
     if config.stack_layers and not config.init_checkpoint:
         raise UserError("stack_layers needs --init-checkpoint: the model whose layers are stacked")
     check_vocabulary(config)
+    if devices:
+        return compile_step(config, devices)
     chief = not this_host(config.strategy).number
     if chief and not dry_run:
         check_files(config, training)
@@ -116,6 +120,24 @@ def main() -> int:
     with folder if training else contextlib.nullcontext():
         folder.check(config.to_json(), config.free_to_change)
         return run_phases(config, folder, dry_run)
+
+
+def compile_step(config: PretrainingConfig, devices: list[Device]) -> int:
+    """--compile-for: whether the training step fits devices, of several phases that of the largest batch in tokens.
+
+    Returns:
+      The exit code.
+    """
+    quiet_tensorflow()
+    import_tensorflow()
+    from electra_tf2.pretrain.lowering import training_program
+    from electra_tf2.training.accelerators.fitting import report
+
+    largest = max(
+        (phase.config for phase in phases_of(config)), key=lambda one: one.train_batch_size * one.max_seq_length
+    )
+    report(largest, devices, training_program)
+    return 0
 
 
 class Run(NamedTuple):
@@ -273,6 +295,7 @@ def time_some_steps(trainer: Any, config: PretrainingConfig, steps: int) -> int:
 
 
 flags.DEFINE_bool("dry_run", False, "show what would happen, time a few steps, leave nothing behind")
+flags.DEFINE_string("compile_for", None, COMPILE_FOR_HELP)
 util_flags.define_hparam_flags(PretrainingConfig)
 
 

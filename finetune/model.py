@@ -154,7 +154,7 @@ class FinetuningTask(TrainingTask):
         )
         self._gradients = self.compiled(self._gradients_of_rows)
         self.train_step = self.compiled_step(self._train_step)
-        self._forward = self.compiled(self._forward_rows)
+        self._forward = self.compiled(self.forward_rows)
         self._predict_step = tf.function(self._predict_batch, reduce_retracing=True, autograph=False)
 
     # A step, in replica context.
@@ -239,7 +239,7 @@ class FinetuningTask(TrainingTask):
             return self._forward(batch, number)
         return self.strategy.run(self._forward, args=(batch, number))
 
-    def _forward_rows(self, batch: Batch, number: int) -> dict[str, Any]:
+    def forward_rows(self, batch: Batch, number: int) -> dict[str, Any]:
         output = self.model.predict(batch, number)
         return {"row": batch["row"], "losses": output.losses, "predictions": output.predictions}
 

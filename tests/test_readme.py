@@ -23,7 +23,7 @@ PAGES = {
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
 }
 # Flags of the programs that the README quotes beside ours.
-FOREIGN = {"--runner=FlinkRunner", "--help", "--ntasks-per-node"}
+FOREIGN = {"--runner=FlinkRunner", "--help", "--ntasks-per-node", "--force-reinstall", "--no-deps"}
 
 
 def commands() -> list[list[str]]:

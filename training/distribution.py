@@ -6,10 +6,12 @@ import sys
 
 import tensorflow as tf
 
+from electra_tf2.training.accelerators.unused import unused_accelerator
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util.datasets import untuned
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import say
 
 
 def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
@@ -22,6 +24,9 @@ def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
     if name == "tpu" or (name == "auto" and config.use_tpu):
         return _tpu_strategy(config)
     gpus = tf.config.list_physical_devices("GPU")
+    unused = unused_accelerator(config, len(gpus))
+    if unused:
+        say(f"WARNING: {unused}")
     wanted = len(gpus) if config.num_gpus is None else config.num_gpus
     if wanted > len(gpus):
         raise UserError(f"num_gpus is {wanted}, but {len(gpus)} GPUs are visible")

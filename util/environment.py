@@ -1,5 +1,6 @@
 """Settings before and around the import of TensorFlow, and the cores that a process may use."""
 
+import contextlib
 import functools
 import logging
 import os
@@ -67,7 +68,7 @@ def compile_unseen() -> None:
     stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
-        with tf.device("CPU:0"):
+        with tf.device("CPU:0"), contextlib.suppress(tf.errors.NotFoundError):  # tensorflow-tpu has none for processors
             tf.function(lambda x: x + x, jit_compile=True, autograph=False)(tf.constant(1.0))
     finally:
         os.dup2(stderr, 2)

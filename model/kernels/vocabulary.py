@@ -211,10 +211,11 @@ def chunked_log_probs(
     @differentiable
     def compute(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> Any:
         def rows(x: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-            return x[index * chunk : (index + 1) * chunk]
+            # Not a slice from index * chunk on: XLA does not know the size of one that begins where a tensor says.
+            return tf.reshape(x, [chunks, chunk, *x.shape[1:]])[index]
 
         def softmax(index: tf.Tensor) -> FusedSoftmax:
-            return FusedSoftmax(tf.ensure_shape(rows(states, index), [chunk, states.shape[1]]), table, bias)
+            return FusedSoftmax(rows(states, index), table, bias)
 
         def forward(index: tf.Tensor) -> Parts:
             return [softmax(index).log_probs(rows(token_ids, index))], []

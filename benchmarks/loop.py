@@ -1,0 +1,122 @@
+"""What the training loop adds to a step: the loop around a step that does nothing but sleep, or nothing at all.
+
+  python -m benchmarks.loop
+  python -m benchmarks.loop --step-ms 5 --steps 2000
+
+The step is a task of the real loop (training.loop.Trainer, training.device_loop) on the real input pipeline, batches of
+128 sequences of 128 tokens from records; in place of a network it sums its batch, and waits as long as an accelerator
+would compute. Printed are milliseconds a step, of which the step's own, and the share that loop and input add; and the
+processor's time of a step in all threads, which other work on the machine disturbs little. The reports, the metrics'
+way to the host and the checks for non-finite losses are in it, as in training.
+"""
+
+import argparse
+import itertools
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from electra_tf2.util.environment import quiet_tensorflow
+
+BATCH, LENGTH, RECORDS, SHARDS = 128, 128, 20_000, 4
+
+
+def make_task(step_seconds: float, records: Any) -> Any:
+    """A task whose step waits."""
+    import tensorflow as tf
+
+    from electra_tf2.pretrain import pretrain_data
+    from electra_tf2.training.optimization import AdamW, Schedule
+
+    def wait() -> float:
+        time.sleep(step_seconds)
+        return 0.0
+
+    class Waiting:
+        """Sums its batch, waits, and counts its steps."""
+
+        loss_scale = None
+        shown: Sequence[str] = ()
+        summed_examples = 1
+
+        def __init__(self) -> None:
+            self.model = tf.Module()
+            self.model.weight = tf.Variable(1.0)
+            schedule = Schedule(peak=1e-3, num_train_steps=10**6, num_warmup_steps=0)
+            self.optimizer = AdamW([self.model.weight], schedule, lambda variable: False)
+
+        def train_step(self, batch: Any, step: tf.Tensor) -> dict[str, Any]:
+            del step
+            total = tf.cast(tf.reduce_sum(batch["input_ids"]), tf.float32)
+            if step_seconds:
+                total += tf.ensure_shape(tf.py_function(wait, [], tf.float32), [])
+            self.optimizer.step.assign_add(1)
+            return {"losses": {"loss": total}, "watched": {"gradient_norm": total}, "metrics": {"m": (total, 1.0)}}
+
+        def training_data(self, position: int) -> tf.data.Dataset:
+            return pretrain_data.training_batches(records, BATCH, 1, position, None)
+
+        def explain(self, error: Exception) -> str | None:
+            del error
+            return None
+
+    return Waiting()
+
+
+def seconds_per_step(step_seconds: float, steps: int, folder: Path, records: Any) -> tuple[float, float]:
+    """Of a whole training run's steps but the first report's, which traces: time, and the processor's time."""
+    import tensorflow as tf
+
+    from electra_tf2.training.loop import Schedule, Trainer
+
+    every = max(1, steps // 10)
+    schedule = Schedule(steps, every, steps, 1, 0, 0, BATCH)
+    trainer = Trainer(make_task(step_seconds, records), tf.distribute.OneDeviceStrategy("CPU:0"), schedule, str(folder))
+    times: list[tuple[int, float, float]] = []
+    report = trainer._report
+
+    def timed(*given: Any) -> None:
+        times.append((given[1], time.monotonic(), time.process_time()))
+        report(*given)
+
+    trainer._report = timed  # type: ignore[assignment, method-assign]
+    trainer.train()
+    (first, began, used), (last, ended, used_then) = times[0], times[-1]
+    return (ended - began) / (last - first), (used_then - used) / (last - first)
+
+
+def main() -> None:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--step-ms", type=float, default=5.0)
+    parser.add_argument("--steps", type=int, default=1000)
+    given = parser.parse_args()
+    quiet_tensorflow()
+    from benchmarks.common import VOCABULARY, write_records
+    from electra_tf2.corpus.records import RecordFormat
+    from electra_tf2.pretrain.pretrain_data import Records
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_records(folder / "records", LENGTH, RECORDS, SHARDS)
+        files = sorted(map(str, (folder / "records").iterdir()))
+        records = Records(files, [RECORDS // SHARDS] * SHARDS, RecordFormat(LENGTH, VOCABULARY))
+        found = {}
+        for number, wait in enumerate((0.0, given.step_ms / 1e3)):
+            found[wait] = seconds_per_step(wait, given.steps, folder / f"run{number}", records)
+        began = time.monotonic()
+        for _ in itertools.repeat(None, 200):
+            time.sleep(given.step_ms / 1e3)
+        slept = (time.monotonic() - began) / 200
+    for wait, (seconds, used) in found.items():
+        own = slept if wait else 0.0
+        more = f", {100 * (seconds / own - 1):.1f} % more" if own else ""
+        print(
+            f"a step of {1e3 * own:.2f} ms: {1e3 * seconds:.2f} ms in the loop{more}; {1e3 * used:.2f} ms of processors"
+        )
+
+
+if __name__ == "__main__":
+    main()

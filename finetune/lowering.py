@@ -1,0 +1,54 @@
+"""A fine-tuning step and a batch's predictions as XLA programs, without an accelerator."""
+
+import functools
+
+import tensorflow as tf
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.model import FinetuningTask
+from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.training.accelerators.compiling import lowered
+
+
+class Lowering:
+    """The tasks of a configuration, whose labels are read from their data.
+
+    Args:
+      config: of the run.
+    """
+
+    def __init__(self, config: FinetuningConfig) -> None:
+        tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
+        self.tasks = make_tasks(config, tokenizer)
+        parts = [
+            TaskFeatures(task.name, task.load("train").features[: task.choices], task.labels) for task in self.tasks
+        ]
+        self._table = FeatureTable(parts, config.max_seq_length, choices=self.tasks[0].choices)
+
+    def task(self, config: FinetuningConfig) -> FinetuningTask:
+        """The task of the training loop on one device, compiled with XLA."""
+        return FinetuningTask(config, self.tasks, tf.distribute.get_strategy(), True, self._table, config.seed)
+
+    def empty_batch(self, config: FinetuningConfig, size: int) -> dict[str, tf.Tensor]:
+        """Ones, as a batch of `size` examples of the greatest length."""
+        spec, length = self._table.training_batches(size, seed=0).element_spec, config.max_seq_length
+        return {
+            name: tf.ones([length if axis is None else axis for axis in one.shape], one.dtype)
+            for name, one in spec.items()
+        }
+
+    def training_program(self, config: FinetuningConfig, task: FinetuningTask | None = None) -> bytes:
+        """HloModuleProto of a training step.
+
+        Args:
+          task: of this configuration, if it is needed for more.
+        """
+        batch, task = self.empty_batch(config, config.train_batch_size), task or self.task(config)
+        return lowered(task.train_step, batch, tf.constant(0, tf.int64))
+
+    def prediction_program(self, task: FinetuningTask, number: int) -> bytes:
+        """HloModuleProto of a batch's predictions by the head of that number."""
+        step = functools.partial(task.forward_rows, number=number)
+        return lowered(task.compiled(step), self.empty_batch(task.config, task.config.eval_batch_size))

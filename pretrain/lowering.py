@@ -1,0 +1,36 @@
+"""A pre-training step as an XLA program, without records and without an accelerator."""
+
+import tensorflow as tf
+
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.records import RecordFormat
+from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.training.accelerators.compiling import lowered
+
+
+def task_to_lower(config: PretrainingConfig) -> PretrainingTask:
+    """The task of a configuration on one device, compiled with XLA."""
+    return PretrainingTask(config, tf.distribute.get_strategy(), jit_compile=True)
+
+
+def empty_batch(config: PretrainingConfig, rows: int) -> dict[str, tf.Tensor]:
+    """int32 [rows, max_seq_length] of ones for every field of a record that the configuration reads."""
+    record = RecordFormat(config.max_seq_length, config.vocab_size, bool(config.needs.other_segments))
+    return {name: tf.ones([rows, config.max_seq_length], tf.int32) for name in record.limits}
+
+
+def training_program(config: PretrainingConfig, task: PretrainingTask | None = None) -> bytes:
+    """HloModuleProto of a training step.
+
+    Args:
+      task: of `task_to_lower`, if it is needed for more.
+    """
+    batch, task = empty_batch(config, config.train_batch_size), task or task_to_lower(config)
+    return lowered(task.train_step, batch, tf.constant(0, tf.int64))
+
+
+def evaluation_program(task: PretrainingTask) -> bytes:
+    """HloModuleProto of an evaluation batch's metrics."""
+    return lowered(
+        task.compiled(task.eval_step), empty_batch(task.config, task.config.eval_batch_size), tf.constant(0, tf.int64)
+    )

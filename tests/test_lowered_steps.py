@@ -1,0 +1,286 @@
+"""What accelerators are given to compile, without one: of every recipe the training step and the evaluation's, of every
+kind of fine-tuning task the training step and a batch's predictions, as XLA programs of tiny networks.
+
+Each has static shapes, no array of constants above 1 MB (what depends on shapes alone must not be computed by the
+compiler: at the papers' sizes that takes tens of GB), no call of the host, no float64, and no more operations than
+lowered_steps.json allows. After a change that needs more of them,
+
+  python -m tests.test_lowered_steps
+
+counts anew and writes the file; with names of recipes and kinds, those alone. Recipes that differ in numbers only are
+one program and counted once.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.cooccurrence import CooccurrenceTable, write_cooccurrence
+from electra_tf2.corpus.document_frequency import write_frequencies
+from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
+from electra_tf2.finetune.lowering import Lowering
+from electra_tf2.model.kernels import blocks
+from electra_tf2.pretrain import lowering
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.training.accelerators.program import Program
+from electra_tf2.util.flags import read_recipe, recipe_names
+from tests import finetuning_support
+from tests import golden_support as golden
+from tests.finetuning_support import write_lines
+
+BOUNDS = Path(__file__).with_suffix(".json").with_name("lowered_steps.json")
+HEADROOM = 1.02  # other versions of TensorFlow count a little otherwise
+CONSTANT_BYTES = 1_000_000
+VOCAB = str(golden.CHECKPOINT / "vocab.txt")
+# Large enough that every array of a number for each score, state or byte of the hash is above the bound.
+BATCH, LENGTH = 64, 128
+SIZES = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 128}
+# What a program does not depend on, or only in numbers that stand in it.
+_NUMBERS = {
+    *(
+        "model_name",
+        "recipe",
+        "data_dir",
+        "model_dir",
+        "results_dir",
+        "results_txt",
+        "results_json",
+        "pretrain_tfrecords",
+    ),
+    *("eval_tfrecords", "learning_rate", "num_train_steps", "num_warmup_steps", "lr_decay_steps", "weight_decay_rate"),
+    *("iterations_per_loop", "save_checkpoints_steps", "gen_weight", "disc_weight", "clm_weight", "scl_weight"),
+    *("clip_norm", "adam_beta2", "phases", "mask_rates", "mask_prob", "max_predictions_per_seq", "model_size"),
+    *("init_from_teacher", "init_generator_checkpoint", "init_encoder_from_generator", "generator_hidden_size"),
+    *("generator_embedding_size", "generator_layers", "aux_weight", "precision", "stack_layers"),
+    *("relative_position_buckets", "relative_position_max_distance", "initializer_range"),
+}
+# Always run; the others are slow.
+CHOSEN = ("electra_small", "coco_lm_small", "amos_small", "bert_small_segment_tasks")
+
+
+@functools.cache
+def folder() -> Path:
+    """The tables that recipes read, for the golden vocabulary, and a trained teacher."""
+    path = Path(tempfile.mkdtemp(prefix="lowered_steps"))
+    near = np.random.RandomState(0).randint(20, 600, [600, 4]).astype(np.int32)
+    write_cooccurrence(str(path / "cooccurrence.npz"), CooccurrenceTable(near, np.ones([600, 4], np.float16)), VOCAB)
+    write_frequencies(str(path / "document_frequency.npz"), np.arange(1, 602), VOCAB)
+    ngrams = NgramVocabulary(
+        np.arange(20, 24, dtype=np.int32),
+        np.array([2, 4]),
+        np.array([2, 2], np.int32),
+        np.ones(2, np.float32),
+        np.ones(2, np.int64),
+    )
+    write_vocabulary(str(path / "pmi_vocab.npz"), ngrams, VOCAB)
+    for name in ("electra_small", "bert_small"):
+        config = config_of(name, path)
+        tf.train.Checkpoint(model=PretrainingModel(config)).save(str(path / name / "model.ckpt"))
+        (path / name / "config.json").write_text(config.to_json())
+    return path
+
+
+def config_of(recipe: str, path: Path, teacher: bool = True) -> PretrainingConfig:
+    """A recipe with its own mechanisms, of tiny sizes; of a distilled one also without its teacher."""
+    given = read_recipe(recipe)
+    exits = {"generator_exits": [1, 2, 3]} if given.get("generator_exits") else {}
+    sizes = given.get("model_hparam_overrides", {}) | SIZES | ({"num_hidden_layers": 4} if exits else {})
+    tiny = {
+        "model_name": recipe,
+        "data_dir": str(path),
+        "vocab_file": VOCAB,
+        "vocab_size": 600,
+        "model_hparam_overrides": sizes,
+        "model_size": "small",
+        "embedding_size": 64 if given.get("embedding_size", 128) != 128 else 32,
+        "max_seq_length": LENGTH,
+        "train_batch_size": BATCH,
+        "eval_batch_size": BATCH,
+        "precision": "bfloat16",
+        "num_train_steps": 100_000,  # of auxiliary tasks, the one of each step stands in the program, a byte a step
+    } | exits
+    if given.get("generator_embedding_size"):
+        tiny["generator_embedding_size"] = tiny["embedding_size"]
+    if not exits:
+        tiny["generator_layers"] = 1.0
+    if teacher and is_distilled(recipe):
+        tiny["teacher"] = str(path / recipe.removesuffix("_distilled"))
+    if given.get("freeze_generator"):
+        tiny["init_generator_checkpoint"] = "given"
+    return PretrainingConfig.from_dict(given | tiny)
+
+
+def is_distilled(recipe: str) -> bool:
+    return recipe.endswith("_distilled")
+
+
+@functools.cache
+def programs_of_recipes() -> dict[str, str]:
+    """Recipe -> the first recipe that is the same program at these sizes; the chosen ones first."""
+    found: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for recipe in dict.fromkeys([*CHOSEN, *recipe_names()]):
+        config = config_of(recipe, Path("."), teacher=False)
+        values = {name: value for name, value in dataclasses.asdict(config).items() if name not in _NUMBERS}
+        values["teacher"] = is_distilled(recipe)
+        sizes = values["model_hparam_overrides"]
+        values["model_hparam_overrides"] = {name: size for name, size in sizes.items() if name not in _NUMBERS}
+        found[recipe] = first.setdefault(json.dumps(values, sort_keys=True, default=str), recipe)
+    return found
+
+
+def distinct() -> list[str]:
+    return sorted(set(programs_of_recipes().values()))
+
+
+def steps_of_recipe(recipe: str) -> Iterator[tuple[str, Program]]:
+    config = config_of(recipe, folder())
+    task = lowering.task_to_lower(config)
+    yield "training", Program(lowering.training_program(config, task))
+    yield "evaluation", Program(lowering.evaluation_program(task))
+
+
+# Fine-tuning: a task of each kind.
+
+KINDS = {
+    "classification": "cola",
+    "regression": "sts",
+    "qa": "squad",
+    "tagging": "chunk",
+    "choice": "copa",
+    "spans": "wic",
+    "prompt": "sst",
+    "language_model": "cola",
+}
+_TEXT = "the file is open"
+# Of the tasks whose golden files hold what is wrong on purpose, or that have none.
+_ROWS: dict[str, dict[str, Any]] = {
+    "cola": {"sentence": _TEXT, "label": "1"},
+    "sst": {"sentence": _TEXT, "label": "1"},
+    "sts": {"sentence1": _TEXT, "sentence2": _TEXT, "score": 1.0},
+    "copa": {"premise": _TEXT, "choice1": "the list", "choice2": "all", "question": "effect", "label": 1, "idx": 0},
+    "wic": {
+        "sentence1": _TEXT,
+        "start1": 4,
+        "end1": 8,
+        "sentence2": "open the file",
+        "start2": 9,
+        "end2": 13,
+        "word": "file",
+        "label": True,
+        "idx": 0,
+    },
+}
+
+
+def finetuning_config(kind: str) -> FinetuningConfig:
+    """A task of a kind, of tiny sizes."""
+    path, name = folder(), KINDS[kind]
+    sizes = {"model_size": "small", "model_hparam_overrides": SIZES, "embedding_size": 32, "max_seq_length": LENGTH}
+    settings: dict[str, Any] = sizes | {"train_batch_size": BATCH, "eval_batch_size": BATCH, "precision": "bfloat16"}
+    if name in _ROWS:
+        settings["raw_data_dir"] = str(path)
+        first, second = _ROWS[name], _ROWS[name] | ({"label": "0"} if name in ("cola", "sst") else {})
+        of_task = {"copa": "COPA", "wic": "WiC"}.get(name, name)
+        write_lines(path / of_task / "train.jsonl", json.dumps(first), json.dumps(second))
+    if kind in ("prompt", "language_model"):
+        settings["init_checkpoint"] = str(path / "bert_small")
+    if kind == "prompt":
+        settings |= {"prompt": True, "prompt_demonstrations": False, "prompt_words": {"0": "the", "1": "of"}}
+    if kind == "language_model":
+        settings["auxiliary_lm_weight"] = 0.5
+    return finetuning_support.config(name, **settings)
+
+
+def steps_of_kind(kind: str) -> Iterator[tuple[str, Program]]:
+    config = finetuning_config(kind)
+    steps = Lowering(config)
+    task = steps.task(config)
+    yield "training", Program(steps.training_program(config, task))
+    yield "prediction", Program(steps.prediction_program(task, 0))
+
+
+# What is checked.
+
+
+def problems(program: Program, bound: float = math.inf) -> list[str]:
+    """Why a program is not one for accelerators; empty if it is."""
+    found = []
+    if program.largest_constant > CONSTANT_BYTES:
+        found.append(f"a constant of {program.largest_constant:,} bytes")
+    if program.dynamic_shapes():
+        found.append(f"dynamic shapes: {program.dynamic_shapes()[:3]}")
+    if program.host_calls():
+        found.append(f"calls: {program.host_calls()[:3]}")
+    if "F64" in program.types:
+        found.append("float64")
+    if program.operations > bound:
+        found.append(f"{program.operations:,} operations, more than {bound:,}")
+    return found
+
+
+def check(name: str, steps: Callable[[str], Iterator[tuple[str, Program]]]) -> None:
+    bounds = json.loads(BOUNDS.read_text())
+    for step, program in steps(name):
+        assert problems(program, bounds[f"{name} {step}"]) == [], f"{name}, {step}"
+
+
+def marked(names: list[str], always: tuple[str, ...]) -> list[Any]:
+    return [name if name in always else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("recipe", marked(distinct(), CHOSEN))
+def test_the_steps_of_a_recipe_are_programs_for_accelerators(recipe: str) -> None:
+    check(recipe, steps_of_recipe)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_the_steps_of_a_kind_of_task_are_programs_for_accelerators(kind: str) -> None:
+    check(kind, steps_of_kind)
+
+
+def test_every_step_has_a_bound() -> None:
+    expected = {f"{recipe} {step}" for recipe in distinct() for step in ("training", "evaluation")}
+    expected |= {f"{kind} {step}" for kind in KINDS for step in ("training", "prediction")}
+    assert set(json.loads(BOUNDS.read_text())) == expected
+
+
+def test_places_that_depend_on_shapes_alone_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they were: one range over the whole array, whose every number the compiler would work out on the host."""
+
+    def one_range(shape: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.reshape(tf.bitcast(tf.range(tf.reduce_prod(shape)), tf.uint32), shape)]
+
+    monkeypatch.setattr(blocks, "places_in", one_range)
+    config = finetuning_config("classification")
+    steps = Lowering(config)
+    program = Program(steps.training_program(config, steps.task(config)))
+    # The largest: a number for each score of attention.
+    assert program.largest_constant == 4 * BATCH * SIZES["num_attention_heads"] * LENGTH * LENGTH
+    assert len(problems(program)) == 1 and "constant" in problems(program)[0]
+
+
+def renew(names: list[str]) -> None:
+    """Writes the bounds of some recipes and kinds, or of all: the operations of every step, and a little more."""
+    known: dict[str, int] = json.loads(BOUNDS.read_text()) if names else {}
+    for name in names or [*distinct(), *KINDS]:
+        for step, program in (steps_of_kind if name in KINDS else steps_of_recipe)(name):
+            known[f"{name} {step}"] = math.ceil(HEADROOM * program.operations)
+            print(name, step, known[f"{name} {step}"], problems(program), flush=True)
+    BOUNDS.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    renew(sys.argv[1:])
