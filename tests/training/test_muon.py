@@ -207,7 +207,7 @@ def test_averages_follow_the_variables_and_stand_in_for_them(tmp_path):
     variables, optimizer = make_optimizer(ema_decay=0.7)
     with optimizer.averaged():  # nothing to average yet
         np.testing.assert_array_equal(variables[4].numpy(), random_values(0)[f"{LAYER}/output/dense/bias"])
-    expected = None
+    expected: list[np.ndarray] = []
     for step in range(30):
         optimizer.apply(gradients_of(step % 10))
         value = [variable.numpy().astype(np.float64) for variable in variables]
