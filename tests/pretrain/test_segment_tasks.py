@@ -188,6 +188,7 @@ def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
     masked, _ = model.prepare(batch, SEED)
     assert not masked.task_ids.numpy().any()  # evaluation
     np.testing.assert_array_equal(model.forward(masked).states, without.forward(masked).states)
+    assert model._task_vectors is not None
     added = model._task_vectors(tf.constant([0, 1, 2, 0, 1, 2]))
     assert added is not None
     vectors = table.numpy() - (table.numpy().mean(0) if how == "alt+" else 0)
