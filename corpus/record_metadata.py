@@ -40,7 +40,8 @@ class Shard(NamedTuple):
 
     @classmethod
     def total(cls, shards: Iterable["Shard"]) -> "Shard":
-        return cls(*map(sum, zip((0, 0, 0), *(shard[:3] for shard in shards), strict=True)))
+        examples, tokens, size = map(sum, zip((0, 0, 0), *(shard[:3] for shard in shards), strict=True))
+        return cls(examples, tokens, size)
 
     def check_content(self, path: str | os.PathLike[str]) -> None:
         """Raises UserError unless a file holds what the builder wrote; of older builders, as many examples."""
@@ -155,7 +156,7 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
     def typed(name: str, kind: Any, source: dict[str, Any] = values) -> Any:
         value = source.get(name)
         wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
-        if wrong or (kind is int and not 0 <= value < 1 << 63):
+        if wrong or (isinstance(value, int) and not 0 <= value < 1 << 63):
             raise UserError(f"{path}: {name!r} is {shown(value)}; build the records anew or delete that file")
         return value
 

@@ -304,5 +304,5 @@ def hold_out_records(
     for name, shard in train.items():
         tokens = sum(itertools.islice(lengths, taken[name]))
         files[name] = Shard(shard.examples - taken[name], shard.tokens - tokens, (folder / name).stat().st_size)
-    before_and_after = zip(Shard.total(train.values()), Shard.total(files.values()), strict=True)
-    return files | {held_out: Shard(*(had - has for had, has in list(before_and_after)[:3]))}
+    had, has = Shard.total(train.values()), Shard.total(files.values())
+    return files | {held_out: Shard(had.examples - has.examples, had.tokens - has.tokens, had.bytes - has.bytes)}

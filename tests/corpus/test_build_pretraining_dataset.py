@@ -258,7 +258,7 @@ def edited(path):
 def test_a_build_goes_on_with_the_text_that_is_there(tmp_path, monkeypatch):
     corpus, output = write_corpus(tmp_path / "corpus"), tmp_path / "records"
     plan = make_plan(settings(corpus, output))
-    original, built = dataset_builder.build_unit, []
+    original, built = dataset_builder.build_unit, list[int]()
 
     def stop(staging, unit):
         if len(built) == len(plan.units) - 1:
