@@ -24,6 +24,8 @@ PAGES = {
 }
 # Flags of the programs that the README quotes beside ours.
 FOREIGN = {"--runner=FlinkRunner", "--help", "--ntasks-per-node", "--force-reinstall", "--no-deps"}
+# Flags of the objective of one's own in docs/architecture.md.
+FOREIGN |= {"--swap-objective", "--swap-weight"}
 
 
 def commands() -> list[list[str]]:
