@@ -229,17 +229,13 @@ def ours_classifier(job: Job, jit_compile: bool) -> Step:
     return lambda: float(step(batch, training.optimizer.step)["losses"]["loss"])
 
 
-def tf_models_precision(job: Job) -> None:
+def tf_models_encoder(job: Job, size: Size) -> Any:
+    """An encoder's configuration, whose precision is a setting of the whole process."""
     import tf_keras
+    from official.nlp.configs import encoders
 
     if job.precision == "bfloat16":
         tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
-
-
-def tf_models_encoder(size: Size) -> Any:
-    """An encoder's configuration."""
-    from official.nlp.configs import encoders
-
     sizes = size.encoder
     bert = encoders.BertEncoderConfig(num_layers=sizes.pop("num_hidden_layers"), **sizes)
     return encoders.EncoderConfig(type="bert", bert=bert)
@@ -278,14 +274,13 @@ def tf_models(job: Job) -> Step:
     from official.nlp.configs import electra
     from official.nlp.tasks import electra_task
 
-    tf_models_precision(job)
     data = job.masked_batch
     count = data["places"].shape[1]
     model_config = electra.ElectraPretrainerConfig(
         num_masked_tokens=count,
         sequence_length=job.length,
-        generator_encoder=tf_models_encoder(job.size.generator),
-        discriminator_encoder=tf_models_encoder(job.size),
+        generator_encoder=tf_models_encoder(job, job.size.generator),
+        discriminator_encoder=tf_models_encoder(job, job.size),
     )
     task = electra_task.ElectraPretrainTask(electra_task.ElectraPretrainConfig(model=model_config))
     model = task.build_model()
@@ -306,8 +301,7 @@ def tf_models_classifier(job: Job) -> Step:
     from official.nlp.configs import encoders
     from official.nlp.modeling import models
 
-    tf_models_precision(job)
-    model = models.BertClassifier(encoders.build_encoder(tf_models_encoder(job.size)), num_classes=2)
+    model = models.BertClassifier(encoders.build_encoder(tf_models_encoder(job, job.size)), num_classes=2)
     inputs, labels = tf_models_inputs(job, job.token_ids), tf.constant(job.labels)
 
     def loss_of(training: bool) -> tf.Tensor:
