@@ -80,6 +80,17 @@ def test_checkpoint_metrics(trained, batch):
     numerator, denominator = outputs.metrics["disc_accuracy"]
     right = (expected["disc/preds"] == expected["disc/labels"]) * batch["input_mask"]
     assert float(numerator / denominator) == pytest.approx(right.sum() / batch["input_mask"].sum())
+    said, fake = (expected[f"disc/{name}"] * batch["input_mask"] for name in ("preds", "labels"))
+    both = (said * fake).sum()
+    assert 0 < both < min(said.sum(), fake.sum()) and said.sum() != fake.sum()
+    assert [float(part) for part in outputs.metrics["disc_precision"]] == [both, said.sum()]
+    assert [float(part) for part in outputs.metrics["disc_recall"]] == [both, fake.sum()]
+    hidden = weights * batch["replace_with_mask"]
+    assert 0 < hidden.sum() < weights.sum()
+    assert [float(part) for part in outputs.metrics["hidden_masked_lm_accuracy"]] == [
+        (correct * hidden).sum(),
+        hidden.sum(),
+    ]
     numerator, denominator = outputs.metrics["disc_loss"]
     assert float(numerator / denominator) == pytest.approx(expected["disc/per_example_loss"].mean(), rel=1e-5)
 
