@@ -138,7 +138,7 @@ def command() -> None:
     _define_flags()
     if sys.argv[1:] and sys.argv[1] in KINDS:
         sys.argv[1] = f"--kind={sys.argv[1]}"
-    run(main, __doc__)
+    run(main, __doc__, goes_on=True)
 
 
 if __name__ == "__main__":

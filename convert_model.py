@@ -18,6 +18,7 @@ disk, and the largest difference is printed; above 1e-5 in float32 the command f
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,6 +77,7 @@ def main() -> int:
     write = {"electra": to_folder, "huggingface": to_huggingface, "tf1": to_tf1, "tf_models": to_tf_models,
              "saved_model": to_saved_model}  # fmt: skip
     made = not target.exists()
+    remove_unfinished(target)
     try:
         written, difference, compared = write[values.format](model, target)
         print(f"wrote {written}")
@@ -85,6 +87,15 @@ def main() -> int:
             shutil.rmtree(target, ignore_errors=True)
         raise
     return 0
+
+
+def remove_unfinished(target: Path) -> None:
+    """Removes from a folder what conversions that were killed had not finished: files and parts under temporary names."""
+    for path in target.glob("*.tmp"):
+        if re.fullmatch(r".+\.\d+\.tmp", path.name) and path.is_file():
+            path.unlink()
+        elif re.fullmatch(r"model\.ckpt-\d+\.tmp", path.name) and path.is_dir():
+            shutil.rmtree(path)
 
 
 # Each writes a model to a folder and returns what it wrote, the largest difference, and what was compared with.
@@ -184,7 +195,7 @@ flags.DEFINE_bool("overwrite", False, "write into a folder that is not empty")
 
 
 def command() -> None:
-    util_flags.run(main, __doc__)
+    util_flags.run(main, __doc__, goes_on=True)
 
 
 if __name__ == "__main__":

@@ -292,7 +292,7 @@ util_flags.define_hparam_flags(FinetuningConfig)
 
 
 def command() -> None:
-    util_flags.run(main, __doc__)
+    util_flags.run(main, __doc__, goes_on=True)
 
 
 if __name__ == "__main__":

@@ -300,7 +300,7 @@ util_flags.define_hparam_flags(PretrainingConfig)
 
 
 def command() -> None:
-    util_flags.run(main, __doc__)
+    util_flags.run(main, __doc__, goes_on=True)
 
 
 if __name__ == "__main__":

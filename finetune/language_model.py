@@ -18,6 +18,7 @@ from electra_tf2.model.heads import LanguageModelHead, TiedHead
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import places
+from electra_tf2.util.uniform import uniform
 
 _MASKED = 0.15  # of a sequence's tokens
 
@@ -101,7 +102,7 @@ class AuxiliaryLanguageModel(Layer):
         allowed = tf.cast(input_mask, tf.bool)
         for token in (self.special.cls, self.special.sep, self.special.mask):
             allowed &= tf.not_equal(input_ids, token)
-        noise = tf.random.stateless_uniform(tf.shape(input_ids), seeds.next())
+        noise = uniform(tf.shape(input_ids), seeds.next())
         drawn = tf.where(allowed, noise, -1.0)
         chosen, places = tf.math.top_k(drawn, tf.minimum(self.most, tf.shape(input_ids)[1]))  # [B, N]
         tokens = tf.reduce_sum(tf.cast(allowed, tf.float32), -1, keepdims=True)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.pretrain.hparams import GeneratorHparams, MaskingHparams
-from electra_tf2.pretrain.masking_units import MaskingUnit, Proposal, draw_units, one_decision_per_unit
+from electra_tf2.pretrain.masking_units import MaskingUnit, Proposal, draw_spans, draw_units, one_decision_per_unit
 from electra_tf2.util.lazy import tf
+from electra_tf2.util.uniform import uniform
 
 if TYPE_CHECKING:
     from electra_tf2.model.generator import GeneratorOutput
@@ -60,9 +61,7 @@ class MaskedBatch(NamedTuple):
     def row_noise(self, shape: list[int]) -> tf.Tensor:
         """float32 [B, *shape], uniform in (0, 1): a function of `sampling_noise`, for draws too many to be kept."""
         seeds = tf.bitcast(self.sampling_noise[:, 0], tf.int32)  # [B, 2]
-        return tf.map_fn(
-            lambda seed: tf.random.stateless_uniform(shape, seed, 1e-30), seeds, fn_output_signature=tf.float32
-        )
+        return tf.map_fn(lambda seed: uniform(shape, seed, 1e-30), seeds, fn_output_signature=tf.float32)
 
 
 class MaskingNoise(NamedTuple):
@@ -96,7 +95,7 @@ def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_ba
 
     def draw(index: int, shape: list[int]) -> tf.Tensor:
         key = tf.random.experimental.stateless_fold_in(seed, index)
-        noise = tf.random.stateless_uniform([global_batch_size, *shape], key)
+        noise = uniform([global_batch_size, *shape], key)
         if rows == global_batch_size:
             return noise
         return tf.slice(noise, [row_offset, *[0] * len(shape)], [rows, *shape])
@@ -198,11 +197,16 @@ def mask(
     else:
         wanted = number_of_predictions(input_mask, mask_prob, count)
     if proposal.units is not None:
-        drawn = draw_units(noise.where, proposal.units, candidates, wanted)
+        if proposal.spans is None:
+            together = proposal.units
+            drawn = draw_units(noise.where, proposal.units, candidates, wanted)
+        else:
+            together = draw_spans(noise.where, proposal.units, proposal.spans, candidates, wanted)
+            drawn = together > 0
         leftmost_first = tf.range(input_ids.shape[1], 0, -1, dtype=tf.float32)
         positions = tf.math.top_k(tf.where(drawn, leftmost_first, 0.0), k=count).indices
         wanted = tf.reduce_sum(tf.cast(drawn, tf.int32), -1)
-        noise = noise._replace(how=one_decision_per_unit(noise.how, proposal.units, positions))
+        noise = noise._replace(how=one_decision_per_unit(noise.how, together, positions))
     elif config.mask_sampling == "without_replacement":
         scores = noise.where
         if proposal.weights is not None:  # Efraimidis and Spirakis 2006

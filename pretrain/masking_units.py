@@ -38,14 +38,24 @@ class Proposal(NamedTuple):
       uniform over the candidates.
     units: int32 [B, L] in [0, L), the same number at the tokens that are masked together, which stand in a row; None:
       every token alone.
+    spans: int32 [B, L], by unit, the number of units that are masked with it and after it, itself counted; None: 1.
     """
 
     weights: tf.Tensor | None = None
     units: tf.Tensor | None = None
+    spans: tf.Tensor | None = None
 
 
 # (ids [B, L], candidates [B, L], uniform draws [B, L]) -> Proposal
 MaskingUnit: TypeAlias = "Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Proposal]"
+
+
+def sizes_of(units: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
+    """int32 [B, L]: by unit, the number of its candidates."""
+    rows, length = tf.shape(units)[0], units.shape[1]
+    flat = tf.reshape(units + tf.range(rows)[:, tf.newaxis] * length, [-1])
+    counted = tf.reshape(tf.cast(candidates, tf.int32), [-1])
+    return tf.reshape(tf.math.unsorted_segment_sum(counted, flat, rows * length), [-1, length])
 
 
 def draw_units(noise: tf.Tensor, units: tf.Tensor, candidates: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
@@ -53,12 +63,8 @@ def draw_units(noise: tf.Tensor, units: tf.Tensor, candidates: tf.Tensor, wanted
 
     So every unit is drawn whole or not at all, and hardly fewer tokens than `wanted` [B].
     """
-    rows, length = tf.shape(units)[0], units.shape[1]
-    flat = tf.reshape(units + tf.range(rows)[:, tf.newaxis] * length, [-1])
-    counted = tf.reshape(tf.cast(candidates, tf.int32), [-1])
     order = tf.argsort(noise, direction="DESCENDING")
-    sizes = tf.reshape(tf.math.unsorted_segment_sum(counted, flat, rows * length), [-1, length])
-    sizes = tf.gather(sizes, order, batch_dims=1)
+    sizes = tf.gather(sizes_of(units, candidates), order, batch_dims=1)
 
     def fitting(taken: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         left = wanted[:, tf.newaxis] - tf.reduce_sum(tf.where(taken, sizes, 0), -1, keepdims=True)
@@ -75,6 +81,47 @@ def draw_units(noise: tf.Tensor, units: tf.Tensor, candidates: tf.Tensor, wanted
     (taken,) = tf.while_loop(more, take, (tf.zeros_like(sizes, tf.bool),))
     drawn = tf.gather(taken, tf.argsort(order), batch_dims=1)
     return tf.gather(drawn, units, batch_dims=1) & (candidates > 0)
+
+
+def draw_spans(
+    noise: tf.Tensor, units: tf.Tensor, spans: tf.Tensor, candidates: tf.Tensor, wanted: tf.Tensor
+) -> tf.Tensor:
+    """Draws span after span, each from a random unit on, until `wanted` [B] tokens are masked.
+
+    A span that would begin at a masked unit is drawn again; one that reaches masked units counts them in its length and
+    masks the others. It ends early before a unit without candidates, and where the next unit does not fit any more.
+    Drawing anew until a free unit comes is the same as going through the units in an order that is drawn once, so the
+    falling `noise` [B, L] decides, and a row takes as many turns as it gets spans.
+
+    Returns:
+      int32 [B, L]: at masked tokens the number of their span, from 1 on; 0 elsewhere.
+    """
+    sizes = sizes_of(units, candidates)
+    places = tf.range(units.shape[1])
+    stretches = tf.cumsum(tf.cast(sizes == 0, tf.int32), axis=-1)
+
+    def free(drawn: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Units where a span can begin; sizes of those not masked; tokens still wanted."""
+        new = tf.where(drawn > 0, 0, sizes)
+        left = wanted[:, tf.newaxis] - tf.reduce_sum(sizes - new, -1, keepdims=True)
+        return (new > 0) & (new <= left), new, left
+
+    def turn(number: tf.Tensor, drawn: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        begins, new, left = free(drawn)
+        first = tf.argmax(tf.where(begins, noise, -1.0), -1, output_type=tf.int32)[:, tf.newaxis]
+        span = tf.gather(spans, first, batch_dims=1)
+        within = (places >= first) & (places < first + span)
+        within &= stretches == tf.gather(stretches, first, batch_dims=1)
+        fits = tf.cumsum(tf.where(within, new, 0), axis=-1) <= left
+        chosen = within & fits & (new > 0) & tf.reduce_any(begins, -1, keepdims=True)
+        return number + 1, tf.where(chosen, number, drawn)
+
+    def more(number: tf.Tensor, drawn: tf.Tensor) -> tf.Tensor:
+        del number
+        return tf.reduce_any(free(drawn)[0])
+
+    _, drawn = tf.while_loop(more, turn, (tf.constant(1), tf.zeros_like(sizes)))
+    return tf.where(candidates > 0, tf.gather(drawn, units, batch_dims=1), 0)
 
 
 def one_decision_per_unit(noise: tf.Tensor, units: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
@@ -115,7 +162,6 @@ def whole_word(files: UnitFiles) -> MaskingUnit:
 
 ENDS = 0.2  # probability that a span ends after a word, the parameter of SpanBERT's geometric distribution
 LONGEST_SPAN = 10  # words; longer ones are drawn again
-_BEFORE = 2 * LONGEST_SPAN  # the cutting begins so many words before a sequence, so that it begins anywhere in a span
 
 
 def span_lengths(noise: tf.Tensor) -> tf.Tensor:
@@ -125,28 +171,15 @@ def span_lengths(noise: tf.Tensor) -> tf.Tensor:
 
 
 def span(files: UnitFiles) -> MaskingUnit:
-    """A span of 1 to 10 whole words, short ones oftener (SpanBERT, Joshi et al. 2020, section 3.1).
+    """Spans of 1 to 10 whole words, short ones oftener, each from a random word on (SpanBERT, Joshi et al. 2020, 3.1).
 
-    SpanBERT draws span after span, each at a random word, until enough is masked. Here each sequence is cut into spans
-    of random length at random places, and some of them are drawn: the lengths have the same distribution, every word is
-    in one span, and no span has to be drawn again because another one covers its place.
+    A span goes on to the next words of its segment; special tokens end it.
     """
     continues = _continues(files)
 
     def propose(input_ids: tf.Tensor, candidates: tf.Tensor, noise: tf.Tensor) -> Proposal:
-        rows, length = tf.shape(input_ids)[0], input_ids.shape[1]
-        begins = begins_word(continues, input_ids)
-        words = numbered(begins)
-        # A span begins at words where the lengths before add up to their number.
-        ends = tf.cumsum(span_lengths(noise), axis=-1) - _BEFORE
-        outside = rows * length
-        flat = tf.where((ends >= 0) & (ends < length), ends + tf.range(rows)[:, tf.newaxis] * length, outside)
-        cuts = tf.math.unsorted_segment_sum(tf.ones_like(flat), flat, outside + 1)[:outside]
-        begins_span = tf.gather(tf.reshape(cuts, [-1, length]), words, batch_dims=1) > 0
-        # Special tokens stand alone: a span ends before them, and another one begins after them.
-        alone = candidates == 0
-        after = tf.pad(alone[:, :-1], [[0, 0], [1, 0]])
-        return Proposal(units=numbered(begins & begins_span | alone | after))
+        del candidates  # special tokens are words that hold none
+        return Proposal(units=numbered(begins_word(continues, input_ids)), spans=span_lengths(noise))
 
     return propose
 

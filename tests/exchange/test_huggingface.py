@@ -383,3 +383,15 @@ def test_a_failed_conversion_leaves_no_folder(tmp_path: Path) -> None:
     (tmp_path / "ours" / "kept.txt").write_text("of the user")
     done = run_program("convert_model.py", *words, "--overwrite")
     assert done.returncode == 2 and (tmp_path / "ours" / "kept.txt").exists()
+
+
+def test_a_conversion_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path / "theirs", "ElectraForPreTraining")
+    ours = tmp_path / "ours"
+    (ours / "model.ckpt-0.tmp").mkdir(parents=True)
+    kept = {"notes.tmp", "mine.txt"}
+    for name in ("model.safetensors.4711.tmp", "model.ckpt-0.tmp/part.data", *kept):
+        (ours / name).write_text("half")
+    done = run_program("convert_model.py", "--from", f"{tmp_path}/theirs", "--to", str(ours), "--overwrite")
+    assert done.returncode == 0, done
+    assert {path.name for path in ours.iterdir()} == {"config.json", "model.safetensors", "vocab.txt", *kept}

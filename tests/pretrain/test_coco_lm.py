@@ -27,6 +27,7 @@ from electra_tf2.pretrain.objectives.coco_lm import (
 )
 from electra_tf2.pretrain.objectives.contrast import normalised
 from electra_tf2.pretrain.objectives.electra_ablations import copy_log_prob
+from electra_tf2.pretrain.objectives.on_losses_segments import QuickThoughts
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
@@ -224,11 +225,14 @@ def test_one_sequence_has_no_negatives():
     assert np.isfinite(normalised(tf.zeros([1, 8]))).all()
 
 
-def test_gathered_negatives_make_two_replicas_one():
+@pytest.mark.parametrize("kind", [SequenceContrast, QuickThoughts])
+def test_gathered_negatives_make_two_replicas_one(kind, tmp_path):
     strategy = support.two_replicas()
     random = np.random.RandomState(0)
     inputs = random.randn(2, 6, 4).astype(np.float32)
-    objective = SequenceContrast(coco_config(scl_gather=True), golden.NOTHING_BUILT)
+    of_halves = PretrainingConfig.from_dict(support.hparams(tmp_path, aux_tasks=["qt"], scl_gather=True))
+    config = coco_config(scl_gather=True) if kind is SequenceContrast else of_halves
+    objective = kind(config, golden.NOTHING_BUILT)
     with strategy.scope():
         layer = Dense("layer", 4, 8, lambda shape, seed: tf.random.stateless_normal(shape, seed))
 
@@ -239,7 +243,10 @@ def test_gathered_negatives_make_two_replicas_one():
         return loss, tape.gradient(loss, layer.kernel)
 
     single = loss_and_gradient(tf.constant(inputs[0]), tf.constant(inputs[1]))
-    expected = 6 * brute_force(normalised(layer(inputs[0])).numpy(), normalised(layer(inputs[1])).numpy(), 1.0)
+    first, second = (normalised(layer(view)).numpy() for view in inputs)
+    similarity = first @ second.T
+    in_one_direction = (np.log(np.exp(similarity).sum(1)) - np.diag(similarity)).sum()
+    expected = 6 * brute_force(first, second, 1.0) if kind is SequenceContrast else in_one_direction
     assert float(single[0]) == pytest.approx(expected, rel=1e-5)
 
     @functools.partial(tf.function, autograph=False)

@@ -127,6 +127,25 @@ def test_a_generator_of_its_own_does_not_move_the_main_networks_tables(tmp_path)
     np.testing.assert_allclose(found.sequence, expected.sequence, atol=1e-4)
 
 
+def test_networks_of_two_runs_with_tables_of_their_own_start_together(tmp_path):
+    """Sizes come from both folders, also the width of the generator's tables; weights bit for bit."""
+    folders = {}
+    for name, seed, width in (("main", 3, 24), ("generator", 4, 8)):
+        folders[name] = saved(tmp_path / name, seed, embedding_sharing="nes", generator_embedding_size=width)
+        (tmp_path / name / "config.json").write_text(folders[name][1].config.to_json())
+    starts = {"init_checkpoint": folders["main"][0], "init_generator_checkpoint": folders["generator"][0]}
+    hparams = support.hparams(Path(), embedding_sharing="nes", **starts)
+    config = PretrainingConfig.from_dict(PretrainingConfig.implied(hparams) | hparams)
+    assert config.generator_embedding_size == 8
+    model = PretrainingModel(config)
+    load_initial_weights(model, config)
+    for part, name in (("encoder", "main"), ("generator", "generator")):
+        found, wanted = (getattr(one, part).trainable_variables for one in (model, folders[name][1]))
+        assert len(found) == len(wanted) > 3
+        for variable, expected in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(variable, expected)
+
+
 def test_a_frozen_generator_may_be_built_on(model):
     frozen = PretrainingModel(config_of(freeze_generator=True))
     trained = {variable.name for variable in frozen.trained_variables}

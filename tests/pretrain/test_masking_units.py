@@ -140,7 +140,7 @@ def test_the_rows_hold_ngrams_that_overlap(pmi_file):
 
 
 @SETTINGS
-@hypothesis.given(st.integers(0, 2**31 - 1), st.sampled_from(UNITS), st.sampled_from([0.15, 0.3]))
+@hypothesis.given(st.integers(0, 2**31 - 1), st.sampled_from(["whole_word", "pmi"]), st.sampled_from([0.15, 0.3]))
 def test_units_are_drawn_as_by_plain_loops(pmi_file, seed, unit, mask_prob):
     """By falling noise; a unit that does not fit is passed over; [MASK] or kept as a whole."""
     config = config_of(unit, pmi_file, mask_prob=mask_prob)
@@ -204,34 +204,91 @@ def test_the_lengths_of_spans_are_spanberts():
     assert span_lengths(tf.constant([0.0, 1 - 2**-24])).numpy().tolist() == [1, LONGEST_SPAN]
 
 
-def test_spans_are_of_whole_words_of_such_lengths_at_any_place(pmi_file):
-    config = config_of("span", pmi_file, 128)
-    batch = rows_of(0, rows=400, length=128)
-    units, candidates = units_of(config, batch, noise_of(config, 400))
-    lengths = []
-    for row, of_row, allowed in zip(batch["input_ids"].numpy(), units, candidates, strict=True):
-        starts = [start for start, _ in words_of(row)]
-        for start, end in spans_of(of_row):
-            assert start in starts or not allowed[start - 1]
-            assert end == 128 or end in starts
-            assert allowed[start:end].all() or end == start + 1
-            # Neither cut by the end of a segment nor at its beginning, which is not chosen at random.
-            if allowed[start] and allowed[start - 1] and end < 127 and allowed[end]:
-                lengths.append(sum(start <= one < end for one in starts))
-    assert max(lengths) == LONGEST_SPAN
-    assert np.mean(lengths) == pytest.approx(3.797, abs=0.35)  # long ones are cut oftener
+@SETTINGS
+@hypothesis.given(st.integers(0, 2**31 - 1), st.sampled_from([0.15, 0.5]))
+def test_spans_are_drawn_as_by_plain_loops(pmi_file, seed, mask_prob):
+    """Whole words by falling noise, from the first to where span, segment or budget end; [MASK] or kept as a whole."""
+    config = config_of("span", pmi_file, mask_prob=mask_prob)
+    batch, noise = rows_of(seed), noise_of(config, 6, seed=seed % 1000)
+    _, candidates = units_of(config, batch, noise)
+    masked = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
+    wanted = masking.number_of_predictions(batch["input_mask"], mask_prob, 12).numpy()
+    lengths = span_lengths(noise.units).numpy()
+    hidden = (masked.masked_input_ids != masked.input_ids).numpy()
+    for row in range(6):
+        words, left = words_of(batch["input_ids"].numpy()[row]), int(wanted[row])
+        sizes = [int(candidates[row, start:end].sum()) for start, end in words]
+        spans: list[list[int]] = []
+        drawn: set[int] = set()
+        for first in np.argsort(-noise.where.numpy()[row, : len(words)], kind="stable"):
+            if first in drawn or not 0 < sizes[first] <= left:
+                continue
+            spans.append([])
+            for word in range(first, min(first + lengths[row, first], len(words))):
+                if sizes[word] == 0 or (word not in drawn and sizes[word] > left):
+                    break
+                if word not in drawn:
+                    spans[-1].append(word)
+                    drawn.add(word)
+                    left -= sizes[word]
+        tokens = {token for word in drawn for token in range(*words[word])}
+        weights = masked.masked_lm_weights.numpy()[row] > 0
+        assert set(masked.positions.numpy()[row][weights].tolist()) == tokens
+        for span in spans:
+            for run in np.split(span, 1 + np.flatnonzero(np.diff(span) > 1)):  # other spans may stand between
+                of_run = hidden[row, words[run[0]][0] : words[run[-1]][1]]
+                assert of_run.all() or not of_run.any()
 
 
-def test_every_word_is_masked_alike_by_spans(pmi_file):
-    ids = np.full([4000, 66], FEW_WORDS[0], np.int32)
+def spanbert(random, length, wanted):
+    """SpanBERT's own loop over words of one token: bool [length], and the tokens that each span masks."""
+    shares = 0.2 * 0.8 ** np.arange(LONGEST_SPAN)
+    shares /= shares.sum()
+    masked, spans = np.zeros(length, bool), []
+    while masked.sum() < wanted:
+        span = random.choice(np.arange(1, LONGEST_SPAN + 1), p=shares)
+        start = random.randint(length)
+        if masked[start]:
+            continue
+        spans.append(0)
+        for place in range(start, min(start + span, length)):
+            if masked.sum() == wanted:
+                break
+            spans[-1] += not masked[place]
+            masked[place] = True
+    return masked, spans
+
+
+def test_spans_are_masked_as_in_spanberts_own_loop(pmi_file):
+    """How often each place is masked, and how many tokens a span masks; bounds of 5 standard errors."""
+    rows, length, wanted = 6000, 120, 18
+    ids = np.full([rows, length + 2], FEW_WORDS[0], np.int32)
     ids[:, 0], ids[:, -1] = SPECIAL.cls, SPECIAL.sep
     ids = tf.constant(ids)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    config = config_of("span", pmi_file, 66, mask_rates=[1.0, 0.0, 0.0])
-    masked = masking.mask(config, batch, noise_of(config, 4000), SPECIAL, unit=unit_of(config))
-    rates = (masked.masked_input_ids != ids).numpy().mean(0)[1:-1]
-    assert rates[10:-10].std() < 0.012  # of 4,000 draws of 0.18: 0.006 by chance alone
-    assert rates.min() > 0.1
+    config = config_of(
+        "span", pmi_file, length + 2, mask_prob=0.15, max_predictions_per_seq=wanted, mask_rates=[1.0, 0.0, 0.0]
+    )
+    noise = noise_of(config, rows)
+    found = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
+    ours = (found.masked_input_ids != ids).numpy()[:, 1:-1]
+    random = np.random.RandomState(0)
+    theirs, their_spans = zip(*(spanbert(random, length, wanted) for _ in range(rows)), strict=True)
+    theirs = np.array(theirs)
+    np.testing.assert_array_equal(ours.sum(-1), wanted)
+
+    rates = ours.mean(0), theirs.mean(0)
+    share = (rates[0] + rates[1]) / 2
+    assert (np.abs(rates[0] - rates[1]) < 5 * np.sqrt(2 * share * (1 - share) / rows)).all()
+    np.testing.assert_allclose(rates[0][[0, 1, 2, -1]], [0.049, 0.086, 0.106, 0.155], atol=5 * (0.13 / rows) ** 0.5)
+
+    numbers = masking.draw_spans(
+        noise.where, *unit_of(config)(ids, found.candidates, noise.units)[1:], found.candidates, tf.fill([rows], wanted)
+    ).numpy()
+    lengths = np.concatenate([np.bincount(row[row > 0])[1:] for row in numbers]), np.concatenate(their_spans)
+    error = np.hypot(*(sizes.std() / len(sizes) ** 0.5 for sizes in lengths))
+    assert abs(lengths[0].mean() - lengths[1].mean()) < 5 * error < 0.1
+    assert lengths[0].mean() == pytest.approx(3.26, abs=0.05)
 
 
 def test_a_unit_needs_sampling_without_replacement_and_a_table_of_its_own_vocabulary(pmi_file, tmp_path):

@@ -1,11 +1,14 @@
-"""Standard output that is closed or full: the program works, or one line says what cannot be written."""
+"""Standard output that is closed, full or no longer read: the program works, or one line says what cannot be written."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import training_support
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,3 +37,16 @@ def test_work_is_done_without_standard_output(closed: str, tmp_path: Path) -> No
 def test_a_full_disk_behind_standard_output_is_named(tmp_path: Path) -> None:
     done = run(BUILD, ">/dev/full", tmp_path)
     assert (done.returncode, done.stderr) == (2, "error: standard output: the disk is full\n")
+
+
+def test_a_run_trains_on_after_the_reader_of_its_output_has_ended(tmp_path: Path) -> None:
+    training_support.write_records(tmp_path / "pretrain_tfrecords")
+    hparams = training_support.hparams(tmp_path, model_dir=str(tmp_path / "model"), num_train_steps=3)
+    (tmp_path / "hparams.json").write_text(json.dumps(hparams))
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "run_pretraining.py", "--hparams", str(tmp_path / "hparams.json")]
+    done = subprocess.run(words, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert done.returncode == 0 and done.stderr.count("nobody reads the output any more") == 1, done.stderr
+    assert (tmp_path / "model" / "model.ckpt-3.index").exists()
