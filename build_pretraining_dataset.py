@@ -32,7 +32,7 @@ from electra_tf2.util.progress import say
 
 def define_common_flags() -> None:
     """The flags that the builder for OpenWebText has too."""
-    flags.DEFINE_integer("max_seq_length", 128, "Number of tokens of an example, from 5 to 65,536.")
+    flags.DEFINE_integer("max_seq_length", 128, "Number of tokens of an example, at least 5.", upper_bound=1 << 16)
     flags.DEFINE_integer(
         "num_processes",
         0,

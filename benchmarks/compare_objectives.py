@@ -159,7 +159,7 @@ def _is_file(contender: str, options: argparse.Namespace) -> bool:
 
 def _plain(contender: str) -> str:
     """Name of a folder for a contender."""
-    return re.sub(r"[^\w.=-]+", "_", contender)
+    return re.sub(r"[^\w.=-]+", "_", contender.replace(".json", ""))
 
 
 def built(options: argparse.Namespace, vocab: int, length: int) -> dict[str, str]:

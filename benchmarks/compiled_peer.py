@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 
 class Sizes(NamedTuple):
-    """Of both networks; generator_* where they differ. The discriminator's input is wide as `embedding`."""
+    """Sizes of both networks; generator_* where they differ. The discriminator's input is wide as `embedding`."""
 
     batch: int
     length: int

@@ -1,4 +1,4 @@
-"""What the training loop adds to a step: the loop around a step that does nothing but sleep, or nothing at all.
+"""Time that the training loop adds to a step: the loop around a step that does nothing but sleep, or nothing at all.
 
   python -m benchmarks.loop
   python -m benchmarks.loop --step-ms 5 --steps 2000
@@ -66,7 +66,7 @@ def make_task(step_seconds: float, records: Any) -> Any:
 
 
 def seconds_per_step(step_seconds: float, steps: int, folder: Path, records: Any) -> tuple[float, float]:
-    """Of a whole training run's steps but the first report's, which traces: time, and the processor's time."""
+    """Measures a whole training run's steps but the first report's, which traces: time, and the processor's time."""
     import tensorflow as tf
 
     from electra_tf2.training.loop import Schedule, Trainer

@@ -48,14 +48,17 @@ class Size(NamedTuple):
         """Sizes under the names of the peers' configurations of encoders."""
         return {
             "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads,
             "intermediate_size": 4 * self.hidden,
             "embedding_size": self.embedding,
             "vocab_size": self.vocabulary,
         }
 
-    def shared(self, share: int) -> "Size":
-        """1/share the width, with the generator's heads as the original has them."""
+    @property
+    def generator(self) -> "Size":
+        """1/generator_share the width, with the generator's heads as the original has them."""
+        share = self.generator_share
         return self._replace(hidden=self.hidden // share, heads=max(1, self.heads // share))
 
 
@@ -124,7 +127,7 @@ def product_shapes(job: Job) -> Counter[tuple[int, int, int, int]]:
 
     encoder(job.size)
     if job.what != "finetuning":
-        generator = job.size.shared(job.size.generator_share)
+        generator = job.size.generator
         encoder(generator)
         shapes[1, masked, generator.hidden, generator.embedding] += 1
         shapes[1, masked, generator.embedding, generator.vocabulary] += 1
@@ -164,7 +167,6 @@ def our_hparams(job: Job) -> dict[str, Any]:
     write_vocabulary(path, size.vocabulary)
     return {
         **size.encoder,
-        "num_hidden_layers": size.layers,
         "max_position_embeddings": max(512, job.length),
         "train_batch_size": job.batch_size,
         "max_seq_length": job.length,
@@ -227,18 +229,15 @@ def ours_classifier(job: Job, jit_compile: bool) -> Step:
     return lambda: float(step(batch, training.optimizer.step)["losses"]["loss"])
 
 
-def tf_models_precision(job: Job) -> None:
+def tf_models_encoder(job: Job, size: Size) -> Any:
+    """An encoder's configuration, whose precision is a setting of the whole process."""
     import tf_keras
+    from official.nlp.configs import encoders
 
     if job.precision == "bfloat16":
         tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
-
-
-def tf_models_encoder(size: Size) -> Any:
-    """An encoder's configuration."""
-    from official.nlp.configs import encoders
-
-    bert = encoders.BertEncoderConfig(num_layers=size.layers, **size.encoder)
+    sizes = size.encoder
+    bert = encoders.BertEncoderConfig(num_layers=sizes.pop("num_hidden_layers"), **sizes)
     return encoders.EncoderConfig(type="bert", bert=bert)
 
 
@@ -275,14 +274,13 @@ def tf_models(job: Job) -> Step:
     from official.nlp.configs import electra
     from official.nlp.tasks import electra_task
 
-    tf_models_precision(job)
     data = job.masked_batch
     count = data["places"].shape[1]
     model_config = electra.ElectraPretrainerConfig(
         num_masked_tokens=count,
         sequence_length=job.length,
-        generator_encoder=tf_models_encoder(job.size.shared(job.size.generator_share)),
-        discriminator_encoder=tf_models_encoder(job.size),
+        generator_encoder=tf_models_encoder(job, job.size.generator),
+        discriminator_encoder=tf_models_encoder(job, job.size),
     )
     task = electra_task.ElectraPretrainTask(electra_task.ElectraPretrainConfig(model=model_config))
     model = task.build_model()
@@ -303,8 +301,7 @@ def tf_models_classifier(job: Job) -> Step:
     from official.nlp.configs import encoders
     from official.nlp.modeling import models
 
-    tf_models_precision(job)
-    model = models.BertClassifier(encoders.build_encoder(tf_models_encoder(job.size)), num_classes=2)
+    model = models.BertClassifier(encoders.build_encoder(tf_models_encoder(job, job.size)), num_classes=2)
     inputs, labels = tf_models_inputs(job, job.token_ids), tf.constant(job.labels)
 
     def loss_of(training: bool) -> tf.Tensor:
@@ -312,13 +309,6 @@ def tf_models_classifier(job: Job) -> Step:
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
     return tf_models_step(job, model, loss_of)
-
-
-def hugging_face_config(size: Size) -> Any:
-    """Configuration of an encoder."""
-    import transformers
-
-    return transformers.ElectraConfig(num_hidden_layers=size.layers, **size.encoder)
 
 
 def hugging_face_step(job: Job, modules: list[Any], losses: Callable[[], Any], compiled: bool) -> Step:
@@ -351,8 +341,9 @@ def hugging_face(job: Job, compiled: bool) -> Step:
     import transformers
 
     torch.manual_seed(0)
-    generator = transformers.ElectraForMaskedLM(hugging_face_config(job.size.shared(job.size.generator_share)))
-    discriminator = transformers.ElectraForPreTraining(hugging_face_config(job.size))
+    configs = [transformers.ElectraConfig(**size.encoder) for size in (job.size.generator, job.size)]
+    generator = transformers.ElectraForMaskedLM(configs[0])
+    discriminator = transformers.ElectraForPreTraining(configs[1])
     generator.electra.embeddings = discriminator.electra.embeddings
     generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
     data = {name: torch.tensor(value) for name, value in job.masked_batch.items()}
@@ -379,7 +370,7 @@ def hugging_face_classifier(job: Job, compiled: bool) -> Step:
     import transformers
 
     torch.manual_seed(0)
-    model = transformers.ElectraForSequenceClassification(hugging_face_config(job.size))
+    model = transformers.ElectraForSequenceClassification(transformers.ElectraConfig(**job.size.encoder))
     ids, labels = torch.tensor(job.token_ids), torch.tensor(job.labels)
 
     def losses() -> Any:

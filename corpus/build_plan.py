@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-from electra_tf2.corpus.example_builder import MAX_LENGTH, MIN_LENGTH
+from electra_tf2.corpus.example_builder import MIN_LENGTH
 from electra_tf2.corpus.text_files import Corpus, CorpusFile
 from electra_tf2.corpus.vocabulary import PAD, load_vocab, vocab_sha256
 from electra_tf2.util.errors import UserError
@@ -126,8 +126,8 @@ class BuildPlan:
 def make_plan(settings: BuildSettings) -> BuildPlan:
     """Plans a build; raises UserError for settings, a vocabulary or a corpus that cannot be built from."""
     shortest = MIN_LENGTH + bool(settings.domain_tokens)
-    if not shortest <= settings.max_seq_length <= MAX_LENGTH:
-        raise UserError(f"--max-seq-length must lie between {shortest} and {MAX_LENGTH}, got {settings.max_seq_length}")
+    if settings.max_seq_length < shortest:
+        raise UserError(f"--max-seq-length {settings.max_seq_length} is too short; at least {shortest} is needed")
     if not 0 <= settings.dev_fraction <= 0.5:
         raise UserError(f"--dev-fraction must lie between 0 and 0.5, got {settings.dev_fraction}")
     if not 0 <= settings.mix_alpha <= 1:

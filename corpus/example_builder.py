@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 MIN_LENGTH = 5  # the shortest random target length
-MAX_LENGTH = 1 << 16  # tokens of an example; beyond any model, and within memory
 SINGLE_SEGMENT_CHANCE = 0.1
 RANDOM_LENGTH_CHANCE = 0.05
 _NO_SECOND_SEGMENT = 100_000  # a target length of the first segment that no example reaches

@@ -305,5 +305,4 @@ def hold_out_records(
         tokens = sum(itertools.islice(lengths, taken[name]))
         files[name] = Shard(shard.examples - taken[name], shard.tokens - tokens, (folder / name).stat().st_size)
     had, has = Shard.total(train.values()), Shard.total(files.values())
-    moved = Shard(had.examples - has.examples, had.tokens - has.tokens, had.bytes - has.bytes)
-    return files | {held_out: moved}
+    return files | {held_out: Shard(had.examples - has.examples, had.tokens - has.tokens, had.bytes - has.bytes)}

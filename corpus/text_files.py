@@ -15,6 +15,7 @@ Bytes that are not UTF-8 are left out and counted; a damaged archive stops the p
 import bz2
 import contextlib
 import gzip
+import io
 import itertools
 import lzma
 import os
@@ -42,6 +43,7 @@ _ARCHIVES = "urlsf_subset*.xz"
 _ASCII_SPACE = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"  # what str.strip takes off, of ASCII
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_XZ_MARK = b"\xfd7zXZ\0"
 _TAR_MARK, _TAR_MARK_AT = b"ustar", 257
 _BLANK_LINE = re.compile(rb"\n[ \t\r\x0b\x0c]*\n")
 _LINE_END = re.compile(rb"\n")
@@ -165,7 +167,7 @@ def _read_archive(path: str | os.PathLike[str]) -> Iterator[TextBlock]:
     """A compressed tar of text files, one document each, read as a stream: nothing is unpacked to disk."""
     lines: list[bytes] = []
     text_bytes = undecodable = position = 0
-    with _opened(path) as raw, tarfile.open(fileobj=raw, mode="r|*") as archive:
+    with _opened(path) as raw, _archive(raw) as archive:
         for member in archive:
             if not member.isfile():
                 continue
@@ -183,6 +185,13 @@ def _read_archive(path: str | os.PathLike[str]) -> Iterator[TextBlock]:
                     yield TextBlock(lines, undecodable, text_bytes, position - before)
                     lines, text_bytes, undecodable = [], 0, 0
         yield TextBlock(lines, undecodable, text_bytes, os.path.getsize(path) - position)
+
+
+def _archive(raw: io.BufferedReader) -> tarfile.TarFile:
+    """Opens a compressed tar as a stream. tarfile itself would unpack whole blocks of xz at once, however large."""
+    if raw.peek(len(_XZ_MARK)).startswith(_XZ_MARK):
+        return tarfile.open(fileobj=lzma.LZMAFile(raw), mode="r|")
+    return tarfile.open(fileobj=raw, mode="r|*")
 
 
 def strip_lines(rows: list[bytes]) -> list[bytes]:
@@ -231,7 +240,7 @@ def _content_name(path: str | os.PathLike[str]) -> str:
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def _opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
     """The file as it is on disk; whatever goes wrong while it is read becomes an error that names it."""
     try:
         with open(path, "rb") as raw:

@@ -199,7 +199,7 @@ class CheckpointVariables:
         return None
 
     def _value(self, name: str) -> np.ndarray:
-        """Of a variable that the file has."""
+        """Reads a variable that the file has."""
         return self._source.get(name + _AVERAGE if name + _AVERAGE in self._names else name)
 
 

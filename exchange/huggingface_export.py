@@ -282,7 +282,7 @@ def training_of(config: PretrainingConfig | FinetuningConfig) -> str:
             f"{config.train_batch_size}, learning rate {config.learning_rate:g}, layer-wise decay "
             f"{config.layerwise_lr_decay:g}, inputs of up to {config.max_seq_length} tokens."
         )
-    titles = [kind.title for kind in config.objective_classes if kind.title]
+    titles = list(dict.fromkeys(kind.title for kind in config.objective_classes if kind.title))
     if not config.trains_main_network:
         titles = ["masked language modelling (BERT)", *titles]
     titles += [f"the auxiliary task {task}" for task in config.aux_tasks]

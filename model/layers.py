@@ -44,8 +44,9 @@ def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
 @with_kernel(blocks.layer_norm)
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
     """gamma (x - mean) / deviation + beta, over the last axis (Ba et al. 2016), epsilon 1e-12 as in the original."""
-    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
-    return gamma * (x - mean) / tf.sqrt(variance + blocks.LAYER_NORM_EPSILON) + beta
+    mean = tf.reduce_mean(x, -1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(x - mean), -1, keepdims=True)
+    return (x - mean) * (gamma * tf.math.rsqrt(variance + blocks.LAYER_NORM_EPSILON)) + beta
 
 
 @with_kernel(blocks.norm_of_sum)

@@ -63,7 +63,7 @@ class MaskingHparams(NetworkHparams):
         return int(densest * self.max_seq_length) + 1
 
     def masking_problems(self) -> Iterator[str]:
-        """Why no sequence can be masked so."""
+        """Says why no sequence can be masked so."""
         if not all(isinstance(token, str) for token in self.unmasked_tokens):
             yield f"unmasked_tokens must be tokens of the vocabulary, got {self.unmasked_tokens!r}"
         if not 1 <= self.max_predictions_per_seq <= self.max_seq_length:
@@ -170,7 +170,7 @@ class GeneratorHparams(MaskingHparams):
         )
 
     def generator_problems(self) -> Iterator[str]:
-        """Why there can be no such generator."""
+        """Says why there can be no such generator."""
         main, generator = self.architecture, self.generator_architecture
         if self.mask_separators and self.two_tower_generator:
             yield (
@@ -299,7 +299,7 @@ class PretrainingHparams(GeneratorHparams, OptimizerHparams, DeviceHparams):
         return [name for name, does in moves.items() if does]
 
     def schedule_problems(self) -> Iterator[str]:
-        """Why learning rate, temperature and the ramps cannot move so."""
+        """Says why learning rate, temperature and the ramps cannot move so."""
         if self.num_warmup_steps > self.num_train_steps > 0:
             yield (
                 f"num_warmup_steps {self.num_warmup_steps} exceeds num_train_steps {self.num_train_steps}: "

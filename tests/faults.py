@@ -95,7 +95,7 @@ class _Injector:
             with _open(self.record, "a") as file:
                 file.write(f"{name}\n")
         if self.broken and name != "read":
-            raise OSError(self.broken, os.strerror(self.broken), os.fspath(path) if not isinstance(path, int) else None)
+            raise _error(self.broken, path)
         if self.fault is None or point != self.fault.point:
             return function()
         kind = self.fault.kind
@@ -108,10 +108,15 @@ class _Injector:
             return function()
         number = {"full": errno.ENOSPC, "readonly": errno.EROFS, "eio": errno.EIO}[kind]
         self.broken = 0 if kind == "eio" else number
-        raise OSError(number, os.strerror(number), None if isinstance(path, int) else os.fspath(path))  # type: ignore[arg-type]
+        raise _error(number, path)
 
 
 _open = io.open
+
+
+def _error(number: int, path: object) -> OSError:
+    named = os.fspath(path) if isinstance(path, str | bytes | os.PathLike) else None
+    return OSError(number, os.strerror(number), named)
 
 
 def _jump() -> None:

@@ -60,7 +60,7 @@ class NetworkHparams:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerHparams:
-    """What the optimizer and the accumulation of gradients depend on, apart from the learning rate."""
+    """Optimizer and accumulation of gradients, apart from the learning rate."""
 
     optimizer: str = hparam(
         "adamw",

@@ -56,7 +56,7 @@ def orthogonalised(matrices: tf.Tensor, steps: int, dtype: tf.DType) -> tf.Tenso
 
 
 class Update(NamedTuple):
-    """What a variable's step is made of: float32 [n, m] momentum from now on, and direction, of AdamW's size."""
+    """Parts of a variable's step: float32 [n, m] momentum from now on, and direction, of AdamW's size."""
 
     momentum: tf.Tensor
     direction: tf.Tensor

@@ -22,7 +22,7 @@ class UserError(ValueError):
 
 
 def reason(error: BaseException) -> str:
-    """Why reading or writing failed, without the error's number and path."""
+    """Cause of a failure to read or write, without the error's number and path."""
     number = error.errno if isinstance(error, OSError) else None
     if number in _WORDS:
         return _WORDS[number]

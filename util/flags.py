@@ -171,7 +171,7 @@ def config_from_flags(config_class: type[C], with_recipe: bool = True) -> C:
 
 
 def changed_hparams(config_class: type[C], with_recipe: bool = True) -> dict[str, Any]:
-    """What the parsed flags ask for that is neither their recipe's nor a default."""
+    """Hparams of the parsed flags that are neither their recipe's nor a default."""
     config_class, layers, given = _layers(config_class, with_recipe)
     fields = dataclasses.fields(config_class)  # type: ignore[arg-type]
     base = {field.name: field.default for field in fields} | layers

@@ -26,7 +26,7 @@ _BLANK = "_"
 
 
 class Copa(ChoiceTask):
-    """Which of two sentences is the cause or the effect of a premise; accuracy.
+    """Choice of which of two sentences is the cause or the effect of a premise; accuracy.
 
     Input: premise and question, then a candidate. The wording of the question is ours.
     """
@@ -54,7 +54,7 @@ class Copa(ChoiceTask):
 
 
 class MultiRc(ChoiceTask):
-    """Which of the answers to a question about a paragraph are right, any number of them.
+    """Choice of which of the answers to a question about a paragraph are right, any number of them.
 
     Scores: f1a, the F1 of right answers over all answers of all questions; exact_match, the share of questions all of
     whose answers are judged rightly; their average. Input: the paragraph, then question and answer.
@@ -105,7 +105,7 @@ class MultiRc(ChoiceTask):
 
 
 class Record(ChoiceTask):
-    """Which entity of a news text stands in the place of "@placeholder"; F1 and exact match with the nearest
+    """Choice of which entity of a news text stands in the place of "@placeholder"; F1 and exact match with the nearest
     answer, and their average.
 
     Candidates are the different strings that the file marks as entities, each right or wrong by itself; the most likely

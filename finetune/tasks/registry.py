@@ -1,4 +1,4 @@
-"""Which task a name stands for: a built-in one, one that the hparam `tasks` describes, or one made in Python.
+"""The task that a name stands for: a built-in one, one that the hparam `tasks` describes, or one made in Python.
 
 A description is one entry of `tasks` (README, Your own task); configurations name and check their tasks here.
 """

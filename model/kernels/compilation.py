@@ -1,4 +1,4 @@
-"""How kernels are compiled, differentiated and switched off, and the arithmetic that they share.
+"""The way kernels are compiled, differentiated and switched off, and the arithmetic that they share.
 
 A formula of the model (model.layers, model.encoder) names its kernel with `with_kernel`. XLA compiles each kernel by
 itself, between TensorFlow's own matrix products, which are faster on CPUs; on GPUs and TPUs the whole step is one

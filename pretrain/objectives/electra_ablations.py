@@ -124,7 +124,7 @@ class AdversarialGenerator(Objective[AblationHparams]):
 
 
 def head_problems(config: AblationHparams) -> Iterator[str]:
-    """Why the main network cannot have such a head over the vocabulary."""
+    """Says why the main network cannot have such a head over the vocabulary."""
     sizes = config.architecture
     if config.clm_head == "tied" and sizes.embedding_size != sizes.hidden_size:
         yield f"clm_head tied needs embedding_size {sizes.hidden_size}, the hidden size"

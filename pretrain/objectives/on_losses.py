@@ -92,7 +92,7 @@ class OnLossesHparams(ContrastHparams):
 
 
 def task_problems(config: OnLossesHparams, known: Sequence[str]) -> Iterator[str]:
-    """Why a run cannot have these tasks, or not so combined; `known` are those that there are."""
+    """Says why a run cannot have these tasks, or not so combined; `known` are those that there are."""
     tasks, how = config.aux_tasks, config.aux_combination
     for task in tasks:
         if task not in known:

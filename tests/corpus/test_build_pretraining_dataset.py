@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -259,7 +258,7 @@ def edited(path):
 def test_a_build_goes_on_with_the_text_that_is_there(tmp_path, monkeypatch):
     corpus, output = write_corpus(tmp_path / "corpus"), tmp_path / "records"
     plan = make_plan(settings(corpus, output))
-    original, built = dataset_builder.build_unit, list[Any]()
+    original, built = dataset_builder.build_unit, list[int]()
 
     def stop(staging, unit):
         if len(built) == len(plan.units) - 1:

@@ -9,6 +9,7 @@ import pytest
 
 from electra_tf2.exchange.checkpoints import find_checkpoint
 from electra_tf2.exchange.formats.original_config import find_prefix
+from electra_tf2.finetune.made_of import digest
 from electra_tf2.finetune.qa.scoring import squad_v2_scores
 from tests import golden_support as golden
 from tests.finetune.test_run_finetuning import command, results, run
@@ -228,6 +229,13 @@ def test_a_folder_of_checkpoints_needs_no_file_that_names_the_newest(tmp_path):
     assert find_prefix(tmp_path) == find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-10")
     write_lines(tmp_path / "checkpoint", 'model_checkpoint_path: "model.ckpt-7"')  # which is gone
     assert find_prefix(tmp_path) == find_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-10")
+
+
+def test_a_digest_knows_where_a_file_ends(tmp_path):
+    for name, text in zip("abcd", ("ab", "c", "a", "bc"), strict=True):
+        (tmp_path / name).write_text(text)
+    assert digest([tmp_path / "a", tmp_path / "b"]) != digest([tmp_path / "c", tmp_path / "d"])
+    assert digest([tmp_path / "a", tmp_path / "b"]) != digest([tmp_path / "b", tmp_path / "a"])
 
 
 def test_no_answer_is_given_above_the_threshold_alone():

@@ -245,6 +245,8 @@ def test_perfect_predictions_score_100_and_are_written(tmp_path):
     assert files["squad_dev_nbest.json"]["a"][0]["text"] == "the last line"
     answers = task.answers(split, predictions)
     assert [answer["prediction_text"] for answer in answers] == ["the last line", ""]
+    at_threshold = make(tmp_path, max_seq_length=64, qa_na_threshold=-10.0).answers(split, predictions)
+    assert at_threshold[0]["null_odds"] == -10 and at_threshold[0]["prediction_text"] == "the last line"
 
 
 def test_new_questions(tmp_path):

@@ -80,8 +80,38 @@ def test_checkpoint_metrics(trained, batch):
     numerator, denominator = outputs.metrics["disc_accuracy"]
     right = (expected["disc/preds"] == expected["disc/labels"]) * batch["input_mask"]
     assert float(numerator / denominator) == pytest.approx(right.sum() / batch["input_mask"].sum())
+    seen = np.take_along_axis(expected["masked_input_ids"], batch["masked_lm_positions"], 1)
+    hidden = weights * (seen != expected["masked_lm_ids"])
+    assert 0 < hidden.sum() < weights.sum()
+    found = [float(part) for part in outputs.metrics["hidden_masked_lm_accuracy"]]
+    assert found == [(correct * hidden).sum(), hidden.sum()]
     numerator, denominator = outputs.metrics["disc_loss"]
     assert float(numerator / denominator) == pytest.approx(expected["disc/per_example_loss"].mean(), rel=1e-5)
+
+
+def test_metrics_of_detection(trained, batch):
+    """Of invented logits: the checkpoint calls nothing fake."""
+    forward, _, _ = losses_and_gradients(trained, batch)
+    logits = np.random.RandomState(0).standard_normal(batch["input_mask"].shape).astype(np.float32)
+    labels, real = forward.corrupted.is_replaced.numpy(), batch["input_mask"]
+    weights = tf.constant(real, tf.float32)
+    objective = golden.objective_of(trained, Detection)
+    metrics = objective.detection_metrics(forward, tf.constant(logits), tf.constant(labels), weights, 2 * weights)
+    said, fake = (logits > 0) * real, labels * real
+    both, right = (said * fake).sum(), (said == fake) * real
+    assert 0 < both < fake.sum() < said.sum()
+    sampled = forward.corrupted.was_sampled.numpy() * (1 - labels) * real
+    expected = {
+        "disc_accuracy": (right.sum(), real.sum()),
+        "disc_precision": (both, said.sum()),
+        "disc_recall": (both, fake.sum()),
+        "disc_sampled_correctly_accuracy": ((right * sampled).sum(), sampled.sum()),
+        "replaced_rate": (fake.sum(), real.sum()),
+        "majority_baseline": ((real - fake).sum(), real.sum()),
+    }
+    for name, pair in expected.items():
+        assert tuple(map(float, metrics[name])) == pair, name
+    assert [float(part) for part in metrics["disc_loss"]] == pytest.approx([2 * len(real), len(real)])
 
 
 def test_checkpoint_gradients(trained, batch):

@@ -32,7 +32,7 @@ def of_branch(formula, rate):
 
 
 def turned(x):
-    angles = relative_positions.rotation(np.array([1.0, 0.1]), 5)
+    angles = relative_positions.rotation(np.array([1.0, 0.1], np.float32), 5)
     return relative_positions.rotated(x, *(tf.cast(angle, compilation.wide(x).dtype) for angle in angles))
 
 

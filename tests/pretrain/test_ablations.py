@@ -278,3 +278,42 @@ def test_the_generators_loss_leaves_the_discriminator_alone():
     assert {"masked_lm_accuracy", "generator_entropy", "reward"} <= adversarial(
         model.forward(masked), False
     ).metrics.keys()
+
+
+def test_the_baseline_learns_from_its_own_loss_and_trains_nothing_else():
+    model, masked = model_and_batch(adversarial_generator=True)
+    adversarial = model.objectives[0]
+    assert isinstance(adversarial, AdversarialGenerator)
+    adversarial.baseline.bias.assign([0.7])
+    with tf.GradientTape(persistent=True) as tape:
+        forward = model.forward(masked)
+        output = adversarial(forward, True)
+        own = output.metrics["baseline_loss"][0]
+    for variable in model.trainable_variables:
+        gradient, whole = (tape.gradient(value, variable) for value in (own, output.numerator))
+        assert (gradient is not None) == variable.name.startswith("generator_baseline"), variable.name
+        if gradient is not None:
+            np.testing.assert_allclose(gradient, whole, rtol=1e-4)
+            assert np.any(gradient)
+
+
+def test_the_generators_loss_is_the_papers():
+    """-(R - b) log p, and the cross-entropy of sigmoid(w h) and exp(-R), at every draw (appendix F)."""
+    model, masked = model_and_batch(adversarial_generator=True)
+    adversarial = model.objectives[0]
+    assert isinstance(adversarial, AdversarialGenerator)
+    adversarial.baseline.bias.assign([0.7])
+    forward = model.forward(masked)
+    logits = adversarial.detection.logits(forward).numpy().astype(np.float64)
+    guess = adversarial.baseline(forward.generator.states).numpy()[..., 0].astype(np.float64)
+    log_probs = tf.nn.log_softmax(forward.generator.logits).numpy()
+    expected = 0.0
+    for row, draw in np.argwhere(masked.masked_lm_weights.numpy() > 0):
+        place = masked.positions[row, draw].numpy()
+        sign = 1 if forward.replaced.is_replaced[row, place].numpy() else -1
+        reward = np.log1p(np.exp(-sign * logits[row, place]))
+        chance = 1 / (1 + np.exp(-guess[row, draw]))
+        log_prob = log_probs[row, draw, forward.replaced.sampled_ids[row, draw].numpy()]
+        expected -= (reward + np.log(chance)) * log_prob
+        expected -= np.exp(-reward) * np.log(chance) + (1 - np.exp(-reward)) * np.log(1 - chance)
+    assert float(adversarial(forward, True).numerator) == pytest.approx(expected, rel=1e-4)

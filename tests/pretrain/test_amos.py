@@ -122,6 +122,18 @@ def test_samples_and_the_shares_gradient_are_those_of_plain_loops(model, masked)
     assert weights.min() == 0
 
 
+def test_the_offsets_do_not_train_the_words_that_they_are_made_of(model, masked):
+    """Only the shares learn from them; the main network's table has its own gradient where it is looked up."""
+    words = tf.identity(model.encoder.embeddings.word_embeddings)
+    with kernels.off(), tf.GradientTape(persistent=True) as tape:
+        tape.watch(words)
+        generated = model.generator(masked)
+        _, offsets = golden.objective_of(model, MixtureLM).sample(masked, generated, words, 1.0)
+        value = tf.reduce_sum(offsets * tf.range(16.0)[:, tf.newaxis])
+    assert tape.gradient(value, words) is None
+    assert np.any(tape.gradient(value, model.generator.mixture_kernel))
+
+
 def test_the_gradients_sign_is_the_factors(model, masked):
     """So a step makes samples harder to detect with -1, and easier with 1."""
     reversed_ = gradients(model, masked, "disc_loss")[SHARES]

@@ -92,7 +92,7 @@ def saved(folder, seed, **overrides):
     """A checkpoint of a model of random numbers, and the model."""
     model = PretrainingModel(config_of(seed=seed, **overrides))
     for number, variable in enumerate(model.trainable_variables):
-        variable.assign_add(tf.random.stateless_normal(variable.shape, [seed, number]))
+        variable.assign_add(tf.random.stateless_normal(variable.shape, [seed, number], stddev=0.3))
     return tf.train.Checkpoint(model=model).save(str(folder / "model.ckpt")), model
 
 

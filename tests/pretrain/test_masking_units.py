@@ -273,8 +273,8 @@ def test_spans_are_masked_as_in_spanberts_own_loop(pmi_file):
     found = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
     ours = (found.masked_input_ids != ids).numpy()[:, 1:-1]
     random = np.random.RandomState(0)
-    theirs, their_spans = zip(*(spanbert(random, length, wanted) for _ in range(rows)), strict=True)
-    theirs = np.array(theirs)
+    masked, their_spans = zip(*(spanbert(random, length, wanted) for _ in range(rows)), strict=True)
+    theirs = np.array(masked)
     np.testing.assert_array_equal(ours.sum(-1), wanted)
 
     rates = ours.mean(0), theirs.mean(0)
@@ -282,9 +282,8 @@ def test_spans_are_masked_as_in_spanberts_own_loop(pmi_file):
     assert (np.abs(rates[0] - rates[1]) < 5 * np.sqrt(2 * share * (1 - share) / rows)).all()
     np.testing.assert_allclose(rates[0][[0, 1, 2, -1]], [0.049, 0.086, 0.106, 0.155], atol=5 * (0.13 / rows) ** 0.5)
 
-    numbers = masking.draw_spans(
-        noise.where, *unit_of(config)(ids, found.candidates, noise.units)[1:], found.candidates, tf.fill([rows], wanted)
-    ).numpy()
+    _, units, spans = unit_of(config)(ids, found.candidates, noise.units)
+    numbers = masking.draw_spans(noise.where, units, spans, found.candidates, tf.fill([rows], wanted)).numpy()
     lengths = np.concatenate([np.bincount(row[row > 0])[1:] for row in numbers]), np.concatenate(their_spans)
     error = np.hypot(*(sizes.std() / len(sizes) ** 0.5 for sizes in lengths))
     assert abs(lengths[0].mean() - lengths[1].mean()) < 5 * error < 0.1

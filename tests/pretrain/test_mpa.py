@@ -21,9 +21,12 @@ SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4}
 
 
 def random_table(seed=0, neighbours=8):
-    """Every token has neighbours among the first 60, so that contexts hold many of them."""
+    """Every token has neighbours among the first 60, so that contexts hold many of them, and is its own, as no real
+    table has it: what stands at the drawn position itself must not count."""
     random = np.random.RandomState(seed)
     near = np.stack([random.permutation(np.arange(20, 60))[:neighbours] for _ in range(600)]).astype(np.int32)
+    near[near == np.arange(600)[:, np.newaxis]] = NOBODY
+    near[:, 0] = np.arange(600)
     near[:, -2:] = NOBODY
     return CooccurrenceTable(near, np.where(near == NOBODY, 0, random.rand(600, neighbours)).astype(np.float16))
 

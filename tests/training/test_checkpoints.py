@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.training import checkpoint_files as files
+from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.util.errors import UserError
 from tests.training import toy
 
@@ -89,6 +90,25 @@ def test_tensorflow_knows_the_checkpoints(finished):
     assert state.model_checkpoint_path == str(finished / "model.ckpt-20")
     assert [path.rsplit("-")[-1] for path in state.all_model_checkpoint_paths] == ["10", "15", "20"]
     assert files.steps(finished) == [20, 15, 10]
+
+
+def test_old_checkpoints_go_and_later_ones_with_them(tmp_path):
+    for step in (5, 10, 15, 20, 100):
+        for ending in ("index", "data-00000-of-00001", "json"):
+            Path(f"{files.prefix(tmp_path, step)}.{ending}").touch()
+    assert files.keep(tmp_path, 20, 2) == [15, 20]
+    assert files.steps(tmp_path) == [20, 15] and len(list(tmp_path.iterdir())) == 6
+
+
+def test_only_better_weights_replace_the_best(tmp_path):
+    model = toy.Model()
+    checkpoints = Checkpoints(tmp_path, {"model": model}, keep=1)
+    # An equal score later on is no better; the score of a later step is that of a run that was interrupted.
+    for step, score, best in ((5, 0.5, 5), (10, 0.4, 5), (15, 0.5, 5), (20, 0.6, 20), (10, 0.3, 10), (15, 0.31, 15)):
+        model.weight.assign([float(step)] * 3)
+        checkpoints.save_best(step, score)
+        assert checkpoints.restore_best() == best
+        assert model.weight.numpy().tolist() == [best] * 3
 
 
 def failing(error):

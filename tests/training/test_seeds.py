@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf2.model.layers import SeedStream
@@ -20,3 +21,21 @@ def test_no_two_draws_of_dropout_have_the_same_seed(monkeypatch):
         stream = SeedStream(tf.random.experimental.stateless_fold_in(of_replica, part))
         seeds |= {tuple(stream.next().numpy().tolist()) for _ in range(PLACES)}
     assert len(seeds) == len(sources) * PLACES
+
+
+def test_every_micro_batch_has_a_seed_of_its_own():
+    task, seed = Toy(tf.distribute.get_strategy()), tf.constant([3, 4])
+    task._micro_batches = 4
+    rows = {"row": tf.range(8)}
+
+    def forward(rows, seed):
+        """The loss, and the seed in the lines of these rows."""
+        places = tf.one_hot(rows["row"], 8, dtype=tf.int32)
+        return tf.reduce_sum(task.model.weight), tf.reduce_sum(places, 0)[:, tf.newaxis] * seed
+
+    _, found = task.summed_gradients([task.model.weight], forward, rows, seed, tf.constant(1.0))
+    seeds = [tuple(pair) for pair in found.numpy().tolist()]
+    assert seeds[::2] == seeds[1::2] and len(set(seeds)) == 4
+    # The pass before the step, of losses that contrast micro-batches, drops out what the step does.
+    views = task.mapped(lambda rows, seed: {"seed": tf.cast(forward(rows, seed)[1], tf.float32)}, rows, seed)["seed"]
+    np.testing.assert_array_equal(tf.reduce_sum(tf.reshape(views, [4, 8, 2]), 0), tf.cast(found, tf.float32))

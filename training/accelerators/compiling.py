@@ -30,7 +30,7 @@ ASSUMPTIONS = (
 
 
 class Compiled(NamedTuple):
-    """What a compiler said of a step on a device.
+    """A compiler's figures of a step on a device.
 
     Attributes:
       fits: into the device's memory.
@@ -128,7 +128,7 @@ def check_compiler(device: Device) -> None:
 
 
 def _answer(device: Device, arguments: list[str]) -> dict[str, Any]:
-    """What training.accelerators.compiler says."""
+    """The answer of training.accelerators.compiler."""
     python = os.environ.get("ACCELERATORS_PYTHON", sys.executable)
     # The compiler needs no device, and would keep others from one.
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}

@@ -13,7 +13,7 @@ from electra_tf2.util.progress import say
 
 _TRIES = 5  # micro-batches that are compiled, at most
 HEADINGS = ("", "fits", "micro-batch", "memory", "kernels", "moved", "products", "steps/s", "compiled in", "host")
-_WIDTHS = (44, 5, 12, 18, 8, 11, 10, 8, 12, 8)
+_WIDTHS = (44, 5, 12, 20, 9, 13, 13, 9, 12, 8)
 
 C = TypeVar("C")  # a dataclass of NetworkHparams, OptimizerHparams, DeviceHparams and train_batch_size
 

@@ -1,4 +1,4 @@
-"""What stands in an XLA program: operations, constants, products' FLOPs, kernels and the bytes that they move.
+"""The contents of an XLA program: operations, constants, products' FLOPs, kernels and the bytes that they move.
 
 Programs are HloModuleProtos, as TensorFlow lowers a step and as the accelerators' compilers give it back.
 """
@@ -69,7 +69,7 @@ class Program:
 
     @property
     def types(self) -> set[str]:
-        """Of all arrays: F32, BF16, S32, ..."""
+        """Types of all arrays: F32, BF16, S32, ..."""
         return {_type(shape) for i in self.instructions() for shape in arrays(i.shape)}
 
     def host_calls(self) -> list[str]:
@@ -144,7 +144,7 @@ class Program:
         return found
 
     def _read_bytes(self, instruction: Any, number: int, operand: Any) -> int:
-        """Of an operand: the rows alone where only rows are looked up in it, or replaced."""
+        """Bytes read of an operand: the rows alone where only rows are looked up in it, or replaced."""
         whole = _main_memory_bytes(operand.shape, operand)
         if instruction.opcode in _PART_OF_FIRST and number == 0:
             return min(whole, _main_memory_bytes(instruction.shape, instruction))
@@ -185,7 +185,7 @@ class Program:
     # Loops.
 
     def trips(self, computation: int, loop: Any) -> int:
-        """How often a `while` runs: as the compiler found, or from the constants that its condition compares.
+        """Number of runs of a `while`: as the compiler found, or from the constants that its condition compares.
 
         Of a loop whose end only run time knows: 1.
         """

@@ -15,7 +15,7 @@ def has_nvidia_driver() -> bool:
 
 
 def has_tpu() -> bool:
-    """Whether this is a TPU VM, or TPU_NAME names a TPU."""
+    """True if this is a TPU VM, or TPU_NAME names a TPU."""
     if os.environ.get("TPU_NAME"):
         return True
     # Other devices are passed through /dev/vfio, too; images of TPU VMs say what they are.
