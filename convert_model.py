@@ -90,7 +90,7 @@ def main() -> int:
 
 
 def remove_unfinished(target: Path) -> None:
-    """Removes from a folder what conversions that were killed had not finished: files and parts under temporary names."""
+    """Removes what conversions that were killed left unfinished in a folder, under temporary names."""
     for path in target.glob("*.tmp"):
         if re.fullmatch(r".+\.\d+\.tmp", path.name) and path.is_file():
             path.unlink()

@@ -24,6 +24,18 @@ from electra_tf2.util.progress import say
 _LAYER = re.compile(r"(.+/encoder/layer_)(\d+)(/.+)")
 
 
+def _fitting(
+    checkpoint: CheckpointVariables, names: Callable[[str], list[str]], shapes: dict[str, tuple[int, ...]]
+) -> Callable[[str], list[str]]:
+    """The names of variables in a checkpoint, but for those that `shapes` names and the checkpoint has of another."""
+
+    def fits(name: str, there: str) -> bool:
+        value = checkpoint.get(there) if name in shapes else None
+        return value is None or tuple(value.shape) == shapes[name]
+
+    return lambda name: [there for there in names(name) if fits(name, there)]
+
+
 def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> None:
     """Loads what the hparams ask for, and says what was loaded: of init_checkpoint what it has, then the generator.
 
@@ -43,6 +55,10 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
         names = main_network_names(model, checkpoint)
         if config.stack_layers:
             names = _from_other_depth(model, checkpoint, names, _stacked)
+        if config.init_generator_checkpoint:  # of another size, if it likes: this one's generator is not needed
+            of_parts = model.generator.trainable_variables
+            shapes = {variable.name.split(":")[0]: tuple(variable.shape) for variable in of_parts}
+            names = _fitting(checkpoint, names, shapes)
         report = warm_start(model, checkpoint, names)
         lacking = [name for name in report.missing if name in of_generator]
         if config.init_generator_checkpoint:  # which fills the generator, or is refused

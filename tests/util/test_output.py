@@ -1,4 +1,4 @@
-"""Standard output that is closed, full or no longer read: the program works, or one line says what cannot be written."""
+"""Standard output that is closed, full or unread: the program works, or one line says what cannot be written."""
 
 import json
 import os
