@@ -165,6 +165,8 @@ def _seed_folders(folder: Path) -> list[Path]:
     write_folder(folder / "ours", exchange.tiny())
     tuned = exchange.fine_tuned("cola", {"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]})
     write_folder(folder / "tuned", tuned)
+    (folder / "tuned" / "best").mkdir()
+    (folder / "tuned" / "best" / "best.json").write_text('{"step": 4, "score": 50.0, "path": "model.ckpt-4"}')
     run = fresh_copy(folder / "ours", folder / "run")
     (run / "model.safetensors").unlink()
     for path in golden.CHECKPOINT.glob("model.ckpt-400.*"):
