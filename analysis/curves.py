@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from electra_tf2.analysis import figures
 from electra_tf2.analysis.catalogue import Request
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.reading import is_file, read_json, read_json_lines
 
@@ -143,13 +143,15 @@ def _scale(over: str, folder: Path) -> float:
     if not is_file(path):
         raise UserError(f"--over {over}: there is no {path} to say what a step holds")
     hparams = read_json(path, "configuration")
-    phases = [phase for phase in hparams.get("phases", []) if {"train_batch_size", "max_seq_length"} & phase.keys()]
-    if phases:
+    phases, batch = hparams.get("phases", []), hparams.get("train_batch_size", 0)
+    if not (isinstance(phases, list) and all(isinstance(phase, dict) for phase in phases) and isinstance(batch, int)):
+        raise UserError(f"{path} is no configuration of a run: phases {shown(phases)}, train_batch_size {shown(batch)}")
+    if any({"train_batch_size", "max_seq_length"} & phase.keys() for phase in phases):
         raise UserError(
             f"--over {over}: the steps of {folder} hold more in one phase than in another: use --over steps"
         )
     if over == "examples":
-        return int(hparams.get("train_batch_size", 0)) or 1
+        return batch or 1
     from electra_tf2.configure_pretraining import PretrainingConfig
     from electra_tf2.pretrain.flops import training_flops_per_example
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from electra_tf2.exchange.formats.folders import read_config
@@ -21,7 +22,7 @@ from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile, finite
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.optimizers import AVERAGE
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -93,7 +94,12 @@ def find_checkpoint(path: str) -> str:
 def best_or_newest(path: str) -> str:
     """Best checkpoint of a fine-tuned folder, where its run kept it; else the path as it is."""
     best = Path(path) / "best" / "best.json"
-    return str(best.parent / read_json(best, "best checkpoint")["path"]) if best.is_file() else path
+    if not best.is_file():
+        return path
+    name = read_json(best, "best checkpoint").get("path")
+    if not isinstance(name, str) or Path(name).name != name:
+        raise UserError(f"{best} names no checkpoint in its folder: path is {shown(name)}")
+    return str(best.parent / name)
 
 
 class TensorFlowCheckpoint:
@@ -112,7 +118,7 @@ class TensorFlowCheckpoint:
             self._keys = {name: name for name in self._shapes}
             if _OBJECT_GRAPH in self._shapes:
                 self._keys = self._keys_by_variable_name()
-        except (tf.errors.OpError, IndexError, ValueError) as error:
+        except (tf.errors.OpError, DecodeError, IndexError, RuntimeError, ValueError) as error:
             raise UserError(f"{prefix} cannot be read: {error}") from error
 
     def _keys_by_variable_name(self) -> dict[str, str]:

@@ -153,7 +153,7 @@ def labels_of(config: Mapping[str, Any]) -> list[str]:
       UserError: `id2label` is no object of numbers and labels.
     """
     named = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # the default of transformers
-    if not isinstance(named, dict) or not all(number.isdecimal() for number in named):
+    if not isinstance(named, dict) or not all(number.isdecimal() and len(number) < 10 for number in named):
         raise UserError(f"config.json: id2label must be an object of numbers and labels, got {shown(named)}")
     return [str(named[number]) for number in sorted(named, key=int)]
 

@@ -26,6 +26,7 @@ _FOOTER, _MAGIC = 48, 0xDB4775248B80FB57
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5  # wire types of protocol buffers
 
 Shape = tuple[int, ...]
+_POSITIONS = "electra/embeddings/position_embeddings"
 
 
 def hparams_beside(prefix: str) -> dict[str, Any]:
@@ -54,14 +55,17 @@ def hparams_of(shapes: Mapping[str, Shape], where: str, said: Mapping[str, Any] 
     words = shapes.get(WORDS)
     if words is None:
         raise UserError(f"{where} holds no ELECTRA encoder: no {WORDS} among its variables")
+    positions = shapes.get(_POSITIONS, ())
+    for name, shape in ((WORDS, words), (_POSITIONS, positions)):
+        _check_table(name, shape, where)
     layers, hidden, inner = _encoder_sizes(shapes, "electra", where)
     overrides = {
         "num_hidden_layers": layers,
         "hidden_size": hidden,
         "intermediate_size": inner,
         "num_attention_heads": max(1, hidden // HEAD_SIZE),
-        "max_position_embeddings": shapes["electra/embeddings/position_embeddings"][0],
-        "type_vocab_size": shapes.get("electra/embeddings/token_type_embeddings", (0,))[0],
+        "max_position_embeddings": positions[0],
+        "type_vocab_size": (shapes.get("electra/embeddings/token_type_embeddings") or (0,))[0],
     }
     overrides |= {name: value for name, value in (said or {}).items() if name in _OVERRIDES}
     hparams: dict[str, Any] = {
@@ -93,8 +97,16 @@ def _encoder_sizes(shapes: Mapping[str, Shape], scope: str, where: str) -> tuple
         layers += 1
     if not layers:
         raise UserError(f"{where} holds no layers of {scope!r}")
-    hidden, inner = shapes[f"{scope}/encoder/layer_0/intermediate/dense/kernel"]
+    kernel = f"{scope}/encoder/layer_0/intermediate/dense/kernel"
+    _check_table(kernel, shapes[kernel], where)
+    hidden, inner = shapes[kernel]
     return layers, hidden, inner
+
+
+def _check_table(name: str, shape: Shape, where: str) -> None:
+    """Raises UserError for the shape of a variable that has no rows and columns."""
+    if len(shape) != 2 or min(shape) < 1:
+        raise UserError(f"{where}: {name} must have rows and columns, but its shape is {shape or 'missing'}")
 
 
 def find_prefix(path: str | Path) -> str | None:

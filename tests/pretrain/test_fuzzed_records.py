@@ -183,8 +183,12 @@ OF_METADATA: list[Mutation] = [metadata, bytes_of_metadata]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_whole(tmp_path_factory.mktemp("whole"))
+
+
+def write_whole(folder: Path) -> Path:
     """Two files of records and their metadata.json."""
-    folder, rng = tmp_path_factory.mktemp("whole"), random.Random(1)
+    rng = random.Random(1)
     shards = {}
     for shard, count in enumerate(COUNTS):
         path = folder / f"pretrain_data.tfrecord-{shard}-of-{len(COUNTS)}"

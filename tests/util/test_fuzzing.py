@@ -1,0 +1,61 @@
+"""A short campaign of tests.fuzzing, and what longer ones have found."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from electra_tf2.analysis.catalogue import Request
+from electra_tf2.analysis.curves import curves
+from electra_tf2.exchange.checkpoints import best_or_newest
+from electra_tf2.exchange.formats.huggingface_config import labels_of
+from electra_tf2.exchange.formats.original_config import WORDS, hparams_of
+from electra_tf2.util.errors import UserError
+from tests.fuzzed_doors import KINDS
+from tests.fuzzing import fuzz
+
+_KERNEL = "electra/encoder/layer_0/intermediate/dense/kernel"
+_POSITIONS = "electra/embeddings/position_embeddings"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hundred_damaged_inputs_of_each_kind(kind: str, tmp_path: Path) -> None:
+    faults, ends = fuzz(kind, 100, 0, tmp_path)
+    assert not faults, "\n\n".join(f"{one.kind} {one.number}: {one.what}\n{one.trace}" for one in faults)
+    assert ends["refused"] > 10 and ends["taken"] > 0
+
+
+@pytest.mark.parametrize("best", [{}, {"path": 3}, {"path": "../model.ckpt-4"}, {"path": None}], ids=str)
+def test_a_best_checkpoint_that_is_not_named(best: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "best" / "best.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(best))
+    with pytest.raises(UserError, match=r"best\.json names no checkpoint in its folder: path is "):
+        best_or_newest(str(tmp_path))
+
+
+def test_labels_with_numbers_beyond_any_use() -> None:
+    with pytest.raises(UserError, match="id2label must be an object of numbers and labels"):
+        labels_of({"id2label": {"0": "a", "9" * 5000: "b"}})
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [(WORDS, (600,)), (WORDS, (0, 0)), (_POSITIONS, ()), (_KERNEL, (0, 8)), (_KERNEL, (8, 8, 8))],
+)
+def test_shapes_of_a_damaged_checkpoint(name: str, shape: tuple[int, ...]) -> None:
+    shapes = {WORDS: (600, 8), _POSITIONS: (32, 8), _KERNEL: (8, 32)}
+    assert hparams_of(shapes, "model")["vocab_size"] == 600
+    with pytest.raises(UserError, match=f"model: {name} must have rows and columns"):
+        hparams_of(shapes | {name: shape}, "model")
+
+
+@pytest.mark.parametrize("config", [{"phases": 3}, {"phases": [3]}, {"train_batch_size": "many"}], ids=str)
+def test_curves_over_examples_of_a_damaged_configuration(config: dict[str, object], tmp_path: Path) -> None:
+    folder = tmp_path / "models" / "m"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "train_metrics.jsonl").write_text('{"step": 1, "train_loss": 1.0}\n')
+    request = Request(tmp_path, ("m",), 2, 30.0, 0, over="examples")
+    with pytest.raises(UserError, match=r"config\.json is no configuration of a run"):
+        curves(request, tmp_path / "figure")
