@@ -113,7 +113,7 @@ def test_the_penalty_equals_plain_loops(table_file, target, table):
     )  # a young generator has none right
     forward = model.forward(masked, sampled_ids=tf.constant(sampled, tf.int32))
     objective = model.objectives[-1]
-    assert isinstance(objective, AttentionRegulariser)
+    assert isinstance(objective, AttentionRegulariser) and forward.encoded is not None
     assert sorted(forward.encoded.attention) == [(0, 1), (0, 3), (1, 1), (1, 3)]
     random = np.random.RandomState(1)
     scores = {
