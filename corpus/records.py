@@ -78,7 +78,7 @@ class RecordFormat:
     def problem(self, record: bytes) -> str | None:
         """Tells a person what is wrong with a record; None if nothing is."""
         import tensorflow as tf
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+        from google.protobuf.message import DecodeError
 
         try:
             features = tf.train.Example.FromString(record).features.feature
