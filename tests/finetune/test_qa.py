@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from electra_tf2.finetune.qa.data import read_questions, split_words
 from electra_tf2.finetune.qa.head import AnswerHead
+from electra_tf2.finetune.qa.scoring import overlap_f1, squad_v2_scores
 from electra_tf2.finetune.qa.tasks import QATask
 from electra_tf2.finetune.qa.windows import Window, max_context, positions, windows_of
 from electra_tf2.finetune.task import HeadInput
@@ -33,6 +34,20 @@ def test_windows_cover_a_document_and_share_out_its_pieces(pieces, room, stride)
         owned[window.start : window.start + window.length] += best
     assert covered.min() >= 1 and (owned == 1).all()
     assert all(b.start - a.start == min(stride, a.length) for a, b in itertools.pairwise(windows))
+
+
+def test_of_windows_with_the_same_context_the_longest_has_the_piece():
+    shorter, longer = max_context([Window(0, 6, 3), Window(0, 10, 3)])
+    assert longer.all() and not shorter.any()
+
+
+def test_of_thresholds_that_are_as_good_the_first_is_the_best():
+    scores = squad_v2_scores({"a": ["x"], "b": []}, {"a": "x", "b": ""}, {"a": 0.1, "b": 0.2}, threshold=0.0)
+    assert (scores["best_exact"], scores["best_exact_thresh"], scores["best_f1_thresh"]) == (100, 0.1, 0.1)
+
+
+def test_words_count_as_often_as_they_are_in_both():
+    assert overlap_f1("b b c", "b b") == pytest.approx(0.8)
 
 
 @given(st.text(" \t\u202f\u00a0ab.", max_size=30))

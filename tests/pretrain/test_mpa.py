@@ -108,9 +108,8 @@ def test_the_penalty_equals_plain_loops(table_file, target, table):
     model = PretrainingModel(config)
     masked, _ = model.prepare(batch_of(), tf.constant([1, 2]))
     sampled = np.random.RandomState(2).randint(20, 60, masked.positions.shape)
-    sampled = np.where(
-        np.arange(sampled.shape[1]) % 3, sampled, masked.masked_lm_ids
-    )  # a young generator has none right
+    # A young generator has nothing right.
+    sampled = np.where(np.arange(sampled.shape[1]) % 3, sampled, masked.masked_lm_ids)
     forward = model.forward(masked, sampled_ids=tf.constant(sampled, tf.int32))
     objective = model.objectives[-1]
     assert isinstance(objective, AttentionRegulariser) and forward.encoded is not None

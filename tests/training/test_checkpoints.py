@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.training import checkpoint_files as files
-from electra_tf2.training.checkpoints import Checkpoints
+from electra_tf2.training.checkpoints import Checkpoints, newest_good
 from electra_tf2.util.errors import UserError
 from tests.training import toy
 
@@ -109,6 +109,14 @@ def test_only_better_weights_replace_the_best(tmp_path):
         checkpoints.save_best(step, score)
         assert checkpoints.restore_best() == best
         assert model.weight.numpy().tolist() == [best] * 3
+
+
+def test_a_ruined_checkpoint_is_the_last_resort(folder):
+    assert newest_good(folder) == (20, [])
+    assert newest_good(folder, suspect=20) == (15, [])
+    for path in [*folder.glob("model.ckpt-10.*"), *folder.glob("model.ckpt-15.*")]:
+        path.unlink()
+    assert newest_good(folder, suspect=20) == (20, [])
 
 
 def failing(error):

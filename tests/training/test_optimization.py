@@ -176,6 +176,14 @@ def test_bias_correction_is_the_published_adams():
     check(variables, optimizer, reference(schedule, 10, corrected=True))
 
 
+def test_epsilon_is_added_after_the_bias_correction():
+    """A gradient as small as epsilon makes half a step, which it would not if the root were corrected with it."""
+    variable = tf.Variable([1.0])
+    optimizer = AdamW([variable], Schedule(0.1, 10, 0), decays=lambda _: False, bias_correction=True)
+    optimizer.apply([tf.constant([1e-6])])
+    assert float(variable[0]) == pytest.approx(0.95, abs=1e-4)
+
+
 def test_an_overflow_changes_the_scale_and_the_step_only():
     variables, optimizer = make_optimizer(Schedule(0.1, 10, 0))
     scale = LossScale(initial=8.0, growth_steps=2)

@@ -144,6 +144,12 @@ def test_a_run_that_was_moved_aside_and_deleted_by_hand_is_told(old, capsys):
     assert (old / "config.json").exists() and not (old / ".overwriting").exists()
 
 
+def test_the_checkpoint_before_a_stop_is_suspect(tmp_path):
+    assert suspect_checkpoint(tmp_path) is None
+    mark_not_finite(tmp_path, 9)
+    assert suspect_checkpoint(tmp_path) == 8
+
+
 @pytest.mark.parametrize("content", ["{}", '{"step": "five"}', '{"step": null}'])
 def test_a_stop_that_names_no_step_is_one_line(tmp_path, content):
     (tmp_path / "not_finite.json").write_text(content)
