@@ -1,0 +1,17 @@
+"""Uniform draws: TensorFlow's own outside of XLA, and the same inside."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf2.util.uniform import uniform
+
+
+@pytest.mark.parametrize("lowest", [0.0, 1e-30])
+@pytest.mark.parametrize("shape", [[], [7], [33, 5, 2]])
+def test_draws_are_the_same_with_and_without_xla(shape, lowest):
+    seed = tf.constant([3, 7])
+    expected = tf.random.stateless_uniform(shape, seed, lowest)
+    np.testing.assert_array_equal(uniform(shape, seed, lowest), expected)
+    compiled = tf.function(lambda seed: uniform(shape, seed, lowest), jit_compile=True, autograph=False)
+    np.testing.assert_array_equal(compiled(seed), expected)
