@@ -20,6 +20,7 @@ from electra_tf2.finetune.predictor import read_rows
 from electra_tf2.finetune.task import Task
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
+from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.checkpoints import newest_good
 from electra_tf2.training.run_folder import RunFolder, suspect_checkpoint
@@ -305,7 +306,8 @@ def task_files(folder: Path) -> Case:
                 task.balance(loaded)
                 task.majority(loaded)
                 task.inputs(loaded)
-        task.check_state(some_value(rng, task.state()) if rng.random() < 0.3 else task.state())
+        state = {name: task.state()}
+        adopt_states([task], some_value(rng, state) if rng.random() < 0.5 else state, "tasks")
 
     return case
 
