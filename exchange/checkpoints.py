@@ -189,7 +189,18 @@ class CheckpointVariables:
 
         It may be fused from the original's query, key and value, or be the sum of a table and differences from it.
         The differences from a checkpoint's only tables are 0.
+
+        Raises:
+          UserError: the parts have shapes that do not go together.
         """
+        try:
+            return self._composed(name)
+        except UserError:
+            raise
+        except ValueError as error:
+            raise UserError(f"{self.prefix}: the parts of {name} do not fit together: {error}") from None
+
+    def _composed(self, name: str) -> np.ndarray | None:
         if name in self._folded:
             return self._value(base_name(name)) + self._value(name + DIFFERENCE)
         if name in self._names:

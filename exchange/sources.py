@@ -34,7 +34,7 @@ from electra_tf2.exchange.formats.original_config import hparams_beside, hparams
 from electra_tf2.exchange.huggingface import HuggingFaceWeights
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.flags import read_recipe
 from electra_tf2.util.hparams import places
@@ -216,6 +216,8 @@ def _from_ours(path: str, saved: dict[str, Any], given: Given, checkpoint: str |
     if isinstance(config, FinetuningConfig):
         states = read_json(folder / "tasks.json", "tasks") if (folder / "tasks.json").is_file() else None
         weights = checkpoint or best_or_newest(str(folder))
+        if states is not None and not all(isinstance(state, dict) for state in states.values()):
+            raise UserError(f"{folder / 'tasks.json'} must hold an object for each task, got {shown(states)}")
     casing = Casing(config.do_lower_case, config.do_strip_accents)
     tokens = load_vocab(vocab_file)
     if len(tokens) != config.vocab_size:
@@ -320,5 +322,8 @@ def _scores(folder: Path) -> dict[str, Any]:
     for name in ("scores.json", "results/unsup_results.json"):
         if (folder / name).is_file():
             found = read_json(folder / name, "scores")
-            return found.get("scores", found)
+            scores = found.get("scores", found)
+            if not isinstance(scores, dict):
+                raise UserError(f"{folder / name} must hold an object of scores, got {shown(scores)}")
+            return scores
     return {}

@@ -14,7 +14,7 @@ from electra_tf2.finetune.trained_folder import TASKS
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.training.distribution import wants_xla
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_json
 from electra_tf2.util.reading import read_json
 
@@ -69,11 +69,17 @@ def check_states(folder: Path, tasks: Sequence[Task]) -> None:
 def adopt_states(tasks: Sequence[Task], states: Mapping[str, Any], where: str) -> None:
     """The same from what `Task.state` says by the task's name."""
     for task in tasks:
-        if not isinstance(states.get(task.name), dict):
+        state = states.get(task.name)
+        if not isinstance(state, dict):
             raise UserError(f"{where}: {TASKS} says nothing of the task {task.name}")
+        labels = state.get("labels", [])
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise UserError(f"{where}: {TASKS} is damaged: {task.name}: labels must be names, got {shown(labels)}")
         try:
-            task.check_state(states[task.name])
-        except (IndexError, KeyError, TypeError) as error:
+            task.check_state(state)
+        except UserError:
+            raise
+        except (IndexError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{where}: {TASKS} is damaged: {task.name}: {error!r}") from None
 
 

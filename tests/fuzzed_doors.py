@@ -20,6 +20,8 @@ from electra_tf2.finetune.predictor import read_rows
 from electra_tf2.finetune.task import Task
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
+from electra_tf2.finetune.weights import adopt_states
+from electra_tf2.model.architecture import Architecture
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.checkpoints import newest_good
 from electra_tf2.training.run_folder import RunFolder, suspect_checkpoint
@@ -180,6 +182,12 @@ def _seed_folders(folder: Path) -> list[Path]:
     return [*made, split, folder / "ours", folder / "tuned", run, run, original]
 
 
+def _is_small(sizes: Architecture) -> bool:
+    """True if a network of these sizes fits any machine's memory."""
+    widths = sizes.hidden_size, sizes.intermediate_size, sizes.embedding_size, sizes.max_position_embeddings
+    return max(widths) <= 2048 and sizes.num_hidden_layers <= 8 and sizes.vocab_size <= 1000
+
+
 def model_folders(folder: Path) -> Case:
     """Folders of models of every format, through all that reads them."""
     seeds = _seed_folders(folder / "seeds")
@@ -208,7 +216,7 @@ def model_folders(folder: Path) -> Case:
         else:
             model = read_model(folders.located(str(work)))
             WordpieceTokenizer(model.tokens, *model.casing)
-            if rng.random() < 0.3:
+            if rng.random() < 0.3 and _is_small(model.architecture) and _is_small(model.generator_architecture):
                 Network(model.architecture, model.generator_architecture, model.weights, "float32")
         for path in work.glob("*.safetensors"):
             file = TensorFile(path)
@@ -305,7 +313,8 @@ def task_files(folder: Path) -> Case:
                 task.balance(loaded)
                 task.majority(loaded)
                 task.inputs(loaded)
-        task.check_state(some_value(rng, task.state()) if rng.random() < 0.3 else task.state())
+        state = {name: task.state()}
+        adopt_states([task], some_value(rng, state) if rng.random() < 0.5 else state, "tasks")
 
     return case
 

@@ -291,7 +291,7 @@ class TextTask(Task):
             return first, True
         keys = first if columns.header else [f"column_{number}" for number in range(len(first))]
         for place, names in zip(columns.texts, json_columns.texts, strict=True):
-            if isinstance(place, int) and place < len(first):
+            if isinstance(place, int) and -len(first) <= place < len(first):
                 keys[place] = _first(names)
         return keys, columns.header
 

@@ -10,7 +10,10 @@ from electra_tf2.analysis.curves import curves
 from electra_tf2.exchange.checkpoints import best_or_newest
 from electra_tf2.exchange.formats.huggingface_config import labels_of
 from electra_tf2.exchange.formats.original_config import WORDS, hparams_of
+from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.weights import check_states
 from electra_tf2.util.errors import UserError
+from tests import finetuning_support as tuning
 from tests.fuzzed_doors import KINDS
 from tests.fuzzing import fuzz
 
@@ -59,3 +62,18 @@ def test_curves_over_examples_of_a_damaged_configuration(config: dict[str, objec
     request = Request(tmp_path, ("m",), 2, 30.0, 0, over="examples")
     with pytest.raises(UserError, match=r"config\.json is no configuration of a run"):
         curves(request, tmp_path / "figure")
+
+
+@pytest.mark.parametrize("labels", [3, "ab", [1, 2], [["a"]]], ids=str)
+def test_states_of_tasks_with_labels_that_are_no_names(labels: object, tmp_path: Path) -> None:
+    tuning.write_lines(tmp_path / "tasks.json", json.dumps({"cola": {"labels": labels}}))
+    tasks = make_tasks(tuning.config("cola"), tuning.tokenizer())
+    with pytest.raises(UserError, match=r"tasks\.json is damaged: cola: labels must be names"):
+        check_states(tmp_path, tasks)
+
+
+def test_columns_before_the_first_one() -> None:
+    described = {"type": "classification", "text_columns": [-3], "label_column": 0, "header": False}
+    task = make_tasks(tuning.config("mine", tasks={"mine": described}), tuning.tokenizer())[0]
+    assert task.columns_of_table(["a", "b"]) == (["column_0", "column_1"], False)
+    assert task.columns_of_table(["a", "b", "c"]) == (["-3", "column_1", "column_2"], False)
