@@ -310,11 +310,12 @@ def task_files(folder: Path) -> Case:
             if task.exists(split) or split == "train":
                 task.has_labels(split)
                 loaded = task.load(split)
-                task.balance(loaded)
-                task.majority(loaded)
+                if loaded.labelled:
+                    task.balance(loaded)
+                    task.majority(loaded)
                 task.inputs(loaded)
-        state = {name: task.state()}
-        adopt_states([task], some_value(rng, state) if rng.random() < 0.5 else state, "tasks")
+        state = task.state()
+        adopt_states([task], {name: some_value(rng, state) if rng.random() < 0.5 else state}, "tasks")
 
     return case
 
