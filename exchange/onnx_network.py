@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from electra_tf2.exchange.onnx_graph import Graph
+from electra_tf2.exchange.pooling import Pooling
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.kernels.blocks import MASKED_SCORE
 
@@ -210,3 +211,11 @@ def mean_state(graph: Graph, states: str, marks: str) -> str:
 def first_state(graph: Graph, states: str) -> str:
     """The state [B, H] of [CLS]."""
     return graph.op("Gather", states, graph.constant(0, "int64"), axis=1)
+
+
+def text_vectors(graph: Graph, states: str, marks: str, pooling: Pooling) -> str:
+    """[B, L, H] -> [B, H or the projection's width] of length 1."""
+    state = mean_state(graph, states, marks) if pooling.mode == "mean" else first_state(graph, states)
+    if pooling.projection:
+        state = graph.dense(state, pooling.projection)
+    return graph.op("Div", state, graph.op("ReduceL2", state, graph.ints(-1), keepdims=1))
