@@ -83,6 +83,15 @@ class TiedHead(Layer):
         return tied_logits(states, self.embeddings.word_embeddings, self.output_bias)
 
 
+def vocabulary_head(
+    scope: str, architecture: Architecture, embeddings: Embeddings, transform: bool, seed: int = 0
+) -> LanguageModelHead | TiedHead:
+    """The head of a language model on a network's states, with BERT's transform or without."""
+    if transform:
+        return LanguageModelHead(scope, architecture.hidden_size, architecture, embeddings, seed)
+    return TiedHead(scope, architecture, embeddings, seed)
+
+
 class CopyHead(SizedLayer):
     """One linear unit per token; positive means that the token is the original.
 

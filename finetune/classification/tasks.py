@@ -261,9 +261,7 @@ class TextTask(Task):
         pieces: list[np.ndarray] = []
         with Progress(f"tokenizing {self.name}: text", len(texts)) as progress:
             for start in range(0, len(texts), _CHUNK):
-                chunk = [text.replace("\n", " ").encode() for text in texts[start : start + _CHUNK]]
-                ids, lengths = self.tokenizer.tokenize(chunk)
-                pieces += np.split(ids, np.cumsum(lengths)[:-1])
+                pieces += self.tokenizer.pieces(texts[start : start + _CHUNK])
                 progress.update(len(pieces))
         return pieces
 

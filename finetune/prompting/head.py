@@ -8,7 +8,7 @@ from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.generator import MaskedLanguageModel
-from electra_tf2.model.heads import CopyHead, LanguageModelHead, TiedHead
+from electra_tf2.model.heads import CopyHead, vocabulary_head
 from electra_tf2.model.layers import Layer, SeedStream
 
 
@@ -57,14 +57,7 @@ class LabelWordHead(Head):
         self, scope: str, encoder: Encoder, transform: bool, word_ids: list[int], regression: bool, seed: int
     ) -> None:
         super().__init__("", seed)
-        architecture = encoder.architecture
-        self.language_model: LanguageModelHead | TiedHead
-        if transform:
-            self.language_model = LanguageModelHead(
-                scope, architecture.hidden_size, architecture, encoder.embeddings, seed
-            )
-        else:
-            self.language_model = TiedHead(scope, architecture, encoder.embeddings, seed)
+        self.language_model = vocabulary_head(scope, encoder.architecture, encoder.embeddings, transform, seed)
         self.word_ids, self.regression = tf.constant(word_ids), regression
         self.filler: Filler | None = None
 

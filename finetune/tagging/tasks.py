@@ -169,9 +169,7 @@ class TaggingTask(Task):
         return {"text": line}
 
     def _features(self, examples: Sequence[TaggedSentence]) -> list[Features]:
-        words = [word.encode() for example in examples for word in example.words]
-        ids, lengths = self.tokenizer.tokenize(words)
-        pieces = iter(np.split(ids, np.cumsum(lengths)[:-1]))
+        pieces = iter(self.tokenizer.pieces([word for example in examples for word in example.words]))
         index = {label: number for number, label in enumerate(self.label_names)}
         features = []
         for example in examples:

@@ -16,7 +16,7 @@ from electra_tf2.model.flops import Part, language_model_head
 from electra_tf2.pretrain.masking import MaskedBatch, sampled_logits
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
 from electra_tf2.pretrain.objectives.electra_ablations import AblationHparams
-from electra_tf2.pretrain.objectives.objective import Built, Forward, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
 from electra_tf2.util.hparams import hparam
 from electra_tf2.util.lazy import tf
 
@@ -54,6 +54,7 @@ class MixtureLM(Objective[AmosHparams]):
     title = "a mixture of generators (AMOS)"
     role = "generator"
     loss_name = "exits_loss"
+    weight = "gen_weight"
 
     @classmethod
     def is_chosen(cls, config: AmosHparams) -> bool:
@@ -92,9 +93,8 @@ class MixtureLM(Objective[AmosHparams]):
             Part("mixture's gradient", 0, back, masked * width, backward=False),
         ]
 
-    def __init__(self, config: AmosHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.gen_weight
+    def __init__(self, config: AmosHparams, networks: Networks) -> None:
+        super().__init__(config, networks)
         self.initial_loss = len(config.generator_exits) * math.log(config.vocab_size)
 
     def sample(
@@ -115,7 +115,7 @@ class MixtureLM(Objective[AmosHparams]):
         pull = self.config.mixture_gradient * tf.matmul(places, chosen, transpose_a=True)
         return tf.argmax(noisy, -1, tf.int32), pull - tf.stop_gradient(pull)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked, mixture = forward.masked, forward.generator.mixture
         assert mixture is not None
         exits = self.config.generator_exits

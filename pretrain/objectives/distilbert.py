@@ -15,11 +15,11 @@ from electra_tf2.model.flops import Part, language_model_head
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.electra import ElectraHparams, ReplacedTokenDetection
 from electra_tf2.pretrain.objectives.objective import (
-    Built,
     Forward,
+    LossTerm,
     Needs,
+    Networks,
     Objective,
-    ObjectiveOutput,
     TeacherNeed,
     TeacherOutput,
     weighted_mean,
@@ -126,6 +126,7 @@ class SoftTokens(Distillation):
 
     without_main = True
     loss_name = "distill_token_loss"
+    weight = "distill_token_weight"
 
     @classmethod
     def is_chosen(cls, config: DistilHparams) -> bool:
@@ -137,14 +138,10 @@ class SoftTokens(Distillation):
         head = language_model_head("teacher's masked-LM head", sizes.hidden_size, sizes, config.max_predictions_per_seq)
         return [head._replace(parameters=0, backward=False)]
 
-    def __init__(self, config: DistilHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.distill_token_weight
-
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return masked.masked_lm_weights
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         theirs, ours = self.taught(forward).token_logits, forward.generator.logits
         metrics = {}
         if not training:
@@ -157,17 +154,17 @@ class SoftDetection(Distillation):
     """The teacher's probability that a token was replaced, at every real token (ours)."""
 
     loss_name = "distill_detection_loss"
+    weight = "distill_detection_weight"
 
     @classmethod
     def is_chosen(cls, config: DistilHparams) -> bool:
         return bool(config.teacher and config.distill_detection_weight and config.electra_objective)
 
-    def __init__(self, config: DistilHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.distill_detection_weight
-        self.detection = built.first(ReplacedTokenDetection)
+    def __init__(self, config: DistilHparams, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.detection = networks.first(ReplacedTokenDetection)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         theirs, ours = self.taught(forward).replaced_logits, self.detection.logits(forward)
         assert theirs is not None
         agrees = weighted_mean(tf.equal(theirs > 0, ours > 0), self.token_weights(forward.masked))
@@ -180,17 +177,14 @@ class StateCosine(Distillation):
 
     without_main = True
     loss_name = "distill_hidden_loss"
+    weight = "distill_hidden_weight"
     initial_loss = 1.0
 
     @classmethod
     def is_chosen(cls, config: DistilHparams) -> bool:
         return bool(config.teacher and config.distill_hidden_weight)
 
-    def __init__(self, config: DistilHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.distill_hidden_weight
-
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         pair = (self.taught(forward).encoded.sequence, forward.states)
         theirs, ours = (tf.math.l2_normalize(tf.cast(states, tf.float32), -1, 1e-12) for states in pair)
         return self.output(forward, 1.0 - tf.reduce_sum(theirs * ours, -1), {})

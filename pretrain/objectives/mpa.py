@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from electra_tf2.pretrain.hparams import PretrainingHparams
 from electra_tf2.pretrain.objectives.objective import (
-    Built,
     Forward,
+    LossTerm,
     Metrics,
     Needs,
+    Networks,
     Objective,
-    ObjectiveOutput,
     StepValues,
     weighted_mean,
 )
@@ -89,6 +89,8 @@ class AttentionRegulariser(Objective[MpaHparams]):
     title = "a penalty of attention to what misled (MPA)"
     without_main = True
     loss_name = "mpa_loss"
+    weight = "mpa_gamma"
+    initial_loss = 0.0
 
     @classmethod
     def problems(cls, config: MpaHparams) -> Iterator[str]:
@@ -110,12 +112,10 @@ class AttentionRegulariser(Objective[MpaHparams]):
     def needs(cls, config: MpaHparams) -> Needs:
         return Needs(attention=config.mpa_attention)
 
-    def __init__(self, config: MpaHparams, built: Built) -> None:
+    def __init__(self, config: MpaHparams, networks: Networks) -> None:
         from electra_tf2.corpus.cooccurrence import read_cooccurrence
 
-        super().__init__(config, built)
-        self.loss_weight = config.mpa_gamma
-        self.initial_loss = 0.0
+        super().__init__(config, networks)
         self._heads = sorted(config.mpa_attention)
         table = read_cooccurrence(config.cooccurrence_file, config.vocab_file)
         self._scores = lookup(table, config.mpa_table == "dense")
@@ -142,7 +142,7 @@ class AttentionRegulariser(Objective[MpaHparams]):
         other = tf.cast(places != masked.positions[..., tf.newaxis], tf.float32)
         return found * other * tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked = forward.masked
         predicted = self.predicted(forward)
         wrong = tf.cast(predicted != masked.masked_lm_ids, tf.float32) * masked.masked_lm_weights

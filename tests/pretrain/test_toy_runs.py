@@ -112,7 +112,7 @@ def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
     generated = GeneratorOutput(everywhere, cloze=everywhere)
     encoded = EncoderOutput(nothing, nothing, (), {})
     forward = Forward(masked, generated, CorruptedBatch(tokens, zeros, zeros, zeros), encoded)
-    objective = NoiseContrastive(config, golden.NOTHING_BUILT)
+    objective = NoiseContrastive(config, golden.NO_NETWORKS)
     energies = tf.Variable(-np.log(data)[np.newaxis], dtype=tf.float32)
     object.__setattr__(objective, "head", lambda states: energies + 0.0)
     with tf.GradientTape() as tape:
