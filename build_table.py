@@ -7,7 +7,6 @@
 The first argument is the kind of table; it is written to <data-dir>/<kind>.npz (docs/papers.md says who reads it):
 
   cooccurrence        tokens that occur near one another more than by chance
-                      (MPA, recipe electra_small_mpa)
   document_frequency  how many records hold each token (auxiliary task tf_idf)
   pmi_vocab           n-grams of 2 to 5 words that go together more than by
                       chance (--mask-unit pmi; PMI-masking, Levine et al. 2021,

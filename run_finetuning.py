@@ -115,11 +115,7 @@ def main() -> int:
 
 
 def compile_step(config: FinetuningConfig, devices: list[Device]) -> int:
-    """--compile-for: whether the training step on inputs of the greatest length fits devices.
-
-    Returns:
-      The exit code.
-    """
+    """--compile-for: whether the training step on inputs of the greatest length fits devices."""
     quiet_tensorflow()
     import_tensorflow()
     from electra_tf2.finetune.lowering import Lowering

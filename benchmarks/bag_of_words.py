@@ -9,8 +9,8 @@ data, whose scores are printed beside those of always answering the commonest la
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
@@ -20,6 +20,10 @@ from sklearn.preprocessing import OneHotEncoder, normalize
 
 from benchmarks.common import parser_of
 from electra_tf2.util.environment import quiet_tensorflow
+
+if TYPE_CHECKING:
+    from electra_tf2.finetune.classification.tasks import TextTask
+    from electra_tf2.finetune.tagging.tasks import TaggingTask
 
 _NEIGHBOURS = 2
 
@@ -55,7 +59,7 @@ def words_of(sentence: Sequence[str]) -> list[list[str]]:
     ]
 
 
-def text_scores(task: Any) -> dict[str, dict[str, float]]:
+def text_scores(task: "TextTask") -> dict[str, dict[str, float]]:
     """Scores of the linear model and of the commonest label, or the mean, on the development data."""
     from electra_tf2.finetune.tasks.metrics import measured
 
@@ -76,7 +80,7 @@ def text_scores(task: Any) -> dict[str, dict[str, float]]:
     return {name: measured(task.spec.metrics, targets, found, len(number)) for name, found in answers.items()}
 
 
-def tagging_scores(task: Any) -> dict[str, dict[str, float]]:
+def tagging_scores(task: "TaggingTask") -> dict[str, dict[str, float]]:
     """Scores on the development data of the linear model, which predicts the tags of the file as they are."""
     from electra_tf2.finetune.tagging.conll import read_sentences
     from electra_tf2.finetune.tagging.tasks import tagging_scores as scored
@@ -100,6 +104,7 @@ def main() -> None:
     quiet_tensorflow()
 
     from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.finetune.classification.tasks import TextTask
     from electra_tf2.finetune.tagging.tasks import TaggingTask
     from electra_tf2.finetune.task_classes import make_task
 
@@ -107,9 +112,9 @@ def main() -> None:
     config = FinetuningConfig.from_dict({"data_dir": options.data_dir, "model_name": "none", "task_names": names})
     for name in names:
         task = make_task(name, config, None)  # type: ignore[arg-type]  # nothing is tokenised
-        scores_of: Callable[[Any], dict[str, dict[str, float]]]
-        scores_of = tagging_scores if isinstance(task, TaggingTask) else text_scores
-        for what, scores in scores_of(task).items():
+        assert isinstance(task, TaggingTask | TextTask)
+        found = tagging_scores(task) if isinstance(task, TaggingTask) else text_scores(task)
+        for what, scores in found.items():
             print(
                 f"{name:6} {what:16}",
                 ", ".join(f"{metric} {score:.1f}" for metric, score in scores.items()),

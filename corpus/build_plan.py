@@ -293,7 +293,6 @@ def repeats(text_bytes: Mapping[str, int], alpha: float) -> dict[str, float]:
     The largest source is read once: the smaller ones are read more often, and nothing is left out.
 
     Args:
-      text_bytes: of every source.
       alpha: 1 leaves the shares p as they are, 0 makes them equal.
     """
     largest = max(text_bytes.values())

@@ -71,10 +71,8 @@ class AuxiliaryLanguageModel(Layer):
     """Masked language modelling on the batches of fine-tuning.
 
     Args:
-      encoder: of the tasks.
       scope, transform: of the head, see `language_model_head`.
       special: ids of [MASK] and of what is never masked.
-      max_length: tokens of an input, at most.
     """
 
     def __init__(

@@ -33,9 +33,6 @@ _NO_TEXT = {"error": "an empty text"}
 class Predictor:
     """Answers of the tasks that a model was fine-tuned on.
 
-    Args:
-      source: configuration, weights and task states.
-
     Raises:
       UserError: the model is not fine-tuned, or something of it is missing.
     """
@@ -55,12 +52,7 @@ class Predictor:
         self._predict = graph_of_any_shape(self._predict_batch)
 
     def __call__(self, texts: Sequence[Any], name: str | None = None) -> list[dict[str, Any]]:
-        """The answers, in the order of the texts.
-
-        Args:
-          texts: as `Model.predict` of the package takes them.
-          name: of the task; None: the first.
-        """
+        """The answers, in the order of the texts."""
         names = [task.name for task in self.tasks]
         if name is not None and name not in names:
             raise UserError(f"predict: there is no task {name!r}; the model learned {', '.join(names)}")
@@ -157,12 +149,7 @@ def _table_rows(text: str, comma: bool, where: str, task: Task) -> Iterator[tupl
 
 
 def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str) -> str:
-    """Labels a file with the model in a folder: JSON lines, every row with the task's answer.
-
-    Args:
-      config: of the model.
-      source: a file, or "-".
-    """
+    """Labels a file with the model in a folder: JSON lines, every row with the task's answer."""
     tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
     predictor = Predictor(read_model(str(folder))._replace(config=config), tokenizer)
     number = config.task_names.index(task_name)

@@ -268,14 +268,7 @@ class Task(abc.ABC):
         return []
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
-        """Writes the files that a benchmark's server or official script wants, if there is such a thing.
-
-        Args:
-          name: of the split.
-
-        Returns:
-          The files written.
-        """
+        """Writes and lists the files of a split that a benchmark's server or official script wants, if any."""
         del name, split, predictions, folder
         return []
 

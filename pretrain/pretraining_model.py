@@ -158,7 +158,6 @@ class PretrainingModel(Layer):
         """One forward pass over a whole batch.
 
         Args:
-          masked: from `prepare`.
           seed: int32 [2] of the dropout; unused if not `training`.
           training: whether dropout is on and metrics over the vocabulary are off.
           values: of this step; the final ones if not given.

@@ -17,11 +17,6 @@ class Filler(Layer):
 
     The auxiliary network is as pre-training left it, with embeddings of its own, so that training the main network does
     not change what it says.
-
-    Args:
-      architecture: of the auxiliary network.
-      main: sizes of the main network.
-      mask_id: of [MASK].
     """
 
     def __init__(self, architecture: Architecture, main: Architecture, mask_id: int, compute_dtype: str) -> None:
@@ -48,7 +43,6 @@ class LabelWordHead(Head):
     normaliser Z, that adds Z p_copy / (1 - p_copy) to the exponential of its logit.
 
     Args:
-      scope: of the pre-trained head's variables.
       transform: whether it has a dense layer and a layer norm (BERT's) or is tied softmax and bias only (COCO-LM's).
       word_ids: one per label; the two ends of a regression.
     """

@@ -30,11 +30,7 @@ class TaggedSentence(NamedTuple):
 
 
 class TaggingHead(Head):
-    """Dropout and a dense layer on the states of first wordpieces (BERT, section 5.3).
-
-    Args:
-      scope: "task_specific/<task>".
-    """
+    """Dropout and a dense layer on the states of first wordpieces (BERT, section 5.3)."""
 
     def __init__(self, scope: str, hidden_size: int, num_labels: int, dropout_rate: float, seed: int) -> None:
         super().__init__(scope, seed)

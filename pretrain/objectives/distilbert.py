@@ -86,19 +86,12 @@ def distillation_problems(config: DistilHparams) -> Iterator[str]:
         yield f"the teacher reads {theirs.max_position_embeddings} tokens, max_seq_length is {config.max_seq_length}"
 
 
-def token_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
-    """T^2 KL(softmax(teacher / T) || softmax(student / T)) over the last axis of float32 logits (Hinton et al. 2015).
-
-    T^2 keeps the size of the gradient when T changes.
-    """
-    theirs, ours = (tf.nn.log_softmax(logits / temperature) for logits in (teacher, student))
-    return temperature**2 * tf.reduce_sum(tf.exp(theirs) * (theirs - ours), -1)
-
-
 def binary_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
-    """The same of two classes, of which one has the logit and the other 0."""
+    """`soft_losses` of two classes, of which one has the logit and the other 0."""
+    from electra_tf2.model.heads import soft_losses
+
     theirs, ours = (tf.stack([logits, tf.zeros_like(logits)], -1) for logits in (teacher, student))
-    return token_divergence(theirs, ours, temperature)
+    return soft_losses(theirs, ours, temperature)
 
 
 class Distillation(Objective[DistilHparams]):
@@ -142,12 +135,14 @@ class SoftTokens(Distillation):
         return masked.masked_lm_weights
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
+        from electra_tf2.model.heads import soft_losses
+
         theirs, ours = self.taught(forward).token_logits, forward.generator.logits
         metrics = {}
         if not training:
             agrees = tf.argmax(theirs, -1) == tf.argmax(ours, -1)
             metrics["teacher_agreement"] = weighted_mean(agrees, self.token_weights(forward.masked))
-        return self.output(forward, token_divergence(theirs, ours, self.config.distill_temperature), metrics)
+        return self.output(forward, soft_losses(theirs, ours, self.config.distill_temperature), metrics)
 
 
 class SoftDetection(Distillation):
