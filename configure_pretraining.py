@@ -46,9 +46,7 @@ class PretrainingConfig(ObjectiveHparams):
     """Everything that a pre-training run depends on."""
 
     # Run
-    model_name: str = free_hparam(
-        "electra_small", "name of the run; also of the recipe used, where there is one", heading="Run"
-    )
+    model_name: str = free_hparam("electra_small", "name of the run, and of its recipe if there is one", heading="Run")
     recipe: str = free_hparam("", "recipe of the run; default: the one named like the model")
     debug: bool = free_hparam(False, "a 3-layer, 144-wide model and 20 steps, to try out the machinery")
     do_train: bool = free_hparam(True, "train the model")
@@ -89,12 +87,8 @@ class PretrainingConfig(ObjectiveHparams):
         place="other",
     )
     results_dir: str = free_hparam("", "folder of the results; default <model_dir>/results", place="other")
-    results_txt: str = free_hparam(
-        "", "file of metrics as a table; default <results_dir>/unsup_results.txt", place="other"
-    )
-    results_json: str = free_hparam(
-        "", "file of metrics as JSON; default <results_dir>/unsup_results.json", place="other"
-    )
+    results_txt: str = free_hparam("", "table of metrics; default <results_dir>/unsup_results.txt", place="other")
+    results_json: str = free_hparam("", "metrics as JSON; default <results_dir>/unsup_results.json", place="other")
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "PretrainingConfig":

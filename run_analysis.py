@@ -23,9 +23,7 @@ def main() -> int:
     values = flags.FLAGS
     for analysis in values.analysis:
         if analysis not in ANALYSES:
-            raise UserError(
-                f"--analysis: unknown {analysis!r}{closest(analysis, ANALYSES)} (one of {', '.join(ANALYSES)})"
-            )
+            raise UserError(f"--analysis: no {analysis!r}{closest(analysis, ANALYSES)} (one of {', '.join(ANALYSES)})")
     request = Request(
         data_dir=Path(values.data_dir),
         names=tuple(values.runs or values.model_names),

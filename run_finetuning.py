@@ -211,9 +211,7 @@ def label(given: dict[str, Any], source: str) -> int:
     config = trained_config(folder, given, elsewhere=True)
     names = [name for name in config.task_names if wanted is None or name in wanted]
     if len(names) != 1:
-        raise UserError(
-            f"--predict labels with one task: {folder} has {', '.join(config.task_names)}; give --task-names"
-        )
+        raise UserError(f"--predict wants one task: {folder} has {', '.join(config.task_names)}; give --task-names")
     check_vocabulary(config)
     with contextlib.redirect_stdout(sys.stderr) if output == "-" else contextlib.nullcontext():
         import_tensorflow()

@@ -44,7 +44,7 @@ def check_vocabulary(config: PretrainingConfig) -> None:
         raise UserError(f"unmasked_tokens: {config.vocab_file} has no {', '.join(missing)}")
     if size != config.vocab_size:
         raise UserError(
-            f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: set --vocab-size {size}"
+            f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size}: set --vocab-size {size}"
         )
 
 
@@ -83,13 +83,9 @@ def print_summary(phase: Phase, whole: "Run", task: "PretrainingTask") -> None:
     ]
     if task.train_records is not None:
         epochs = steps * config.train_batch_size / task.train_records.total
-        lines.append(
-            f"data           {task.train_records.total:,} records, which {steps:,} steps see {epochs:.3g} times"
-        )
+        lines.append(f"data           {task.train_records.total:,} records, seen {epochs:.3g} times in {steps:,} steps")
         if epochs > 100:
-            lines.append(
-                "               WARNING: more than 100 epochs; a larger corpus or fewer steps would serve better"
-            )
+            lines.append("               WARNING: more than 100 epochs: a larger corpus or fewer steps serve better")
     terms = [f"{objective.loss_weight:g} x {objective.loss_name}" for objective in task.model.objectives]
     expected = sum(objective.loss_weight * objective.initial_loss for objective in task.model.objectives)
     lines.append(f"initial loss   about {expected:.2f} expected of {' + '.join(terms)}")

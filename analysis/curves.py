@@ -147,9 +147,7 @@ def _scale(over: str, folder: Path) -> float:
     if not (isinstance(phases, list) and all(isinstance(phase, dict) for phase in phases) and isinstance(batch, int)):
         raise UserError(f"{path} is no configuration of a run: phases {shown(phases)}, train_batch_size {shown(batch)}")
     if any({"train_batch_size", "max_seq_length"} & phase.keys() for phase in phases):
-        raise UserError(
-            f"--over {over}: the steps of {folder} hold more in one phase than in another: use --over steps"
-        )
+        raise UserError(f"--over {over}: the steps of {folder} hold more in one phase than another: use --over steps")
     if over == "examples":
         return batch or 1
     from electra_tf2.configure_pretraining import PretrainingConfig

@@ -217,9 +217,7 @@ class Task(abc.ABC):
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         """A line of plain text as `parse` wants it; for --predict."""
-        raise UserError(
-            f"--predict: {self.name} cannot be told from plain text {shown(line)}: give JSON lines or a table"
-        )
+        raise UserError(f"--predict: {self.name} cannot read plain text {shown(line)}: give JSON lines or a table")
 
     def columns_of_table(self, first: list[str]) -> tuple[list[str], bool]:
         """The keys of a table's cells for `parse`, and whether its first row is a header; for --predict."""

@@ -19,6 +19,11 @@ def final_values(config: PretrainingConfig) -> StepValues:
     return StepValues(config.mask_prob, config.temperature)
 
 
+def anything_moves(config: PretrainingConfig) -> bool:
+    """True if steps differ in more than their number."""
+    return bool(config.ramped or config.temperature_decay or config.takes_turns)
+
+
 def values_at(config: PretrainingConfig, step: tf.Tensor) -> StepValues:
     """The values of the update at 0-based `step`."""
     first = StepValues(

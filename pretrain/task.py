@@ -45,6 +45,7 @@ class PretrainingTask(TrainingTask):
         self.train_records, self.eval_records = train_records, eval_records
         self.model = PretrainingModel(config)
         self._final = schedules.final_values(config)
+        self._moves = schedules.anything_moves(config)
         self._shares_rows = config.gradient_accumulation_steps > 1 and config.needs.whole_batch
         self.shown = ["loss"]
         for objective in self.model.objectives:
@@ -67,7 +68,9 @@ class PretrainingTask(TrainingTask):
 
     def _train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of(_TRAIN, step)
-        values = schedules.values_at(self.config, step)
+        values = self._final._replace(step=tf.cast(step, tf.float32))
+        if self._moves:
+            values = schedules.values_at(self.config, step)
         masked, normalizers = self._prepare(batch, seed, self._row_offset(batch), values)
         normalizers = self._sum_over_replicas(normalizers)
         scale = self.scale()

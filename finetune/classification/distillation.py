@@ -51,7 +51,5 @@ def _output(row: Mapping[str, Any], target: Target, where: str) -> np.ndarray:
         return np.array([target.encoded(float(row["label"]))], np.float32)
     probabilities = row["probabilities"]
     if set(probabilities) != set(target.names):
-        raise UserError(
-            f"{where}: the teacher knows the labels {', '.join(probabilities)}, not {', '.join(target.names)}"
-        )
+        raise UserError(f"{where}: the teacher's labels are {', '.join(probabilities)}, not {', '.join(target.names)}")
     return np.log(np.maximum([probabilities[name] for name in target.names], _LEAST)).astype(np.float32)

@@ -137,7 +137,7 @@ class PromptTask(TextTask):
         texts = len(spec.json_columns.texts)
         if any(isinstance(part, Field) and part.number >= texts for part in self.parts):
             raise UserError(
-                f"prompt_template: {self.prompt.template!r}: {name} has {texts} text, so {{0}} is its only field"
+                f"prompt_template: {self.prompt.template!r}: {name} has {texts} text, only {{0}} is a field"
             )
         literals = [part.text for part in self.parts if isinstance(part, Literal)]
         self._literals = dict(zip(literals, self.pieces(literals), strict=True))

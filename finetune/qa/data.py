@@ -84,9 +84,7 @@ def read_questions(path: Path, mrqa: bool, v2: bool, training: bool, compat: boo
         questions.append(question)
     if failures:
         listed = "; ".join(failures[:_SHOWN]) + ("; ..." if len(failures) > _SHOWN else "")
-        message = (
-            f"{path}: {len(failures):,} questions left out, whose answers are not found in their contexts: {listed}"
-        )
+        message = f"{path}: {len(failures):,} questions left out, whose answers are not in their contexts: {listed}"
         if not questions:
             raise UserError(message)
         print(f"WARNING: {message}", file=sys.stderr)

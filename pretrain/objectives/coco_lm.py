@@ -41,12 +41,8 @@ from electra_tf2.util.lazy import tf
 class CocoHparams(ContrastHparams, AblationHparams):
     """Corrective language modelling, sequence contrast and crops; clm_weight and clm_head are the ablations', too."""
 
-    corrective_lm_objective: bool = hparam(
-        False, "corrective language modelling and copy detection (COCO-LM)", heading="COCO-LM"
-    )
-    sequence_contrast_objective: bool = hparam(
-        False, "contrast of corrupted sequences and crops (COCO-LM), beside another"
-    )
+    corrective_lm_objective: bool = hparam(False, "corrective language modelling, copy detection", heading="COCO-LM")
+    sequence_contrast_objective: bool = hparam(False, "contrast of corrupted text and crops (COCO-LM), beside another")
     copy_weight: float = hparam(50.0, "weight of COCO-LM's copy loss (lambda_copy)", at_least=0)
     clm_loss: str = hparam(
         "mixture",

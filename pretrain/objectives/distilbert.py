@@ -40,9 +40,7 @@ class DistilHparams(ElectraHparams):
         heading="Distillation",
     )
     distill_temperature: float = hparam(2.0, "temperature of teacher and student when they are compared", above=0)
-    distill_token_weight: float = hparam(
-        5.0, "weight of the teacher's distribution at BERT's masked tokens", at_least=0
-    )
+    distill_token_weight: float = hparam(5.0, "weight of the teacher's distribution at masked tokens", at_least=0)
     distill_detection_weight: float = hparam(
         50.0, "weight of the teacher's opinion of which of ELECTRA's tokens were replaced (ours)", at_least=0
     )

@@ -35,12 +35,10 @@ class MpaHparams(PretrainingHparams):
     """The attention regulariser."""
 
     mpa_objective: bool = hparam(
-        False, "attention from mis-predictions to what misled them is penalised (MPA)", heading="MPA"
+        False, "attention from mis-predictions to what misled them is penalised", heading="MPA"
     )
     mpa_gamma: float = hparam(0.1, "weight of MPA's penalty (gamma)", at_least=0)
-    mpa_warmup_steps: int | None = hparam(
-        None, "steps over which mpa_gamma grows from 0; null: num_warmup_steps", at_least=0
-    )
+    mpa_warmup_steps: int | None = hparam(None, "steps in which mpa_gamma rises; null: num_warmup_steps", at_least=0)
     mpa_target: str = hparam(
         "scaled_logits",
         "what MPA penalises: scaled_logits: scores of attention (the poster); prob_mass: the attention itself (ours)",

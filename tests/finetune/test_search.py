@@ -215,7 +215,7 @@ def test_a_teachers_outputs_are_read(tmp_path):
     with pytest.raises(UserError, match="line 1: these are no outputs"):
         read_outputs(str(tmp_path), "mine", classes)
     write_lines(path, '{"text": "a", "probabilities": {"y": 0.75, "z": 0.25}}')
-    with pytest.raises(UserError, match="the teacher knows the labels y, z, not x, y"):
+    with pytest.raises(UserError, match="the teacher's labels are y, z, not x, y"):
         read_outputs(str(tmp_path), "mine", classes)
     with pytest.raises(UserError, match="fine-tune the teacher with write_distill_outputs"):
         read_outputs(str(tmp_path), "other", classes)
