@@ -49,7 +49,9 @@ class MultipleChoice(Objective[McBertHparams]):
         if config.uniform_generator or MaskedLM not in config.objective_classes:
             yield "multiple_choice_objective draws its candidates from one masked language model as generator"
         if config.disallow_correct:
-            yield ("multiple_choice_objective offers what the generator says, even if right: no disallow_correct")
+            yield (
+                "multiple_choice_objective offers what the generator says, right or not: disallow_correct must be false"
+            )
 
     @classmethod
     def parts(cls, config: McBertHparams) -> list[Part]:
