@@ -25,9 +25,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     recipe: str = free_hparam("", "recipe whose section finetuning applies [the pre-trained model's]", place="other")
     data_dir: str = free_hparam("data", "folder of vocabulary, models and finetuning_data", place="other")
     task_names: list[str] = model_hparam(["chunk"], "tasks to learn together: names with commas, or a JSON list")
-    tasks: dict[str, Any] = model_hparam(
-        {}, "your own tasks: name -> {type, text_columns, ...} (README, Your own task)"
-    )
+    tasks: dict[str, Any] = model_hparam({}, "tasks of your own: name -> {type, text_columns, ...} (see README)")
     num_trials: int = free_hparam(1, "number of training runs, each with a seed of its own", at_least=1)
     do_train: bool = free_hparam(True, "train the model")
     do_eval: bool = free_hparam(True, "evaluate the model, after training if both are set")
@@ -82,9 +80,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     # Heads
     double_unordered: bool = hparam(True, "train mrpc and sts on both orders of the texts", heading="Heads and tasks")
-    average_orders: bool = free_hparam(
-        False, "score both orders of texts whose order means nothing, by their mean (mrpc, sts, qqp)"
-    )
+    average_orders: bool = free_hparam(False, "score the mean of both orders of texts without one (mrpc, sts, qqp)")
     classifier: str = model_hparam(
         "linear",
         "head of classification, multiple choice and spans, not of tagging, qa or prompts: linear: dropout and a dense "
@@ -105,9 +101,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     joint_prediction: bool = model_hparam(True, "the end of an answer is predicted given its start")
     beam_size: int = free_hparam(20, "starts of an answer that are considered, and ends for each", at_least=1)
     answerable_classifier: bool = model_hparam(True, "predict whether a question has an answer")
-    answerable_uses_start_logits: bool = model_hparam(
-        True, "answerable_classifier reads the predicted start's state too"
-    )
+    answerable_uses_start_logits: bool = model_hparam(True, "answerable_classifier reads the predicted start's state")
     answerable_weight: float = hparam(0.5, "weight of the loss of answerable_classifier", at_least=0)
     qa_na_threshold: float = free_hparam(-2.75, "score of there being no answer above which none is given")
     qa_out_of_span: str = hparam(
@@ -138,9 +132,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     few_shot_seed: int = model_hparam(13, "seed of few_shot's examples (LM-BFF: 13, 21, 42, 87, 100)", at_least=0)
     prompt: bool = model_hparam(False, "labels are words at a [MASK], which the language-model head scores (LM-BFF)")
     prompt_template: str = model_hparam("", "template of prompt, e.g. '{0:trim} ? [MASK] , {1:lower}' [GLUE: LM-BFF's]")
-    prompt_words: dict[str, Any] = model_hparam(
-        {}, "prompt's words: label -> one token; low, high for regression [GLUE: LM-BFF's]"
-    )
+    prompt_words: dict[str, Any] = model_hparam({}, "label -> prompt's word; low, high for regression [GLUE: LM-BFF's]")
     prompt_mask_mode: str = model_hparam(
         "mask",
         "what the network reads at a prompt's [MASK]: mask: [MASK]; aux_fill: the word that COCO-LM's auxiliary "

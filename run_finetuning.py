@@ -275,11 +275,9 @@ flags.DEFINE_string(
     "file to label with a fine-tuned model: .jsonl or .json (lines), .csv, .tsv, text; - is standard input",
 )
 flags.DEFINE_string(
-    "predict_output", None, "file that --predict writes; - is standard output [<the labelled file>.predictions.jsonl]"
+    "predict_output", None, "file that --predict writes; -: standard output [<the file>.predictions.jsonl]"
 )
-flags.DEFINE_string(
-    "search", None, 'hparam -> values to try, as JSON: {"learning_rate": [1e-4, 3e-4], "num_train_epochs": [3, 10]}'
-)
+flags.DEFINE_string("search", None, 'values to try: {"learning_rate": [1e-4, 3e-4], "num_train_epochs": [3, 10]}')
 flags.DEFINE_integer("search_budget", 0, "combinations that --search tries, at most; 0: all", lower_bound=0)
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
 util_flags.define_hparam_flags(FinetuningConfig)

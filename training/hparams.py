@@ -19,13 +19,13 @@ class NetworkHparams:
     """Main network, the vocabulary that it reads, and whether both are to be as the original had them."""
 
     model_size: str = model_hparam(
-        "small", "size of the network by name (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"
+        "small", "size of the network (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"
     )
     model_hparam_overrides: dict[str, Any] = model_hparam(
         {}, "sizes that differ from model_size's; each is also a flag of its own", entries=Architecture
     )
     embedding_size: int | None = model_hparam(
-        None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
+        None, "width of embeddings; null: 128 for small, else hidden size", at_least=1
     )
     vocab_size: int = model_hparam(30522, "tokens in the vocabulary", at_least=6)
     do_lower_case: bool = model_hparam(True, "whether the vocabulary is uncased")

@@ -137,7 +137,7 @@ class PromptTask(TextTask):
         texts = len(spec.json_columns.texts)
         if any(isinstance(part, Field) and part.number >= texts for part in self.parts):
             raise UserError(
-                f"prompt_template: {self.prompt.template!r}: {name} has {texts} text, only {{0}} is a field"
+                f"prompt_template: {self.prompt.template!r}: {name} has {texts} text, so {{0}} is its only field"
             )
         literals = [part.text for part in self.parts if isinstance(part, Literal)]
         self._literals = dict(zip(literals, self.pieces(literals), strict=True))
@@ -163,9 +163,7 @@ class PromptTask(TextTask):
         words = self.prompt.words
         missing = [name for name in self.ends if name not in words]
         if missing:
-            raise UserError(
-                f"prompt_words: {self.name}: no word for {', '.join(missing)}; words are given for {', '.join(words)}"
-            )
+            raise UserError(f"prompt_words: {self.name}: no word for {', '.join(missing)}, only for {', '.join(words)}")
         ids = []
         for name, pieces in zip(self.ends, self.pieces([words[name] for name in self.ends]), strict=True):
             if len(pieces) != 1 or pieces[0] == self.tokenizer.special.unk:

@@ -22,12 +22,10 @@ from electra_tf2.util.lazy import tf
 class ElectraHparams(PretrainingHparams):
     """Replaced-token detection."""
 
-    electra_objective: bool = hparam(
-        True, "replaced-token detection; false without another main objective is BERT", heading="ELECTRA"
-    )
+    electra_objective: bool = hparam(True, "replaced-token detection; false, with no other: BERT", heading="ELECTRA")
     disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
     disc_tokens: str = hparam(
-        "all", "tokens that the discriminator's loss is computed on; masked: ELECTRA 15 %", choices=("all", "masked")
+        "all", "tokens of the discriminator's loss; masked: ELECTRA 15 %", choices=("all", "masked")
     )
 
 

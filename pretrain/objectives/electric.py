@@ -25,11 +25,9 @@ class ElectricHparams(ElectraHparams):
     """Noise-contrastive estimation."""
 
     electric_objective: bool = hparam(
-        False, "noise-contrastive estimation (Electric); implies a two-tower generator", heading="Electric"
+        False, "noise-contrastive estimation, with a two-tower generator", heading="Electric"
     )
-    electric_candidates_only: bool = hparam(
-        False, "Electric's loss is computed only on tokens that can be masked, not on [CLS] and [SEP]"
-    )
+    electric_candidates_only: bool = hparam(False, "Electric's loss leaves out [CLS] and [SEP], which cannot be masked")
 
 
 class ClozeLM(Objective[PretrainingHparams]):

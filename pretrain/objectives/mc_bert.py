@@ -24,9 +24,7 @@ class McBertHparams(ElectraHparams):
         "every token is rejected as original or answered by one of a few candidates (MC-BERT)",
         heading="MC-BERT",
     )
-    choice_candidates: int = hparam(
-        10, "classes of multiple_choice_objective: the rejection and words, the generator's samples", at_least=2
-    )
+    choice_candidates: int = hparam(10, "classes: the rejection, and words that the generator samples", at_least=2)
 
 
 class MultipleChoice(Objective[McBertHparams]):

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 class MpaHparams(PretrainingHparams):
     """The attention regulariser."""
 
-    mpa_objective: bool = hparam(
-        False, "attention from mis-predictions to what misled them is penalised", heading="MPA"
-    )
+    mpa_objective: bool = hparam(False, "penalise attention from mis-predictions to what misled them", heading="MPA")
     mpa_gamma: float = hparam(0.1, "weight of MPA's penalty (gamma)", at_least=0)
     mpa_warmup_steps: int | None = hparam(None, "steps in which mpa_gamma rises; null: num_warmup_steps", at_least=0)
     mpa_target: str = hparam(

@@ -282,7 +282,7 @@ def test_only_coco_lm_can_fill_a_prompt(coco_lm):
         ({"prompt_template": "{2} [MASK]"}, "fields are"),
         ({"prompt_template": "[MASK]"}, "no field for a text"),
         ({"prompt_template": "{0} [MASK] {1} {0:lower}"}, r"\{0\} may occur once"),
-        ({"task_names": ["sst"], "prompt_template": "{0} [MASK] {1}"}, r"sst has 1 text, only \{0\} is a field"),
+        ({"task_names": ["sst"], "prompt_template": "{0} [MASK] {1}"}, r"sst has 1 text, so \{0\} is its only field"),
         ({"prompt_words": {"entailment": 3}}, "the word of entailment must be text, got 3"),
         ({"prompt_words": {"entailment": "yes"}}, "no word for contradiction, neutral"),
         ({"prompt_words": {"entailment": "yes", "neutral": "barking", "contradiction": "no"}}, "'barking' must be one"),
