@@ -7,9 +7,11 @@ complete.
 """
 
 import contextlib
+import fcntl
 import itertools
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +29,7 @@ from electra_tf2.corpus.record_metadata import (
 from electra_tf2.corpus.records import RecordFormat, read_batches, record_ends
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import lock, write_json, writing
+from electra_tf2.util.files import write_json, writing
 from electra_tf2.util.progress import track
 from electra_tf2.util.reading import json_sha256, read_json, sha256_of
 
@@ -90,10 +92,24 @@ class Staging:
 
     # From the first unit to records.
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
-        """Keeps a second build out of the directory."""
-        busy = f"another process is building in {str(self.output)!r}; wait for it or stop it"
-        return lock(self.output / ".building", busy)
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps a second build out of the directory; where directories cannot be locked, nothing happens."""
+        with writing(self.output):
+            self.output.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.output, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"another process is building in {str(self.output)!r}; wait for it or stop it"
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            yield
+        finally:
+            os.close(descriptor)
 
     def contents(self, unit: Unit) -> list[str]:
         """The SHA-256 of each of a unit's pieces, as they are in the corpus now."""
