@@ -12,7 +12,8 @@ from pathlib import Path
 
 from absl import flags
 
-from electra_tf2.analysis.catalogue import ANALYSES, Request, analyse, descriptions
+from electra_tf2.analysis.catalogue import ANALYSES, analyse, descriptions
+from electra_tf2.analysis.request import Request
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json

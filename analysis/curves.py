@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from electra_tf2.analysis import figures
-from electra_tf2.analysis.catalogue import Request
+from electra_tf2.analysis.request import Request
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.reading import is_file, read_json, read_json_lines
