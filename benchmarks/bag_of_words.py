@@ -8,7 +8,6 @@ ending, whether it is capitalised, and two neighbours to either side (scikit-lea
 data, whose scores are printed beside those of always answering the commonest label.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -64,20 +63,17 @@ def text_scores(task: "TextTask") -> dict[str, dict[str, float]]:
     from electra_tf2.finetune.tasks.metrics import measured
 
     train, dev = task.examples("train"), task.examples("dev")
-    labels, gold = ([example.label for example in part] for part in (train, dev))
+    labels, gold = (np.array([task.target.encoded(example.label) for example in part]) for part in (train, dev))
     texts = Texts([example.texts for example in train])
     inputs = [texts([example.texts for example in part]) for part in (train, dev)]
     if task.is_regression:
         predicted = Ridge(alpha=1.0).fit(inputs[0], labels).predict(inputs[1])
-        return {"bag of words": measured(task.spec.metrics, np.array(gold), predicted)}
-    number = {name: index for index, name in enumerate(task.label_names)}
-    model = LogisticRegression(C=10, max_iter=1000).fit(inputs[0], [number[label] for label in labels])
-    targets, commonest = np.array([number[label] for label in gold]), Counter(labels).most_common(1)[0][0]
-    answers = {
-        "bag of words": model.predict(inputs[1]),
-        "commonest label": np.full(len(gold), number[commonest]),
-    }
-    return {name: measured(task.spec.metrics, targets, found, len(number)) for name, found in answers.items()}
+        return {"bag of words": measured(task.spec.metrics, gold, predicted)}
+    model = LogisticRegression(C=10, max_iter=1000).fit(inputs[0], labels)
+    commonest = np.full_like(gold, np.bincount(labels).argmax())
+    answers = {"bag of words": model.predict(inputs[1]), "commonest label": commonest}
+    classes = len(task.label_names)
+    return {name: measured(task.spec.metrics, gold, found, classes) for name, found in answers.items()}
 
 
 def tagging_scores(task: "TaggingTask") -> dict[str, dict[str, float]]:
