@@ -14,7 +14,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import refuse_single
-from electra_tf2.exchange.network import graph_of_any_shape
+from electra_tf2.exchange.network import assign, graph_of_any_shape
 from electra_tf2.exchange.sources import Model, read_model
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.classification.reading import table_lines
@@ -44,11 +44,7 @@ class Predictor:
         self.tasks = make_tasks(self.config, tokenizer)
         adopt_states(self.tasks, source.task_states, source.origin)
         self.model = FinetuningModel(self.config, self.tasks, self.config.seed)
-        for variable in self.model.trainable_variables:
-            name = variable.name.split(":")[0]
-            if name not in source.weights:
-                raise UserError(f"{source.origin} lacks {name}")
-            variable.assign(source.weights[name])
+        assign(self.model.trainable_variables, source.weights)
         self._predict = graph_of_any_shape(self._predict_batch)
 
     def __call__(self, texts: Sequence[Any], name: str | None = None) -> list[dict[str, Any]]:
