@@ -173,6 +173,6 @@ def test_programs_start_without_tensorflow(program: str) -> None:
 
 
 def test_only_programs_read_flags() -> None:
-    """What is decided by flags is handed on as arguments."""
+    """Everything else gets as arguments what flags decide."""
     readers = {module for module in MODULES if "absl" in imported(module, everywhere=True)}
     assert readers <= {*PROGRAMS, "util.flags"}
