@@ -310,6 +310,8 @@ def with_underscores(argv: Sequence[str]) -> list[str]:
 def print_help(doc: str) -> None:
     """The script's docstring and its flags, hparams under their headings, as wide as the terminal and at most 120."""
     width = min(shutil.get_terminal_size((120, 24)).columns, 120)
+    if not sys.argv[0].endswith(".py"):  # as a command, whose name stands in the examples
+        doc = re.sub(r"python \w+\.py", Path(sys.argv[0]).name, doc)
     for paragraph in doc.strip().split("\n\n"):
         as_it_is = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
         print(paragraph if as_it_is else textwrap.fill(paragraph, width, break_on_hyphens=False), end="\n\n")
