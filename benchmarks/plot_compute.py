@@ -8,6 +8,8 @@ reads ours, random weights, a bag of words and BERT-Mini from the page's table o
 import re
 from pathlib import Path
 
+from matplotlib import pyplot
+
 from benchmarks.common import parser_of
 from electra_tf2.analysis.figures import panels
 from electra_tf2.util.reading import read_text
@@ -53,7 +55,7 @@ def main() -> None:
     options = parser.parse_args()
     scores = mean_scores(read_text(options.page, "page"))
     with panels(options.figure.with_suffix(""), [""]) as (axis,):
-        axis.figure.set_size_inches(6.6, 3.3)
+        pyplot.gcf().set_size_inches(6.6, 3.3)
         lines = {label: scores[row] for row, label in LINES.items()} | {BERT_SMALL[0]: BERT_SMALL[1]}
         for label, score in lines.items():
             axis.axhline(score, color="0.6", linestyle="--", linewidth=0.9)

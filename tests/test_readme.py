@@ -33,9 +33,12 @@ FOREIGN |= {"--swap-objective", "--swap-weight"}
 
 def commands(page: str) -> list[list[str]]:
     """The words of every command in a page's code blocks without a language; others are files or output."""
-    lines = "".join(blocks(page, "")).replace("\\\n", " ").splitlines()
+    return commands_in("".join(blocks(page, "")))
+
+
+def commands_in(block: str) -> list[list[str]]:
     joined: list[str] = []
-    for line in lines:
+    for line in block.replace("\\\n", " ").splitlines():
         if joined and joined[-1].count("'") % 2:  # a quotation over several lines
             joined[-1] += line
         else:

@@ -4,9 +4,12 @@
 command of a program without an entry fails, and so does a number that nothing stands for: add it here.
 """
 
+import contextlib
+import io
 import itertools
 import json
 import random
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,9 @@ from tests import finetuning_support as support
 from tests import training_support
 from tests.corpus.test_openwebtext import write_archive
 from tests.programs import run_program
-from tests.test_readme import COMMAND_PAGES, commands, program_of
+from tests.test_readme import COMMAND_PAGES, PAGES, blocks, commands, commands_in, program_of
 
+README = PAGES[Path("README.md")]
 _NETWORK = {
     "--hidden-size": "32",
     "--num-hidden-layers": "4",
@@ -156,6 +160,37 @@ def run(words: list[str]) -> str:
     assert done.returncode == 0, f"{shlex.join([script, *rest])}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     print(f"ran {shlex.join(words)}", flush=True)
     return done.stdout
+
+
+def words_of(line: str) -> str:
+    """A line that was printed, without its numbers and the width of its columns."""
+    return re.sub(r"\d[\d.,e+-]*", "#", " ".join(line.split()))
+
+
+def test_the_readmes_commands_print_what_it_shows(tmp_path, monkeypatch):
+    """A block of text after one of commands is what the last of them prints, but for numbers and "..."."""
+    monkeypatch.chdir(tmp_path)
+    write_inputs(tmp_path)
+    found = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    printed = ""
+    for language, block in found:
+        if language == "":
+            for words in (words for words in commands_in(block) if words[0] == "electra"):
+                printed = run(words)
+        elif language == "text" and printed:
+            lines = {words_of(line) for line in printed.splitlines()}
+            assert [line for line in block.splitlines() if line != "..." and words_of(line) not in lines] == []
+
+
+def test_the_readmes_python_prints_what_it_shows():
+    shown = blocks("README.md", "text")
+    for number, block in enumerate(blocks("README.md", "python")):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(block, "README.md", "exec"), {})
+        numbers = [[float(one) for one in re.findall(r"\d\.\d+", text)] for text in (out.getvalue(), shown[number])]
+        assert words_of(out.getvalue()) == words_of(shown[number])
+        assert numbers[0] == pytest.approx(numbers[1], abs=0.011)
 
 
 @pytest.mark.slow
