@@ -19,6 +19,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
 from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, UNK
 from electra_tf2.exchange import huggingface as names
+from electra_tf2.exchange.formats import ELSEWHERE
 from electra_tf2.exchange.formats.huggingface_config import Casing, config_of
 from electra_tf2.exchange.sources import Model
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
@@ -143,22 +144,24 @@ def _main_head(model: Model) -> _Head:
         if "discriminator_predictions/dense/kernel" in weights:
             left_out = _heads(model, "discriminator_predictions")
             return _Head("ElectraForPreTraining", names.to_theirs(names.DETECTION_HEAD, weights), {}, left_out)
-        if "generator_predictions/dense/kernel" in weights and not _own_generator(model):
+        if "generator_predictions/dense/kernel" in weights and not model.has_generator:
             return _masked_lm(model, model.architecture)
     return _Head("ElectraModel", {}, {}, _heads(model))
 
 
 def _masked_lm(model: Model, architecture: Architecture) -> _Head:
     left_out = _heads(model, "generator_predictions")
-    if architecture.embedding_size == architecture.hidden_size and not _own_generator(model):
+    if architecture.embedding_size == architecture.hidden_size and not model.has_generator:
         return _Head("BertForMaskedLM", names.to_theirs(names.BERT_LM_HEAD, model.weights), {}, left_out)
     if architecture.hidden_act != "gelu":
-        raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {architecture.hidden_act!r}")
+        raise UserError(
+            f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {architecture.hidden_act!r}: {ELSEWHERE}"
+        )
     return _Head("ElectraForMaskedLM", names.to_theirs(names.ELECTRA_LM_HEAD, model.weights), {}, left_out)
 
 
 def _generator(model: Model) -> Exported:
-    if not _own_generator(model):
+    if not model.has_generator:
         raise UserError("this model has no generator of its own")
     if any(name.startswith("generator_ltr/") for name in model.weights):
         raise UserError("Hugging Face has no class for a generator of two towers")
@@ -180,7 +183,10 @@ def _generator(model: Model) -> Exported:
 def _task_head(model: Model, config: FinetuningConfig) -> _Head:
     """The class that computes the same logits as the one task's head."""
     if len(config.task_names) != 1:
-        raise UserError(f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}")
+        raise UserError(
+            f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}: --format onnx "
+            "and saved_model hold all of them"
+        )
     task = config.task_names[0]
     scope, weights = f"task_specific/{task}", model.weights
 
@@ -240,10 +246,6 @@ def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, A
 
 def _linear(name: str, kernel: np.ndarray, bias: np.ndarray) -> dict[str, np.ndarray]:
     return {f"{name}.weight": kernel.T, f"{name}.bias": bias}
-
-
-def _own_generator(model: Model) -> bool:
-    return any(name.startswith(("generator/encoder/", "generator_ltr/encoder/")) for name in model.weights)
 
 
 def _heads(model: Model, *kept: str) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.exchange.checkpoints import TensorFlowCheckpoint
+from electra_tf2.exchange.formats import ELSEWHERE
 from electra_tf2.exchange.formats.huggingface_config import export_problems
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
@@ -45,14 +46,19 @@ def build_encoder(architecture: Architecture) -> Any:
     """Builds tf-models' encoder of these sizes, with random weights.
 
     Raises:
-      UserError: the network has parts that it has not.
+      UserError: the network has parts that it has not, or their package is not installed.
     """
     problems = export_problems(architecture)
     if architecture.hidden_act not in ("gelu", "relu", "tanh", "linear"):
         problems.append(f"activation {architecture.hidden_act}")
     if problems:
-        raise UserError(f"tf-models' encoder has no {'; no '.join(problems)}")
-    from official.nlp.modeling import networks
+        raise UserError(f"tf-models' encoder has no {'; no '.join(problems)}: {ELSEWHERE}")
+    try:
+        from official.nlp.modeling import networks
+    except ImportError as error:
+        raise UserError(
+            "the format tf_models needs the package tf-models-official: pip install 'electra-tf2[tf-models]'"
+        ) from error
 
     return networks.BertEncoder(
         vocab_size=architecture.vocab_size,

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Protocol, TextIO, TypeVar, cast
 from absl import flags, logging
 
 from electra_tf2.util.environment import before_tensorflow
-from electra_tf2.util.errors import UserError, reason, shown
+from electra_tf2.util.errors import UserError, one_line, reason, shown
 from electra_tf2.util.hparams import all_hparams, closest, layered, value_problem, value_type
 from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
 from electra_tf2.util.reading import is_file, parse_json, read_json, read_text
@@ -310,6 +310,8 @@ def with_underscores(argv: Sequence[str]) -> list[str]:
 def print_help(doc: str) -> None:
     """The script's docstring and its flags, hparams under their headings, as wide as the terminal and at most 120."""
     width = min(shutil.get_terminal_size((120, 24)).columns, 120)
+    if not sys.argv[0].endswith(".py"):  # as a command, whose name stands in the examples
+        doc = re.sub(r"python \w+\.py", Path(sys.argv[0]).name, doc)
     for paragraph in doc.strip().split("\n\n"):
         as_it_is = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
         print(paragraph if as_it_is else textwrap.fill(paragraph, width, break_on_hyphens=False), end="\n\n")
@@ -346,7 +348,6 @@ def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) 
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2.
 
     Args:
-      doc: the script's docstring.
       goes_on: the work is worth finishing after nobody reads standard output any more ("... | head").
     """
     open_standard_streams()
@@ -420,5 +421,5 @@ def _illegal_value(message: str) -> str:
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {one_line(message)}", file=sys.stderr)
     sys.exit(code)
