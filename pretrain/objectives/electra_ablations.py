@@ -226,10 +226,11 @@ class AllTokensMLM(MainLanguageModel[AblationHparams]):
     def __init__(self, config: AblationHparams, networks: Networks) -> None:
         from electra_tf2.model.heads import CopyHead
 
+        self.gate = CopyHead("copy_predictions", config.architecture, config.seed)  # the first in checkpoints
         super().__init__(config, networks)
         share = config.mask_prob
         self.initial_loss = share * math.log(2 * config.vocab_size) + (1 - share) * math.log(2)
-        self.gate = CopyHead("copy_predictions", config.architecture, config.seed)
+        self.embeddings = self.head.embeddings
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return tf.cast(masked.input_mask, tf.float32)
@@ -241,7 +242,7 @@ class AllTokensMLM(MainLanguageModel[AblationHparams]):
         hidden = self.head.hidden(forward.states)
         log_probs = token_log_probs(
             tf.reshape(hidden, [-1, hidden.shape[-1]]),
-            self.head.embeddings.word_embeddings,
+            self.embeddings.word_embeddings,
             self.head.output_bias,
             tf.reshape(masked.input_ids, [-1]),
         )
