@@ -39,7 +39,7 @@ class Detection(Objective[E]):
 
     role = "main"
     loss_name = "disc_loss"
-    shown = ("disc_recall",)
+    shown = ("disc_auc", "disc_recall")
 
     @classmethod
     def parts(cls, config: E) -> list[Part]:
