@@ -88,6 +88,11 @@ class Model(NamedTuple):
         return self.config.architecture
 
     @property
+    def has_generator(self) -> bool:
+        """True if there is a generator beside the main network."""
+        return any(name.startswith(("generator/encoder/", "generator_ltr/encoder/")) for name in self.weights)
+
+    @property
     def generator_architecture(self) -> Architecture:
         """Sizes of the generator's network; those of the main network where it has none of its own."""
         if isinstance(self.config, FinetuningConfig):
