@@ -89,7 +89,7 @@ def print_summary(phase: Phase, whole: "Run", task: Any) -> None:
             )
     terms = [f"{objective.loss_weight:g} x {objective.loss_name}" for objective in task.model.objectives]
     expected = sum(objective.loss_weight * objective.initial_loss for objective in task.model.objectives)
-    lines.append(f"initial loss   about {expected:.3g} expected, a tenth more or less: {' + '.join(terms)}")
+    lines.append(f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}")
     say("\n".join(lines), indent=15)
 
 
@@ -167,7 +167,9 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
     Returns:
       The exit code.
     """
+    elsewhere = {"model_name", *places(PretrainingConfig)}  # what is trained, not where
     changed = util_flags.changed_hparams(PretrainingConfig)
+    changed = {name: value for name, value in changed.items() if name not in elsewhere}
     if changed:
         described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
         say(f"hparams        other than the recipe's: {described}", indent=15)

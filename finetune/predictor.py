@@ -23,6 +23,7 @@ from electra_tf2.finetune.results import json_lines, table_of_rows
 from electra_tf2.finetune.task import EmptyText, Prediction, Split, Task
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.weights import adopt_states
+from electra_tf2.util import columnar
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say, track
 from electra_tf2.util.reading import parse_json, read_text
@@ -117,6 +118,8 @@ def read_rows(source: str, task: Task) -> list[tuple[int, dict[str, Any]]]:
     if source == "-":
         text, where = _standard_input(), "standard input"
         suffix = ".jsonl" if text.lstrip().startswith("{") else ""
+    elif columnar.is_columnar(source):
+        return list(enumerate(columnar.read_rows(source), start=1))
     else:
         text, suffix, where = read_text(source, "--predict"), Path(source).suffix, source
     if suffix in (".csv", ".tsv"):

@@ -22,6 +22,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
+from electra_tf2.util.columnar import files_of, is_columnar
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say
 
@@ -168,7 +169,7 @@ class Task(abc.ABC):
         """
         if split in self._given:
             places = [Path(self.config.data_dir, self._given[split]), Path(self._given[split])]
-            path = next(filter(Path.is_file, places), None)
+            path = next((one for one in places if one.is_file() or is_columnar(one)), None)
             if path is None:
                 raise UserError(f"tasks: {self.name}: files: there is no file {places[0]}")
             return path
@@ -222,7 +223,7 @@ class Task(abc.ABC):
         others, all in its folder."""
         split = self.file_of(split)
         if self.exists(split):
-            return [self.path(split)]
+            return files_of(self.path(split)) or [self.path(split)]
         return sorted(path for path in self.data_dir.rglob("*") if path.is_file())
 
     def has_labels(self, split: str) -> bool:

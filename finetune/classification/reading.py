@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electra_tf2.finetune.tasks.spec import Column, Columns
+from electra_tf2.util import columnar
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.reading import parse_json, read_text
@@ -65,7 +66,9 @@ def read_rows(
     problems: list[str] = []
     rows: list[Row] = []
     lines = 0
-    reader, where = (_json_rows, json_columns) if path.suffix == ".jsonl" else (_table_rows, columns)
+    reader, where = _table_rows, columns
+    if path.suffix == ".jsonl" or columnar.is_columnar(path):
+        reader, where = (_json_rows if path.suffix == ".jsonl" else _column_rows), json_columns
     for item in reader(path, where, label_optional):
         lines += 1
         if isinstance(item, Row):
@@ -198,6 +201,14 @@ def _json_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[R
                 yield row_from_json(parse_json(line, where), columns, where, number, label_optional)
             except UserError as error:
                 yield str(error)
+
+
+def _column_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[Row | str]:
+    for number, row in enumerate(columnar.read_rows(path), start=1):
+        try:
+            yield row_from_json(row, columns, f"{path}, row {number}", number, label_optional)
+        except UserError as error:
+            yield str(error)
 
 
 def row_from_json(row: dict[str, Any], columns: Columns, where: str, number: int, label_optional: bool = False) -> Row:

@@ -44,7 +44,7 @@ class TextExample(NamedTuple):
 class TextTask(Task):
     """Classification or regression over one or two texts."""
 
-    endings = ("tsv", "jsonl", "csv")
+    endings = ("tsv", "jsonl", "csv", "parquet", "arrow")
     takes_share = True  # of the file's examples, before pairs are turned around; demonstrations are of the share, too
 
     def __init__(

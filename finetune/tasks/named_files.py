@@ -12,6 +12,7 @@ from typing import Any
 
 from electra_tf2.util.errors import UserError
 
+_FOLDERS = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
 _OF_FILE = ("dev_file", "test_file", "text_column", "label_column", "task_type")
 
 
@@ -47,7 +48,12 @@ def _task(given: Mapping[str, Any]) -> dict[str, Any]:
     name = re.sub(r"[^\w.-]+", "_", Path(file).name.partition(".")[0]) or "own"
     if given.get("task_names", [name]) != [name]:
         raise UserError(f"train_file {file} and task_names {given['task_names']} are both given: choose one")
-    files = {split: given.get(f"{split}_file") for split in ("train", "dev", "test")}
+    files = {split: given.get(f"{split}_file") for split in _FOLDERS}
+    if Path(file, "dataset_dict.json").is_file():  # all splits in one folder, as `datasets` saves them
+        files["train"] = None
+        for split, names in _FOLDERS.items():
+            there = [os.path.join(file, name) for name in names if Path(file, name).is_dir()]
+            files[split] = files[split] or next(iter(there), None)
     kind = given.get("task_type", "classification")
     described: dict[str, Any] = {"type": kind}
     described["files"] = {split: os.path.abspath(path) for split, path in files.items() if path}
