@@ -55,7 +55,7 @@ class Encoder:
         if sizes.embedding_size != sizes.hidden_size:
             x = g.dense(x, f"{self.scope}/embeddings_project")
         bias = self._score_bias(inputs)
-        attending, feeding = sizes.owners("attention"), sizes.owners("ffn")
+        attending, feeding = sizes.shared_with("attention"), sizes.shared_with("ffn")
         pre = sizes.norm_style == "pre"
         for attention, feed_forward in zip(attending, feeding, strict=True):
             of_attention, of_ffn = (f"{self.scope}/encoder/layer_{n}" for n in (attention, feed_forward))

@@ -20,10 +20,7 @@ class Reporter:
     """Reports on one run.
 
     Args:
-      folder: of the run.
-      chief: whether this process writes files.
-      shown: names of the losses and metrics that are printed, where there are such; if empty, all losses of training
-        and all of an evaluation.
+      shown: names of the losses and metrics that are printed; if empty, all losses of training, all of an evaluation.
 
     Attributes:
       last: the losses of the last report; empty before the first.
@@ -43,14 +40,7 @@ class Reporter:
     def steps(
         self, progress: Progress, step: int, losses: Mapping[str, float], others: Mapping[str, float], rate: float
     ) -> None:
-        """Reports the means since the last report.
-
-        Args:
-          step: steps done.
-          losses: of training, and the gradient's norm.
-          others: metrics.
-          rate: the learning rate.
-        """
+        """Reports the means since the last report: losses and the gradient's norm, and the other metrics."""
         self.last = dict(losses)
         values = {**losses, **others, "learning_rate": rate}
         shown = [name for name in self._shown if name in values] or [name for name in losses if "loss" in name]

@@ -348,7 +348,6 @@ def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) 
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2.
 
     Args:
-      doc: the script's docstring.
       goes_on: the work is worth finishing after nobody reads standard output any more ("... | head").
     """
     open_standard_streams()

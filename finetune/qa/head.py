@@ -16,9 +16,6 @@ class AnswerHead(Head):
     With joint_prediction the end of training is predicted from the true start, and that of evaluation from each of the
     best `beam_size` starts. Its first layer over [start state, end state] is split into two products, so that nothing
     of shape [B, beam, L, 2H] exists.
-
-    Args:
-      scope: "task_specific/<task>".
     """
 
     def __init__(self, scope: str, hidden_size: int, config: FinetuningConfig, seed: int) -> None:
