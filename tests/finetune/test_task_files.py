@@ -88,7 +88,7 @@ def test_a_scale_that_was_not_given(tmp_path):
 
 def test_f1_is_for_two_labels(tmp_path):
     write_lines(tmp_path / "mine" / "train.jsonl", *[f'{{"text": "a", "label": "{label}"}}' for label in "xyz"])
-    with pytest.raises(UserError, match="metric f1 is for two labels, but there are 3: choose macro_f1"):
+    with pytest.raises(UserError, match="metric f1 is for two labels, there are 3: choose macro_f1"):
         make(tmp_path, described=OWN | {"metric": "f1"}).load("train")
 
 
@@ -124,9 +124,9 @@ def question(**fields):
         (b"[1]", "a JSON object is needed"),
         (b"[" * 100_000, "nested more than|not valid JSON"),
         ({"data": 5}, "the field 'data' is missing or of the wrong type"),
-        ({"data": [5]}, "the field 'paragraphs' is missing or of the wrong type; got int"),
+        ({"data": [5]}, "the field 'paragraphs' is missing or of the wrong type; got 5"),
         (question(answers=5), "question a: answers must be a list, got 5"),
-        (question(answers=[5]), "question a: the field 'text' is missing or of the wrong type; got int"),
+        (question(answers=[5]), "question a: the field 'text' is missing or of the wrong type; got 5"),
         (question(answers=[{"text": "a", "answer_start": "0"}]), "question a: the field 'answer_start'"),
         (question(answers=[{"text": "a", "answer_start": 10**200}]), "'a' ends outside of the context"),
     ],
