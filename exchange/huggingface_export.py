@@ -19,6 +19,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
 from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, UNK
 from electra_tf2.exchange import huggingface as names
+from electra_tf2.exchange.formats import ELSEWHERE
 from electra_tf2.exchange.formats.huggingface_config import Casing, config_of
 from electra_tf2.exchange.sources import Model
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
@@ -153,7 +154,9 @@ def _masked_lm(model: Model, architecture: Architecture) -> _Head:
     if architecture.embedding_size == architecture.hidden_size and not model.has_generator:
         return _Head("BertForMaskedLM", names.to_theirs(names.BERT_LM_HEAD, model.weights), {}, left_out)
     if architecture.hidden_act != "gelu":
-        raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {architecture.hidden_act!r}")
+        raise UserError(
+            f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {architecture.hidden_act!r}: {ELSEWHERE}"
+        )
     return _Head("ElectraForMaskedLM", names.to_theirs(names.ELECTRA_LM_HEAD, model.weights), {}, left_out)
 
 
@@ -180,7 +183,10 @@ def _generator(model: Model) -> Exported:
 def _task_head(model: Model, config: FinetuningConfig) -> _Head:
     """The class that computes the same logits as the one task's head."""
     if len(config.task_names) != 1:
-        raise UserError(f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}")
+        raise UserError(
+            f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}: --format onnx "
+            "and saved_model hold all of them"
+        )
     task = config.task_names[0]
     scope, weights = f"task_specific/{task}", model.weights
 
