@@ -43,7 +43,9 @@ def check_vocabulary(config: PretrainingConfig) -> None:
     if missing:
         raise UserError(f"unmasked_tokens: {config.vocab_file} has no {', '.join(missing)}")
     if size != config.vocab_size:
-        raise UserError(f"vocab_size is {config.vocab_size}, {config.vocab_file} has {size}: set --vocab-size {size}")
+        raise UserError(
+            f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size}: set --vocab-size {size}"
+        )
 
 
 def check_files(config: PretrainingConfig, training: bool) -> None:

@@ -52,7 +52,7 @@ def trained(finished, settings):
 
 def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, settings, tmp_path, finished):
     out = finished[1]
-    for words in ("parameters", "600 WordPieces", "FLOP in all", "60 records", "see 0.533 times"):
+    for words in ("parameters", "600 WordPieces", "FLOP in all", "60 records", "seen 0.533 times"):
         assert words in out
     assert "hparams        other than the recipe's: " in out and "embedding_size 16" in out
     assert '"embedding_size"' not in out and "vocab_file" not in out and "/job:" not in out
