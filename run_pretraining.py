@@ -44,7 +44,7 @@ def check_vocabulary(config: PretrainingConfig) -> None:
         raise UserError(f"unmasked_tokens: {config.vocab_file} has no {', '.join(missing)}")
     if size != config.vocab_size:
         raise UserError(
-            f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size}: set --vocab-size {size}"
+            f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: set --vocab-size {size}"
         )
 
 

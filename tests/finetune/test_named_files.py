@@ -214,3 +214,24 @@ def test_the_tables_of_many_labels_fit_80_columns(tmp_path):
     listed = shown_errors("own dev", errors)
     assert len(errors["mistakes"]) == 5 and " taken for " in listed
     assert max(len(line) for line in (shown + listed).splitlines() if " taken for " not in line) <= 80
+
+
+def test_losses_of_tagging_are_the_same_quantity_in_training_and_evaluation(tmp_path):
+    """The sum over a sentence's words, the mean over sentences: nothing is learned, nothing dropped out."""
+    sentences = [["the O", "file B-X", "is O", ""], ["open B-X", ""]] * 8
+    file = write_lines(tmp_path / "tags.txt", *(line for sentence in sentences for line in sentence))
+    words = [
+        "--train-file",
+        str(file),
+        "--dev-file",
+        str(file),
+        "--task-type=tagging",
+        "--model",
+        str(golden.CHECKPOINT),
+    ]
+    words += ["--hidden-dropout-prob=0", "--attention-probs-dropout-prob=0", "--classifier-dropout=0"]
+    finetune(tmp_path, *words, num_train_epochs=1.0, learning_rate=0.0)
+    folder = tmp_path / "models" / "tiny_checkpoint" / "finetuning_models" / "tags_model_1"
+    scores = json.loads((folder / "scores.json").read_text())["scores"]["tags"]["dev"]
+    lines = [json.loads(line) for line in (folder / "train_metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["step"] == 2 and lines[-1]["loss"] == pytest.approx(scores["loss"], rel=1e-4)
