@@ -15,8 +15,9 @@ import tf_keras
 
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.auxiliary_heads import TiedHead
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead, TiedHead
+from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.model.other_generators import TwoTowerClozeModel
 from electra_tf2.util.errors import UserError

@@ -120,4 +120,5 @@ def _layer_norm(tensors: Tensors, name: str, x: np.ndarray, epsilon: float) -> n
 def _activation(name: str, x: np.ndarray) -> np.ndarray:
     if name == "gelu":
         return 0.5 * x * (1 + erf(x / np.sqrt(2)))
-    return {"relu": np.maximum(x, 0), "tanh": np.tanh(x), "linear": x}[name]
+    positive = np.maximum(x, 0)
+    return {"relu": positive, "relu2": positive**2, "tanh": np.tanh(x), "linear": x}[name]

@@ -13,8 +13,9 @@ from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.exchange.checkpoints import CheckpointVariables
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.auxiliary_heads import TiedHead
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.heads import LanguageModelHead, TiedHead
+from electra_tf2.model.heads import LanguageModelHead
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import places

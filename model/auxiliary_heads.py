@@ -1,9 +1,54 @@
-"""Heads that classify whole sequences or single states, and vectors of tasks, for auxiliary objectives."""
+"""Heads of other objectives than ELECTRA's: a softmax without transform, comparison and classification of sequences,
+classification of single states; and vectors of tasks."""
 
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.layers import Dense, Layer, LayerNorm, activation, truncated_normal
+from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.layers import Dense, Layer, LayerNorm, SizedLayer, activation, truncated_normal, zeros
+from electra_tf2.model.vocabulary import tied_logits
+
+
+class TiedHead(Layer):
+    """A softmax tied to the word table and a bias, without a transform.
+
+    The word table must be as wide as the states.
+
+    >>> sizes = make_architecture("small", {"hidden_size": 64}, vocab_size=600, embedding_size=64)
+    >>> TiedHead("predictions", sizes, Embeddings("embeddings", sizes))(tf.zeros([2, 3, 64])).shape
+    TensorShape([2, 3, 600])
+    """
+
+    def __init__(self, scope: str, architecture: Architecture, embeddings: Embeddings, seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        self.embeddings = embeddings
+        self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros, decay=False)
+
+    def hidden(self, states: tf.Tensor) -> tf.Tensor:
+        """Returns [B, N, H] as it is: what is multiplied with the word table."""
+        return states
+
+    def call(self, states: tf.Tensor) -> tf.Tensor:
+        """[B, N, H] -> float32 logits [B, N, V]."""
+        return tied_logits(states, self.embeddings.word_embeddings, self.output_bias)
+
+
+class ContrastHead(SizedLayer):
+    """dense(H) + gelu + layer norm over states of whole sequences, which are then compared with one another.
+
+    >>> ContrastHead("contrast", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
+    TensorShape([2, 64])
+    """
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, architecture, seed)
+        hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
+        self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, "gelu")
+        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden)
+
+    def call(self, states: tf.Tensor) -> tf.Tensor:
+        """[B, H] -> [B, H]."""
+        return self.layer_norm(self.dense(states))
 
 
 class PooledHead(Layer):

@@ -5,7 +5,7 @@ scope, embedding block (own or shared) and attention direction. B batch, L lengt
 head size.
 """
 
-import copy
+import functools
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -13,7 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.attention_maps import AttentionMap, attention_map
 from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.gated import GatedDense
 from electra_tf2.model.kernels import blocks
 from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, reaches
 from electra_tf2.model.kernels.compilation import with_kernel
@@ -23,6 +25,7 @@ from electra_tf2.model.layers import (
     LayerNorm,
     SeedStream,
     SizedLayer,
+    dropout,
     dropped_out,
     glorot_uniform,
     norm_of_sum,
@@ -30,6 +33,7 @@ from electra_tf2.model.layers import (
     sum_and_norm,
     truncated_normal,
 )
+from electra_tf2.model.recomputation import recomputed
 from electra_tf2.model.relative_positions import (
     RelativePositionBias,
     RelativeTerms,
@@ -76,17 +80,6 @@ def attention(
     return tf.matmul(dropped_out(probabilities, seed, rate=rate), values)
 
 
-class AttentionMap(NamedTuple):
-    """Attention of one head of one layer; rows are queries. Queries at padding hold numbers without a meaning.
-
-    scores: float32 [B, L, L], q k^T / sqrt(D), before position biases are added and forbidden keys are masked.
-    probabilities: float32 [B, L, L], before dropout.
-    """
-
-    scores: tf.Tensor
-    probabilities: tf.Tensor
-
-
 class Keys(NamedTuple):
     """Sequences as attention of all layers sees them.
 
@@ -111,13 +104,17 @@ class SelfAttention(SizedLayer):
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
         super().__init__(scope, architecture, seed)
         hidden = architecture.hidden_size
-        initializer = truncated_normal(architecture.initializer_range)
+        initializer, has_bias = truncated_normal(architecture.initializer_range), architecture.attention_bias
         self.num_heads = architecture.num_attention_heads
         self.head_size = architecture.head_size
         self.probs_dropout_rate = architecture.attention_probs_dropout_prob
-        self.qkv = Dense(f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed)
+        self.qkv = Dense(f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed, has_bias=has_bias)
         to_residual = truncated_normal(architecture.residual_initializer_range)
-        self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed)
+        self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed, has_bias=has_bias)
+        self.query_norm = self.key_norm = None
+        if architecture.qk_norm:
+            self.query_norm = LayerNorm(f"{scope}/self/query_norm", self.head_size, architecture)
+            self.key_norm = LayerNorm(f"{scope}/self/key_norm", self.head_size, architecture)
         self.relative_key = None
         if architecture.positions.distances is not None:
             self.relative_key = self.weight("self/relative_key/kernel", [hidden, hidden], initializer)
@@ -127,7 +124,9 @@ class SelfAttention(SizedLayer):
     ) -> tuple[tf.Tensor, dict[int, AttentionMap]]:
         """[B, L, H] -> [B, L, H] without the last bias, and the attention maps of some heads."""
         length, hidden = shape_of(x)[1:]
-        q, k, v = split_heads(self.qkv.product(x), self.qkv.bias, heads=self.num_heads)
+        q, k, v = split_heads(self.qkv.product(x), self.qkv.added, heads=self.num_heads)
+        if self.query_norm is not None and self.key_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
         rate, seed = (0.0, (0, 0)) if seeds is None else (self.probs_dropout_rate, seeds.next())
         if keys.rotation is not None:
             q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)
@@ -139,14 +138,8 @@ class SelfAttention(SizedLayer):
             if keys.terms is not None:
                 scores = relative_scores(q, k, self.relative_key, keys.terms)
             context = tf.transpose(attention(scores, v, *read, scale=scale, rate=rate), [0, 2, 1, 3])
-            maps = {head: self._map(scores, keys, head) for head in heads}
+            maps = {head: attention_map(scores, *read[:2], scale, head) for head in heads}
         return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
-
-    def _map(self, scores: tf.Tensor, keys: Keys, head: int) -> AttentionMap:
-        """Map of one head, computed again from the products [B, A, L, L], as no probabilities are kept."""
-        bias = keys.position_bias[:, min(head, keys.position_bias.shape[1] - 1)]
-        scaled = tf.cast(scores[:, head], tf.float32) * self.head_size**-0.5
-        return AttentionMap(scaled, tf.nn.softmax(scaled + bias + tf.where(keys.allowed[:, 0], 0.0, MASKED_SCORE)))
 
 
 class EncoderOutput(NamedTuple):
@@ -179,6 +172,7 @@ class TransformerLayer(SizedLayer):
     Args:
       attention_of, ffn_of: layers whose attention or feed-forward network, with its norm, is used instead of an own
         one (ALBERT, Lan et al. 2020, section 3.1).
+      has_norm: whether attention has a norm; without one, `read` is `x` as it is.
     """
 
     def __init__(
@@ -188,6 +182,7 @@ class TransformerLayer(SizedLayer):
         seed: int = 0,
         attention_of: "TransformerLayer | None" = None,
         ffn_of: "TransformerLayer | None" = None,
+        has_norm: bool = True,
     ) -> None:
         super().__init__(scope, architecture, seed)
         hidden, inner = architecture.hidden_size, architecture.intermediate_size
@@ -199,17 +194,20 @@ class TransformerLayer(SizedLayer):
             self.attention_norm: LayerNorm = attention_of.attention_norm
         else:
             self.attention = SelfAttention(f"{scope}/attention", architecture, seed)
-            self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden)
+            if has_norm:
+                self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, architecture)
         if ffn_of is not None:
             self.intermediate: Dense = ffn_of.intermediate
             self.output_dense: Dense = ffn_of.output_dense
             self.output_norm: LayerNorm = ffn_of.output_norm
         else:
-            act = architecture.hidden_act
-            self.intermediate = Dense(f"{scope}/intermediate/dense", hidden, inner, initializer, seed, act)
+            kind, name = (GatedDense, "gated") if architecture.gated_mlp else (Dense, "dense")
+            first = (f"{scope}/intermediate/{name}", hidden, inner, initializer, seed, architecture.hidden_act)
+            self.intermediate = kind(*first, has_bias=architecture.mlp_bias)
             to_residual = truncated_normal(architecture.residual_initializer_range)
-            self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed)
-            self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden)
+            last = (f"{scope}/output/dense", inner, hidden, to_residual, seed)
+            self.output_dense = Dense(*last, has_bias=architecture.mlp_bias)
+            self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden, architecture)
 
     def call(
         self,
@@ -226,11 +224,23 @@ class TransformerLayer(SizedLayer):
           read: what this layer reads of `x`: its norm where layers are pre-norm, `x` itself where they are post-norm.
           next_norm: the norm of what the next layer reads; None where layers are post-norm.
         """
-        norms = (self.attention_norm, self.output_norm) if next_norm is None else (self.output_norm, next_norm)
+        norms = (self.output_norm, next_norm) if next_norm is not None else (self.attention_norm, self.output_norm)
         branch, maps = self.attention(read, keys, seeds, heads)
-        x, read = self._add(x, branch, self.attention.output_dense.bias, norms[0], seeds)
+        x, read = self._add(x, branch, self.attention.output_dense.added, norms[0], seeds)
         branch = self.output_dense.product(self.intermediate(read))
-        return *self._add(x, branch, self.output_dense.bias, norms[1], seeds), maps
+        return *self._add(x, branch, self.output_dense.added, norms[1], seeds), maps
+
+    def states(
+        self,
+        next_norm: LayerNorm | None,
+        keys: Keys,
+        x: tf.Tensor,
+        read: tf.Tensor,
+        position_bias: tf.Tensor,
+        seeds: SeedStream | None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`call` as a function of what has a gradient, and without maps."""
+        return self(x, read, next_norm, keys._replace(position_bias=position_bias), seeds)[:2]
 
     def _add(
         self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, norm: LayerNorm, seeds: SeedStream | None
@@ -238,8 +248,8 @@ class TransformerLayer(SizedLayer):
         """Ends a residual branch: returns x and what is read of it."""
         rate, seed = (0.0, (0, 0)) if seeds is None else (self.dropout_rate, seeds.next())
         if self._pre_norm:
-            return sum_and_norm(x, branch, bias, norm.gamma, norm.beta, seed, rate=rate)
-        return (norm_of_sum(x, branch, bias, norm.gamma, norm.beta, seed, rate=rate),) * 2
+            return sum_and_norm(x, branch, bias, norm.gamma, norm.added, seed, rate=rate, epsilon=norm.epsilon)
+        return (norm_of_sum(x, branch, bias, norm.gamma, norm.added, seed, rate=rate, epsilon=norm.epsilon),) * 2
 
 
 class Encoder(SizedLayer):
@@ -256,8 +266,7 @@ class Encoder(SizedLayer):
       embeddings: an embedding block to share (ELECTRA, section 3.2: weight sharing), or None for an own one.
       direction: which keys a position may see; "both" for everything but the towers of a two-tower generator.
       compute_dtype: type of activations and matrix products.
-      recompute: keep nothing of a layer but its input; its gradient computes the layer again (Chen et al. 2016,
-        "Training Deep Nets with Sublinear Memory Cost"). Layers whose attention maps are asked for are kept.
+      recompute: keep nothing of a layer but its input (model.recomputation), unless its attention maps are asked for.
     """
 
     exits: tuple[int, ...] = ()  # layers, from 1, where a block ends (model.other_generators.BlockwiseEncoder)
@@ -285,7 +294,11 @@ class Encoder(SizedLayer):
                 architecture.hidden_size,
                 glorot_uniform,
                 seed,
+                has_bias=architecture.embedding_norm != "after",
             )
+        self.embedding_norm = None
+        if architecture.embedding_norm == "after":
+            self.embedding_norm = LayerNorm(f"{scope}/embeddings_LayerNorm", architecture.hidden_size, architecture)
         positions = architecture.positions
         self._bias: Bias = "learned" if positions.bucket is not None else "none"
         self.relative_positions = None
@@ -299,11 +312,12 @@ class Encoder(SizedLayer):
             self._slopes = np.array(positions.slopes(architecture.num_attention_heads), np.float32)
             self._bias = "fixed" if self._bias == "none" else self._bias
         if positions.frequencies is not None:
-            self._frequencies = np.array(positions.frequencies(architecture.head_size), np.float32)
+            frequencies = positions.frequencies(architecture.head_size, architecture.rope_theta)
+            self._frequencies = np.array(frequencies, np.float32)
         self.transformer_layers = self._make_layers()
         self.final_norm = None
         if architecture.norm_style == "pre":
-            self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", architecture.hidden_size)
+            self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", architecture.hidden_size, architecture)
 
     def _make_layers(self) -> list[TransformerLayer]:
         """Makes layers from the uppermost down, as shared weights are those of the uppermost layer that uses them."""
@@ -312,7 +326,8 @@ class Encoder(SizedLayer):
         owners = zip(a.owners("attention"), a.owners("ffn"), strict=True)
         for number, (attending, feeding) in reversed(list(enumerate(owners))):
             scope = f"{self.scope}/encoder/layer_{number}"
-            made[number] = TransformerLayer(scope, a, self.seed, made.get(attending), made.get(feeding))
+            has_norm = a.first_norm or number > 0
+            made[number] = TransformerLayer(scope, a, self.seed, made.get(attending), made.get(feeding), has_norm)
         return [made[number] for number in range(a.num_hidden_layers)]
 
     def call(
@@ -336,16 +351,19 @@ class Encoder(SizedLayer):
         x = tf.cast(self.embeddings(input_ids, segment_ids, seeds, word_offsets), self.activation_dtype)
         if self.project is not None:
             x = self.project(x)
+        if self.embedding_norm is not None:
+            x = dropout(self.embedding_norm(x), self.architecture.hidden_dropout_prob, seeds)
         embeddings = x
         keys = self._keys(input_mask, in_tiles=not attention)
         outputs, kept = [], {}
         read, next_norms = x, self._next_norms()
-        if next_norms[-1] is not None:
+        if next_norms[-1] is not None and self.architecture.first_norm:
             read = self.transformer_layers[0].attention_norm(x)
         for number, (layer, next_norm) in enumerate(zip(self.transformer_layers, next_norms, strict=True)):
             heads = sorted(head for of_layer, head in attention if of_layer == number)
             if self._recompute and not heads:
-                x, read = self._recomputed(layer, x, read, next_norm, keys, seeds)
+                states = functools.partial(layer.states, next_norm, keys)
+                x, read = recomputed(states, (x, read, keys.position_bias), seeds)
             else:
                 x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
                 kept.update({(number, head): found for head, found in maps.items()})
@@ -353,28 +371,6 @@ class Encoder(SizedLayer):
             if number + 1 in self.exits[:-1]:
                 x, read = tf.stop_gradient(x), tf.stop_gradient(read)
         return EncoderOutput(sequence=read, embeddings=embeddings, layers=tuple(outputs), attention=kept)
-
-    def _recomputed(
-        self,
-        layer: TransformerLayer,
-        x: tf.Tensor,
-        read: tf.Tensor,
-        next_norm: LayerNorm | None,
-        keys: Keys,
-        seeds: SeedStream | None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Calls a layer whose gradient computes it again, with the same dropout."""
-        first = copy.copy(seeds)
-
-        # What has a gradient is an argument or a variable.
-        def states(x: tf.Tensor, read: tf.Tensor, position_bias: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            again = copy.copy(first)
-            x, read, _ = layer(x, read, next_norm, keys._replace(position_bias=position_bias), again)
-            if seeds is not None and again is not None:
-                seeds.skip_past(again)
-            return x, read
-
-        return tf.recompute_grad(states)(x, read, keys.position_bias)
 
     def _next_norms(self) -> list[LayerNorm | None]:
         """Lists each layer's `next_norm`."""

@@ -59,30 +59,6 @@ class LanguageModelHead(Layer):
         return tied_logits(self.hidden(states), self.embeddings.word_embeddings, self.output_bias)
 
 
-class TiedHead(Layer):
-    """A softmax tied to the word table and a bias, without a transform.
-
-    The word table must be as wide as the states.
-
-    >>> sizes = make_architecture("small", {"hidden_size": 64}, vocab_size=600, embedding_size=64)
-    >>> TiedHead("predictions", sizes, Embeddings("embeddings", sizes))(tf.zeros([2, 3, 64])).shape
-    TensorShape([2, 3, 600])
-    """
-
-    def __init__(self, scope: str, architecture: Architecture, embeddings: Embeddings, seed: int = 0) -> None:
-        super().__init__(scope, seed)
-        self.embeddings = embeddings
-        self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros, decay=False)
-
-    def hidden(self, states: tf.Tensor) -> tf.Tensor:
-        """Returns [B, N, H] as it is: what is multiplied with the word table."""
-        return states
-
-    def call(self, states: tf.Tensor) -> tf.Tensor:
-        """[B, N, H] -> float32 logits [B, N, V]."""
-        return tied_logits(states, self.embeddings.word_embeddings, self.output_bias)
-
-
 class CopyHead(SizedLayer):
     """One linear unit per token; positive means that the token is the original.
 
@@ -98,24 +74,6 @@ class CopyHead(SizedLayer):
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, L, H] -> float32 logits [B, L]."""
         return _unit(self.dense, states)
-
-
-class ContrastHead(SizedLayer):
-    """dense(H) + gelu + layer norm over states of whole sequences, which are then compared with one another.
-
-    >>> ContrastHead("contrast", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
-    TensorShape([2, 64])
-    """
-
-    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, architecture, seed)
-        hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
-        self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, "gelu")
-        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden)
-
-    def call(self, states: tf.Tensor) -> tf.Tensor:
-        """[B, H] -> [B, H]."""
-        return self.layer_norm(self.dense(states))
 
 
 class ReplacedTokenHead(SizedLayer):

@@ -4,6 +4,8 @@ Both sides must mean the same function: what the other cannot express is refused
 Imports neither TensorFlow nor numpy (exchange.formats.folders calls this for configurations).
 """
 
+import dataclasses
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,9 +37,11 @@ _DEFAULTS: dict[str, dict[str, int]] = {
     "electra": _BOTH | {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
     "bert": _BOTH | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
 }
+# Switches of ours, of which BERT has the defaults.
+_OF_BERT = ("embedding_norm", "qk_norm", "norm_bias", "norm_eps", "attention_bias", "mlp_bias", "gated_mlp")
 _MOST = {"num_hidden_layers": 1000}  # more would be listed one by one before a tensor is missed
 _TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?|PreTrainedTokenizerFast"  # that divide text as BERT's does
-_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+_ACTIVATIONS = ("gelu", "relu", "relu2", "tanh", "linear")
 
 
 class Casing(NamedTuple):
@@ -229,12 +233,15 @@ def config_of(architecture: Architecture, model_type: str, class_name: str) -> d
 
 
 def export_problems(architecture: Architecture) -> list[str]:
-    """Parts of this network that Hugging Face's ELECTRA and BERT have not."""
+    """Parts of this network that the original, Hugging Face's ELECTRA and BERT and tf-models have not."""
     problems = []
     if architecture.relative_positions != "none":
         problems.append("relative position bias (relative_positions)")
     if architecture.norm_style != "post":
         problems.append("layer norm before each branch (norm_style pre)")
+    defaults = {field.name: field.default for field in dataclasses.fields(Architecture)}
+    others = {name: getattr(architecture, name) for name in _OF_BERT if getattr(architecture, name) != defaults[name]}
+    problems += [f"{name} {json.dumps(value)}" for name, value in others.items()]
     if architecture.share_layers != "none":  # convert_model.py writes them out (exchange.sources.with_own_layers)
         problems.append(f"weights that layers share (share_layers {architecture.share_layers})")
     return problems

@@ -6,9 +6,10 @@ import tensorflow as tf
 
 from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.auxiliary_heads import TiedHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.generator import MaskedLanguageModel
-from electra_tf2.model.heads import CopyHead, LanguageModelHead, TiedHead
+from electra_tf2.model.heads import CopyHead, LanguageModelHead
 from electra_tf2.model.layers import Layer, SeedStream
 
 

@@ -241,7 +241,7 @@ class SequenceContrast(Contrast[CocoHparams]):
         return [head] if config.scl_head == "mlp_ln" else []
 
     def __init__(self, config: CocoHparams, built: Built) -> None:
-        from electra_tf2.model.heads import ContrastHead
+        from electra_tf2.model.auxiliary_heads import ContrastHead
 
         super().__init__(config, built)
         self.loss_weight = config.scl_weight

@@ -18,7 +18,8 @@ from electra_tf2.util.hparams import hparam
 from electra_tf2.util.lazy import tf
 
 if TYPE_CHECKING:
-    from electra_tf2.model.heads import LanguageModelHead, TiedHead
+    from electra_tf2.model.auxiliary_heads import TiedHead
+    from electra_tf2.model.heads import LanguageModelHead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +142,8 @@ def head_part(config: AblationHparams, positions: int) -> Part:
 
 def main_language_model(config: AblationHparams, built: Built) -> LanguageModelHead | TiedHead:
     """The main network's head over the vocabulary: with a transform as in BERT, or tied softmax and bias only."""
-    from electra_tf2.model.heads import LanguageModelHead, TiedHead
+    from electra_tf2.model.auxiliary_heads import TiedHead
+    from electra_tf2.model.heads import LanguageModelHead
 
     assert built.encoder is not None
     sizes, embeddings = config.architecture, built.encoder.embeddings
