@@ -73,7 +73,7 @@ class Network(Layer):
         sizes = self.filler.architecture
         if f"{scope}/dense/kernel" not in weights:
             return TiedHead(scope, sizes, self.filler.embeddings)
-        return LanguageModelHead(scope, sizes.hidden_size, sizes, self.filler.embeddings)
+        return LanguageModelHead(scope, self.filler)
 
     def states(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L, H], the last layer."""

@@ -86,7 +86,7 @@ class AuxiliaryLanguageModel(Layer):
         sizes = encoder.architecture
         self.head: LanguageModelHead | TiedHead
         if transform:
-            self.head = LanguageModelHead(scope, sizes.hidden_size, sizes, encoder.embeddings, seed)
+            self.head = LanguageModelHead(scope, encoder, seed)
         else:
             self.head = TiedHead(scope, sizes, encoder.embeddings, seed)
         self.encoder, self.special = encoder, special

@@ -24,6 +24,11 @@ class TiedHead(Layer):
         self.embeddings = embeddings
         self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros, decay=False)
 
+    @property
+    def table(self) -> tf.Tensor:
+        """float32 [V, H]."""
+        return self.embeddings.word_embeddings
+
     def hidden(self, states: tf.Tensor) -> tf.Tensor:
         """Returns [B, N, H] as it is: what is multiplied with the word table."""
         return states

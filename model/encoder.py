@@ -5,7 +5,6 @@ scope, embedding block (own or shared) and attention direction. B batch, L lengt
 head size.
 """
 
-import functools
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from electra_tf2.model.kernels import blocks
 from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, reaches
 from electra_tf2.model.kernels.compilation import with_kernel
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
+from electra_tf2.model.keys import Keys
 from electra_tf2.model.layers import (
     Dense,
     LayerNorm,
@@ -33,11 +33,11 @@ from electra_tf2.model.layers import (
     sum_and_norm,
     truncated_normal,
 )
+from electra_tf2.model.local_attention import in_blocks, keys_of_blocks, windows, within
+from electra_tf2.model.positions import blocks_of
 from electra_tf2.model.recomputation import recomputed
 from electra_tf2.model.relative_positions import (
     RelativePositionBias,
-    RelativeTerms,
-    Rotation,
     TransformerXLTerms,
     between,
     relative_scores,
@@ -80,24 +80,6 @@ def attention(
     return tf.matmul(dropped_out(probabilities, seed, rate=rate), values)
 
 
-class Keys(NamedTuple):
-    """Sequences as attention of all layers sees them.
-
-    allowed: bool [B, 1, 1 or L, L], which keys a query may attend to.
-    position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
-    rotation: angles by which queries and keys are turned, or None.
-    terms: terms of Transformer-XL's scores, or None.
-    tiling: how attention is cut into tiles; `allowed` is [B, 1, 1, L] then, whatever the direction, and
-      `position_bias` [1 or A, 2L - 1], by distance. None: attention on whole arrays.
-    """
-
-    allowed: tf.Tensor
-    position_bias: tf.Tensor
-    rotation: Rotation | None = None
-    terms: RelativeTerms | None = None
-    tiling: Tiling | None = None
-
-
 class SelfAttention(SizedLayer):
     """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2)."""
 
@@ -124,11 +106,15 @@ class SelfAttention(SizedLayer):
     ) -> tuple[tf.Tensor, dict[int, AttentionMap]]:
         """[B, L, H] -> [B, L, H] without the last bias, and the attention maps of some heads."""
         length, hidden = shape_of(x)[1:]
-        q, k, v = split_heads(self.qkv.product(x), self.qkv.added, heads=self.num_heads)
+        product, blocks = self.qkv.product(x), keys.blocks
+        product = product if blocks is None else in_blocks(product, blocks)
+        q, k, v = split_heads(product, self.qkv.added, heads=self.num_heads)
         if self.query_norm is not None and self.key_norm is not None:
             q, k = self.query_norm(q), self.key_norm(k)
         rate, seed = (0.0, (0, 0)) if seeds is None else (self.probs_dropout_rate, seeds.next())
-        if keys.rotation is not None:
+        if blocks is not None:
+            q, k, v = windows(q, k, v, keys.rotation, blocks)
+        elif keys.rotation is not None:
             q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)
         read, scale, maps = (keys.allowed, keys.position_bias, seed), self.head_size**-0.5, {}
         if keys.tiling is not None:
@@ -139,7 +125,8 @@ class SelfAttention(SizedLayer):
                 scores = relative_scores(q, k, self.relative_key, keys.terms)
             context = tf.transpose(attention(scores, v, *read, scale=scale, rate=rate), [0, 2, 1, 3])
             maps = {head: attention_map(scores, *read[:2], scale, head) for head in heads}
-        return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
+        context = tf.reshape(context, [-1, length if blocks is None else blocks.count * blocks.size, hidden])
+        return self.output_dense.product(context[:, :length]), maps
 
 
 class EncoderOutput(NamedTuple):
@@ -230,18 +217,6 @@ class TransformerLayer(SizedLayer):
         branch = self.output_dense.product(self.intermediate(read))
         return *self._add(x, branch, self.output_dense.added, norms[1], seeds), maps
 
-    def states(
-        self,
-        next_norm: LayerNorm | None,
-        keys: Keys,
-        x: tf.Tensor,
-        read: tf.Tensor,
-        position_bias: tf.Tensor,
-        seeds: SeedStream | None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`call` as a function of what has a gradient, and without maps."""
-        return self(x, read, next_norm, keys._replace(position_bias=position_bias), seeds)[:2]
-
     def _add(
         self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, norm: LayerNorm, seeds: SeedStream | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -307,13 +282,15 @@ class Encoder(SizedLayer):
         self.relative_terms = None
         if positions.distances is not None:
             self.relative_terms = TransformerXLTerms(f"{scope}/encoder", architecture, seed)
-        self._slopes = self._frequencies = None
+        self._slopes = None
+        self._frequencies: dict[bool, np.ndarray] = {}
         if positions.slopes is not None:
             self._slopes = np.array(positions.slopes(architecture.num_attention_heads), np.float32)
             self._bias = "fixed" if self._bias == "none" else self._bias
         if positions.frequencies is not None:
-            frequencies = positions.frequencies(architecture.head_size, architecture.rope_theta)
-            self._frequencies = np.array(frequencies, np.float32)
+            theta, head_size = architecture.rope_theta, architecture.head_size
+            for is_local, base in ((False, theta), (True, architecture.local_rope_theta or theta)):
+                self._frequencies[is_local] = np.array(positions.frequencies(head_size, base), np.float32)
         self.transformer_layers = self._make_layers()
         self.final_norm = None
         if architecture.norm_style == "pre":
@@ -354,16 +331,16 @@ class Encoder(SizedLayer):
         if self.embedding_norm is not None:
             x = dropout(self.embedding_norm(x), self.architecture.hidden_dropout_prob, seeds)
         embeddings = x
-        keys = self._keys(input_mask, in_tiles=not attention)
+        reaches = [self.architecture.reach(number) for number in range(len(self.transformer_layers))]
+        keys_of = {reach: self._keys(input_mask, not attention, reach) for reach in dict.fromkeys(reaches)}
         outputs, kept = [], {}
         read, next_norms = x, self._next_norms()
         if next_norms[-1] is not None and self.architecture.first_norm:
             read = self.transformer_layers[0].attention_norm(x)
         for number, (layer, next_norm) in enumerate(zip(self.transformer_layers, next_norms, strict=True)):
-            heads = sorted(head for of_layer, head in attention if of_layer == number)
+            heads, keys = sorted(head for of_layer, head in attention if of_layer == number), keys_of[reaches[number]]
             if self._recompute and not heads:
-                states = functools.partial(layer.states, next_norm, keys)
-                x, read = recomputed(states, (x, read, keys.position_bias), seeds)
+                x, read = recomputed(layer, x, read, next_norm, keys, seeds)
             else:
                 x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
                 kept.update({(number, head): found for head, found in maps.items()})
@@ -382,8 +359,12 @@ class Encoder(SizedLayer):
         """Embeddings that are shared are not part of it."""
         return super().get_config() | {"direction": self.direction, "compute_dtype": self.activation_dtype.name}
 
-    def _keys(self, input_mask: tf.Tensor, in_tiles: bool) -> Keys:
-        """Prepares what all layers need; `in_tiles` False: attention is on whole arrays, of which maps can be kept."""
+    def _keys(self, input_mask: tf.Tensor, in_tiles: bool, reach: int | None) -> Keys:
+        """Prepares what all layers of this reach need.
+
+        Args:
+          in_tiles: whether attention may be in tiles or blocks; False: on whole arrays, of which maps can be kept.
+        """
         length = shape_of(input_mask)[1]
         allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]
         bias = tf.zeros([1, 2 * length - 1])
@@ -391,14 +372,20 @@ class Encoder(SizedLayer):
             bias += self.relative_positions(length)
         if self._slopes is not None:
             bias += sloped_bias(self._slopes, length)
-        turn = None if self._frequencies is None else rotation(self._frequencies, length)
+        turn = rotation(self._frequencies[reach is not None], length) if self._frequencies else None
+        kind = self._bias
+        if reach is not None:
+            kind, bias = ("fixed" if kind == "none" else kind), within(bias, reach, self.direction)
+            blocks = blocks_of(length, reach) if in_tiles and isinstance(length, int) else None
+            if blocks is not None:
+                return Keys(*keys_of_blocks(input_mask, bias, blocks), turn, blocks=blocks)
         terms = None if self.relative_terms is None else self.relative_terms(length)
         if in_tiles and terms is None and isinstance(length, int) and length >= LONG:
             queries = queries_of_tile(input_mask.shape)
             if queries is not None:
-                return Keys(allowed, bias, turn, tiling=Tiling(queries, self.direction, self._bias))
+                return Keys(allowed, bias, turn, tiling=Tiling(queries, self.direction, kind))
         if self.direction != "both":
             places = tf.range(length)
             allowed &= reaches(self.direction, places[:, tf.newaxis], places)
-        bias = tf.zeros([1, 1, 1, 1]) if self._bias == "none" else between(bias, length)
+        bias = tf.zeros([1, 1, 1, 1]) if kind == "none" else between(bias, length)
         return Keys(allowed, bias, turn, terms)

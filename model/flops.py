@@ -6,6 +6,7 @@ Counted is what a step does: matrix products alone (2 per multiply-add), look-up
 from typing import NamedTuple
 
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.positions import blocks_of
 
 
 class Part(NamedTuple):
@@ -54,8 +55,12 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
     projects = a.embedding_size != hidden
     projection = a.embedding_size * hidden if projects else 0
     after_projection = norm if a.embedding_norm == "after" else hidden if projects else 0
-    attention = 2 * (2 * length * length * hidden)  # scores and weighted average
-    attention += heads * a.positions.score_flops(a.head_size, length)
+    attention = a.num_hidden_layers * heads * a.positions.score_flops(a.head_size, length)
+    for layer in range(a.num_hidden_layers):
+        reach = a.reach(layer)
+        blocks = None if reach is None else blocks_of(length, reach)
+        pairs = length * length if blocks is None else blocks.count * blocks.size * blocks.keys
+        attention += 2 * (2 * pairs * hidden)  # scores and weighted average
     if a.positions.distances is not None:  # a kernel for keys of distances, whose product is one for the whole batch
         attention_parameters += hidden * hidden
     terms = 2 * hidden if a.positions.distances is not None else 0
@@ -72,7 +77,7 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
         + buckets
         + terms
         + last_norm,
-        forward_flops=2 * length * projection + a.num_hidden_layers * (2 * length * layer_kernels + attention),
+        forward_flops=2 * length * projection + a.num_hidden_layers * 2 * length * layer_kernels + attention,
         states=length * ((hidden if projects else 0) + a.num_hidden_layers * (6 * hidden + inputs * inner)),
     )
 
@@ -91,11 +96,19 @@ def newton_schulz(a: Architecture, steps: int) -> int:
 
 
 def language_model_head(name: str, input_size: int, a: Architecture, positions: int) -> Part:
-    """dense, layer norm and a softmax over the vocabulary whose matrix is the word table."""
-    size = a.embedding_size
-    parameters = input_size * size + size + 2 * size + a.vocab_size
-    flops = 2 * positions * (input_size * size + size * a.vocab_size)
+    """dense, layer norm and a softmax over the vocabulary whose matrix is the word table, or the head's own."""
+    wide = a.head_style == "modernbert"
+    size, width = a.hidden_size if wide else a.embedding_size, table_width(a)
+    projection = size * width if size != width else 0  # of the embeddings, whose parameters are theirs
+    parameters = input_size * size + size + norm_parameters(a, size) + a.vocab_size
+    parameters += 0 if a.tie_word_embeddings else a.vocab_size * width
+    flops = 2 * positions * (input_size * size + projection + width * a.vocab_size)
     return Part(name, parameters, flops, positions * (size + a.vocab_size))
+
+
+def table_width(a: Architecture) -> int:
+    """Width of the matrix that ends a language model."""
+    return a.hidden_size if a.head_style == "modernbert" and not a.tie_word_embeddings else a.embedding_size
 
 
 def token_unit(name: str, a: Architecture, length: int) -> Part:

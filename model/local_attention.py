@@ -7,9 +7,10 @@ too far are masked. Shapes: B rows, A heads, L length, D head size; n blocks of 
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, between, reaches
+from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, reaches
 from electra_tf2.model.layers import shape_of
 from electra_tf2.model.positions import Blocks
+from electra_tf2.model.relative_positions import Rotation, between, rotated
 
 
 def within(by_distance: tf.Tensor, reach: int, direction: Direction) -> tf.Tensor:
@@ -29,33 +30,41 @@ def in_blocks(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
     return tf.reshape(tf.pad(x, padding), [rows * blocks.count, blocks.size, *rest])
 
 
-def by_block(rotation: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """Cosines or sines [L, D/2] of all positions -> [n, 1, T, D/2]."""
-    return in_blocks(rotation[tf.newaxis], blocks)[:, tf.newaxis]
+def windows(
+    q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, rotation: Rotation | None, blocks: Blocks
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Queries, turned, and the turned keys and the values that each block sees.
+
+    Args:
+      q, k, v: [B n, A, T, D] each.
+      rotation: angles at all positions, or None.
+
+    Returns:
+      [B n, A, T, D], and [B n, A, K, D] twice.
+    """
+    q, k, v = (tf.reshape(x, [-1, blocks.count, *shape_of(x)[1:]]) for x in (q, k, v))
+    if rotation is not None:
+        turn = [in_blocks(part[tf.newaxis], blocks)[:, tf.newaxis] for part in rotation]  # [n, 1, T, D/2]
+        q, k = rotated(q, *turn), rotated(k, *turn)
+    return tf.reshape(q, [-1, *shape_of(q)[2:]]), _with_neighbours(k, blocks), _with_neighbours(v, blocks)
 
 
-def apart(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """[B n, A, T, ...] -> [B, n, A, T, ...]."""
-    _, *rest = shape_of(x)
-    return tf.reshape(x, [-1, blocks.count, *rest])
-
-
-def with_neighbours(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """Keys, values or marks of each block's window: [B, n, A, T, ...] -> [B n, A, K, ...]."""
+def _with_neighbours(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
+    """[B, n, A, T, ...] -> [B n, A, K, ...], zeros beyond the ends."""
     around = blocks.neighbours
     padded = tf.pad(x, [[0, 0], [around, around], *([0, 0] for _ in x.shape[2:])])
     windows = tf.concat([padded[:, first : first + blocks.count] for first in range(2 * around + 1)], 3)
     return tf.reshape(windows, [-1, *shape_of(windows)[2:]])
 
 
-def allowed_in_blocks(input_mask: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """Real tokens among each block's keys: int32 [B, L] -> bool [B n, 1, 1, K]."""
+def keys_of_blocks(input_mask: tf.Tensor, by_distance: tf.Tensor, blocks: Blocks) -> tuple[tf.Tensor, tf.Tensor]:
+    """Real tokens among each block's keys, bool [B n, 1, 1, K], and the bias of its pairs, [1, A, T, K].
+
+    Args:
+      input_mask: int32 [B, L].
+      by_distance: [A, 2L - 1], masked beyond the window (`within`).
+    """
     marks = tf.reshape(in_blocks(input_mask, blocks), [-1, blocks.count, 1, blocks.size])
-    return tf.cast(with_neighbours(marks, blocks), tf.bool)[:, :, tf.newaxis]
-
-
-def bias_in_blocks(by_distance: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """Bias of a block's queries and keys: [A, 2L - 1] -> [1, A, T, K]."""
-    middle = (shape_of(by_distance)[1] - 1) // 2
-    farthest = (blocks.neighbours + 1) * blocks.size
-    return between(by_distance[:, middle - farthest + 1 : middle + farthest], blocks.size)
+    allowed = tf.cast(_with_neighbours(marks, blocks), tf.bool)[:, :, tf.newaxis]
+    middle, farthest = (shape_of(by_distance)[1] - 1) // 2, (blocks.neighbours + 1) * blocks.size
+    return allowed, between(by_distance[:, middle - farthest + 1 : middle + farthest], blocks.size)

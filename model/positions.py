@@ -78,6 +78,30 @@ def sinusoid_frequencies(size: int, base: float = 10000.0) -> list[float]:
     return [base ** (-2 * i / size) for i in range(size // 2)]
 
 
+_FEWEST_QUERIES, _MOST_QUERIES = 32, 256  # of a block
+
+
+class Blocks(NamedTuple):
+    """Plan of attention to a window (model.local_attention): `count` blocks of `size` queries, each of which sees the
+    keys of its own block and of as many `neighbours` on either side."""
+
+    count: int
+    size: int
+    neighbours: int
+
+    @property
+    def keys(self) -> int:
+        """Keys that a block sees, those beyond the ends of the sequence included."""
+        return (2 * self.neighbours + 1) * self.size
+
+
+def blocks_of(length: int, reach: int) -> Blocks | None:
+    """Cuts a sequence for attention that goes `reach` tokens far; None where that saves less than half."""
+    size = min(max(reach, _FEWEST_QUERIES), _MOST_QUERIES)
+    blocks = Blocks(-(-length // size), size, -(-reach // size))
+    return blocks if 2 * blocks.keys <= length else None
+
+
 SCHEMES: dict[str, PositionScheme] = {
     "none": PositionScheme(),
     "t5": PositionScheme(bucket=t5_bucket),

@@ -9,22 +9,27 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf2.model.layers import SeedStream
+from electra_tf2.model.keys import Keys
+from electra_tf2.model.layers import LayerNorm, SeedStream
 
 
-def recomputed(layer: Callable[..., Any], tensors: tuple[tf.Tensor, ...], seeds: SeedStream | None) -> Any:
-    """Calls a function of tensors and seeds; its gradient computes it again, with the same dropout.
-
-    Args:
-      tensors: all that has a gradient, variables apart.
-    """
+def recomputed(
+    layer: Callable[..., Any],
+    x: tf.Tensor,
+    read: tf.Tensor,
+    next_norm: LayerNorm | None,
+    keys: Keys,
+    seeds: SeedStream | None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Calls a transformer layer; its gradient computes it again, with the same dropout."""
     first = copy.copy(seeds)
 
-    def states(*tensors: tf.Tensor) -> Any:
+    # What has a gradient is an argument or a variable.
+    def states(x: tf.Tensor, read: tf.Tensor, position_bias: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         again = copy.copy(first)
-        found = layer(*tensors, again)
+        x, read, _ = layer(x, read, next_norm, keys._replace(position_bias=position_bias), again)
         if seeds is not None and again is not None:
             seeds.skip_past(again)
-        return found
+        return x, read
 
-    return tf.recompute_grad(states)(*tensors)
+    return tf.recompute_grad(states)(x, read, keys.position_bias)

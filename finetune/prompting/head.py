@@ -61,9 +61,7 @@ class LabelWordHead(Head):
         architecture = encoder.architecture
         self.language_model: LanguageModelHead | TiedHead
         if transform:
-            self.language_model = LanguageModelHead(
-                scope, architecture.hidden_size, architecture, encoder.embeddings, seed
-            )
+            self.language_model = LanguageModelHead(scope, encoder, seed)
         else:
             self.language_model = TiedHead(scope, architecture, encoder.embeddings, seed)
         self.word_ids, self.regression = tf.constant(word_ids), regression
@@ -84,7 +82,7 @@ class LabelWordHead(Head):
         places = inputs.labels["mask_positions"][:, tf.newaxis]
         states = tf.gather(inputs.sequence, places, batch_dims=1)
         hidden = tf.cast(self.language_model.hidden(states), tf.float32)[:, 0]
-        words = tf.gather(self.language_model.embeddings.word_embeddings, self.word_ids)
+        words = tf.gather(self.language_model.table, self.word_ids)
         logits = tf.matmul(hidden, words, transpose_b=True)
         logits += tf.gather(self.language_model.output_bias, self.word_ids)
         if self.filler is not None:

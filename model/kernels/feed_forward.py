@@ -58,12 +58,19 @@ def _gated(x: tf.Tensor, bias: tf.Tensor, act: str) -> tf.Tensor:
     return narrow(value * second, x.dtype)
 
 
+# Two kernels, as XLA would store what one would compute for both.
+
+
 @xla
-def _gated_gradient(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor, act: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """Gradients of a and of c: joined in here, XLA would store what they have in common."""
+def _gradient_of_activated(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor, act: str) -> tf.Tensor:
     first, second = tf.split(wide(x) + wide(bias), 2, -1)
-    value, slope = _value_and_slope(act, first)
-    return narrow(wide(upstream) * slope * second, x.dtype), narrow(wide(upstream) * value, x.dtype)
+    return narrow(wide(upstream) * _value_and_slope(act, first)[1] * second, x.dtype)
+
+
+@xla
+def _gradient_of_factor(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor, act: str) -> tf.Tensor:
+    first = tf.split(wide(x) + wide(bias), 2, -1)[0]
+    return narrow(wide(upstream) * _value_and_slope(act, first)[0], x.dtype)
 
 
 @differentiable
@@ -71,7 +78,8 @@ def gated(x: tf.Tensor, bias: tf.Tensor, act: str) -> Any:
     """act(a) c of x + bias = [a, c]: [..., 2n] and [2n] -> [..., n]."""
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        to_x = tf.concat(_gated_gradient(upstream, x, bias, act=act), -1)
+        parts = (_gradient_of_activated, _gradient_of_factor)
+        to_x = tf.concat([part(upstream, x, bias, act=act) for part in parts], -1)
         return to_x, bias_gradient(to_x)
 
     return _gated(x, bias, act=act), gradient

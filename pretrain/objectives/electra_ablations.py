@@ -149,7 +149,7 @@ def main_language_model(config: AblationHparams, built: Built) -> LanguageModelH
     sizes, embeddings = config.architecture, built.encoder.embeddings
     if config.clm_head == "tied":
         return TiedHead("clm_predictions", sizes, embeddings, config.seed)
-    return LanguageModelHead("clm_predictions", sizes.hidden_size, sizes, embeddings, config.seed)
+    return LanguageModelHead("clm_predictions", built.encoder, config.seed)
 
 
 def is_original(forward: Forward) -> tf.Tensor:
@@ -232,7 +232,6 @@ class AllTokensMLM(Objective[AblationHparams]):
         self.initial_loss = share * math.log(2 * config.vocab_size) + (1 - share) * math.log(2)
         self.gate = CopyHead("copy_predictions", config.architecture, config.seed)
         self.head = main_language_model(config, built)
-        self.embeddings = self.head.embeddings
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return tf.cast(masked.input_mask, tf.float32)
@@ -244,7 +243,7 @@ class AllTokensMLM(Objective[AblationHparams]):
         hidden = self.head.hidden(forward.states)
         log_probs = token_log_probs(
             tf.reshape(hidden, [-1, hidden.shape[-1]]),
-            self.embeddings.word_embeddings,
+            self.head.table,
             self.head.output_bias,
             tf.reshape(masked.input_ids, [-1]),
         )

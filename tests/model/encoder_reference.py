@@ -58,7 +58,7 @@ def encode(
                 parts = np.reshape(qkv, [*qkv.shape[:2], 3, a.num_attention_heads, -1])
                 for part, name in enumerate(("query", "key")):
                     parts[:, :, part] = norm(parts[:, :, part], f"{layer}/attention/self/{name}_norm", "")
-            context, probabilities = attention(a, own, qkv, mask)
+            context, probabilities = attention(a, own, qkv, mask, int(layer.removeprefix("encoder/layer_")))
             attention_maps.append(probabilities)
             return dense(context, f"{layer}/attention/output/dense")
 
@@ -80,11 +80,13 @@ def encode(
 
 
 def attention(
-    a: Architecture, weights: Mapping[str, np.ndarray], qkv: np.ndarray, mask: np.ndarray
+    a: Architecture, weights: Mapping[str, np.ndarray], qkv: np.ndarray, mask: np.ndarray, layer: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Context [B, L, H] and probabilities [B, A, L, L] from queries, keys and values [B, L, 3 H]."""
     rows, length, _ = qkv.shape
     width = a.hidden_size // a.num_attention_heads
+    local = bool(a.local_attention) and layer % a.global_attn_every_n_layers != 0
+    theta = a.local_rope_theta if local and a.local_rope_theta else a.rope_theta
     context = np.zeros([rows, length, a.hidden_size])
     probabilities = np.zeros([rows, a.num_attention_heads, length, length])
     for row in range(rows):
@@ -93,8 +95,13 @@ def attention(
             q, k, v = (part[row, :, columns] for part in np.split(qkv, 3, -1))
             for i in range(length):
                 scores = np.array(
-                    [score(a, weights, head, q[i], k[j], i, j) + bias(a, weights, head, i, j) for j in range(length)]
+                    [
+                        score(a, weights, head, q[i], k[j], i, j, theta) + bias(a, weights, head, i, j)
+                        for j in range(length)
+                    ]
                 )
+                if local:
+                    scores[np.abs(np.arange(length) - i) > a.local_attention // 2] -= 10000.0
                 scores[mask[row] == 0] -= 10000.0
                 shares = np.exp(scores - scores.max())
                 probabilities[row, head, i] = shares / shares.sum()
@@ -103,7 +110,14 @@ def attention(
 
 
 def score(
-    a: Architecture, weights: Mapping[str, np.ndarray], head: int, q: np.ndarray, k: np.ndarray, i: int, j: int
+    a: Architecture,
+    weights: Mapping[str, np.ndarray],
+    head: int,
+    q: np.ndarray,
+    k: np.ndarray,
+    i: int,
+    j: int,
+    theta: float,
 ) -> float:
     """q k^T / sqrt(d) of the query at position i and the key at position j, without biases."""
     scheme, width, total = a.positions, len(q), float(q @ k)
@@ -111,7 +125,7 @@ def score(
         half, total = width // 2, 0.0
         for pair in range(half):
             query, key = complex(q[pair], q[pair + half]), complex(k[pair], k[pair + half])
-            angle = (j - i) * a.rope_theta ** (-2.0 * pair / width)
+            angle = (j - i) * theta ** (-2.0 * pair / width)
             total += (query.conjugate() * key * complex(math.cos(angle), math.sin(angle))).real
     if scheme.distances is not None:
         size = a.hidden_size

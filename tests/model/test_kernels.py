@@ -121,7 +121,8 @@ PASSES: dict[str, Any] = {
     "relu2": (feed_forward._relu2, (_X, _ROW), {}, 1, 0),
     "relu2's gradient": (feed_forward._relu2_gradient, (_X, _X, _ROW), {}, 1, 0),
     "gated": (feed_forward._gated, _TWO, {"act": "gelu"}, 1, 0),
-    "gated's gradient": (feed_forward._gated_gradient, (_X, *_TWO), {"act": "gelu"}, 2, 0),
+    "gated's gradient": (feed_forward._gradient_of_activated, (_X, *_TWO), {"act": "gelu"}, 1, 0),
+    "gated's gradient ": (feed_forward._gradient_of_factor, (_X, *_TWO), {"act": "gelu"}, 1, 0),
     "its gradient ": (blocks._layer_norm_gradient, (_X, _X, _NORM), {}, 7, 0),
     "norm of sum": (
         blocks._norm_of_sum, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6, 1,

@@ -26,9 +26,13 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "theta": {"relative_positions": "rotary", "rope_theta": 50.0},
     "norm after the projection": {"embedding_norm": "after"},
     "no norm of embeddings": {"embedding_norm": "none"},
+    "local": {"local_attention": 8, "global_attn_every_n_layers": 2},
+    "local, theta": {"relative_positions": "rotary", "local_attention": 7, "local_rope_theta": 30.0},
+    "local, distances": {"relative_positions": "coco", "relative_position_start": "local", "local_attention": 6},
     "first norm left out": {"norm_style": "pre", "first_norm": False},
     "no segments": {"type_vocab_size": 0},
     "together": NO_BIASES
+    | {"local_attention": 8, "global_attn_every_n_layers": 2, "rope_theta": 160.0, "local_rope_theta": 30.0}
     | {"gated_mlp": True, "qk_norm": True, "relative_positions": "rotary", "embedding_norm": "after"}
     | {"norm_style": "pre", "first_norm": False, "type_vocab_size": 0, "norm_eps": 1e-5},
 }
