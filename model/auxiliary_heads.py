@@ -5,6 +5,8 @@ import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.heads import LanguageModelHead
 from electra_tf2.model.layers import Dense, Layer, LayerNorm, SizedLayer, activation, truncated_normal, zeros
 from electra_tf2.model.vocabulary import tied_logits
 
@@ -36,6 +38,13 @@ class TiedHead(Layer):
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, N, H] -> float32 logits [B, N, V]."""
         return tied_logits(states, self.embeddings.word_embeddings, self.output_bias)
+
+
+def vocabulary_head(scope: str, encoder: Encoder, transform: bool, seed: int = 0) -> LanguageModelHead | TiedHead:
+    """The head of a language model on a network's states, with BERT's transform or without."""
+    if transform:
+        return LanguageModelHead(scope, encoder, seed)
+    return TiedHead(scope, encoder.architecture, encoder.embeddings, seed)
 
 
 class ContrastHead(SizedLayer):

@@ -50,8 +50,8 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
     attention_parameters = 4 * hidden * hidden + 4 * hidden * a.attention_bias + norm
     attention_parameters += 2 * norm_parameters(a, a.head_size) if a.qk_norm else 0
     ffn_parameters = ffn_kernels + (inputs * inner + hidden) * a.mlp_bias + norm
-    owners = set(a.owners("attention"))
-    no_norm = norm if not a.first_norm and 0 in owners else 0
+    shared = set(a.shared_with("attention"))
+    no_norm = norm if not a.first_norm and 0 in shared else 0
     projects = a.embedding_size != hidden
     projection = a.embedding_size * hidden if projects else 0
     after_projection = norm if a.embedding_norm == "after" else hidden if projects else 0
@@ -71,9 +71,9 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
         parameters=embedding_parameters
         + projection
         + after_projection
-        + len(owners) * attention_parameters
+        + len(shared) * attention_parameters
         - no_norm
-        + len(set(a.owners("ffn"))) * ffn_parameters
+        + len(set(a.shared_with("ffn"))) * ffn_parameters
         + buckets
         + terms
         + last_norm,
@@ -91,7 +91,7 @@ def newton_schulz(a: Architecture, steps: int) -> int:
     hidden = a.hidden_size
     squares = 5 if a.positions.distances is not None else 4
     feed_forward = of_matrix(*sorted((hidden, a.intermediate_size)))
-    layers = len(set(a.owners("attention"))), len(set(a.owners("ffn")))
+    layers = len(set(a.shared_with("attention"))), len(set(a.shared_with("ffn")))
     return layers[0] * squares * of_matrix(hidden, hidden) + layers[1] * (3 if a.gated_mlp else 2) * feed_forward
 
 
@@ -131,5 +131,5 @@ def state_classes(name: str, a: Architecture, positions: int, classes: int, inpu
 
 
 def main_network_parameters(a: Architecture) -> int:
-    """Parameters of the network that is kept after pre-training, without heads (the papers' model sizes)."""
+    """Parameters of the main network, without heads (the papers' model sizes)."""
     return encoder("", a, 1, embedding_parameters(a)).parameters
