@@ -125,7 +125,7 @@ class Encoder:
             bias = g.op("Add", bias, g.op("Mul", g.floats(g.op("Abs", self._between(places))), g.constant(slopes)))
         if scheme.frequencies is not None:
             angles = g.op("Unsqueeze", g.floats(places), g.ints(1))
-            angles = g.op("Mul", angles, g.constant(scheme.frequencies(sizes.head_size)))
+            angles = g.op("Mul", angles, g.constant(scheme.frequencies(sizes.head_size, sizes.rope_theta)))
             self._turns = g.op("Cos", angles), g.op("Sin", angles)
         if scheme.distances is not None:
             last = g.op("Sub", inputs.length, g.constant(1, "int64"))

@@ -125,7 +125,7 @@ class SelfAttention(SizedLayer):
                 scores = relative_scores(q, k, self.relative_key, keys.terms)
             context = tf.transpose(attention(scores, v, *read, scale=scale, rate=rate), [0, 2, 1, 3])
             maps = {head: attention_map(scores, *read[:2], scale, head) for head in heads}
-        context = tf.reshape(context, [-1, length if blocks is None else blocks.count * blocks.size, hidden])
+        context = tf.reshape(context, [-1, length if blocks is None else blocks.number * blocks.size, hidden])
         return self.output_dense.product(context[:, :length]), maps
 
 

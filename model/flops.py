@@ -59,7 +59,7 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
     for layer in range(a.num_hidden_layers):
         reach = a.reach(layer)
         blocks = None if reach is None else blocks_of(length, reach)
-        pairs = length * length if blocks is None else blocks.count * blocks.size * blocks.keys
+        pairs = length * length if blocks is None else blocks.number * blocks.size * blocks.keys
         attention += 2 * (2 * pairs * hidden)  # scores and weighted average
     if a.positions.distances is not None:  # a kernel for keys of distances, whose product is one for the whole batch
         attention_parameters += hidden * hidden

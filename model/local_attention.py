@@ -26,8 +26,8 @@ def within(by_distance: tf.Tensor, reach: int, direction: Direction) -> tf.Tenso
 def in_blocks(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
     """[B, L, ...] -> [B n, T, ...], zeros after the last token."""
     rows, length, *rest = shape_of(x)
-    padding = [[0, 0], [0, blocks.count * blocks.size - length], *([0, 0] for _ in rest)]
-    return tf.reshape(tf.pad(x, padding), [rows * blocks.count, blocks.size, *rest])
+    padding = [[0, 0], [0, blocks.number * blocks.size - length], *([0, 0] for _ in rest)]
+    return tf.reshape(tf.pad(x, padding), [rows * blocks.number, blocks.size, *rest])
 
 
 def windows(
@@ -42,7 +42,7 @@ def windows(
     Returns:
       [B n, A, T, D], and [B n, A, K, D] twice.
     """
-    q, k, v = (tf.reshape(x, [-1, blocks.count, *shape_of(x)[1:]]) for x in (q, k, v))
+    q, k, v = (tf.reshape(x, [-1, blocks.number, *shape_of(x)[1:]]) for x in (q, k, v))
     if rotation is not None:
         turn = [in_blocks(part[tf.newaxis], blocks)[:, tf.newaxis] for part in rotation]  # [n, 1, T, D/2]
         q, k = rotated(q, *turn), rotated(k, *turn)
@@ -53,7 +53,7 @@ def _with_neighbours(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
     """[B, n, A, T, ...] -> [B n, A, K, ...], zeros beyond the ends."""
     around = blocks.neighbours
     padded = tf.pad(x, [[0, 0], [around, around], *([0, 0] for _ in x.shape[2:])])
-    windows = tf.concat([padded[:, first : first + blocks.count] for first in range(2 * around + 1)], 3)
+    windows = tf.concat([padded[:, first : first + blocks.number] for first in range(2 * around + 1)], 3)
     return tf.reshape(windows, [-1, *shape_of(windows)[2:]])
 
 
@@ -64,7 +64,7 @@ def keys_of_blocks(input_mask: tf.Tensor, by_distance: tf.Tensor, blocks: Blocks
       input_mask: int32 [B, L].
       by_distance: [A, 2L - 1], masked beyond the window (`within`).
     """
-    marks = tf.reshape(in_blocks(input_mask, blocks), [-1, blocks.count, 1, blocks.size])
+    marks = tf.reshape(in_blocks(input_mask, blocks), [-1, blocks.number, 1, blocks.size])
     allowed = tf.cast(_with_neighbours(marks, blocks), tf.bool)[:, :, tf.newaxis]
     middle, farthest = (shape_of(by_distance)[1] - 1) // 2, (blocks.neighbours + 1) * blocks.size
     return allowed, between(by_distance[:, middle - farthest + 1 : middle + farthest], blocks.size)

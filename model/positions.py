@@ -82,10 +82,10 @@ _FEWEST_QUERIES, _MOST_QUERIES = 32, 256  # of a block
 
 
 class Blocks(NamedTuple):
-    """Plan of attention to a window (model.local_attention): `count` blocks of `size` queries, each of which sees the
+    """Plan of attention to a window (model.local_attention): `number` blocks of `size` queries, each of which sees the
     keys of its own block and of as many `neighbours` on either side."""
 
-    count: int
+    number: int
     size: int
     neighbours: int
 
