@@ -15,6 +15,7 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange import reference, tf_models
 from electra_tf2.exchange.checkpoints import find_checkpoint
 from electra_tf2.exchange.encoding import Encoded, Text, encode
+from electra_tf2.exchange.formats import modernbert_config
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import class_of, config_of, is_huggingface
 from electra_tf2.exchange.huggingface import TASK_HEADS, Tensors, prefix_of
@@ -55,6 +56,9 @@ def our_outputs(
         result = {"states": tf.cast(encoder(*inputs).sequence, tf.float32).numpy()}
         if class_name == "ElectraForPreTraining":
             result["logits"] = network.replaced_logits(*inputs).numpy()
+        elif class_name == "ModernBertForTokenClassification":
+            logits = network.replaced_logits(*inputs).numpy()
+            result["logits"] = np.stack([np.zeros_like(logits), logits], -1)
         elif class_name.endswith("ForMaskedLM"):
             result["logits"] = network.token_logits(*inputs).numpy()
         elif class_name and not class_name.endswith("Model"):
@@ -93,13 +97,22 @@ def source_difference(model: Model, path: str) -> float | None:
     if not is_huggingface(config):
         return None
     tensors, class_name = Tensors(Path(path)), class_of(config)
-    heads = {"ElectraForPreTraining": "discriminator_predictions/dense/kernel"}
-    heads |= dict.fromkeys(("ElectraForMaskedLM", "BertForMaskedLM"), "generator_predictions/dense/kernel")
+    detectors = ("ElectraForPreTraining", "ModernBertForTokenClassification")
+    heads = dict.fromkeys(detectors, "discriminator_predictions/dense/kernel")
+    language_models = ("ElectraForMaskedLM", "BertForMaskedLM", "ModernBertForMaskedLM")
+    heads |= dict.fromkeys(language_models, "generator_predictions/dense/kernel")
     heads |= {name: pairs[0].ours for name, (_, pairs) in TASK_HEADS.items()}
     known = class_name if heads.get(class_name) in model.weights else "Model"
     ours, encoded = our_outputs(model, "main", known), check_inputs(model)
-    whole = config_of(model.architecture, config["model_type"], known) | {"architectures": [known]}
+    kind = config["model_type"]
+    if kind == "modernbert":
+        flags = {"classifier_bias", "decoder_bias"} & config.keys()
+        whole = modernbert_config.config_of(model.architecture, known) | {name: config[name] for name in flags}
+    else:
+        whole = config_of(model.architecture, kind, known) | {"architectures": [known]}
     theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), prefix_of(tensors) or "")
+    if known == "ModernBertForTokenClassification":  # of which ours has the difference
+        theirs["logits"] -= theirs["logits"][..., :1]
     if known.endswith("ForMaskedLM"):  # without the rows that pad their table
         theirs["logits"] = theirs["logits"][..., : len(model.tokens)]
     return largest_at_tokens(ours, theirs, encoded)

@@ -19,6 +19,8 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
 from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, UNK
 from electra_tf2.exchange import huggingface as names
+from electra_tf2.exchange import modernbert
+from electra_tf2.exchange.formats import modernbert_config
 from electra_tf2.exchange.formats.huggingface_config import Casing, config_of
 from electra_tf2.exchange.sources import Model
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
@@ -64,6 +66,8 @@ def to_huggingface(model: Model, part: str = "main") -> Exported:
     """
     if part == "generator":
         return _generator(model)
+    if modernbert_config.is_like(model.architecture):
+        return _modernbert(model, part)
     head = _Head("ElectraModel", {}, {}, _heads(model)) if part == "body" else _main_head(model)
     model_type = "bert" if head.class_name.startswith("Bert") else "electra"
     prefix = "" if head.class_name.endswith("Model") else f"{model_type}."
@@ -163,6 +167,8 @@ def _generator(model: Model) -> Exported:
     if any(name.startswith("generator_ltr/") for name in model.weights):
         raise UserError("Hugging Face has no class for a generator of two towers")
     architecture = model.generator_architecture
+    if modernbert_config.is_like(architecture):
+        return _modernbert(model, "generator")
     shared = "generator/embeddings/word_embeddings" not in model.weights
     if shared and "generator/embeddings/position_embeddings" in model.weights:  # only the word table is shared
         weights = model.weights | {
@@ -175,6 +181,49 @@ def _generator(model: Model) -> Exported:
     tensors = _encoder(model, architecture, "electra.", "generator", embeddings) | head.tensors
     left_out = [name for name in head.left_out if not name.startswith("generator")]
     return Exported(config, tensors, left_out)
+
+
+def _modernbert(model: Model, part: str) -> Exported:
+    """Puts a part of a model in ModernBERT's terms; arguments as `to_huggingface`'s."""
+    own = part == "generator"
+    a, scope = (model.generator_architecture, "generator") if own else (model.architecture, "electra")
+    weights = model.weights
+    embeddings = f"{scope}/embeddings"
+    if f"{embeddings}/word_embeddings" not in weights:
+        embeddings = "electra/embeddings"
+    class_name, head = _modernbert_head(model, part, a)
+    prefix = "" if class_name.endswith("Model") else "model."
+    config = modernbert_config.config_of(a, class_name)
+    tensors = names.to_theirs(modernbert.encoder(a, prefix, scope, embeddings), weights)
+    tensors[f"{prefix}{modernbert.WORDS}"] = modernbert.word_table(weights, a, scope, embeddings)
+    tensors |= names.to_theirs(head, weights)
+    if "head.dense.bias" in tensors:
+        config["classifier_bias"] = bool(tensors["head.dense.bias"].any())
+        if not config["classifier_bias"]:  # as their configurations have it
+            del tensors["head.dense.bias"]
+    if "classifier.weight" in tensors:
+        labels = list(enumerate(modernbert.DETECTION_LABELS))
+        config["id2label"] = {str(number): label for number, label in labels}
+        config["label2id"] = {label: number for number, label in labels}
+    numbers = {f"{name}_token_id": model.tokens.index(token) for name, token in _SPECIAL.items()}
+    exported = {pair.ours.split("/")[0] for pair in head}
+    left_out = [name for name in _heads(model, *exported) if not (own and name.startswith("generator"))]
+    return Exported(config | numbers, tensors, left_out)
+
+
+_SPECIAL = {"cls": CLS, "bos": CLS, "sep": SEP, "eos": SEP}
+
+
+def _modernbert_head(model: Model, part: str, a: Architecture) -> tuple[str, list[Any]]:
+    """The class of a part of a model, and its head's variables; without a head that it has too, the encoder alone."""
+    if part == "body" or isinstance(model.config, FinetuningConfig) or a.head_style != "modernbert":
+        return "ModernBertModel", []
+    predicts = "generator_predictions/dense/kernel" in model.weights
+    if predicts and (part == "generator" or not model.has_generator):
+        return "ModernBertForMaskedLM", modernbert.language_model(a, True, True)
+    if part != "generator" and "discriminator_predictions/dense/kernel" in model.weights:
+        return "ModernBertForTokenClassification", modernbert.detector(a, True)
+    return "ModernBertModel", []
 
 
 def _task_head(model: Model, config: FinetuningConfig) -> _Head:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.exchange.huggingface_names import Pair
+from electra_tf2.exchange.tensor_pairs import Pair
 from electra_tf2.model.architecture import Architecture
 
 PREFIXES = ("model.", "")
@@ -59,6 +59,18 @@ def _encoder(a: Architecture, prefix: str, scope: str, embeddings: str) -> Itera
         yield from _dense(f"{ours}/intermediate/gated", f"{theirs}.mlp.Wi", a.mlp_bias)
         yield from _dense(f"{ours}/output/dense", f"{theirs}.mlp.Wo", a.mlp_bias)
     yield from _norm(a, f"{scope}/encoder/LayerNorm", f"{prefix}final_norm")
+
+
+def shapes(a: Architecture, prefix: str) -> dict[str, tuple[int, ...]]:
+    """Shapes of an encoder's tensors, the word table apart, which may be padded."""
+    hidden, inner = a.hidden_size, a.intermediate_size
+    of_layer = {"attn.Wqkv": (3 * hidden, hidden), "attn.Wo": (hidden, hidden), "mlp.Wi": (2 * inner, hidden)}
+    of_layer |= {"mlp.Wo": (hidden, inner)}
+    return {
+        f"{prefix}layers.{number}.{name}.weight": shape
+        for number in range(a.num_hidden_layers)
+        for name, shape in of_layer.items()
+    }
 
 
 def _dense(ours: str, theirs: str, has_bias: bool = True) -> list[Pair]:

@@ -383,6 +383,7 @@ class Encoder(SizedLayer):
         if in_tiles and terms is None and isinstance(length, int) and length >= LONG:
             queries = queries_of_tile(input_mask.shape)
             if queries is not None:
+                bias += 0.0 if reach is None else tf.zeros([self.architecture.num_attention_heads, 1])
                 return Keys(allowed, bias, turn, tiling=Tiling(queries, self.direction, kind))
         if self.direction != "both":
             places = tf.range(length)
