@@ -292,6 +292,7 @@ class Encoder(SizedLayer):
             for is_local, base in ((False, theta), (True, architecture.local_rope_theta or theta)):
                 self._frequencies[is_local] = np.array(positions.frequencies(head_size, base), np.float32)
         self.transformer_layers = self._make_layers()
+        self._reaches = [architecture.reach(number) for number in range(architecture.num_hidden_layers)]
         self.final_norm = None
         if architecture.norm_style == "pre":
             self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", architecture.hidden_size, architecture)
@@ -331,14 +332,16 @@ class Encoder(SizedLayer):
         if self.embedding_norm is not None:
             x = dropout(self.embedding_norm(x), self.architecture.hidden_dropout_prob, seeds)
         embeddings = x
-        reaches = [self.architecture.reach(number) for number in range(len(self.transformer_layers))]
-        keys_of = {reach: self._keys(input_mask, not attention, reach) for reach in dict.fromkeys(reaches)}
+        keys_of = {reach: self._keys(input_mask, not attention, reach) for reach in dict.fromkeys(self._reaches)}
         outputs, kept = [], {}
         read, next_norms = x, self._next_norms()
         if next_norms[-1] is not None and self.architecture.first_norm:
             read = self.transformer_layers[0].attention_norm(x)
         for number, (layer, next_norm) in enumerate(zip(self.transformer_layers, next_norms, strict=True)):
-            heads, keys = sorted(head for of_layer, head in attention if of_layer == number), keys_of[reaches[number]]
+            heads, keys = (
+                sorted(head for of_layer, head in attention if of_layer == number),
+                keys_of[self._reaches[number]],
+            )
             if self._recompute and not heads:
                 x, read = recomputed(layer, x, read, next_norm, keys, seeds)
             else:

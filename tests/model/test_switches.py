@@ -81,7 +81,8 @@ def test_an_encoder_equals_its_definition(name: str) -> None:
     values = {v.name.split(":")[0].removeprefix("electra/"): v.numpy() for v in network.trainable_variables}
     expected, _ = encoder_reference.encode(network.architecture, values, *inputs())
     found = network(*(tf.constant(value, tf.int32) for value in inputs())).sequence
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+    real = inputs()[1].astype(bool)  # where no key is near a token of padding, rounding decides
+    np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["gated, squared", "together"])
