@@ -230,10 +230,14 @@ class HuggingFaceWeights:
         pairs = modernbert.encoder(sizes, prefix, "electra", "electra/embeddings")
         self._pairs = {pair.ours: pair for pair in pairs}
         self._check_tensors(modernbert.shapes(sizes, prefix))
-        head = modernbert.head_of(name, config, labels_of(config), sizes)
+        labels = labels_of(config)
+        head = modernbert.head_of(name, config, labels, sizes)
+        if config.get("problem_type") == "multi_label_classification":  # ours choose one of the labels
+            head = []
         if head and all(pair.is_in(self._tensors) for pair in head):
+            self.task = modernbert.task_of(name, labels)
             self._pairs |= {pair.ours: pair for pair in head}
-            self._zeros = modernbert.absent(name, config, sizes)
+            self._zeros = modernbert.absent(name, config, labels, sizes)
 
     def _check_tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Raises UserError where tensors of the encoder are missing, or some have other shapes than these."""

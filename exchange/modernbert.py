@@ -105,9 +105,28 @@ def detector(a: Architecture, has_bias: bool) -> list[Any]:
     return [*prediction_head(a, scope, has_bias), *last]
 
 
+def task_head(a: Architecture, scope: str, has_bias: bool, is_qa: bool) -> list[Any]:
+    """A fine-tuned head; the two ends of an answer, columns of one tensor, can be read only."""
+    pairs = prediction_head(a, f"{scope}/head", has_bias)
+    if not is_qa:
+        return [*pairs, *_dense(f"{scope}/dense", "classifier")]
+    for column, end in enumerate(("start", "end")):
+        pairs += [pair._replace(column=column) for pair in _dense(f"{scope}/{end}", "classifier")]
+    return pairs
+
+
+def task_of(class_name: str, labels: list[str]) -> str | None:
+    """Name of the task of ours that a fine-tuned class does; None for others and for the detector."""
+    is_detector = class_name == "ModernBertForTokenClassification" and labels == DETECTION_LABELS
+    return None if is_detector else _TASKS.get(class_name)
+
+
 def head_of(class_name: str, config: Mapping[str, Any], labels: list[str], a: Architecture) -> list[Any]:
     """Our variables of the head of one of their classes; [] where ours has none."""
     has_bias = bool(config.get("classifier_bias", False))
+    task = task_of(class_name, labels)
+    if task is not None:
+        return task_head(a, f"task_specific/{task}", has_bias, task == "answers")
     if class_name == "ModernBertForMaskedLM":
         return language_model(a, has_bias, bool(config.get("decoder_bias", True)))
     if class_name == "ModernBertForTokenClassification" and labels == DETECTION_LABELS:
@@ -115,9 +134,11 @@ def head_of(class_name: str, config: Mapping[str, Any], labels: list[str], a: Ar
     return []
 
 
-def absent(class_name: str, config: Mapping[str, Any], a: Architecture) -> dict[str, int]:
+def absent(class_name: str, config: Mapping[str, Any], labels: list[str], a: Architecture) -> dict[str, int]:
     """Biases that our heads have and theirs has not, which are zeros: name -> size."""
-    scope = {"ModernBertForMaskedLM": "generator_predictions"}.get(class_name, "discriminator_predictions")
+    task = task_of(class_name, labels)
+    scope = "generator_predictions" if class_name == "ModernBertForMaskedLM" else "discriminator_predictions"
+    scope = scope if task is None else f"task_specific/{task}/head"
     found = {} if config.get("classifier_bias", False) else {f"{scope}/dense/bias": a.hidden_size}
     if class_name == "ModernBertForMaskedLM" and not config.get("decoder_bias", True):
         found[f"{scope}/output_bias"] = a.vocab_size

@@ -140,7 +140,12 @@ def _modernbert(config: Mapping[str, Any], tensors: Tensors, inputs: Inputs, pre
     states = _layer_norm(tensors, f"{prefix}final_norm", x, epsilon)
     if config["architectures"][0].endswith("Model"):
         return {"states": states}
-    hidden = _activation(config["classifier_activation"], _dense(tensors, "head.dense", states))
+    pooled = states
+    if config["architectures"][0].endswith("ForSequenceClassification"):
+        weight = inputs.attention_mask[..., np.newaxis]
+        mean = (states * weight).sum(1) / weight.sum(1)
+        pooled = mean if config.get("classifier_pooling") == "mean" else states[:, 0]
+    hidden = _activation(config["classifier_activation"], _dense(tensors, "head.dense", pooled))
     hidden = _layer_norm(tensors, "head.norm", hidden, epsilon)
     if not config["architectures"][0].endswith("ForMaskedLM"):
         return {"states": states, "logits": _dense(tensors, "classifier", hidden)}

@@ -65,6 +65,28 @@ class ContrastHead(SizedLayer):
         return self.layer_norm(self.dense(states))
 
 
+class PredictionHead(Layer):
+    """dense(H) + activation + layer norm, which head_style modernbert has before every last layer.
+
+    Args:
+      input_size: of the states, the network's width if not given.
+
+    >>> PredictionHead("head", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
+    TensorShape([2, 64])
+    """
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0, input_size: int | None = None) -> None:
+        super().__init__(scope, seed)
+        a, initializer = architecture, truncated_normal(architecture.initializer_range)
+        size = a.hidden_size
+        self.dense = Dense(f"{scope}/dense", input_size or size, size, initializer, seed, a.hidden_act)
+        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size, a)
+
+    def call(self, states: tf.Tensor) -> tf.Tensor:
+        """[..., S] -> [..., H]."""
+        return self.layer_norm(self.dense(states))
+
+
 class PooledHead(Layer):
     """dense(H) + tanh on the [CLS] state, then C numbers, float32 [B, C].
 

@@ -64,8 +64,8 @@ def overrides_of(config: Mapping[str, Any], where: str, activations: tuple[str, 
     period, problem = _period(config, layers)
     problems += [problem] if problem else []
     found |= {"local_attention": 0 if period == 1 else window, "global_attn_every_n_layers": period}
-    for kind, name in ((_FULL, "rope_theta"), (_SLIDING, "local_rope_theta")):
-        found[name], problem = _theta(config, kind)
+    for of_layers, name in ((_FULL, "rope_theta"), (_SLIDING, "local_rope_theta")):
+        found[name], problem = _theta(config, of_layers)
         problems += [problem] if problem else []
     if problems:
         raise UserError(f"{where}: our networks have no {'; no '.join(problems)}")

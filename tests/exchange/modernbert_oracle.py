@@ -21,8 +21,9 @@ def outputs(model, inputs: dict) -> tuple:
     states = output.last_hidden_state if "last_hidden_state" in output else None
     if states is None:
         states = model.model(**inputs).last_hidden_state
-    logits = output.logits if "logits" in output else None
-    return states, logits
+    if "start_logits" in output:
+        return states, torch.stack([output.start_logits, output.end_logits], -1)
+    return states, output.logits if "logits" in output else None
 
 
 def main() -> None:
