@@ -15,7 +15,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.exchange import check, modernbert, reference
 from electra_tf2.exchange.formats.huggingface_config import network_of
-from electra_tf2.exchange.huggingface import prefix_of
+from electra_tf2.exchange.huggingface import Tensors, prefix_of
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
 from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.sources import Model, read_model
