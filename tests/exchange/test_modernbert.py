@@ -19,7 +19,6 @@ from electra_tf2.exchange.huggingface import Tensors, prefix_of
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
 from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.sources import Model, read_model
-from electra_tf2.exchange.tensor_file import TensorFile
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
@@ -163,7 +162,7 @@ def test_what_transformers_makes_has_its_states_logits_and_gradients_here(name: 
         theirs = expected["logits"]
         theirs = theirs[..., 1] - theirs[..., 0] if name == "detector" else theirs
         assert np.abs(logits_of(network, name, batch) - theirs)[real].max() < 1e-5
-    prefix = prefix_of(TensorFile(str(folder / name / "model.safetensors")).names())
+    prefix = prefix_of(Tensors(folder / name))
     assert prefix is not None
     pairs = modernbert.encoder(model.architecture, prefix, "electra", "electra/embeddings")
     by_name = {v.name.split(":")[0]: g for v, g in zip(variables, gradients, strict=True)}
