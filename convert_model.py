@@ -12,6 +12,8 @@ becomes:
   tf1          a checkpoint for google-research/electra
   tf_models    a checkpoint of official.nlp.modeling's encoder
   saved_model  a SavedModel that takes strings, with the tokenizer inside; for TensorFlow Serving
+  sentence_transformers
+               a folder for SentenceTransformer(path): the encoder, how it is pooled, normalisation
   onnx         any of our networks for ONNX Runtime and others, with its tokenizer's files; --quantize int8;
                --part body: states and a vector of the whole text, --part generator
 
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
     from electra_tf2.exchange.sources import Model
 
 
-FORMATS = ["electra", "huggingface", "tf1", "tf_models", "saved_model", "onnx"]
+FORMATS = ["electra", "huggingface", "tf1", "tf_models", "saved_model", "sentence_transformers", "onnx"]
+_OF_TRANSFORMERS = ("huggingface", "sentence_transformers")
 PARTS = {"huggingface": ("main", "generator", "body"), "onnx": ("main", "generator", "body"), "electra": ("main",)}
 
 
@@ -55,7 +58,7 @@ def main() -> int:
         raise UserError(f"--part {values.part}: --format {values.format} {offered}")
     if values.quantize != "none" and values.format != "onnx":
         raise UserError(f"--quantize {values.quantize}: for --format onnx")
-    if values.dtype != "float32" and values.format not in ("electra", "huggingface"):
+    if values.dtype != "float32" and values.format not in ("electra", *_OF_TRANSFORMERS):
         raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
     if (values.step or values.adam_slots) and values.format != "tf1":
         raise UserError("--step and --adam-slots are for --format tf1")
@@ -81,11 +84,12 @@ def main() -> int:
     difference = check.source_difference(model, source)
     if difference is not None:
         print(check.report(difference, "float32", "our network and the one that was read"))
-    if values.format in ("huggingface", "tf1", "tf_models") and model.architecture.share_layers != "none":
+    if values.format in ("tf1", "tf_models", *_OF_TRANSFORMERS) and model.architecture.share_layers != "none":
         print(f"share_layers {model.architecture.share_layers}: the weights that layers share are written for each")
         model = with_own_layers(model)
     write = {"electra": to_folder, "huggingface": to_huggingface, "tf1": to_tf1, "tf_models": to_tf_models,
-             "saved_model": to_saved_model, "onnx": to_onnx}  # fmt: skip
+             "saved_model": to_saved_model, "sentence_transformers": to_sentence_transformers,
+             "onnx": to_onnx}  # fmt: skip
     made = not target.exists()
     remove_unfinished(target)
     try:
@@ -134,6 +138,14 @@ def to_huggingface(model: "Model", target: Path) -> Written:
     left_out = [f"\n  left out, as {name} has no such part: {what}" for what in exported.left_out]
     difference = check.huggingface_difference(model, exported, str(target), part)
     return f"{target}: {name} with tokenizer and model card{''.join(left_out)}", difference, name
+
+
+def to_sentence_transformers(model: "Model", target: Path) -> Written:
+    from electra_tf2.exchange import sentence_transformers
+
+    exported = sentence_transformers.write_sentence_transformer(target, model, flags.FLAGS.dtype)
+    difference = sentence_transformers.difference(model, exported, target)
+    return f"{target}: {exported.class_name}, pooling and normalisation", difference, "the folder's, vectors included"
 
 
 def to_tf1(model: "Model", target: Path) -> Written:
@@ -188,10 +200,11 @@ def to_onnx(model: "Model", target: Path) -> Written:
     from electra_tf2.configure_finetuning import FinetuningConfig
     from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.exchange import onnx_export
+    from electra_tf2.exchange.pooling import embeds
 
     part, int8 = flags.FLAGS.part or "main", flags.FLAGS.quantize == "int8"
     make, compared = functools.partial(onnx_export.pretrained, model, part), None
-    if isinstance(model.config, FinetuningConfig) and part == "main":
+    if isinstance(model.config, FinetuningConfig) and part == "main" and not embeds(model):
         from electra_tf2.finetune import onnx_heads
         from electra_tf2.finetune.predictor import Predictor
 

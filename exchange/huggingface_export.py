@@ -21,7 +21,7 @@ from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
 from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, UNK
 from electra_tf2.exchange import huggingface as names
 from electra_tf2.exchange import modernbert
-from electra_tf2.exchange.formats import modernbert_config
+from electra_tf2.exchange.formats import ELSEWHERE, modernbert_config
 from electra_tf2.exchange.formats.huggingface_config import Casing, config_of
 from electra_tf2.exchange.sources import Model
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
@@ -158,7 +158,9 @@ def _masked_lm(model: Model, architecture: Architecture) -> _Head:
     if architecture.embedding_size == architecture.hidden_size and not model.has_generator:
         return _Head("BertForMaskedLM", names.to_theirs(names.BERT_LM_HEAD, model.weights), {}, left_out)
     if architecture.hidden_act != "gelu":
-        raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {architecture.hidden_act!r}")
+        raise UserError(
+            f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {architecture.hidden_act!r}: {ELSEWHERE}"
+        )
     return _Head("ElectraForMaskedLM", names.to_theirs(names.ELECTRA_LM_HEAD, model.weights), {}, left_out)
 
 
@@ -261,7 +263,10 @@ def _modernbert_task(model: Model, config: FinetuningConfig) -> _Head | None:
 
 def _only_task(config: FinetuningConfig) -> str:
     if len(config.task_names) != 1:
-        raise UserError(f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}")
+        raise UserError(
+            f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}: --format onnx "
+            "and saved_model hold all of them"
+        )
     return config.task_names[0]
 
 

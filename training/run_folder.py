@@ -34,7 +34,7 @@ _OVERWRITING = ".overwriting"  # in a new run's folder as long as the old one li
 _MOVED = ".moved_aside"  # in the old one's, so that no other run of that name is taken for it
 _NOT_FINITE = "not_finite.json"  # a run stopped there, and may go on with other values of these:
 _MENDS = ("learning_rate", "num_warmup_steps", "precision")
-_LEFTOVERS = (_MOVED, "*.tmp", "*/*.tmp", ".saving", "best/.saving", ".host_*", f"{checkpoint_files.PREFIX}*_temp")
+_LEFTOVERS = (_MOVED, "*.tmp", "*/*.tmp", ".saving", "best/.saving", f"{checkpoint_files.PREFIX}*_temp")
 
 
 class RunFolder:

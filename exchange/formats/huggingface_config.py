@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from electra_tf2.corpus.vocabulary import check_vocab, load_vocab
-from electra_tf2.exchange.formats import modernbert_config
+from electra_tf2.exchange.formats import ELSEWHERE, modernbert_config
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json
@@ -229,7 +229,7 @@ def config_of(architecture: Architecture, model_type: str, class_name: str) -> d
     if model_type == "bert" and architecture.embedding_size != architecture.hidden_size:
         problems.append(f"embeddings narrower than its layers ({class_name})")
     if problems:
-        raise UserError(f"Hugging Face's {model_type} classes have no {'; no '.join(problems)}")
+        raise UserError(f"Hugging Face's {model_type} classes have no {'; no '.join(problems)}: {ELSEWHERE}")
     config: dict[str, Any] = {
         "architectures": [class_name],
         "model_type": model_type,

@@ -8,6 +8,7 @@ neither TensorFlow nor numpy.
 from collections.abc import Mapping
 from typing import Any
 
+from electra_tf2.exchange.formats import ELSEWHERE
 from electra_tf2.model.architecture import PRESETS, Architecture
 from electra_tf2.util.errors import UserError, shown
 
@@ -147,7 +148,7 @@ def config_of(architecture: Architecture, class_name: str) -> dict[str, Any]:
     a = architecture
     problems = export_problems(a)
     if problems:
-        raise UserError(f"Hugging Face's modernbert classes have no {'; no '.join(problems)}")
+        raise UserError(f"Hugging Face's modernbert classes have no {'; no '.join(problems)}{ELSEWHERE}")
     period = a.global_attn_every_n_layers if a.local_attention else 1
     thetas = {_FULL: a.rope_theta, _SLIDING: a.local_rope_theta or a.rope_theta}
     return {
