@@ -65,7 +65,10 @@ SWITCHES |= {"hidden_size": 24, "num_attention_heads": 2}
 def ours(**hparams: Any) -> Model:
     """A model of ours in this architecture."""
     sizes = SWITCHES | hparams.pop("sizes", {})
-    return support.with_crc_weights(model_hparam_overrides=sizes, **hparams)
+    model = support.with_crc_weights(model_hparam_overrides=sizes, **hparams)
+    # Small enough that float32 has 1e-5 in logits.
+    halves = {name: value if name.endswith("gamma") else 0.5 * value for name, value in model.weights.items()}
+    return model._replace(weights=halves)
 
 
 def tuned(task: str, last: dict[str, int], state: dict[str, Any], **hparams: Any) -> Model:
@@ -214,8 +217,7 @@ def test_what_goes_out_comes_back(name: str, tmp_path: Path) -> None:
     before, after = (
         check.our_outputs(one, which, exported.class_name) for one, which in ((model, part), (again, "main"))
     )
-    for key, value in before.items():
-        np.testing.assert_allclose(after[key], value, atol=1e-5)
+    assert check.largest_at_tokens(after, before, check.check_inputs(model)) < 1e-5
     if isinstance(model.config, FinetuningConfig):
         assert isinstance(again.config, FinetuningConfig)
         return
