@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 FORMATS = ["electra", "huggingface", "tf1", "tf_models", "saved_model", "sentence_transformers", "onnx"]
 _OF_TRANSFORMERS = ("huggingface", "sentence_transformers")
+_WORDPIECE = ("tf1", "tf_models", "saved_model")
 PARTS = {"huggingface": ("main", "generator", "body"), "onnx": ("main", "generator", "body"), "electra": ("main",)}
 
 
@@ -84,6 +85,11 @@ def main() -> int:
     difference = check.source_difference(model, source)
     if difference is not None:
         print(check.report(difference, "float32", "our network and the one that was read"))
+    if values.format in _WORDPIECE and model.tokenizer_file:
+        raise UserError(
+            f"--format {values.format} holds a WordPiece vocabulary, {model.tokenizer_file} is of another tokenizer: "
+            "--format huggingface, onnx and electra keep it as it is"
+        )
     if values.format in ("tf1", "tf_models", *_OF_TRANSFORMERS) and model.architecture.share_layers != "none":
         print(f"share_layers {model.architecture.share_layers}: the weights that layers share are written for each")
         model = with_own_layers(model)
@@ -173,7 +179,6 @@ def to_tf_models(model: "Model", target: Path) -> Written:
 
 def to_saved_model(model: "Model", target: Path) -> Written:
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.exchange import check, saved_model
     from electra_tf2.exchange.network import Network
 
@@ -182,7 +187,7 @@ def to_saved_model(model: "Model", target: Path) -> Written:
         from electra_tf2.finetune.serving import difference_from_strings, task_signatures
 
         tokenizer = saved_model.tokenizer_of(model, model.config.max_seq_length)
-        predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
+        predictor = Predictor(model, model.tokenizer())
         signatures = task_signatures(predictor, tokenizer)
         written = saved_model.write_saved_model(target, signatures, predictor.model.trainable_variables, tokenizer)
         difference = difference_from_strings(predictor, written)
@@ -198,7 +203,6 @@ def to_saved_model(model: "Model", target: Path) -> Written:
 def to_onnx(model: "Model", target: Path) -> Written:
     needed("onnx", "onnx", "onnxruntime")
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.exchange import onnx_export
     from electra_tf2.exchange.pooling import embeds
 
@@ -208,7 +212,7 @@ def to_onnx(model: "Model", target: Path) -> Written:
         from electra_tf2.finetune import onnx_heads
         from electra_tf2.finetune.predictor import Predictor
 
-        predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
+        predictor = Predictor(model, model.tokenizer())
         make = functools.partial(onnx_heads.fine_tuned, predictor, model)
         compared = onnx_heads.comparison(predictor, model)
     written, difference = onnx_export.write_onnx(

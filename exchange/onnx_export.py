@@ -18,7 +18,7 @@ import numpy as np
 from electra_tf2.exchange import check
 from electra_tf2.exchange import onnx_network as onnx
 from electra_tf2.exchange.encoding import Encoded
-from electra_tf2.exchange.huggingface_export import write_tokenizer
+from electra_tf2.exchange.huggingface_export import write_tokenizer_of
 from electra_tf2.exchange.onnx_graph import Graph
 from electra_tf2.exchange.pooling import pooling_of
 from electra_tf2.exchange.sources import Model
@@ -178,7 +178,7 @@ def write_onnx(
     with replacing(path) as temporary:
         temporary.write_bytes(serialized(written))
     moved = movement(compared, run(path, compared)) if int8 else []
-    write_tokenizer(folder, model.tokens, model.casing, about["max_length"])
+    write_tokenizer_of(model, folder, about["max_length"])
     write_json(folder / ABOUT, about)
     outputs = run(serialized(make(False)) if int8 else path, compared)
     said = [f"{path}: {', '.join(about['outputs'])}; {about['weights']}, {path.stat().st_size / 1e6:.1f} MB", *moved]
