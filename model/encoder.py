@@ -125,8 +125,9 @@ class SelfAttention(SizedLayer):
                 scores = relative_scores(q, k, self.relative_key, keys.terms)
             context = tf.transpose(attention(scores, v, *read, scale=scale, rate=rate), [0, 2, 1, 3])
             maps = {head: attention_map(scores, *read[:2], scale, head) for head in heads}
-        context = tf.reshape(context, [-1, length if blocks is None else blocks.number * blocks.size, hidden])
-        return self.output_dense.product(context[:, :length]), maps
+        if blocks is not None:
+            context = tf.reshape(context, [-1, blocks.number * blocks.size, hidden])[:, :length]
+        return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
 
 
 class EncoderOutput(NamedTuple):
