@@ -410,7 +410,10 @@ def make_step(contender: str, job: Job) -> Step:
     finetuning = job.what == "finetuning"
     ours_of, tf_models_of = (ours_classifier, tf_models_classifier) if finetuning else (ours, tf_models)
     hugging_face_of = hugging_face_classifier if finetuning else hugging_face
-    modernbert = {"architecture": "modernbert", "intermediate_size": inner_width(job.size.hidden, gated=True)}
+    modernbert: dict[str, Any] = {
+        "architecture": "modernbert",
+        "intermediate_size": inner_width(job.size.hidden, gated=True),
+    }
     makers: dict[str, Callable[[], Step]] = {
         "ours": lambda: ours_of(job, jit_compile=False),
         "products": lambda: products(job),
