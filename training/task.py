@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import one_program
+from electra_tf2.model.kernels.compilation import one_program, sums_at_once
 from electra_tf2.model.layers import shape_of
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.util.environment import compile_unseen
@@ -140,7 +140,7 @@ class TrainingTask:
             with tf.GradientTape() as tape:
                 loss, result = forward(rows, tf.random.experimental.stateless_fold_in(seed, index))
                 scaled = loss * scale
-            gradients = tape.gradient(scaled, variables)
+            gradients = sums_at_once(tape.gradient(scaled, variables))
             if self._dense:
                 gradients = [
                     tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
