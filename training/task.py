@@ -40,7 +40,7 @@ class TrainingTask:
       dense_gradients: false leaves gradients of gathered rows as tf.IndexedSlices (one micro-batch only).
 
     Attributes:
-      shown: names of the losses and metrics that belong beside the progress; the losses alone if empty.
+      shown: names of the losses and metrics that are printed, of training and of an evaluation; all if empty.
       summed_examples: examples that a loss is the sum over; means are shown. 1 for losses that are means.
       train_step: (batch, step) -> one update in replica context. Returns {"losses": name -> scalar whose sum over
         replicas is the loss, "watched": likewise, other values that must be finite, "metrics": name -> (numerator,
