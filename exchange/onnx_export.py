@@ -78,7 +78,7 @@ def pretrained(model: Model, part: str, int8: bool = False) -> Written:
         written.about["logits"] = "positive where a token looks replaced"
     elif scope:
         table = "electra/embeddings/word_embeddings"
-        logits = onnx.token_logits(graph, states, scope, table, sizes.hidden_act)
+        logits = onnx.token_logits(graph, states, scope, table, sizes, "electra")
         graph.output(onnx.LOGITS, logits, *rows, sizes.vocab_size)
         written.about["logits"] = "of the masked language model, one for each token of the vocabulary"
     else:
@@ -112,7 +112,8 @@ def _generator(written: Written, model: Model) -> None:
     block = "generator/embeddings" if own else "electra/embeddings"
     graph = written.graph
     states = onnx.Encoder(graph, sizes, "generator", block).states(written.inputs)
-    logits = onnx.token_logits(graph, states, "generator_predictions", f"{block}/word_embeddings", sizes.hidden_act)
+    table = f"{block}/word_embeddings"
+    logits = onnx.token_logits(graph, states, "generator_predictions", table, sizes, "generator")
     graph.output(onnx.LOGITS, logits, "batch", "length", sizes.vocab_size)
     written.about["logits"] = "of the generator, one for each token of the vocabulary"
 

@@ -173,8 +173,18 @@ def in_sequence(part: Callable[[tf.Tensor], Parts], count: int) -> tuple[list[tf
 
 
 def stored(*tensors: tf.Tensor) -> list[tf.Tensor]:
-    """Bars XLA, within one program, from computing on past these tensors: each is in memory once, in its own type."""
-    return list(gen_xla_ops.xla_optimization_barrier(tensors)) if are_one_program() else list(tensors)
+    """Bars XLA, within one program, from computing on past these tensors: each is in memory once, in its own type.
+
+    They pass as matrices: of more axes XLA could put any last in memory, and for the sum over the batch that is the
+    gradient of the embeddings of positions it would do so with the batch, for all layers.
+    """
+    if not are_one_program():
+        return list(tensors)
+    flat = [tf.reshape(x, [-1, x.shape[-1]]) if x.shape.rank > 2 and x.shape[-1] else x for x in tensors]
+    passed = gen_xla_ops.xla_optimization_barrier(flat)
+    return [
+        tf.reshape(y, tf.shape(x)) if y.shape.rank != x.shape.rank else y for x, y in zip(tensors, passed, strict=True)
+    ]
 
 
 def in_one_array(scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
