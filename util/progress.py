@@ -119,7 +119,8 @@ class Progress:
                 line = "  ".join(part for part in (*head, shown, left) if part)
                 if len(line) > _LINE:
                     line = "  ".join(part for part in (*head, left) if part) + f"\n  {shown}"
-                print(line, file=self._file, flush=True)
+                if speed or shown or left or not self._total:  # a place alone says nothing
+                    print(line, file=self._file, flush=True)
         return rate
 
     def line(self, text: str) -> None:
