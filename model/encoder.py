@@ -389,7 +389,7 @@ class Encoder(SizedLayer):
     def _keys(self, input_mask: tf.Tensor, in_tiles: bool) -> Keys:
         """Prepares what all layers need; `in_tiles` False: attention is on whole arrays, of which maps can be kept."""
         length = shape_of(input_mask)[1]
-        allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]
+        allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
         bias = tf.zeros([1, 2 * length - 1])
         if self.relative_positions is not None:
             bias += self.relative_positions(length)
