@@ -83,7 +83,9 @@ def pretrained(model: Model, part: str, int8: bool = False) -> Written:
         graph.output(LOGITS, onnx.replaced_logits(graph, states, sizes.hidden_act), *rows)
     elif head:
         scope, table = language_model(model, part), f"{block}/word_embeddings"
-        graph.output(LOGITS, onnx.token_logits(graph, states, scope, table, sizes.hidden_act), *rows, sizes.vocab_size)
+        network = "generator" if part == "generator" else "electra"
+        logits = onnx.token_logits(graph, states, scope, table, sizes, network)
+        graph.output(LOGITS, logits, *rows, sizes.vocab_size)
     else:
         pooling = pooling_of(model)
         vectors = onnx.text_vectors(graph, states, written.inputs.marks, pooling)

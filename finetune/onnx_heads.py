@@ -50,9 +50,9 @@ class _Heads:
         """Adds a task's head, its outputs' names after a prefix; returns what they mean."""
         scope = f"task_specific/{task.name}"
         if isinstance(task, QATask):
-            return self._answers(scope, prefix)
+            return self._of_tokens(scope)._answers(scope, prefix)
         if isinstance(task, TaggingTask):
-            logits = self.graph.dense(self.states, f"{scope}/dense")
+            logits = self.graph.dense(self._of_tokens(scope).states, f"{scope}/dense")
             self.graph.output(f"{prefix}logits", logits, *_ROWS, len(task.label_names))
             return {"labels": list(task.label_names)}
         if isinstance(task, ChoiceTask):
@@ -79,6 +79,13 @@ class _Heads:
         self.graph.output(f"{prefix}logits", logits, "batch", len(target.names))
         return said | {"labels": list(target.names)}
 
+    def _of_tokens(self, scope: str) -> "_Heads":
+        """Heads on what a prediction head of all tokens' states gives, where there is one (head_style modernbert)."""
+        if f"{scope}/head/dense/kernel" not in self.graph.weights:
+            return self
+        act = self.config.architecture.hidden_act
+        return _Heads(self.written, self.config, onnx.prediction_head(self.graph, self.states, f"{scope}/head", act))
+
     def _of_text(self, last: str, scope: str, spans: int = 0) -> str:
         """[B, outputs] (finetune.text_heads.TextHead)."""
         g, marks = self.graph, self.inputs.marks
@@ -89,7 +96,9 @@ class _Heads:
         beside = [g.floats(g.input(span_label(number), _ROWS)) for number in range(spans)]
         if beside:
             state = g.op("Concat", state, *(onnx.mean_state(g, self.states, span) for span in beside), axis=1)
-        if self.config.classifier != "linear":
+        if f"{scope}/head/dense/kernel" in g.weights:
+            state = onnx.prediction_head(g, state, f"{scope}/head", self.config.architecture.hidden_act)
+        elif self.config.classifier != "linear":
             state = g.activation(g.dense(state, f"{scope}/inner"), self.config.classifier)
         return g.dense(state, last)
 
