@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.embeddings import Embeddings
-from electra_tf2.model.kernels import blocks
+from electra_tf2.model.kernels import blocks, within_program
 from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, reaches
-from electra_tf2.model.kernels.compilation import with_kernel
+from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
 from electra_tf2.model.layers import (
     Dense,
@@ -43,16 +43,17 @@ from electra_tf2.model.relative_positions import (
 )
 
 LONG = 2048  # length from which attention is in tiles: memory counts for more than their time (benchmarks/RESULTS.md)
+LONG_IN_PROGRAM = 512  # the same where the whole step is one program, for GPUs and TPUs, which have less memory
 
 
-@with_kernel(blocks.split_heads)
+@with_kernel(blocks.split_heads, within_program.split_heads)
 def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> list[tf.Tensor]:
     """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, A, L, D] each."""
     rows, length = shape_of(product)[:2]
     return tf.unstack(tf.transpose(tf.reshape(product + bias, [rows, length, 3, heads, -1]), [2, 0, 3, 1, 4]))
 
 
-@with_kernel(blocks.attention)
+@with_kernel(blocks.attention, within_program.attention)
 def attention(
     scores: tf.Tensor,
     values: tf.Tensor,
@@ -388,7 +389,7 @@ class Encoder(SizedLayer):
 
     def _keys(self, input_mask: tf.Tensor, in_tiles: bool) -> Keys:
         """Prepares what all layers need; `in_tiles` False: attention is on whole arrays, of which maps can be kept."""
-        length = shape_of(input_mask)[1]
+        length, long = shape_of(input_mask)[1], LONG_IN_PROGRAM if are_one_program() else LONG
         allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]
         bias = tf.zeros([1, 2 * length - 1])
         if self.relative_positions is not None:
@@ -397,7 +398,7 @@ class Encoder(SizedLayer):
             bias += sloped_bias(self._slopes, length)
         turn = None if self._frequencies is None else rotation(self._frequencies, length)
         terms = None if self.relative_terms is None else self.relative_terms(length)
-        if in_tiles and terms is None and isinstance(length, int) and length >= LONG:
+        if in_tiles and terms is None and isinstance(length, int) and length >= long:
             queries = queries_of_tile(input_mask.shape)
             if queries is not None:
                 return Keys(allowed, bias, turn, tiling=Tiling(queries, self.direction, self._bias))

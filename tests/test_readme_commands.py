@@ -59,6 +59,7 @@ SMALLER: dict[str, dict[str, str]] = {
         "--prompt-draws": "1",
         "--prompt-evaluation-draws": "1",
     },
+    "plan_pretraining.py": {},
     "run_analysis.py": {},
     "convert_model.py": {},
 }
@@ -69,6 +70,7 @@ INSTEAD: dict[str, str | None] = {
     "--few-shot": "4",
     "--few-shot-seed": None,
     "--learning-rate": None,
+    "--hours": None,
 }
 # Models that commands take for granted, beside those that the pages train.
 TAKEN_FOR_GRANTED = shlex.split("electra pretrain --data-dir data --model-name coco_lm_small")
@@ -80,6 +82,7 @@ LEFT_BEHIND = """
     data/models/electra_small/results/rte_results.json data/models/electra_small/results/reviews_results.json
     data/models/electra_small/finetuning_models/rte_model_2/scores.json data/models/electra_small/test_predictions
     data/models/coco_lm_small/results/mnli_results.json new.jsonl.predictions.jsonl
+    data/models/electra_evening/results/reviews_results.json labelled.csv
     data/analysis/curves.png data/analysis/cosine.json data/analysis/tsne.pdf data/analysis/copying.png
     small/vocab.txt small/models/mine/results/unsup_results.json
 """
@@ -147,6 +150,9 @@ def write_inputs(folder: Path) -> None:
         write("sts", split, [pair | {"score": 5.0 if n % 2 else 1.0} for n, pair in enumerate(pairs)])
         reviews = [{"title": sentence(), "body": sentence(), "stars": str(n % 3)} for n in range(24)]
         write("reviews", split, reviews)
+    rows = [f'"{sentence()}",{["good", "bad"][n % 2]}' for n in range(40)]
+    support.write_lines(folder / "reviews.csv", "text,label", *rows)
+    support.write_lines(folder / "new.csv", "id,text", *(f'{n},"{sentence()}"' for n in range(5)))
     support.write_lines(folder / "new.jsonl", *(json.dumps({"sentence": sentence(), "id": n}) for n in range(5)))
 
 
