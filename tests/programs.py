@@ -118,10 +118,10 @@ def start_forked(words: list[str], log: Path, settled: bool = False, **environme
 
 
 def run_forked(words: list[str], pipe: Path, step: int = 0, number: int = 0) -> tuple[int | None, str]:
-    """`python words` in a process of its own, sent a signal when it reports a step, if one is given; what was to be saved
-    before is whole then.
+    """`python words` in a process of its own, sent a signal when it reports a step, if one is given.
 
-    Returns its exit code and output, which comes through a named pipe.
+    What was to be saved before that step is whole then. Returns its exit code and output, which comes through a named
+    pipe.
     """
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
