@@ -76,7 +76,7 @@ def _report_when_settled() -> None:
                 thread.join()
         steps(*given)
 
-    Reporter.steps = report  # type: ignore[method-assign]
+    mock.patch.object(Reporter, "steps", report).start()
 
 
 def _run_in_child(words: list[str], log: Path, environment: dict[str, str], settled: bool = False) -> None:
