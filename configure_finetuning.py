@@ -259,6 +259,10 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 not self.prompt and self.prompt_mask_mode != "mask",
                 f"prompt_mask_mode {self.prompt_mask_mode} needs prompt to be true",
             ),
+            (
+                self.classifier != "linear" and architecture.head_style == "modernbert",
+                f"classifier {self.classifier}: head_style modernbert has a layer of its own before every last one",
+            ),
             (upper > layers, f"reinit_layers {upper} exceeds the {layers} layers"),
             (upper and shared != "none", f"reinit_layers with share_layers {shared} would start the lower layers anew"),
             (not self.do_eval and self.write_test_outputs, "write_test_outputs needs do_eval, after which it comes"),
