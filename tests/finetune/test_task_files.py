@@ -55,7 +55,8 @@ def test_a_null_in_a_regressions_labels(tmp_path):
 def test_tables(tmp_path):
     path = tmp_path / "mine" / "train.csv"
     write_lines(path, "text,label", f'"{"word " * 40_000}",x', '"two\nlines",y')
-    assert [len(example.texts[0]) for example in make(tmp_path, described=OWN).load("train").examples] == [200_000, 9]
+    rows = make(tmp_path, described=OWN | {"held_out": 0}).load("train").examples
+    assert [len(example.texts[0]) for example in rows] == [200_000, 9]
     write_lines(path, "text,label", "a,x", '"two\nlines",y', "b")
     with pytest.raises(UserError, match=r"train\.csv, line 5: 1 columns, but 2 are expected"):
         make(tmp_path, described=OWN).load("train")
@@ -68,7 +69,7 @@ def test_a_forgotten_header(tmp_path, capsys):
     write_lines(tmp_path / "mine" / "train.tsv", "good film\tx", "bad film\ty", "fine\tx")
     with pytest.raises(UserError, match=r"no column 'text'.*first line is .*'good film'.*\"header\": false"):
         make(tmp_path, described=OWN).load("train")
-    numbered = OWN | {"text_columns": [0], "label_column": 1}
+    numbered = OWN | {"text_columns": [0], "label_column": 1, "held_out": 0}
     assert len(make(tmp_path, described=numbered).load("train").examples) == 2
     assert "its label 'x' is one: \"header\": false" in capsys.readouterr().err
     assert len(make(tmp_path, described=numbered | {"header": False}).load("train").examples) == 3
