@@ -12,7 +12,7 @@ from electra_tf2.finetune.tasks.spec import Columns, Entry, TextTaskSpec
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
 
-_FILES = {"files": (dict,)}
+_FILES: dict[str, tuple[type, ...]] = {"files": (dict,)}
 _TEXT_KEYS: dict[str, tuple[type, ...]] = _FILES | {
     "text_columns": (list,),
     "label_column": (str, int),
@@ -24,10 +24,11 @@ _TEXT_KEYS: dict[str, tuple[type, ...]] = _FILES | {
 _KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "classification": _TEXT_KEYS | {"labels": (list,)},
     "regression": _TEXT_KEYS | {"min": (int, float), "max": (int, float)},
+    "embedding": _FILES,
     "tagging": _FILES | {"spans": (bool,)},
     "qa": _FILES | {"v2": (bool,), "mrqa": (bool,)},
 }
-_LIKE = {"regression": "sts", "tagging": "chunk", "qa": "squad"}
+_LIKE = {"regression": "sts", "embedding": "sentence_embedding", "tagging": "chunk", "qa": "squad"}
 _WORDS = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false", dict: "an object"}
 _SPLITS = ("train", "dev", "test")
 _GREATEST = 2**63 - 1
@@ -89,7 +90,7 @@ def _described(name: str, described: Any) -> Entry:
         _check_type(f"{where}: files: {split}", path, str)
     like = _LIKE.get(kind, "")
     hparams = BUILT_IN[like].hparams if like else {}
-    if kind in ("tagging", "qa"):
+    if kind in ("embedding", "tagging", "qa"):
         return Entry(kind, None, options, hparams, like=like)
     files = {key: value for key, value in options.items() if key == "files"}
     return Entry(kind, _text_spec(where, kind == "regression", options), files, hparams, like=like)
