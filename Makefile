@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 # Processes that share the tests; each grows to several GB, as what XLA compiled is kept.
 JOBS ?= 2
+# The versions that are installed.
+CONSTRAINTS ?= constraints.txt
 RUN := $(VENV)/bin/python
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Where it is set, every process compiles all that it imports: 12 s of a core for TensorFlow.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint clean-demo constraints
+.PHONY: demo test lint docs newest clean-demo constraints
 
 demo: $(VENV)/installed
 	$(RUN) -m demo.run_demo
@@ -21,6 +23,15 @@ lint: $(VENV)/installed
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+# The documentation, in build/site/index.html.
+docs: $(VENV)/installed
+	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet -r pyproject.toml --extra docs -c $(CONSTRAINTS)
+	$(RUN) -m mkdocs build --quiet
+
+# The tests with the newest versions that pyproject.toml allows, in an environment of their own.
+newest:
+	$(MAKE) test VENV=$(VENV)-newest CONSTRAINTS=/dev/null
+
 clean-demo:
 	rm -rf demo_data
 
@@ -31,10 +42,12 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	  { echo "error: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@# uv resolves and unpacks the 140 packages in a fraction of pip's time.
 	$(RUN) -m pip install --quiet --disable-pip-version-check uv
-	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet -r pyproject.toml --extra dev -c constraints.txt
+	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet -r pyproject.toml --extra dev -c $(CONSTRAINTS)
+	@# The commands: .venv/bin/electra and its parts, which run what is in this folder.
+	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet --no-deps --editable .
 	touch $@
 
 # The versions that `make` installs, anew; the newest ones that pyproject.toml allows.
 constraints: $(VENV)/installed
-	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip compile --quiet --upgrade pyproject.toml --extra dev --universal \
+	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip compile --quiet --upgrade pyproject.toml --extra dev --extra docs --universal \
 	  --python-version 3.10 --no-annotate --no-header --output-file constraints.txt

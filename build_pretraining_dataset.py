@@ -49,9 +49,7 @@ def define_common_flags() -> None:
         "Number of training files, each of which is shuffled in memory; 0: as many as suit the corpus.",
         lower_bound=0,
     )
-    flags.DEFINE_enum(
-        "compat", "none", ["none", "original"], "original: throw the ends of overlong lines away, as the original does."
-    )
+    flags.DEFINE_enum("compat", "none", ["none", "original"], "original: throw the ends of overlong lines away.")
     flags.DEFINE_enum(
         "packing",
         ELECTRA,

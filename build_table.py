@@ -7,7 +7,6 @@
 The first argument is the kind of table; it is written to <data-dir>/<kind>.npz (docs/papers.md says who reads it):
 
   cooccurrence        tokens that occur near one another more than by chance
-                      (MPA, recipe electra_small_mpa)
   document_frequency  how many records hold each token (auxiliary task tf_idf)
   pmi_vocab           n-grams of 2 to 5 words that go together more than by
                       chance (--mask-unit pmi; PMI-masking, Levine et al. 2021,
@@ -109,7 +108,7 @@ def _define_flags() -> None:
     flags.DEFINE_integer("top_k", 64, "cooccurrence: number of neighbours that a token keeps.", 1, 1 << 12)
     flags.DEFINE_integer("drop_frequent", 0, "cooccurrence: number of most frequent tokens to leave out.", 0)
     flags.DEFINE_integer(
-        "size", 800_000, "pmi_vocab: number of n-grams: half of 2 words, a quarter of 3, an eighth of 4 and 5.", 8
+        "size", 800_000, "pmi_vocab: n-grams: half of 2 words, a quarter of 3, an eighth of 4, of 5.", 8
     )
 
 

@@ -141,9 +141,7 @@ def _define_flags() -> None:
     flags.DEFINE_boolean("do_strip_accents", True, "Strip accents when lower-casing (--no-strip-accents: keep them).")
     flags.DEFINE_integer("min_frequency", 2, "Least number of times that a pair which is merged occurs.", lower_bound=1)
     flags.DEFINE_integer("num_unused", 0, "Number of [unusedN] tokens to reserve.", lower_bound=0)
-    flags.DEFINE_integer(
-        "limit_alphabet", 1000, "Number of characters to keep; raise it for Chinese or Japanese.", lower_bound=1
-    )
+    flags.DEFINE_integer("limit_alphabet", 1000, "Characters to keep; more for Chinese or Japanese.", lower_bound=1)
     flags.DEFINE_boolean("round_to_multiple_of_8", False, "Make the size a multiple of 8 (faster on GPU and TPU).")
     flags.DEFINE_string("text_field", "text", "The field of .jsonl files that holds the text.")
     flags.DEFINE_boolean("recursive", False, "Read the directories below --corpus-dir too.")

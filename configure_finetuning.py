@@ -25,16 +25,12 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     recipe: str = free_hparam("", "recipe whose section finetuning applies [the pre-trained model's]", place="other")
     data_dir: str = free_hparam("data", "folder of vocabulary, models and finetuning_data", place="other")
     task_names: list[str] = model_hparam(["chunk"], "tasks to learn together: names with commas, or a JSON list")
-    tasks: dict[str, Any] = model_hparam(
-        {}, "tasks of one's own: name -> {type, text_columns, ...} (README, Your own task)"
-    )
+    tasks: dict[str, Any] = model_hparam({}, "tasks of your own: name -> {type, text_columns, ...} (see README)")
     num_trials: int = free_hparam(1, "number of training runs, each with a seed of its own", at_least=1)
     do_train: bool = free_hparam(True, "train the model")
     do_eval: bool = free_hparam(True, "evaluate the model, after training if both are set")
     keep_all_models: bool = free_hparam(True, "false: only the last trial's model is kept")
-    keep_best: bool = hparam(
-        False, "score the checkpoint that does best on the development data; needs eval_every_steps"
-    )
+    keep_best: bool = hparam(False, "score the checkpoint that does best on development data; needs eval_every_steps")
     log_examples: bool = free_hparam(False, "print some training examples as the model sees them")
     debug: bool = free_hparam(False, "a few examples and steps, to try out the machinery")
     debug_examples: int = hparam(0, "number of a split's examples that are used, at most; 0: all", at_least=0)
@@ -63,23 +59,15 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "decay starts after warm-up",
         choices=("multiply", "separate"),
     )
-    loss_reduction: str = hparam(
-        "sum", "how the losses of a batch become one; the original sums them", choices=("sum", "mean")
-    )
+    loss_reduction: str = hparam("sum", "how a batch's losses become one; the original: sum", choices=("sum", "mean"))
     seed: int = hparam(0, "seed of the first trial; each further trial adds 1", at_least=0)
 
     # Training
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1, heading="Training")
     iterations_per_loop: int = free_hparam(100, "steps between two reports of the losses", at_least=1)
-    eval_every_steps: int = hparam(
-        0, "steps between two evaluations on the development data; 0: one at the end", at_least=0
-    )
-    intermediate_task: str = hparam(
-        "", "task to fine-tune on first, with settings of its own (mnli: Phang et al. 2018)"
-    )
-    init_checkpoint: str | None = free_hparam(
-        None, "model to start from, in any format [that of model_name]", place="other"
-    )
+    eval_every_steps: int = hparam(0, "steps between evaluations on development data; 0: one at the end", at_least=0)
+    intermediate_task: str = hparam("", "task to fine-tune on first, by its own settings (mnli: Phang et al. 2018)")
+    init_checkpoint: str | None = free_hparam(None, "model to start from, in any format [model_name's]", place="other")
     reinit_layers: int = hparam(0, "number of uppermost layers that start from random weights", at_least=0)
     random_init: bool = hparam(False, "start from random weights, not from the pre-trained model, for comparison")
 
@@ -92,9 +80,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     # Heads
     double_unordered: bool = hparam(True, "train mrpc and sts on both orders of the texts", heading="Heads and tasks")
-    average_orders: bool = free_hparam(
-        False, "score both orders of texts whose order means nothing, by their mean (mrpc, sts, qqp)"
-    )
+    average_orders: bool = free_hparam(False, "score the mean of both orders of texts without one (mrpc, sts, qqp)")
     classifier: str = model_hparam(
         "linear",
         "head of classification, multiple choice and spans, not of tagging, qa or prompts: linear: dropout and a dense "
@@ -126,13 +112,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     n_best_size: int = free_hparam(20, "number of best answers to a question that are written", at_least=1)
     max_answer_length: int = free_hparam(30, "tokens of an answer, at most", at_least=1)
     joint_prediction: bool = model_hparam(True, "the end of an answer is predicted given its start")
-    beam_size: int = free_hparam(
-        20, "number of starts of an answer that are considered, and of ends for each", at_least=1
-    )
+    beam_size: int = free_hparam(20, "starts of an answer that are considered, and ends for each", at_least=1)
     answerable_classifier: bool = model_hparam(True, "predict whether a question has an answer")
-    answerable_uses_start_logits: bool = model_hparam(
-        True, "answerable_classifier reads the predicted start's state, too"
-    )
+    answerable_uses_start_logits: bool = model_hparam(True, "answerable_classifier reads the predicted start's state")
     answerable_weight: float = hparam(0.5, "weight of the loss of answerable_classifier", at_least=0)
     qa_na_threshold: float = free_hparam(-2.75, "score of there being no answer above which none is given")
     qa_out_of_span: str = hparam(
@@ -160,14 +142,10 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         at_least=0,
         heading="Few examples",
     )
-    few_shot_seed: int = model_hparam(
-        13, "seed that draws few_shot's examples (LM-BFF: 13, 21, 42, 87, 100)", at_least=0
-    )
+    few_shot_seed: int = model_hparam(13, "seed of few_shot's examples (LM-BFF: 13, 21, 42, 87, 100)", at_least=0)
     prompt: bool = model_hparam(False, "labels are words at a [MASK], which the language-model head scores (LM-BFF)")
     prompt_template: str = model_hparam("", "template of prompt, e.g. '{0:trim} ? [MASK] , {1:lower}' [GLUE: LM-BFF's]")
-    prompt_words: dict[str, Any] = model_hparam(
-        {}, "prompt's words: label -> one token; low, high for regression [GLUE: LM-BFF's]"
-    )
+    prompt_words: dict[str, Any] = model_hparam({}, "label -> prompt's word; low, high for regression [GLUE: LM-BFF's]")
     prompt_mask_mode: str = model_hparam(
         "mask",
         "what the network reads at a prompt's [MASK]: mask: [MASK]; aux_fill: the word that COCO-LM's auxiliary "
@@ -175,12 +153,8 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         choices=("mask", "aux_fill"),
     )
     prompt_demonstrations: bool = model_hparam(True, "with prompt, an example of each label stands beside the question")
-    prompt_draws: int = hparam(
-        0, "draws of demonstrations of a training example and epoch; 0: for 8,000 inputs", at_least=0
-    )
-    prompt_evaluation_draws: int = free_hparam(
-        16, "draws of demonstrations that an evaluation averages [mnli: 4]", at_least=1
-    )
+    prompt_draws: int = hparam(0, "draws of demonstrations an example and epoch; 0: for 8,000 inputs", at_least=0)
+    prompt_evaluation_draws: int = free_hparam(16, "draws that an evaluation averages [mnli: 4]", at_least=1)
 
     # Outputs
     write_test_outputs: bool = free_hparam(False, "predict the test files, and write submissions", heading="Outputs")
@@ -198,12 +172,8 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     results_dir: str = free_hparam("", "folder of the results; default <pretrained_model_dir>/results", place="other")
     results_txt: str = free_hparam("", "table of the scores [<results_dir>/<tasks>_results.txt]", place="other")
-    results_json: str = free_hparam(
-        "", "scores of all trials, JSON [<results_dir>/<tasks>_results.json]", place="other"
-    )
-    test_predictions: str = free_hparam(
-        "", "folder of test predictions [<pretrained_model_dir>/test_predictions]", place="other"
-    )
+    results_json: str = free_hparam("", "scores of trials, JSON [<results_dir>/<tasks>_results.json]", place="other")
+    test_predictions: str = free_hparam("", "test predictions [<pretrained_model_dir>/test_predictions]", place="other")
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":

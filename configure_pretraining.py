@@ -46,9 +46,7 @@ class PretrainingConfig(ObjectiveHparams):
     """Everything that a pre-training run depends on."""
 
     # Run
-    model_name: str = free_hparam(
-        "electra_small", "name of the run; also of the recipe used, where there is one", heading="Run"
-    )
+    model_name: str = free_hparam("electra_small", "name of the run, and of its recipe if there is one", heading="Run")
     recipe: str = free_hparam("", "recipe of the run; default: the one named like the model")
     debug: bool = free_hparam(False, "a 3-layer, 144-wide model and 20 steps, to try out the machinery")
     do_train: bool = free_hparam(True, "train the model")
@@ -71,7 +69,7 @@ class PretrainingConfig(ObjectiveHparams):
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
     keep_checkpoint_max: int = free_hparam(5, "number of checkpoints that are kept, the newest", at_least=1)
     eval_every_steps: int = free_hparam(
-        0, "steps between two evaluations on held-out records; 0: none during training", at_least=0
+        0, "steps between evaluations on held-out records; 0: none in training", at_least=0
     )
     num_eval_steps: int = free_hparam(100, "number of batches of an evaluation, at most", at_least=1)
     init_checkpoint: str | None = free_hparam(
@@ -89,12 +87,8 @@ class PretrainingConfig(ObjectiveHparams):
         place="other",
     )
     results_dir: str = free_hparam("", "folder of the results; default <model_dir>/results", place="other")
-    results_txt: str = free_hparam(
-        "", "file of metrics as a table; default <results_dir>/unsup_results.txt", place="other"
-    )
-    results_json: str = free_hparam(
-        "", "file of metrics as JSON; default <results_dir>/unsup_results.json", place="other"
-    )
+    results_txt: str = free_hparam("", "table of metrics; default <results_dir>/unsup_results.txt", place="other")
+    results_json: str = free_hparam("", "metrics as JSON; default <results_dir>/unsup_results.json", place="other")
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "PretrainingConfig":

@@ -12,11 +12,15 @@ becomes:
   tf1          a checkpoint for google-research/electra
   tf_models    a checkpoint of official.nlp.modeling's encoder
   saved_model  a SavedModel that takes strings, with the tokenizer inside; for TensorFlow Serving
+  onnx         any of our networks for ONNX Runtime and others, with its tokenizer's files; --quantize int8;
+               --part body: states and a vector of the whole text, --part generator
 
 Every conversion is checked: fixed sentences go through our network and through what was written, read back from the
 disk, and the largest difference is printed; above 1e-5 in float32 the command fails.
 """
 
+import functools
+import importlib.util
 import json
 import re
 import shutil
@@ -34,6 +38,10 @@ if TYPE_CHECKING:
     from electra_tf2.exchange.sources import Model
 
 
+FORMATS = ["electra", "huggingface", "tf1", "tf_models", "saved_model", "onnx"]
+PARTS = {"huggingface": ("main", "generator", "body"), "onnx": ("main", "generator", "body"), "electra": ("main",)}
+
+
 def main() -> int:
     values = flags.FLAGS
     if not values["from"].value or not values.to:
@@ -41,11 +49,13 @@ def main() -> int:
     target = Path(values.to)
     if target.exists() and (not target.is_dir() or any(target.iterdir())) and not values.overwrite:
         raise UserError(f"--to: {target} is not empty: give another folder, or --overwrite to write into it")
-    parts = {"huggingface": ("main", "generator", "body"), "electra": ("main",)}.get(values.format, ())
+    parts = PARTS.get(values.format, ())
     if values.part is not None and values.part not in parts:
         offered = f"offers --part {', '.join(parts)}" if parts else "holds the whole model"
         raise UserError(f"--part {values.part}: --format {values.format} {offered}")
-    if values.dtype != "float32" and values.format in ("tf1", "tf_models", "saved_model"):
+    if values.quantize != "none" and values.format != "onnx":
+        raise UserError(f"--quantize {values.quantize}: for --format onnx")
+    if values.dtype != "float32" and values.format not in ("electra", "huggingface"):
         raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
     if (values.step or values.adam_slots) and values.format != "tf1":
         raise UserError("--step and --adam-slots are for --format tf1")
@@ -75,7 +85,7 @@ def main() -> int:
         print(f"share_layers {model.architecture.share_layers}: the weights that layers share are written for each")
         model = with_own_layers(model)
     write = {"electra": to_folder, "huggingface": to_huggingface, "tf1": to_tf1, "tf_models": to_tf_models,
-             "saved_model": to_saved_model}  # fmt: skip
+             "saved_model": to_saved_model, "onnx": to_onnx}  # fmt: skip
     made = not target.exists()
     remove_unfinished(target)
     try:
@@ -173,15 +183,44 @@ def to_saved_model(model: "Model", target: Path) -> Written:
     return f"{written} with signatures {', '.join(signatures)}", difference, "the SavedModel, from strings"
 
 
+def to_onnx(model: "Model", target: Path) -> Written:
+    needed("onnx", "onnx", "onnxruntime")
+    from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.corpus.tokenization import WordpieceTokenizer
+    from electra_tf2.exchange import onnx_export
+
+    part, int8 = flags.FLAGS.part or "main", flags.FLAGS.quantize == "int8"
+    make, compared = functools.partial(onnx_export.pretrained, model, part), None
+    if isinstance(model.config, FinetuningConfig) and part == "main":
+        from electra_tf2.finetune import onnx_heads
+        from electra_tf2.finetune.predictor import Predictor
+
+        predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
+        make = functools.partial(onnx_heads.fine_tuned, predictor, model)
+        compared = onnx_heads.comparison(predictor, model)
+    written, difference = onnx_export.write_onnx(
+        target, model, make, compared or onnx_export.comparison(model, part), int8
+    )
+    return written, difference, "that of ONNX Runtime"
+
+
+def needed(extra: str, *modules: str) -> None:
+    """Raises UserError if modules that an extra installs are not there."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f'{" and ".join(missing)} missing: pip install "electra-tf2[{extra}]"')
+
+
 flags.DEFINE_string("from", None, "model to read: a folder, a directory, a checkpoint, or the name of a shipped model")
 flags.DEFINE_string("to", None, "folder to write")
-flags.DEFINE_enum("format", "electra", ["electra", "huggingface", "tf1", "tf_models", "saved_model"], "format to write")
+flags.DEFINE_enum("format", "electra", FORMATS, "format to write")
 flags.DEFINE_enum(
     "part",
     None,
     ["main", "generator", "body"],
-    "part of the model to write; default: the main network for huggingface, the whole model for others",
+    "part of the model to write; default: the main network for huggingface and onnx, the whole model for others",
 )
+flags.DEFINE_enum("quantize", "none", ["none", "int8"], "int8 weights and matrix products in an ONNX file")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16", "float16"], "type of the stored weights")
 flags.DEFINE_string("vocab_file", None, "vocabulary; default: the model's own, or vocab.txt beside the checkpoint")
 flags.DEFINE_integer(

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from absl import flags
 
-from electra_tf2.analysis.catalogue import ANALYSES, Request, analyse, descriptions
+from electra_tf2.analysis.catalogue import ANALYSES, analyse, descriptions
+from electra_tf2.analysis.request import Request
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
@@ -23,9 +24,7 @@ def main() -> int:
     values = flags.FLAGS
     for analysis in values.analysis:
         if analysis not in ANALYSES:
-            raise UserError(
-                f"--analysis: unknown {analysis!r}{closest(analysis, ANALYSES)} (one of {', '.join(ANALYSES)})"
-            )
+            raise UserError(f"--analysis: no {analysis!r}{closest(analysis, ANALYSES)} (one of {', '.join(ANALYSES)})")
     request = Request(
         data_dir=Path(values.data_dir),
         names=tuple(values.runs or values.model_names),

@@ -115,11 +115,7 @@ def main() -> int:
 
 
 def compile_step(config: FinetuningConfig, devices: list[Device]) -> int:
-    """--compile-for: whether the training step on inputs of the greatest length fits devices.
-
-    Returns:
-      The exit code.
-    """
+    """--compile-for: whether the training step on inputs of the greatest length fits devices."""
     quiet_tensorflow()
     import_tensorflow()
     from electra_tf2.finetune.lowering import Lowering
@@ -215,9 +211,7 @@ def label(given: dict[str, Any], source: str) -> int:
     config = trained_config(folder, given, elsewhere=True)
     names = [name for name in config.task_names if wanted is None or name in wanted]
     if len(names) != 1:
-        raise UserError(
-            f"--predict labels with one task: {folder} has {', '.join(config.task_names)}; give --task-names"
-        )
+        raise UserError(f"--predict wants one task: {folder} has {', '.join(config.task_names)}; give --task-names")
     check_vocabulary(config)
     with contextlib.redirect_stdout(sys.stderr) if output == "-" else contextlib.nullcontext():
         import_tensorflow()
@@ -281,11 +275,9 @@ flags.DEFINE_string(
     "file to label with a fine-tuned model: .jsonl or .json (lines), .csv, .tsv, text; - is standard input",
 )
 flags.DEFINE_string(
-    "predict_output", None, "file that --predict writes; - is standard output [<the labelled file>.predictions.jsonl]"
+    "predict_output", None, "file that --predict writes; -: standard output [<the file>.predictions.jsonl]"
 )
-flags.DEFINE_string(
-    "search", None, 'hparam -> values to try, as JSON: {"learning_rate": [1e-4, 3e-4], "num_train_epochs": [3, 10]}'
-)
+flags.DEFINE_string("search", None, 'values to try: {"learning_rate": [1e-4, 3e-4], "num_train_epochs": [3, 10]}')
 flags.DEFINE_integer("search_budget", 0, "combinations that --search tries, at most; 0: all", lower_bound=0)
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
 util_flags.define_hparam_flags(FinetuningConfig)

@@ -11,7 +11,7 @@ device, and with which settings if not.
 import contextlib
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
@@ -28,6 +28,13 @@ from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.hparams import places
 from electra_tf2.util.progress import duration, say
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from electra_tf2.pretrain.pretrain_data import Records
+    from electra_tf2.pretrain.task import PretrainingTask
+    from electra_tf2.training.loop import Trainer
+
 
 def check_vocabulary(config: PretrainingConfig) -> None:
     """Before anything slow: the vocabulary is there, has the configured size and the tokens that hparams name."""
@@ -36,9 +43,7 @@ def check_vocabulary(config: PretrainingConfig) -> None:
     if missing:
         raise UserError(f"unmasked_tokens: {config.vocab_file} has no {', '.join(missing)}")
     if size != config.vocab_size:
-        raise UserError(
-            f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: set --vocab-size {size}"
-        )
+        raise UserError(f"vocab_size is {config.vocab_size}, {config.vocab_file} has {size}: set --vocab-size {size}")
 
 
 def check_files(config: PretrainingConfig, training: bool) -> None:
@@ -58,7 +63,7 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
             raise UserError(f"--overwrite would delete {name} {path} with the run in {folder}: move it elsewhere first")
 
 
-def print_summary(phase: Phase, whole: "Run", task: Any) -> None:
+def print_summary(phase: Phase, whole: "Run", task: "PretrainingTask") -> None:
     """Prints what is about to be trained, on what, for how long."""
     from electra_tf2.pretrain.flops import training_flops, training_flops_per_example
 
@@ -76,13 +81,9 @@ def print_summary(phase: Phase, whole: "Run", task: Any) -> None:
     ]
     if task.train_records is not None:
         epochs = steps * config.train_batch_size / task.train_records.total
-        lines.append(
-            f"data           {task.train_records.total:,} records, which {steps:,} steps see {epochs:.3g} times"
-        )
+        lines.append(f"data           {task.train_records.total:,} records, seen {epochs:.3g} times in {steps:,} steps")
         if epochs > 100:
-            lines.append(
-                "               WARNING: more than 100 epochs; a larger corpus or fewer steps would serve better"
-            )
+            lines.append("               WARNING: more than 100 epochs: a larger corpus or fewer steps serve better")
     terms = [f"{objective.loss_weight:g} x {objective.loss_name}" for objective in task.model.objectives]
     expected = sum(objective.loss_weight * objective.initial_loss for objective in task.model.objectives)
     lines.append(f"initial loss   about {expected:.2f} expected of {' + '.join(terms)}")
@@ -123,11 +124,7 @@ def main() -> int:
 
 
 def compile_step(config: PretrainingConfig, devices: list[Device]) -> int:
-    """--compile-for: whether the training step fits devices, of several phases that of the largest batch in tokens.
-
-    Returns:
-      The exit code.
-    """
+    """--compile-for: whether the training step fits devices, of several phases that of the largest batch in tokens."""
     quiet_tensorflow()
     import_tensorflow()
     from electra_tf2.pretrain.lowering import training_program
@@ -145,23 +142,20 @@ class Run(NamedTuple):
 
     config: PretrainingConfig
     folder: RunFolder
-    strategy: Any
+    strategy: "tf.distribute.Strategy"
     dry_run: bool
 
 
 class PhaseData(NamedTuple):
     """The records that a phase trains on and is evaluated on, None for those that it does not need."""
 
-    train: Any
-    evaluation: Any
+    train: "Records | None"
+    evaluation: "Records | None"
 
 
 def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
     """Trains one phase after the other, and evaluates as in the last; evaluation alone as in the phase of the
     checkpoint that is restored; a dry run times each. Records and batches of all are checked before the first.
-
-    Returns:
-      The exit code.
     """
     changed = util_flags.changed_hparams(PretrainingConfig)
     described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
@@ -215,9 +209,6 @@ def run(phase: Phase, data: PhaseData, whole: Run, first: bool) -> int:
 
     Args:
       first: of those that this process runs.
-
-    Returns:
-      The exit code.
     """
     config, last = phase.config, phase.end == whole.config.num_train_steps
     folder, strategy = whole.folder, whole.strategy
@@ -268,7 +259,7 @@ def run(phase: Phase, data: PhaseData, whole: Run, first: bool) -> int:
     return 0
 
 
-def evaluate(trainer: Any, config: PretrainingConfig) -> None:
+def evaluate(trainer: "Trainer", config: PretrainingConfig) -> None:
     """The final evaluation: printed, in TensorBoard and in the results' files."""
     metrics, step = trainer.evaluate(), trainer.current_step
     trainer.reporter.evaluation(step, metrics, during_training=False)
@@ -280,7 +271,7 @@ def evaluate(trainer: Any, config: PretrainingConfig) -> None:
         write_atomically(config.results_txt, "".join(f"{name} = {value}\n" for name, value in metrics.items()))
 
 
-def time_some_steps(trainer: Any, config: PretrainingConfig, steps: int) -> int:
+def time_some_steps(trainer: "Trainer", config: PretrainingConfig, steps: int) -> int:
     """Runs a few steps and says how long all those of a phase would take."""
     from electra_tf2.training.distribution import peak_memory
 

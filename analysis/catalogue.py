@@ -1,9 +1,9 @@
-"""Analyses by name, and the choices that they share. Nothing of one is imported before it is asked for."""
+"""Analyses by name. Nothing of one is imported before it is asked for."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from electra_tf2.exchange.formats.folders import released
+from electra_tf2.analysis.request import Request
 
 # Name -> what --help says of it.
 ANALYSES = {
@@ -15,31 +15,6 @@ ANALYSES = {
     "tsne": "t-SNE of [CLS] of similar sentences, a line between the two of a pair (COCO-LM, Figure 6).",
     "uniformity": "Alignment and uniformity of [CLS], with 95 % intervals (Wang and Isola 2020, Figure 6).",
 }
-
-
-class Request(NamedTuple):
-    """Choices of a command line.
-
-    data_dir: folder of vocabulary, records, models and finetuning_data.
-    names: models to compare, in <data_dir>/models.
-    num_pairs: number of pairs of sentences, and of held-out records, at most.
-    perplexity, seed: of t-SNE; the seed also of random pairs.
-    metrics: those that learning curves show; by default all that have a title.
-    over: unit of learning curves, "steps", "examples" or "flops".
-    """
-
-    data_dir: Path
-    names: tuple[str, ...]
-    num_pairs: int
-    perplexity: float
-    seed: int
-    metrics: tuple[str, ...] = ()
-    over: str = "steps"
-
-    def folder(self, name: str) -> Path:
-        """Folder of a run, given by its path, by a name in <data_dir>/models, or by the name of a shipped model."""
-        own = Path(name) if "/" in name else self.data_dir / "models" / name
-        return own if own.is_dir() else Path(released(name) or own)
 
 
 def descriptions() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from electra_tf2.analysis import figures
-from electra_tf2.analysis.catalogue import Request
+from electra_tf2.analysis.request import Request
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.reading import is_file, read_json, read_json_lines
@@ -147,9 +147,7 @@ def _scale(over: str, folder: Path) -> float:
     if not (isinstance(phases, list) and all(isinstance(phase, dict) for phase in phases) and isinstance(batch, int)):
         raise UserError(f"{path} is no configuration of a run: phases {shown(phases)}, train_batch_size {shown(batch)}")
     if any({"train_batch_size", "max_seq_length"} & phase.keys() for phase in phases):
-        raise UserError(
-            f"--over {over}: the steps of {folder} hold more in one phase than in another: use --over steps"
-        )
+        raise UserError(f"--over {over}: the steps of {folder} hold more in one phase than another: use --over steps")
     if over == "examples":
         return batch or 1
     from electra_tf2.configure_pretraining import PretrainingConfig

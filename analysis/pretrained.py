@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.analysis.catalogue import Request
+from electra_tf2.analysis.request import Request
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.checkpoints import find_checkpoint, warm_start

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.analysis import figures
-from electra_tf2.analysis.catalogue import Request
+from electra_tf2.analysis.request import Request
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.reading import read_json
 

@@ -13,9 +13,9 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import roc_auc_score
 
 from electra_tf2.analysis import figures
-from electra_tf2.analysis.catalogue import Request
 from electra_tf2.analysis.curves import history
 from electra_tf2.analysis.pretrained import pretrained, similar_states
+from electra_tf2.analysis.request import Request
 
 _CONTRAST_METRICS = ("positive_cosine", "negative_cosine")
 _BINS = 40  # of a histogram

@@ -8,9 +8,8 @@ ending, whether it is capitalised, and two neighbours to either side (scikit-lea
 data, whose scores are printed beside those of always answering the commonest label.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse
@@ -20,6 +19,10 @@ from sklearn.preprocessing import OneHotEncoder, normalize
 
 from benchmarks.common import parser_of
 from electra_tf2.util.environment import quiet_tensorflow
+
+if TYPE_CHECKING:
+    from electra_tf2.finetune.classification.tasks import TextTask
+    from electra_tf2.finetune.tagging.tasks import TaggingTask
 
 _NEIGHBOURS = 2
 
@@ -55,28 +58,25 @@ def words_of(sentence: Sequence[str]) -> list[list[str]]:
     ]
 
 
-def text_scores(task: Any) -> dict[str, dict[str, float]]:
+def text_scores(task: "TextTask") -> dict[str, dict[str, float]]:
     """Scores of the linear model and of the commonest label, or the mean, on the development data."""
     from electra_tf2.finetune.tasks.metrics import measured
 
     train, dev = task.examples("train"), task.examples("dev")
-    labels, gold = ([example.label for example in part] for part in (train, dev))
+    labels, gold = (np.array([task.target.encoded(example.label) for example in part]) for part in (train, dev))
     texts = Texts([example.texts for example in train])
     inputs = [texts([example.texts for example in part]) for part in (train, dev)]
     if task.is_regression:
         predicted = Ridge(alpha=1.0).fit(inputs[0], labels).predict(inputs[1])
-        return {"bag of words": measured(task.spec.metrics, np.array(gold), predicted)}
-    number = {name: index for index, name in enumerate(task.label_names)}
-    model = LogisticRegression(C=10, max_iter=1000).fit(inputs[0], [number[label] for label in labels])
-    targets, commonest = np.array([number[label] for label in gold]), Counter(labels).most_common(1)[0][0]
-    answers = {
-        "bag of words": model.predict(inputs[1]),
-        "commonest label": np.full(len(gold), number[commonest]),
-    }
-    return {name: measured(task.spec.metrics, targets, found, len(number)) for name, found in answers.items()}
+        return {"bag of words": measured(task.spec.metrics, gold, predicted)}
+    model = LogisticRegression(C=10, max_iter=1000).fit(inputs[0], labels)
+    commonest = np.full_like(gold, np.bincount(labels).argmax())
+    answers = {"bag of words": model.predict(inputs[1]), "commonest label": commonest}
+    classes = len(task.label_names)
+    return {name: measured(task.spec.metrics, gold, found, classes) for name, found in answers.items()}
 
 
-def tagging_scores(task: Any) -> dict[str, dict[str, float]]:
+def tagging_scores(task: "TaggingTask") -> dict[str, dict[str, float]]:
     """Scores on the development data of the linear model, which predicts the tags of the file as they are."""
     from electra_tf2.finetune.tagging.conll import read_sentences
     from electra_tf2.finetune.tagging.tasks import tagging_scores as scored
@@ -100,6 +100,7 @@ def main() -> None:
     quiet_tensorflow()
 
     from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.finetune.classification.tasks import TextTask
     from electra_tf2.finetune.tagging.tasks import TaggingTask
     from electra_tf2.finetune.task_classes import make_task
 
@@ -107,9 +108,9 @@ def main() -> None:
     config = FinetuningConfig.from_dict({"data_dir": options.data_dir, "model_name": "none", "task_names": names})
     for name in names:
         task = make_task(name, config, None)  # type: ignore[arg-type]  # nothing is tokenised
-        scores_of: Callable[[Any], dict[str, dict[str, float]]]
-        scores_of = tagging_scores if isinstance(task, TaggingTask) else text_scores
-        for what, scores in scores_of(task).items():
+        assert isinstance(task, TaggingTask | TextTask)
+        found = tagging_scores(task) if isinstance(task, TaggingTask) else text_scores(task)
+        for what, scores in found.items():
             print(
                 f"{name:6} {what:16}",
                 ", ".join(f"{metric} {score:.1f}" for metric, score in scores.items()),

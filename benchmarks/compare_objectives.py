@@ -1,23 +1,19 @@
 """Recipes and hyperparameters side by side: pre-trains each at equal compute or equal steps, fine-tunes, and compares.
 
-  python -m benchmarks.compare_objectives --data-dir data --start pretrained/bert_mini --flops 5e13 --seeds 3
-  python -m benchmarks.compare_objectives --data-dir data --start pretrained/bert_mini --flops 5e13 \\
+  python -m benchmarks.compare_objectives --data-dir data --start pretrained/bert_mini --flops 5e13 --seeds 3 \\
       --recipes electra_small,electra_small_whole_word,electra_small+uniform_generator=true --tasks sts
-  python -m benchmarks.compare_objectives --data-dir data --steps 1000 --recipes coco_lm_base,electra_base --tasks=
-  python -m benchmarks.compare_objectives --data-dir data --start pretrained/bert_mini --costs
   python -m benchmarks.compare_objectives --data-dir data --build --steps-of-first 600 --tasks chunk,sts \\
       --recipes benchmarks/minutes.json,+norm_style=post,+num_hidden_layers=2,+vocab_size=4096,+random_init=true
 
-A contender is RECIPE or RECIPE+hparam=value+..., or +hparam=value+... with the first one's recipe. A recipe's name
-means its objective at one small size; a path of a .json file means all that it says. The default is ELECTRA's question
-where its efficiency comes from, with COCO-LM beside it (ELECTRA, section 3.5 and Table 4). Each contender is trained
-once for each seed, evaluated on held-out records and fine-tuned on tasks in <data-dir>/finetuning_data. FLOPs are those
-of flops_computation.py. Stopped, the same command goes on. Results: <data-dir>/compare_objectives.json, and tables.
-
-From random weights, small models stay where they know how frequent tokens are and nothing else, whatever the objective.
-With --start, all go on from one young masked language model instead: generator and main network begin with its weights,
-network and optimizer are those of its recipe, and a recipe that is compared gives its objective and generator alone.
-The records of <data-dir> must fit in vocabulary and length; --build makes what each contender needs.
+A contender is RECIPE or RECIPE+hparam=value+..., or +hparam=value+... with the first one's recipe. A path of a .json
+file means all that it says. A recipe's name gives its objective and generator alone: with --start all go on from one
+young masked language model, whose weights are the first of generator and main network, and network and optimizer are
+those of its recipe. (From random weights, models of these sizes stay where they know how frequent tokens are.) The
+default is ELECTRA's question where its efficiency comes from, with COCO-LM beside it (ELECTRA, section 3.5 and Table
+4). Each contender is trained once for each seed, evaluated on held-out records and fine-tuned on tasks in
+<data-dir>/finetuning_data. FLOPs are those of flops_computation.py. The records of <data-dir> must fit in vocabulary
+and length; --build makes what each contender needs. Stopped, the same command goes on. Results:
+<data-dir>/compare_objectives.json, and tables.
 """
 
 import argparse
@@ -36,7 +32,7 @@ from typing import Any
 
 from benchmarks.common import ROOT, parser_of
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
+from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.pretrain.hparams import GeneratorHparams, MaskingHparams, PretrainingHparams
 from electra_tf2.pretrain.objectives.catalogue import ObjectiveHparams
 from electra_tf2.util.environment import cores
@@ -51,8 +47,6 @@ RECIPES = (
 METRICS = {"chunk": "f1", "cola": "mcc", "sts": "spearman"} | dict.fromkeys(
     ("sst", "mrpc", "rte", "qnli", "qqp", "mnli"), "accuracy"
 )
-SIZES = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 512}
-FINETUNING = {"learning_rate": 3e-4, "layerwise_lr_decay": 1.0, "train_batch_size": 8, "num_train_epochs": 2.0}
 
 
 def _names(group: type) -> set[str]:
@@ -70,31 +64,6 @@ SHOWN = (
     *("clm_accuracy_replaced", "clm_accuracy_original", "positive_cosine", "negative_cosine"),
 )
 _CURVE = ("step", "masked_lm_loss", "disc_loss")
-
-
-def from_random_weights(recipe: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The recipe at the benchmark's size; a file's as it is."""
-    given = read_recipe(recipe)
-    if recipe.endswith(".json"):
-        return given
-    given |= {
-        "model_size": "small",
-        "model_hparam_overrides": given.get("model_hparam_overrides", {}) | SIZES,
-        "embedding_size": 128,
-        "vocab_size": options.vocab_size,
-        "max_seq_length": options.max_seq_length,
-        "train_batch_size": options.batch_size,
-        "eval_batch_size": 64,
-        "learning_rate": options.learning_rate,
-        "precision": options.precision,
-    }
-    if given.get("generator_hidden_size", 0.25) < 1.0:
-        given["generator_hidden_size"] = 0.5  # a quarter of 128 would be one head
-    if "generator_layers" in given:
-        given["generator_layers"] = max(0.25, given["generator_layers"])
-    if given.get("freeze_generator"):
-        given["init_generator_checkpoint"] = options.init_generator_checkpoint
-    return given
 
 
 def from_start(recipe: str, start: Path) -> dict[str, Any]:
@@ -119,7 +88,7 @@ def with_changes(contender: str, options: argparse.Namespace) -> tuple[dict[str,
     finetuning = {name: value for name, value in changed.items() if name not in known}
     changed = {name: value for name, value in changed.items() if name in known}
     recipe = recipe or options.recipes[0]
-    of_recipe = from_start(recipe, options.start) if options.start else from_random_weights(recipe, options)
+    of_recipe = read_recipe(recipe) if recipe.endswith(".json") else from_start(recipe, options.start)
     given = layered(PretrainingConfig, of_recipe, changed)
     config = PretrainingConfig.from_dict({"num_warmup_steps": 0} | given)
     if options.start and config.has_own_generator and not config.uniform_generator and not config.two_tower_generator:
@@ -209,11 +178,10 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
             run(options, "run_analysis.py", "--analysis", "contrast", *names, "--output-dir", str(contrast.parent))
         metrics |= json.loads(contrast.read_text(encoding="utf-8"))[hparams["model_name"]]["trained"]
     file = _is_file(contender, options)
-    plain = not options.start and not file  # no recipe says how to fine-tune
     results = folder / ("results" if pretrained == contender else f"results_{_plain(contender)}")
     scores = {}
     for task in options.tasks:
-        finetuning = (FINETUNING | {"max_seq_length": options.max_seq_length} if plain else {}) | {
+        finetuning = {
             "data_dir": options.data_dir,
             "model_name": hparams["model_name"],
             "vocab_file": json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_file"],
@@ -238,26 +206,6 @@ def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str
     curve = [[round(line[name], 4) for name in _CURVE if name in line] for line in lines if line["step"] % 50 == 0]
     found = {"steps": hparams["num_train_steps"], "held_out": metrics, "scores": scores, "curve": curve}
     return found | {"processor_seconds": seconds}
-
-
-def costs(options: argparse.Namespace) -> str:
-    """Measures each recipe: trained parameters, examples per second (the best of some dry runs in turns), memory."""
-    contenders = {name: pretraining_hparams(name, options, seed=0) for name in options.recipes}
-    rates: dict[str, list[float]] = {contender: [] for contender in contenders}
-    memory: dict[str, str] = {}
-    for _ in range(options.rounds):
-        for contender, hparams in contenders.items():
-            printed, _ = run(options, "run_pretraining.py", "--dry-run", "--hparams", json.dumps(hparams))
-            found = re.search(r"([\d.]+) examples/s, (.+?) of memory", printed)
-            if found is None:
-                sys.exit(f"{contender}: no figures in what the dry run printed:\n{printed}")
-            rates[contender].append(float(found[1]))
-            memory[contender] = found[2]
-    lines = [f"{'':36}{'parameters':>12}{'examples/s':>12}  memory at most"]
-    for contender, hparams in contenders.items():
-        parameters = parameter_count(PretrainingConfig.from_dict(hparams))
-        lines.append(f"{contender:36}{parameters:12,}{max(rates[contender]):12.1f}  {memory[contender]}")
-    return "\n".join(lines)
 
 
 def table(results: dict[str, list[dict[str, Any]]], tasks: list[str]) -> str:
@@ -285,7 +233,7 @@ def table(results: dict[str, list[dict[str, Any]]], tasks: list[str]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__, data_dir="data", seeds=3, vocab_size=30522, learning_rate=5e-4, precision="float32")
+    parser = parser_of(__doc__, data_dir="data", seeds=3)
     parser.add_argument("--recipes", default=RECIPES, help="contenders, by commas")
     parser.add_argument("--start", type=Path, help="folder of a masked language model, named like its recipe")
     parser.add_argument("--flops", type=float, default=2e14, help="of pre-training a model")
@@ -294,13 +242,8 @@ def main() -> None:
     parser.add_argument("--build", action="store_true", help="vocabularies and records of <data-dir>/corpus, heldout")
     parser.add_argument("--tasks", default="chunk,cola,sst,mrpc,rte,sts", help="to fine-tune on; '' for none")
     parser.add_argument("--finetuning-hparams", type=json.loads, default={}, help="JSON, over those of the recipe")
-    parser.add_argument("--max-seq-length", type=int, default=64, help="of the records")
-    parser.add_argument("--batch-size", type=int, default=16, help="of pre-training")
     parser.add_argument("--debug-examples", type=int, default=0, help="examples of a task, at most; 0: all")
     parser.add_argument("--jobs", type=int, default=1, help="models trained side by side, each with its share of cores")
-    parser.add_argument("--init-generator-checkpoint", help="of a recipe whose generator is frozen")
-    parser.add_argument("--costs", action="store_true", help="instead: parameters, speed and memory of each recipe")
-    parser.add_argument("--rounds", type=int, default=3, help="dry runs of each recipe, with --costs")
     options = parser.parse_args()
     options.data_dir = os.path.abspath(options.data_dir)
     options.tasks = [task for task in options.tasks.split(",") if task]
@@ -308,12 +251,11 @@ def main() -> None:
     unknown = set(options.tasks) - set(METRICS)
     if unknown:
         parser.error(f"--tasks: {', '.join(sorted(unknown))}: choose from {', '.join(METRICS)}")
+    if not options.start and not all(_is_file(contender, options) for contender in options.recipes):
+        parser.error("--recipes: recipes by name need --start")
     runs = [(recipe, seed) for seed in range(options.seeds) for recipe in options.recipes]
     results: dict[str, list[dict[str, Any]]] = {}
     try:
-        if options.costs:
-            print(costs(options))
-            return
         every = {contender: with_changes(contender, options) for contender in options.recipes}
         alike = [name for name, given in every.items() if list(every.values()).count(given) > 1]
         if alike:

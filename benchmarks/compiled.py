@@ -26,13 +26,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import ROOT, parser_of, write_vocabulary
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.training.accelerators.devices import Device, find_devices
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.flags import read_recipe
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).with_suffix(".json")
 PAPERS = (
     *("electra_small", "electra_base", "electra_large", "electra_small_pp", "electra_large_pp"),
@@ -48,9 +48,7 @@ def write_inputs(folder: Path, config: PretrainingConfig) -> None:
 
     from electra_tf2.corpus.cooccurrence import CooccurrenceTable, write_cooccurrence
 
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokens += [f"w{number}" for number in range(config.vocab_size - len(tokens))]
-    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    write_vocabulary(folder / "vocab.txt", config.vocab_size)
     if config.mpa_objective:
         near = np.random.RandomState(0).randint(0, config.vocab_size, [config.vocab_size, _MPA_NEIGHBOURS])
         table = CooccurrenceTable(np.sort(near).astype(np.int32), np.ones(near.shape, np.float16))
@@ -202,35 +200,25 @@ def markdown() -> str:
     from electra_tf2.training.accelerators.compiling import Compiled
     from electra_tf2.training.accelerators.fitting import Row, cells
 
-    lines = [
-        "| recipe | batch x length | device | as it is | fits with | kernels | bytes | products | steps/s at most | "
-        "compiled in |",
-        "|" + "---|" * 10,
-    ]
+    headings = ("recipe", "batch x length", "device", "as it is", "fits with", "kernels", "bytes", "products")
+    lines = [f"| {' | '.join([*headings, 'steps/s at most', 'compiled in'])} |", "|" + "---|" * 10]
     for key, found in json.loads(RESULTS.read_text()).items():
         recipe, name = key.split()
         (device,), config = find_devices(name), config_of(recipe, Path("."), {})
-        rows = [
-            Row(row.pop("name"), row.pop("micro_batch"), Compiled(**row | {"all_kernels": ()})) for row in found["rows"]
-        ]
-        first, last = cells(rows[0], device), cells(rows[-1], device)
-        fits = rows[0].compiled.fits
-        answer = (
-            f"{rows[-1].name}: {rows[-1].micro_batch} sequences, {last[3]}" if rows[-1].compiled.fits else "nothing"
-        )
+        rows = [Row(row.pop("name"), row.pop("micro_batch"), Compiled(**row)) for row in found["rows"]]
+        first, last = (cells(rows[place], device) for place in (0, -1))
+        answer = "" if rows[0].compiled.fits else "nothing"
+        if rows[-1].compiled.fits and not rows[0].compiled.fits:
+            answer = f"{rows[-1].name}: {rows[-1].micro_batch} sequences, {last[3]}"
         shape = f"{config.train_batch_size:,} x {config.max_seq_length}"
-        verdict = f"{'yes' if fits else 'no'}, {first[3]}"
-        lines.append(
-            "| " + " | ".join([recipe, shape, device.name, verdict, "" if fits else answer, *last[4:9]]) + " |"
-        )
+        columns = [recipe, shape, device.name, f"{first[1]}, {first[3]}", answer, *last[4:9]]
+        lines.append(f"| {' | '.join(columns)} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, devices="h100,v5e")
     parser.add_argument("recipes", nargs="*")
-    parser.add_argument("--devices", default="h100,v5e")
     parser.add_argument("--set", action="append", default=[], metavar="HPARAM=VALUE", help="other than the recipe's")
     parser.add_argument("--peer", action="store_true", help="plain JAX beside ours")
     parser.add_argument("--table", action="store_true", help="the papers' recipes, into benchmarks/compiled.json")

@@ -10,14 +10,12 @@ processor's time of a step in all threads, which other work on the machine distu
 way to the host and the checks for non-finite losses are in it, as in training.
 """
 
-import argparse
-import itertools
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import VOCABULARY, parser_of, write_records
 from electra_tf2.util.environment import quiet_tensorflow
 
 BATCH, LENGTH, RECORDS, SHARDS = 128, 128, 20_000, 4
@@ -29,19 +27,17 @@ def make_task(step_seconds: float, records: Any) -> Any:
 
     from electra_tf2.pretrain import pretrain_data
     from electra_tf2.training.optimization import AdamW, Schedule
+    from electra_tf2.training.task import TrainingTask
 
     def wait() -> float:
         time.sleep(step_seconds)
         return 0.0
 
-    class Waiting:
+    class Waiting(TrainingTask):
         """Sums its batch, waits, and counts its steps."""
 
-        loss_scale = None
-        shown: Sequence[str] = ()
-        summed_examples = 1
-
         def __init__(self) -> None:
+            super().__init__(tf.distribute.get_strategy(), False, 0, "float32")
             self.model = tf.Module()
             self.model.weight = tf.Variable(1.0)
             schedule = Schedule(peak=1e-3, num_train_steps=10**6, num_warmup_steps=0)
@@ -57,10 +53,6 @@ def make_task(step_seconds: float, records: Any) -> Any:
 
         def training_data(self, position: int) -> tf.data.Dataset:
             return pretrain_data.training_batches(records, BATCH, 1, position, None)
-
-        def explain(self, error: Exception) -> str | None:
-            del error
-            return None
 
     return Waiting()
 
@@ -88,13 +80,8 @@ def seconds_per_step(step_seconds: float, steps: int, folder: Path, records: Any
 
 
 def main() -> None:
-    assert __doc__ is not None
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--step-ms", type=float, default=5.0)
-    parser.add_argument("--steps", type=int, default=1000)
-    given = parser.parse_args()
+    given = parser_of(__doc__, step_ms=5.0, steps=1000).parse_args()
     quiet_tensorflow()
-    from benchmarks.common import VOCABULARY, write_records
     from electra_tf2.corpus.records import RecordFormat
     from electra_tf2.pretrain.pretrain_data import Records
 
@@ -107,7 +94,7 @@ def main() -> None:
         for number, wait in enumerate((0.0, given.step_ms / 1e3)):
             found[wait] = seconds_per_step(wait, given.steps, folder / f"run{number}", records)
         began = time.monotonic()
-        for _ in itertools.repeat(None, 200):
+        for _ in range(200):
             time.sleep(given.step_ms / 1e3)
         slept = (time.monotonic() - began) / 200
     for wait, (seconds, used) in found.items():

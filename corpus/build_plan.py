@@ -141,7 +141,7 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
         raise UserError("--other-segments needs --packing electra, which makes second segments, and --compat none")
     if settings.other_segments and load_vocab(settings.vocab_file)[0] != PAD:
         raise UserError(
-            f"--other-segments needs {PAD} as the first token of {settings.vocab_file!r}: records are filled up with 0"
+            f"--other-segments needs {PAD} as token 0 of {settings.vocab_file!r}, with which records are filled"
         )
     vocabulary = vocab_sha256(settings.vocab_file)
     paths = {name: os.path.abspath(getattr(settings, name)) for name in ("corpus_dir", "vocab_file", "output_dir")}
@@ -293,7 +293,6 @@ def repeats(text_bytes: Mapping[str, int], alpha: float) -> dict[str, float]:
     The largest source is read once: the smaller ones are read more often, and nothing is left out.
 
     Args:
-      text_bytes: of every source.
       alpha: 1 leaves the shares p as they are, 0 makes them equal.
     """
     largest = max(text_bytes.values())

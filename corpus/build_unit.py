@@ -10,7 +10,7 @@ import functools
 import hashlib
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,11 +42,11 @@ _Packer = ExampleBuilder | SentencePacker | OtherSegmentFinder
 _tokenizer = functools.cache(WordpieceTokenizer)  # one per process: it takes a second to build
 
 
-def build_unit(staging: Staging, unit: Unit) -> Iterator[float]:
+def build_unit(staging: Staging, unit: Unit) -> Generator[float, None, None]:
     """Writes the unit's shards and its report, which is done when the iterator ends.
 
     Yields:
-      Bytes of text that have been built since the last time, by the plan's reckoning.
+      Megabytes of text that have been built since the last time, by the plan's reckoning.
 
     Raises:
       UserError: text that cannot be read, or shards that cannot be written.
@@ -63,7 +63,7 @@ def build_unit(staging: Staging, unit: Unit) -> Iterator[float]:
                 for block in corpus.read(piece.name, piece.start, piece.end):
                     job.add(block, done / unit.text_bytes)
                     done += block.file_bytes * text_per_byte
-                    yield block.file_bytes * text_per_byte
+                    yield block.file_bytes * text_per_byte / 1e6
                 job.end_document()  # none goes on in another file
                 done = before + piece.text_bytes
             job.finish()

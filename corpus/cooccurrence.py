@@ -1,4 +1,4 @@
-"""Tokens that occur near one another, and their scores: S of MPA (mis-predictions as harm alerts).
+"""Tokens that occur near one another, and their scores.
 
 build_table.py counts pairs of tokens within a window and turns the counts C into scores in [0, 1]; kept are the
 K highest of every token. pretrain.objectives.mpa looks up which tokens of a sequence may have misled a

@@ -3,7 +3,7 @@
 build_pretraining_dataset.py calls `build`: the plan says what is to be done, the staging folder what has been.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -56,7 +56,7 @@ def run_local(num_processes: int = 0) -> RunUnits:
         processes = num_processes or min(cores(), 1 + total // _WORTH_A_PROCESS)
         with Progress("MB of text", total / 1e6, unit="MB") as progress:
             run_on_processes(
-                partial(_megabytes, staging),
+                partial(build_unit, staging),
                 units,
                 min(processes, len(units)),
                 progress,
@@ -64,12 +64,6 @@ def run_local(num_processes: int = 0) -> RunUnits:
             )
 
     return run
-
-
-def _megabytes(staging: Staging, unit: Unit) -> Generator[float, None, None]:
-    """Builds a unit; yields megabytes of text as they are done."""
-    for step in build_unit(staging, unit):
-        yield step / 1e6
 
 
 def run_beam(pipeline_args: Sequence[str] = ()) -> RunUnits:

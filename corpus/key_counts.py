@@ -78,16 +78,12 @@ def record_inputs(pattern: str, vocab_file: str) -> TableInputs:
     """The records that a pattern names. Raises UserError if there are none, or of another vocabulary."""
     files = record_files(pattern)
     if not files:
-        raise UserError(
-            f"--pretrain-tfrecords: no file matches {pattern!r}; build them with build_pretraining_dataset.py"
-        )
+        raise UserError(f"--pretrain-tfrecords: no file matches {pattern!r}: build some, build_pretraining_dataset.py")
     metadata = read_metadata(os.path.dirname(files[0]) or ".")
     if metadata is None:
         raise UserError(f"{os.path.dirname(files[0])} has no metadata.json, which says how long its records are")
     if metadata.vocab_sha256 != vocab_sha256(vocab_file):
-        raise UserError(
-            f"--vocab-file {vocab_file} is not the vocabulary that the records of {pattern} were built with"
-        )
+        raise UserError(f"--vocab-file {vocab_file} is not the vocabulary that {pattern} were built with")
     tokens = load_vocab(vocab_file)
     return TableInputs(files, metadata.record_format, vocab_file, tokens, tuple(metadata.domain_tokens))
 

@@ -31,7 +31,6 @@ def read_table(path: str, hparam: str, kind: str, vocab_file: str) -> dict[str, 
 
     Args:
       hparam: that names the file. kind: what `write_table` was given; build_table.py makes it.
-      vocab_file: of the run.
 
     Raises:
       UserError: there is no such file, it is no table of this kind, or one of another vocabulary.

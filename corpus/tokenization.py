@@ -65,6 +65,11 @@ class WordpieceTokenizer:
         ids, row_splits = self._kernel(text.split(b"\n"))
         return ids, np.diff(row_splits).astype(np.int32)
 
+    def pieces(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """int32 [pieces] ids of each text."""
+        ids, lengths = self.tokenize([text.encode("utf-8", "ignore") for text in texts])
+        return np.split(ids, np.cumsum(lengths))[:-1]
+
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """The tokens of ids; raises IndexError for an id beyond the vocabulary."""
         return [self.vocab[index] for index in ids]

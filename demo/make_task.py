@@ -2,8 +2,8 @@
 
 Writes {train,dev}.txt in the columns of tagging tasks: a word in lower case, and `B-comma` or `B-period` if such a mark
 followed it, else `O`; a blank line after each paragraph. Punctuation is what transcripts of speech lack, and it labels
-itself; which words occur does not tell it, how they follow each other does. Development paragraphs come from modules of
-their own, so that nothing is won by remembering a module.
+itself; which words occur does not tell it, how they follow each other does. Development paragraphs come from documents
+of their own, so that nothing is won by remembering a document.
 """
 
 import re
@@ -15,11 +15,11 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from demo.extract_corpus import Document, default_roots, extract
 from electra_tf2.finetune.tagging.conll import Sentence, read_sentences
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically
+from electra_tf2.util.reading import read_text
 
 _WORDS = range(12, 41)  # of a paragraph
 _WORD = re.compile(r"([A-Za-z][A-Za-z'-]*|\d+(?:\.\d+)?)([,.]?)")
@@ -38,13 +38,13 @@ def tagged(paragraph: str) -> Paragraph | None:
     return words if whole else None
 
 
-def make_task(documents: list[Document], train_size: int, dev_size: int) -> tuple[list[Paragraph], list[Paragraph]]:
-    """Paragraphs for training and development, at most so many of each.
+def make_task(documents: list[list[str]], train_size: int, dev_size: int) -> tuple[list[Paragraph], list[Paragraph]]:
+    """Paragraphs for training and development, at most so many of each, of documents that are lists of paragraphs.
 
     Raises:
-      UserError: the documents have fewer than two modules with such paragraphs.
+      UserError: fewer than two documents have such paragraphs.
     """
-    modules = [found for document in documents if (found := [p for p in map(tagged, document.paragraphs) if p])]
+    modules = [found for document in documents if (found := [p for p in map(tagged, document) if p])]
     if len(modules) < 2:
         raise UserError(f"{len(documents)} documents are too few: two with punctuated paragraphs are needed")
     train: list[Paragraph] = []
@@ -54,16 +54,16 @@ def make_task(documents: list[Document], train_size: int, dev_size: int) -> tupl
     return train[:train_size], dev[:dev_size]
 
 
-def baselines(folder: Path) -> dict[str, float]:
-    """F1 in percent of commas and full stops on dev.txt, which a model has to beat: of no marks at all, and of logistic
-    regression on a word and its neighbours, each with its distance, fitted to train.txt."""
+def bag_of_words(folder: Path) -> float:
+    """F1 in percent of commas and full stops on dev.txt, which a model has to beat: of logistic regression on a word
+    and its neighbours, each with its distance, fitted to train.txt."""
     train, dev = (read_sentences(folder / f"{part}.txt") for part in ("train", "dev"))
     model = make_pipeline(DictVectorizer(), LogisticRegression(C=10, max_iter=300))
     model.fit(_bags(train), _tags(train))
     gold, predicted = _tags(dev), model.predict(_bags(dev))
     right = sum(tag == guess != "O" for tag, guess in zip(gold, predicted, strict=True))
     marks = sum(tag != "O" for tag in gold) + sum(guess != "O" for guess in predicted)
-    return {"no marks": 0.0, "a bag of neighbouring words": 200 * right / marks}
+    return 200 * right / marks
 
 
 def _bags(sentences: list[Sentence]) -> list[dict[str, int]]:
@@ -86,7 +86,9 @@ def main() -> int:
     if (folder / "dev.txt").exists():
         print(f"{folder} is there already")
         return 0
-    train, dev = make_task(extract(default_roots(), values.max_bytes), values.train_size, values.dev_size)
+    paths = sorted(Path(values.corpus_dir).glob("*.txt"))
+    documents = [text.splitlines() for path in paths for text in read_text(path, "corpus").split("\n\n")]
+    train, dev = make_task(documents, values.train_size, values.dev_size)
     for name, rows in (("train", train), ("dev", dev)):
         text = "".join("".join(f"{word} {tag}\n" for word, tag in row) + "\n" for row in rows)
         write_atomically(folder / f"{name}.txt", text)
@@ -96,7 +98,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     flags.DEFINE_string("output_dir", "demo_data/finetuning_data/punctuation", "directory of the task")
-    flags.DEFINE_integer("max_bytes", 6_000_000, "size of the corpus, about", lower_bound=1000)
+    flags.DEFINE_string("corpus_dir", "demo_data/corpus", "directory of text files, a blank line between documents")
     flags.DEFINE_integer("train_size", 600, "training paragraphs, at most", lower_bound=1)
     flags.DEFINE_integer("dev_size", 400, "development paragraphs, at most", lower_bound=1)
     util_flags.run(main, __doc__)

@@ -102,7 +102,7 @@ def source_difference(model: Model, path: str) -> float | None:
     theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), prefix_of(tensors) or "")
     if known.endswith("ForMaskedLM"):  # without the rows that pad their table
         theirs["logits"] = theirs["logits"][..., : len(model.tokens)]
-    return _largest(ours, theirs, encoded)
+    return largest_at_tokens(ours, theirs, encoded)
 
 
 def huggingface_difference(model: Model, exported: Exported, folder: str, part: str = "main") -> float:
@@ -110,7 +110,7 @@ def huggingface_difference(model: Model, exported: Exported, folder: str, part: 
     ours = our_outputs(model, part, exported.class_name)
     encoded = check_inputs(model)
     theirs = reference.outputs(exported.config, Tensors(Path(folder)), reference.Inputs(*encoded))
-    return _largest(ours, theirs, encoded)
+    return largest_at_tokens(ours, theirs, encoded)
 
 
 def tf_models_difference(model: Model, prefix: str) -> float:
@@ -122,7 +122,7 @@ def tf_models_difference(model: Model, prefix: str) -> float:
     theirs = encoder(
         {"input_word_ids": encoded.input_ids, "input_mask": encoded.input_mask, "input_type_ids": encoded.segment_ids}
     )["sequence_output"].numpy()
-    return _largest({"states": our_outputs(model)["states"]}, {"states": theirs}, encoded)
+    return largest_at_tokens({"states": our_outputs(model)["states"]}, {"states": theirs}, encoded)
 
 
 def saved_model_difference(model: Model, folder: str | Path) -> float:
@@ -145,7 +145,7 @@ def read_back_difference(model: Model, again: Model) -> float:
     kinds = [kind for scope, kind in heads.items() if f"{scope}/dense/kernel" in model.weights] or [""]
     encoded = check_inputs(model)
     return largest(
-        _largest(our_outputs(model, "main", kind), our_outputs(again, "main", kind), encoded) for kind in kinds
+        largest_at_tokens(our_outputs(model, "main", kind), our_outputs(again, "main", kind), encoded) for kind in kinds
     )
 
 
@@ -171,7 +171,7 @@ def report(difference: float, dtype: str, what: str) -> str:
     return f"{line} ({dtype} weights)" if dtype != "float32" else line
 
 
-def _largest(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], encoded: Encoded) -> float:
+def largest_at_tokens(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], encoded: Encoded) -> float:
     """The largest difference at real tokens; states beyond a row's end mean nothing."""
     differences = []
     for name, value in ours.items():

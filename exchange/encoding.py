@@ -47,9 +47,7 @@ def rows_of(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: in
     """
     refuse_single(texts)
     pairs = [_parts(text) for text in texts]
-    flat = [part.encode("utf-8", "ignore") for pair in pairs for part in pair]
-    ids, lengths = tokenizer.tokenize(flat)
-    pieces = iter(np.split(ids, np.cumsum(lengths)[:-1]))
+    pieces = iter(tokenizer.pieces([part for pair in pairs for part in pair]))
     return [Row(*pack([next(pieces) for _ in pair], tokenizer.special, max_length)) for pair in pairs]
 
 

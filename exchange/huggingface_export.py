@@ -143,14 +143,14 @@ def _main_head(model: Model) -> _Head:
         if "discriminator_predictions/dense/kernel" in weights:
             left_out = _heads(model, "discriminator_predictions")
             return _Head("ElectraForPreTraining", names.to_theirs(names.DETECTION_HEAD, weights), {}, left_out)
-        if "generator_predictions/dense/kernel" in weights and not _own_generator(model):
+        if "generator_predictions/dense/kernel" in weights and not model.has_generator:
             return _masked_lm(model, model.architecture)
     return _Head("ElectraModel", {}, {}, _heads(model))
 
 
 def _masked_lm(model: Model, architecture: Architecture) -> _Head:
     left_out = _heads(model, "generator_predictions")
-    if architecture.embedding_size == architecture.hidden_size and not _own_generator(model):
+    if architecture.embedding_size == architecture.hidden_size and not model.has_generator:
         return _Head("BertForMaskedLM", names.to_theirs(names.BERT_LM_HEAD, model.weights), {}, left_out)
     if architecture.hidden_act != "gelu":
         raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {architecture.hidden_act!r}")
@@ -158,7 +158,7 @@ def _masked_lm(model: Model, architecture: Architecture) -> _Head:
 
 
 def _generator(model: Model) -> Exported:
-    if not _own_generator(model):
+    if not model.has_generator:
         raise UserError("this model has no generator of its own")
     if any(name.startswith("generator_ltr/") for name in model.weights):
         raise UserError("Hugging Face has no class for a generator of two towers")
@@ -240,10 +240,6 @@ def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, A
 
 def _linear(name: str, kernel: np.ndarray, bias: np.ndarray) -> dict[str, np.ndarray]:
     return {f"{name}.weight": kernel.T, f"{name}.bias": bias}
-
-
-def _own_generator(model: Model) -> bool:
-    return any(name.startswith(("generator/encoder/", "generator_ltr/encoder/")) for name in model.weights)
 
 
 def _heads(model: Model, *kept: str) -> list[str]:

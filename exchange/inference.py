@@ -238,9 +238,8 @@ class Model:
         if not 1 <= top <= len(self.tokenizer):
             raise UserError(f"fill: top is between 1 and the {len(self.tokenizer):,} tokens, not {top}")
         special = self.tokenizer.special
-        ids, lengths = self.tokenizer.tokenize([part.encode("utf-8", "ignore") for part in text.split(MASK)])
         row = [special.cls]
-        for part in np.split(ids, np.cumsum(lengths)[:-1]):
+        for part in self.tokenizer.pieces(text.split(MASK)):
             row += [*part, special.mask]
         row[-1] = special.sep
         if len(row) > self.max_length:

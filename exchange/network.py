@@ -16,7 +16,7 @@ import tf_keras
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead, TiedHead
+from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead, TiedHead, vocabulary_head
 from electra_tf2.model.layers import Dense, Layer, SeedStream
 from electra_tf2.model.other_generators import TwoTowerClozeModel
 from electra_tf2.model.pooling import POOLINGS, orthogonal, text_vectors
@@ -79,10 +79,8 @@ class Network(Layer):
         self.filler = self.generator or self.encoder
         if f"{scope}/output_bias" not in weights:
             return None
-        sizes = self.filler.architecture
-        if f"{scope}/dense/kernel" not in weights:
-            return TiedHead(scope, sizes, self.filler.embeddings)
-        return LanguageModelHead(scope, sizes.hidden_size, sizes, self.filler.embeddings)
+        transform = f"{scope}/dense/kernel" in weights
+        return vocabulary_head(scope, self.filler.architecture, self.filler.embeddings, transform)
 
     def states(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L, H], the last layer."""

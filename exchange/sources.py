@@ -88,6 +88,11 @@ class Model(NamedTuple):
         return self.config.architecture
 
     @property
+    def has_generator(self) -> bool:
+        """True if there is a generator beside the main network."""
+        return any(name.startswith(("generator/encoder/", "generator_ltr/encoder/")) for name in self.weights)
+
+    @property
     def generator_architecture(self) -> Architecture:
         """Sizes of the generator's network; those of the main network where it has none of its own."""
         if isinstance(self.config, FinetuningConfig):
@@ -176,9 +181,9 @@ def written_out(weights: Mapping[str, np.ndarray], architecture: Architecture, s
     start = f"{scope}/encoder/layer_"
     result = {name: value for name, value in weights.items() if not name.startswith(start)}
     for part, beginnings in (("attention", ("attention/",)), ("ffn", ("intermediate/", "output/"))):
-        for layer, owner in enumerate(architecture.owners(part)):
+        for layer, named in enumerate(architecture.shared_with(part)):
             for name, value in weights.items():
-                within = name.removeprefix(f"{start}{owner}/")
+                within = name.removeprefix(f"{start}{named}/")
                 if within != name and within.startswith(beginnings):
                     result[f"{start}{layer}/{within}"] = value
     return result

@@ -45,14 +45,19 @@ def build_encoder(architecture: Architecture) -> Any:
     """Builds tf-models' encoder of these sizes, with random weights.
 
     Raises:
-      UserError: the network has parts that it has not.
+      UserError: the network has parts that it has not, or their package is not installed.
     """
     problems = export_problems(architecture)
     if architecture.hidden_act not in ("gelu", "relu", "tanh", "linear"):
         problems.append(f"activation {architecture.hidden_act}")
     if problems:
         raise UserError(f"tf-models' encoder has no {'; no '.join(problems)}")
-    from official.nlp.modeling import networks
+    try:
+        from official.nlp.modeling import networks
+    except ImportError as error:
+        raise UserError(
+            "the format tf_models needs the package tf-models-official: pip install 'electra-tf2[tf-models]'"
+        ) from error
 
     return networks.BertEncoder(
         vocab_size=architecture.vocab_size,

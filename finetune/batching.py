@@ -36,7 +36,6 @@ class FeatureTable:
 
     Args:
       tasks: in the order of `task_names`; a row's task is its index here.
-      max_length: no feature is longer.
       fixed_padding: pad every batch to `max_length`, and do not sort by length.
       choices: rows that make one example of a batch, as the candidates of a question do (`Task.choices`).
     """

@@ -180,11 +180,7 @@ class Evaluation:
         return [flag for flag, given in asked.items() if given]
 
     def not_written(self, trial: int, folder: Path, result: Mapping[str, Any]) -> list[str]:
-        """The flags that ask a trial for files which it has not, as they were not given when it was done.
-
-        Args:
-          result: what its scores.json says.
-        """
+        """The flags that ask a trial for files which it has not, by what its scores.json says (`result`)."""
         asked = self.asked_for(trial)
         files = {
             "--write-test-outputs": [

@@ -14,7 +14,7 @@ from electra_tf2.exchange.checkpoints import CheckpointVariables
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.heads import LanguageModelHead, TiedHead
+from electra_tf2.model.heads import vocabulary_head
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import places
@@ -71,10 +71,8 @@ class AuxiliaryLanguageModel(Layer):
     """Masked language modelling on the batches of fine-tuning.
 
     Args:
-      encoder: of the tasks.
       scope, transform: of the head, see `language_model_head`.
       special: ids of [MASK] and of what is never masked.
-      max_length: tokens of an input, at most.
     """
 
     def __init__(
@@ -82,12 +80,7 @@ class AuxiliaryLanguageModel(Layer):
     ) -> None:
         super().__init__("", seed)
         scope, transform = head
-        sizes = encoder.architecture
-        self.head: LanguageModelHead | TiedHead
-        if transform:
-            self.head = LanguageModelHead(scope, sizes.hidden_size, sizes, encoder.embeddings, seed)
-        else:
-            self.head = TiedHead(scope, sizes, encoder.embeddings, seed)
+        self.head = vocabulary_head(scope, encoder.architecture, encoder.embeddings, transform, seed)
         self.encoder, self.special = encoder, special
         self.most = max(1, round(_MASKED * max_length))
 

@@ -1,7 +1,5 @@
 """A fine-tuning step and a batch's predictions as XLA programs, without an accelerator."""
 
-import functools
-
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
@@ -13,11 +11,7 @@ from electra_tf2.training.accelerators.compiling import lowered
 
 
 class Lowering:
-    """The tasks of a configuration, whose labels are read from their data.
-
-    Args:
-      config: of the run.
-    """
+    """The tasks of a configuration, whose labels are read from their data."""
 
     def __init__(self, config: FinetuningConfig) -> None:
         tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
@@ -40,15 +34,6 @@ class Lowering:
         }
 
     def training_program(self, config: FinetuningConfig, task: FinetuningTask | None = None) -> bytes:
-        """HloModuleProto of a training step.
-
-        Args:
-          task: of this configuration, if it is needed for more.
-        """
+        """HloModuleProto of a training step."""
         batch, task = self.empty_batch(config, config.train_batch_size), task or self.task(config)
         return lowered(task.train_step, batch, tf.constant(0, tf.int64))
-
-    def prediction_program(self, task: FinetuningTask, number: int) -> bytes:
-        """HloModuleProto of a batch's predictions by the head of that number."""
-        step = functools.partial(task.forward_rows, number=number)
-        return lowered(task.compiled(step), self.empty_batch(task.config, task.config.eval_batch_size))

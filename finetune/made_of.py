@@ -127,9 +127,7 @@ class MadeOf:
         for name, value in self.scoring["settings"].items():
             if before.get("settings", {}).get(name, value) != value:
                 was = before["settings"][name]
-                raise UserError(
-                    f"{path} was made with {name} {was}, not {value}: with --no-do-train the model is scored anew"
-                )
+                raise UserError(f"{path} was made with {name} {was}, not {value}: --no-do-train scores the model anew")
 
 
 def read_made_of(folder: Path) -> dict[str, Any]:

@@ -113,10 +113,7 @@ class FinetuningTask(TrainingTask):
     """Builds model and optimizer; create it under the strategy's scope.
 
     Args:
-      config: of the run.
-      tasks: what to learn, together.
       table: training features of all tasks; None to predict only.
-      seed: of this trial.
     """
 
     def __init__(

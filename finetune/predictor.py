@@ -15,7 +15,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import refuse_single
-from electra_tf2.exchange.network import graph_of_any_shape
+from electra_tf2.exchange.network import assign, graph_of_any_shape
 from electra_tf2.exchange.sources import Model, read_model
 from electra_tf2.finetune.batching import TaskFeatures, plain_batches
 from electra_tf2.finetune.classification.reading import table_lines
@@ -34,9 +34,6 @@ _NO_TEXT = {"error": "an empty text"}
 class Predictor:
     """Answers of the tasks that a model was fine-tuned on.
 
-    Args:
-      source: configuration, weights and task states.
-
     Raises:
       UserError: the model is not fine-tuned, or something of it is missing.
     """
@@ -48,20 +45,11 @@ class Predictor:
         self.tasks = make_tasks(self.config, tokenizer)
         adopt_states(self.tasks, source.task_states, source.origin)
         self.model = FinetuningModel(self.config, self.tasks, self.config.seed)
-        for variable in self.model.trainable_variables:
-            name = variable.name.split(":")[0]
-            if name not in source.weights:
-                raise UserError(f"{source.origin} lacks {name}")
-            variable.assign(source.weights[name])
+        assign(self.model.trainable_variables, source.weights)
         self._predict: dict[int, Any] = {}  # number of a task -> its graph, for the life of the model
 
     def __call__(self, texts: Sequence[Any], name: str | None = None) -> list[dict[str, Any]]:
-        """The answers, in the order of the texts.
-
-        Args:
-          texts: as `Model.predict` of the package takes them.
-          name: of the task; None: the first.
-        """
+        """The answers, in the order of the texts."""
         names = [task.name for task in self.tasks]
         if name is not None and name not in names:
             raise UserError(f"predict: there is no task {name!r}; the model learned {', '.join(names)}")
@@ -166,12 +154,7 @@ def _table_rows(text: str, comma: bool, where: str, task: Task) -> Iterator[tupl
 
 
 def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str) -> str:
-    """Labels a file with the model in a folder: JSON lines, every row with the task's answer.
-
-    Args:
-      config: of the model.
-      source: a file, or "-".
-    """
+    """Labels a file with the model in a folder: JSON lines, every row with the task's answer."""
     tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
     predictor = Predictor(read_model(str(folder))._replace(config=config), tokenizer)
     number = config.task_names.index(task_name)

@@ -223,9 +223,7 @@ class Task(abc.ABC):
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         """A line of plain text as `parse` wants it; for --predict."""
-        raise UserError(
-            f"--predict: {self.name} cannot be told from plain text {shown(line)}: give JSON lines or a table"
-        )
+        raise UserError(f"--predict: {self.name} cannot read plain text {shown(line)}: give JSON lines or a table")
 
     def columns_of_table(self, first: list[str]) -> tuple[list[str], bool]:
         """The keys of a table's cells for `parse`, and whether its first row is a header; for --predict."""
@@ -274,14 +272,7 @@ class Task(abc.ABC):
         return []
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
-        """Writes the files that a benchmark's server or official script wants, if there is such a thing.
-
-        Args:
-          name: of the split.
-
-        Returns:
-          The files written.
-        """
+        """Writes and lists the files of a split that a benchmark's server or official script wants, if any."""
         del name, split, predictions, folder
         return []
 

@@ -6,8 +6,9 @@
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.classification.distillation import TEACHER, soft_losses
+from electra_tf2.finetune.classification.distillation import TEACHER
 from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
+from electra_tf2.model.heads import soft_losses
 from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
 from electra_tf2.model.pooling import mean_state, text_state
 
@@ -18,8 +19,6 @@ class TextHead(Head):
     """Dropout and a dense layer on the [CLS] state, without a pooler (ELECTRA, section 3.1).
 
     Args:
-      scope: "task_specific/<task>".
-      outputs: numbers for each text.
       config: `classifier`: "tanh" or "gelu" puts dropout and a dense layer with that activation before (COCO-LM);
         `classifier_pooling`: "mean" takes the mean of all tokens' states for [CLS]'s.
     """
@@ -52,7 +51,6 @@ class ClassificationHead(TextHead):
     """Classes of a softmax, or a number with squared error.
 
     Args:
-      scope: "task_specific/<task>".
       num_classes: None for regression.
     """
 
@@ -77,7 +75,7 @@ class ClassificationHead(TextHead):
             return HeadOutput(losses, {} if training else {"predictions": numbers})
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
         if training and TEACHER in inputs.labels:
-            losses = self._shared(losses, soft_losses(logits, inputs.labels[TEACHER], self.distill_temperature))
+            losses = self._shared(losses, soft_losses(inputs.labels[TEACHER], logits, self.distill_temperature))
         if training:
             return HeadOutput(losses, {})
         return HeadOutput(losses, {"logits": logits, "predictions": tf.argmax(logits, -1, tf.int32)})
@@ -91,7 +89,6 @@ class ChoiceHead(TextHead):
     """One number of each text (GPT, section 3.3; as every encoder since does for RACE).
 
     Args:
-      scope: "task_specific/<task>".
       choices: candidates of a question; rows that lie together are one question's.
     """
 

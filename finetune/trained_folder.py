@@ -28,9 +28,6 @@ TASKS = "tasks.json"
 def find_trained(given: Mapping[str, Any], trial: int) -> Path:
     """The folder that --model-dir names, or that of a trial under that name or the default one.
 
-    Args:
-      given: hparams of the right types.
-
     Raises:
       UserError: no fine-tuned model there.
     """

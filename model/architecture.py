@@ -84,7 +84,7 @@ class Architecture:
     def head_size(self) -> int:
         return self.hidden_size // self.num_attention_heads
 
-    def owners(self, part: str) -> list[int]:
+    def shared_with(self, part: str) -> list[int]:
         """Lists for every layer after which layer the weights of its part, "attention" or "ffn", are named: the
         uppermost that uses them, so that what goes by a layer's height, as fine-tuning's rates do, finds it."""
         layers = self.num_hidden_layers

@@ -309,8 +309,8 @@ class Encoder(SizedLayer):
         """Makes layers from the uppermost down, as shared weights are those of the uppermost layer that uses them."""
         a = self.architecture
         made: dict[int, TransformerLayer] = {}
-        owners = zip(a.owners("attention"), a.owners("ffn"), strict=True)
-        for number, (attending, feeding) in reversed(list(enumerate(owners))):
+        shared = zip(a.shared_with("attention"), a.shared_with("ffn"), strict=True)
+        for number, (attending, feeding) in reversed(list(enumerate(shared))):
             scope = f"{self.scope}/encoder/layer_{number}"
             made[number] = TransformerLayer(scope, a, self.seed, made.get(attending), made.get(feeding))
         return [made[number] for number in range(a.num_hidden_layers)]

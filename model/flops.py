@@ -54,8 +54,8 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
         parameters=embedding_parameters
         + projection
         + (hidden if projects else 0)
-        + len(set(a.owners("attention"))) * attention_parameters
-        + len(set(a.owners("ffn"))) * ffn_parameters
+        + len(set(a.shared_with("attention"))) * attention_parameters
+        + len(set(a.shared_with("ffn"))) * ffn_parameters
         + buckets
         + terms
         + last_norm,
@@ -73,7 +73,7 @@ def newton_schulz(a: Architecture, steps: int) -> int:
     hidden = a.hidden_size
     squares = 5 if a.positions.distances is not None else 4
     feed_forward = of_matrix(*sorted((hidden, a.intermediate_size)))
-    layers = len(set(a.owners("attention"))), len(set(a.owners("ffn")))
+    layers = len(set(a.shared_with("attention"))), len(set(a.shared_with("ffn")))
     return layers[0] * squares * of_matrix(hidden, hidden) + layers[1] * 2 * feed_forward
 
 
@@ -105,5 +105,5 @@ def state_classes(name: str, a: Architecture, positions: int, classes: int, inpu
 
 
 def main_network_parameters(a: Architecture) -> int:
-    """Parameters of the network that is kept after pre-training, without heads (the papers' model sizes)."""
+    """Parameters of the main network, without heads (the papers' model sizes)."""
     return encoder("", a, 1, embedding_parameters(a)).parameters

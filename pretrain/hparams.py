@@ -22,7 +22,7 @@ class MaskingHparams(NetworkHparams):
 
     max_seq_length: int = hparam(128, "tokens of a record", at_least=5, heading="Sequences and masking")
     max_predictions_per_seq: int = hparam(
-        0, "number of masked tokens of a sequence, at most; 0: int((mask_prob + 0.005) * length)", at_least=0
+        0, "masked tokens of a sequence, at most; 0: (mask_prob + 0.005) * length", at_least=0
     )
     mask_prob: float = hparam(0.15, "share of a sequence's tokens that is masked", above=0, below=1)
     mask_sampling: str = hparam(
@@ -51,7 +51,7 @@ class MaskingHparams(NetworkHparams):
         "shares of the drawn tokens that become [MASK], stay, become random ones (the paper's BERT: 0.8, 0.1, 0.1)",
     )
     initial_mask_prob: float | None = hparam(
-        None, "mask_prob at the start of a run (see ramp_start); null: mask_prob", above=0, below=1
+        None, "mask_prob at first (see ramp_start); null: mask_prob", above=0, below=1
     )
 
     @property
@@ -84,13 +84,9 @@ class GeneratorHparams(MaskingHparams):
     """The source of replacements."""
 
     gen_weight: float = hparam(1.0, "weight of the generator's loss", at_least=0, heading="Generator")
-    uniform_generator: bool = hparam(
-        False, "replacements are drawn uniformly from the vocabulary; no generator is trained"
-    )
+    uniform_generator: bool = hparam(False, "replacements are uniform draws from the vocabulary; no generator trains")
     two_tower_generator: bool = hparam(False, "the generator is two causal towers over the unmasked input")
-    untied_generator: bool = hparam(
-        True, "the generator has a network of its own; false: all its weights are the main network's"
-    )
+    untied_generator: bool = hparam(True, "the generator has a network of its own; false: it is the main network")
     untied_generator_embeddings: bool = hparam(False, "the generator has embeddings of its own")
     embedding_sharing: str | None = hparam(
         None,
@@ -99,9 +95,7 @@ class GeneratorHparams(MaskingHparams):
         choices=("es", "nes", "gdes"),
     )
     generator_layers: float = hparam(1.0, "generator's layers as a share of the main network's", above=0, at_most=4)
-    generator_hidden_size: float = hparam(
-        0.25, "generator's width as a share of the main network's", above=0, at_most=4
-    )
+    generator_hidden_size: float = hparam(0.25, "generator's width, as a share of the main one's", above=0, at_most=4)
     generator_embedding_size: int | None = hparam(
         None, "width of embeddings that are the generator's own (embedding_sharing nes); null: its width", at_least=1
     )
@@ -220,9 +214,7 @@ class PretrainingHparams(GeneratorHparams, OptimizerHparams, DeviceHparams):
     """Everything that objectives can read of a run: network, masking, generator, optimizer, devices, steps, files."""
 
     # Steps and batches
-    num_train_steps: int = free_hparam(
-        1000000, "number of training steps", at_least=0, heading="Steps and learning rate"
-    )
+    num_train_steps: int = free_hparam(1000000, "training steps", at_least=0, heading="Steps and learning rate")
     train_batch_size: int = hparam(128, "sequences of a step, over all devices and micro-batches", at_least=1)
     eval_batch_size: int = free_hparam(128, "sequences of an evaluation batch, over all devices", at_least=1)
     seed: int = hparam(0, "seed of initial values, masking, sampling, dropout and shuffling", at_least=0)
@@ -235,9 +227,7 @@ class PretrainingHparams(GeneratorHparams, OptimizerHparams, DeviceHparams):
         "prolonged from before them",
         choices=("multiply", "separate", "trapezoid"),
     )
-    lr_decay_steps: int = free_hparam(
-        0, "steps of the decay of lr_schedule trapezoid; 0: a fifth of num_train_steps", at_least=0
-    )
+    lr_decay_steps: int = free_hparam(0, "steps of lr_schedule trapezoid's decay; 0: a fifth of all", at_least=0)
     num_warmup_steps: int = hparam(10000, "steps in which the learning rate rises to its peak, linearly", at_least=0)
     initial_main_weight: float = hparam(1.0, "factor of the main network's losses at the start of a run", at_least=0)
     ramp_start: int = hparam(0, "step from which the initial_ values move to mask_prob, temperature and 1", at_least=0)
@@ -265,9 +255,7 @@ class PretrainingHparams(GeneratorHparams, OptimizerHparams, DeviceHparams):
         "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*", place="read"
     )
     vocab_file: str = free_hparam("", "file of the vocabulary; default <data_dir>/vocab.txt", place="read")
-    pmi_vocab_file: str = free_hparam(
-        "", "file of the n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz", place="read"
-    )
+    pmi_vocab_file: str = free_hparam("", "n-grams of mask_unit pmi; default <data_dir>/pmi_vocab.npz", place="read")
 
     def derived(self) -> dict[str, Any]:
         """Values of the fields that were left to follow from others; subclasses add theirs."""

@@ -20,17 +20,6 @@ def empty_batch(config: PretrainingConfig, rows: int) -> dict[str, tf.Tensor]:
 
 
 def training_program(config: PretrainingConfig, task: PretrainingTask | None = None) -> bytes:
-    """HloModuleProto of a training step.
-
-    Args:
-      task: of `task_to_lower`, if it is needed for more.
-    """
+    """HloModuleProto of a training step."""
     batch, task = empty_batch(config, config.train_batch_size), task or task_to_lower(config)
     return lowered(task.train_step, batch, tf.constant(0, tf.int64))
-
-
-def evaluation_program(task: PretrainingTask) -> bytes:
-    """HloModuleProto of an evaluation batch's metrics."""
-    return lowered(
-        task.compiled(task.eval_step), empty_batch(task.config, task.config.eval_batch_size), tf.constant(0, tf.int64)
-    )

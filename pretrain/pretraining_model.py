@@ -30,14 +30,7 @@ from electra_tf2.pretrain.masking_units import UNITS
 from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.objectives import on_losses
 from electra_tf2.pretrain.objectives.catalogue import ObjectiveHparams
-from electra_tf2.pretrain.objectives.objective import (
-    Built,
-    Forward,
-    Metrics,
-    Objective,
-    StepValues,
-    TeacherOutput,
-)
+from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective, StepValues, TeacherOutput
 
 Generator = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator
 
@@ -102,7 +95,7 @@ class PretrainingModel(Layer):
         built: dict[int, Objective[ObjectiveHparams]] = {}
         for number in sorted(range(len(kinds)), key=lambda number: (kinds[number].role == "generator", number)):
             before = [built[place] for place in sorted(built)]
-            built[number] = kinds[number](self.config, Built(self.encoder, self.generator, before))
+            built[number] = kinds[number](self.config, Networks(self.encoder, self.generator, before))
         return tuple(built[number] for number in range(len(kinds)))
 
     @property
@@ -165,7 +158,6 @@ class PretrainingModel(Layer):
         """One forward pass over a whole batch.
 
         Args:
-          masked: from `prepare`.
           seed: int32 [2] of the dropout; unused if not `training`.
           training: whether dropout is on and metrics over the vocabulary are off.
           values: of this step; the final ones if not given.

@@ -27,10 +27,7 @@ class PretrainingTask(TrainingTask):
     """Builds model and optimizer; create it under the strategy's scope.
 
     Args:
-      config: of the run.
-      strategy: whose replicas share a step.
       jit_compile: compile the step with XLA; not with scl_gather on several replicas.
-      train_records, eval_records: where the run needs them.
     """
 
     def __init__(

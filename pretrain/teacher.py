@@ -34,7 +34,6 @@ class Teacher:
 
     Args:
       need: which model, what it reads and which heads are asked for.
-      config: of the run.
 
     Raises:
       UserError: no model there, one of another vocabulary or casing, or one without such a head.

@@ -69,7 +69,7 @@ def silent() -> Iterator[None]:
 
 
 def wrong_line(message: str) -> str | None:
-    """What is wrong with the one line of an error; None if nothing is."""
+    """Says what is wrong with the one line of an error; None if nothing is."""
     if not message or "\n" in message:
         return f"not one line: {message!r}"
     if len(message) > 12000:

@@ -12,7 +12,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange.checkpoints import original_names
 from electra_tf2.model.other_generators import UniformGenerator
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.objectives.objective import Built
+from electra_tf2.pretrain.objectives.objective import Networks
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 Kind = TypeVar("Kind")
@@ -22,7 +22,7 @@ FORWARD_TOLERANCE = 1e-5  # of forwards and losses
 GRADIENT_TOLERANCE = 1e-4  # of gradients and updated parameters
 
 
-NOTHING_BUILT = Built(None, UniformGenerator(1), [])
+NO_NETWORKS = Networks(None, UniformGenerator(1), [])
 
 
 def load_arrays(name: str) -> dict[str, np.ndarray]:

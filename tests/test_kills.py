@@ -125,7 +125,7 @@ PROGRAMS = {make.__name__: make for make in (pretraining, builder, finetuning)}
 
 
 def wait_until(condition: Callable[[], bool], process: ForkServerProcess) -> bool:
-    """Whether the condition came true before the process ended."""
+    """True if the condition came true before the process ended."""
     while process.exitcode is None:
         if condition():
             return True
@@ -147,7 +147,7 @@ def workers(process: ForkServerProcess) -> list[int]:
 
 
 def group_is_gone(group: int) -> bool:
-    """Whether no process of a group is left, once those that are about to end had their time."""
+    """True if no process of a group is left, once those that are about to end had their time."""
     for _ in range(600):
         try:
             os.killpg(group, 0)

@@ -34,6 +34,7 @@ from electra_tf2.finetune.lowering import Lowering
 from electra_tf2.model.kernels import blocks
 from electra_tf2.pretrain import lowering
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.training.accelerators.compiling import lowered
 from electra_tf2.training.accelerators.program import Program
 from electra_tf2.util.flags import read_recipe, recipe_names
 from tests import finetuning_support
@@ -149,7 +150,8 @@ def steps_of_recipe(recipe: str) -> Iterator[tuple[str, Program]]:
     config = config_of(recipe, folder())
     task = lowering.task_to_lower(config)
     yield "training", Program(lowering.training_program(config, task))
-    yield "evaluation", Program(lowering.evaluation_program(task))
+    batch = lowering.empty_batch(config, config.eval_batch_size)
+    yield "evaluation", Program(lowered(task.compiled(task.eval_step), batch, tf.constant(0, tf.int64)))
 
 
 # Fine-tuning: a task of each kind.
@@ -209,7 +211,8 @@ def steps_of_kind(kind: str) -> Iterator[tuple[str, Program]]:
     steps = Lowering(config)
     task = steps.task(config)
     yield "training", Program(steps.training_program(config, task))
-    yield "prediction", Program(steps.prediction_program(task, 0))
+    step = functools.partial(task.forward_rows, number=0)
+    yield "prediction", Program(lowered(task.compiled(step), steps.empty_batch(config, config.eval_batch_size)))
 
 
 # What is checked.

@@ -42,7 +42,7 @@ def members(path: Path) -> set[str]:
 
 
 def is_there(name: str) -> bool:
-    """Whether a dotted name is a module, or a member of one."""
+    """True if a dotted name is a module, or a member of one."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         module = ROOT.joinpath(*parts[:length])

@@ -1,4 +1,4 @@
-"""README and docs: every command parses, every flag and file they name exists, every quoted link leads somewhere."""
+"""README and docs: every command parses, every flag and file they name exists, every link leads somewhere."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from electra_tf2.__main__ import COMMANDS, predict_words
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util.flags import read_recipe, recipe_names
@@ -17,22 +18,27 @@ from tests import golden_support as golden
 from tests.programs import run_program, start_forked
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {
     path.relative_to(ROOT): path.read_text(encoding="utf-8")
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
 }
-# Flags of the programs that the README quotes beside ours.
+# Pages whose commands tests run, in this order (test_readme_commands.py).
+COMMAND_PAGES = ["README.md", *(f"docs/{page}.md" for page in ("pretraining", "finetuning", "own_tasks", "analysis"))]
+SHELL = {"git", "cd", "pip", "."}  # commands that no test runs
+# Flags of the programs that the pages quote beside ours.
 FOREIGN = {"--runner=FlinkRunner", "--help", "--ntasks-per-node", "--force-reinstall", "--no-deps"}
 # Flags of the objective of one's own in docs/architecture.md.
 FOREIGN |= {"--swap-objective", "--swap-weight"}
 
 
-def commands() -> list[list[str]]:
-    """The words of every command in the README's code blocks."""
-    lines = "".join(blocks("")).replace("\\\n", " ").splitlines()
+def commands(page: str) -> list[list[str]]:
+    """The words of every command in a page's code blocks without a language; others are files or output."""
+    return commands_in("".join(blocks(page, "")))
+
+
+def commands_in(block: str) -> list[list[str]]:
     joined: list[str] = []
-    for line in lines:
+    for line in block.replace("\\\n", " ").splitlines():
         if joined and joined[-1].count("'") % 2:  # a quotation over several lines
             joined[-1] += line
         else:
@@ -40,10 +46,17 @@ def commands() -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in joined if line.strip()]
 
 
-def blocks(language: str) -> list[str]:
-    """The README's code blocks in a language."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+def blocks(page: str, language: str) -> list[str]:
+    """A page's code blocks in a language."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", PAGES[Path(page)], re.DOTALL | re.MULTILINE)
     return [block for name, block in found if name == language]
+
+
+def program_of(words: list[str]) -> list[str]:
+    """Script and flags of a command `electra ...`."""
+    if words[1] == "predict":
+        return ["run_finetuning.py", *predict_words(words[2:])]
+    return [f"{COMMANDS[words[1]].module}.py", *words[2:]]
 
 
 @cache
@@ -64,28 +77,21 @@ def flags_in(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*(?:=[A-Z]\w+)?", "\n".join(lines))) - FOREIGN
 
 
-def test_the_readme_has_its_commands():
-    scripts = {words[1] for words in commands() if words[0] == "python"}
-    assert scripts >= {
-        "build_vocab.py",
-        "build_pretraining_dataset.py",
-        "build_openwebtext_pretraining_dataset.py",
-        "run_pretraining.py",
-        "run_finetuning.py",
-    }
+def test_the_pages_show_every_program():
+    shown = {words[1] for page in COMMAND_PAGES for words in commands(page) if words[0] == "electra"}
+    assert shown >= COMMANDS.keys() - {"build-table", "flops", "score", "convert", "models", "recipes"}
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
-def test_a_command_of_the_readme_parses(words):
+@pytest.mark.parametrize("words", [words for page in COMMAND_PAGES for words in commands(page)], ids=" ".join)
+def test_a_command_of_the_pages_parses(words):
     if words[0] == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert words[1] in targets
-        return
-    if words[0] == "pip":
-        return
-    assert words[0] == "python" and (ROOT / words[1]).is_file()
-    given = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
-    assert given <= flags_of(words[1])
+    elif words[0] == "electra":
+        script, *rest = program_of(words)
+        assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= flags_of(script)
+    else:
+        assert words[0] in SHELL
 
 
 def test_every_flag_that_is_named_exists():
@@ -107,12 +113,15 @@ def test_links_and_files_lead_somewhere():
             assert (ROOT / script).exists(), f"{page}: {script}"
 
 
-def test_the_installed_commands_are_those_of_the_readme_and_run_a_program():
+def test_the_installed_commands_run_a_program():
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     entries = dict(re.findall(r'^([\w-]+) = "electra_tf2\.(\w+):command"$', declared, re.MULTILINE))
-    assert set(re.findall(r"`(electra-[\w-]+)`", README)) == entries.keys()
+    assert {name for text in PAGES.values() for name in re.findall(r"`(electra-[\w-]+)`", text)} <= entries.keys()
+    assert entries.pop("electra") == "__main__"
     programs = {path.stem for path in ROOT.glob("*.py") if "def command()" in path.read_text(encoding="utf-8")}
-    assert set(entries.values()) == programs
+    assert set(entries.values()) == programs == {of.module for of in COMMANDS.values() if of.module}
+    named = {f"electra-{name}": of.module for name, of in COMMANDS.items() if of.module}
+    assert entries == named
 
 
 def test_the_package_holds_links_to_all_that_is_installed():
@@ -123,8 +132,8 @@ def test_the_package_holds_links_to_all_that_is_installed():
     assert links == {name: f"../{name}" for name in links}
 
 
-def test_every_recipe_is_in_the_readme():
-    table = "\n".join(line for line in README.splitlines() if line.startswith("| `"))
+def test_every_recipe_is_in_the_table():
+    table = "\n".join(line for line in PAGES[Path("docs/recipes.md")].splitlines() if line.startswith("| `"))
     assert [name for name in recipe_names() if f"`{name}`" not in table] == []
 
 
@@ -139,7 +148,7 @@ def test_flops_of_recipes_are_what_the_script_prints():
     printed = dict(re.findall(r"^  (\w+) +(?:[\d.,]+ +){3}([\d.e+]+)", table, re.MULTILINE))
     seen = set()
     same: dict[float, str] = {}
-    for names, *_, figures in rows_of("README.md", r"(`\w+`(, )?)+"):
+    for names, *_, figures in rows_of("docs/recipes.md", r"(`\w+`(, )?)+"):
         recipes, stated = re.findall(r"\w+", names), re.findall(r"[\d.]+e\d+", figures)
         if recipes[0] not in printed or not stated:
             continue
@@ -221,8 +230,8 @@ def test_the_demo_trains_a_recipe_that_is_there():
     assert PretrainingConfig.from_dict(read_recipe(RECIPE)).num_train_steps > 0
 
 
-def test_the_readmes_task_in_python_is_fine_tuned(tmp_path):
-    (example,) = blocks("python")
+def test_the_task_in_python_is_fine_tuned(tmp_path):
+    (example,) = blocks("docs/own_tasks.md", "python")
     assert example.count("\n") <= 35
     script = tmp_path / "film.py"
     script.write_text(example)

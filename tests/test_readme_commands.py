@@ -1,12 +1,15 @@
-"""Every command of the README, run in its order on a small corpus with small models.
+"""Every command of README and guides, run in their order on a small corpus with small models.
 
 `SMALLER` says how a program's commands are made small, `INSTEAD` what stands for a number that a command gives. A
 command of a program without an entry fails, and so does a number that nothing stands for: add it here.
 """
 
+import contextlib
+import io
 import itertools
 import json
 import random
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -16,10 +19,10 @@ import pytest
 from tests import finetuning_support as support
 from tests import training_support
 from tests.corpus.test_openwebtext import write_archive
-from tests.exchange.exchange_support import write_crc_directory
 from tests.programs import run_program
-from tests.test_readme import commands
+from tests.test_readme import COMMAND_PAGES, PAGES, blocks, commands, commands_in, program_of
 
+README = PAGES[Path("README.md")]
 _NETWORK = {
     "--hidden-size": "32",
     "--num-hidden-layers": "4",
@@ -67,8 +70,8 @@ INSTEAD: dict[str, str | None] = {
     "--few-shot-seed": None,
     "--learning-rate": None,
 }
-# Models that commands take for granted, beside the one that the README trains.
-TAKEN_FOR_GRANTED = [["python", "run_pretraining.py", "--data-dir", "data", "--model-name", "coco_lm_small"]]
+# Models that commands take for granted, beside those that the pages train.
+TAKEN_FOR_GRANTED = shlex.split("electra pretrain --data-dir data --model-name coco_lm_small")
 LEFT_BEHIND = """
     data/vocab.txt data/pretrain_tfrecords/metadata.json openwebtext_data/pretrain_tfrecords/metadata.json
     data/models/electra_small/config.json data/models/electra_small/train_metrics.jsonl
@@ -78,13 +81,14 @@ LEFT_BEHIND = """
     data/models/electra_small/finetuning_models/rte_model_2/scores.json data/models/electra_small/test_predictions
     data/models/coco_lm_small/results/mnli_results.json new.jsonl.predictions.jsonl
     data/analysis/curves.png data/analysis/cosine.json data/analysis/tsne.pdf data/analysis/copying.png
-    small/model.safetensors small_hf/tokenizer.json some_model/config.json serving/small/1/saved_model.pb
+    small/vocab.txt small/models/mine/results/unsup_results.json
 """
 
 
 def small(words: list[str]) -> list[str]:
-    """The words of `python script ...`, made small."""
-    entry = next((entry for entry in SMALLER if " " in entry and {*entry.split()} <= {*words}), words[1])
+    """Script and flags of `electra ...`, made small."""
+    words = program_of(words)
+    entry = next((entry for entry in SMALLER if " " in entry and {*entry.split()} <= {*words}), words[0])
     smaller = SMALLER[entry]
     for flag, word in itertools.pairwise(words):
         if flag.startswith("--") and word.replace(".", "").replace("e-", "").isdigit():
@@ -100,17 +104,17 @@ def small(words: list[str]) -> list[str]:
     return result
 
 
-def all_commands() -> list[list[str]]:
-    return [words for words in commands() if words[0] == "python"]
+def commands_of(*pages: str) -> list[list[str]]:
+    return [words for page in pages for words in commands(page) if words[0] == "electra"]
 
 
 def test_every_command_can_be_made_small():
-    for words in all_commands():
-        assert small(words)[:2] == words[:2]
+    for words in commands_of(*COMMAND_PAGES):
+        assert small(words)[0] == program_of(words)[0]
 
 
 def write_inputs(folder: Path) -> None:
-    """A corpus, OpenWebText's archives, files of tasks, texts to label, a Hugging Face directory."""
+    """A corpus, OpenWebText's archives, files of tasks, texts to label."""
     pick = random.Random(0)
     words = [a + b + c for a in "bdfgklmnprst" for b in "aeiou" for c in ("n", "ra", "lo", "s", "mit", "")]
 
@@ -144,22 +148,64 @@ def write_inputs(folder: Path) -> None:
         reviews = [{"title": sentence(), "body": sentence(), "stars": str(n % 3)} for n in range(24)]
         write("reviews", split, reviews)
     support.write_lines(folder / "new.jsonl", *(json.dumps({"sentence": sentence(), "id": n}) for n in range(5)))
-    write_crc_directory(folder / "some_hf_directory", "BertForMaskedLM")
+
+
+def run(words: list[str]) -> str:
+    """What a command prints that was made small."""
+    vocab = next((value for flag, value in itertools.pairwise(words) if flag in ("--data-dir", "--vocab-file")), "")
+    path = Path(vocab) if vocab.endswith(".txt") else Path(vocab, "vocab.txt")
+    size = str(len(path.read_text(encoding="utf-8").splitlines())) if path.exists() else ""
+    script, *rest = [size if word == "VOCABULARY" else word for word in small(words)]
+    done = run_program(training_support.ROOT / script, *rest)
+    assert done.returncode == 0, f"{shlex.join([script, *rest])}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    print(f"ran {shlex.join(words)}", flush=True)
+    return done.stdout
+
+
+def words_of(line: str) -> str:
+    """A line that was printed, without its numbers and the width of its columns."""
+    return re.sub(r"\d[\d.,e+-]*", "#", " ".join(line.split()))
+
+
+def test_the_readmes_commands_print_what_it_shows(tmp_path, monkeypatch):
+    """A block of text after one of commands is what the last of them prints, but for numbers and "..."."""
+    monkeypatch.chdir(tmp_path)
+    write_inputs(tmp_path)
+    found = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    printed = ""
+    for language, block in found:
+        if language == "":
+            for words in (words for words in commands_in(block) if words[0] == "electra"):
+                printed = run(words)
+        elif language == "text" and printed:
+            lines = {words_of(line) for line in printed.splitlines()}
+            assert [line for line in block.splitlines() if line != "..." and words_of(line) not in lines] == []
+
+
+def test_the_readmes_python_prints_what_it_shows():
+    shown = blocks("README.md", "text")
+    for number, block in enumerate(blocks("README.md", "python")):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(block, "README.md", "exec"), {})
+        numbers = [[float(one) for one in re.findall(r"\d\.\d+", text)] for text in (out.getvalue(), shown[number])]
+        assert words_of(out.getvalue()) == words_of(shown[number])
+        assert numbers[0] == pytest.approx(numbers[1], abs=0.011)
 
 
 @pytest.mark.slow
 def test_the_commands_run_in_their_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_inputs(tmp_path)
-    for words in [*all_commands()[:4], *TAKEN_FOR_GRANTED, *all_commands()[4:]]:
-        if words[1].startswith("build_openwebtext"):
-            (tmp_path / "openwebtext_data" / "vocab.txt").write_bytes((tmp_path / "data" / "vocab.txt").read_bytes())
-        vocab = tmp_path / "data" / "vocab.txt"
-        size = str(len(vocab.read_text(encoding="utf-8").splitlines())) if vocab.exists() else ""
-        script, *rest = [size if word == "VOCABULARY" else word for word in small(words)[1:]]
-        done = run_program(training_support.ROOT / script, *rest)
-        assert done.returncode == 0, f"{shlex.join([script, *rest])}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-        print(f"ran {shlex.join(words)}", flush=True)
+    vocab = tmp_path / "data" / "vocab.txt"
+    trained = False
+    for words in commands_of(*COMMAND_PAGES[1:]):
+        if words[1] == "build-openwebtext":
+            (tmp_path / "openwebtext_data" / "vocab.txt").write_bytes(vocab.read_bytes())
+        if words[1] == "finetune" and not trained:
+            run(TAKEN_FOR_GRANTED)
+            trained = True
+        run(words)
     assert [name for name in LEFT_BEHIND.split() if not (tmp_path / name).exists()] == []
     predictions = [json.loads(line) for line in (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()]
     assert [row["id"] for row in predictions] == list(range(5))

@@ -74,9 +74,7 @@ def _tpu_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
         raise UserError(f"use_tpu: TPU {config.tpu_name or '(local)'!r} cannot be reached: {error}") from None
     strategy = tf.distribute.TPUStrategy(resolver)
     if config.num_tpu_cores not in (1, strategy.num_replicas_in_sync):
-        raise UserError(
-            f"num_tpu_cores is {config.num_tpu_cores}, but the TPU has {strategy.num_replicas_in_sync} cores"
-        )
+        raise UserError(f"num_tpu_cores is {config.num_tpu_cores}, the TPU has {strategy.num_replicas_in_sync} cores")
     return strategy
 
 

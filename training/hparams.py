@@ -19,19 +19,17 @@ class NetworkHparams:
     """Main network, the vocabulary that it reads, and whether both are to be as the original had them."""
 
     model_size: str = model_hparam(
-        "small", "size of the network by name (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"
+        "small", "size of the network (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"
     )
     model_hparam_overrides: dict[str, Any] = model_hparam(
         {}, "sizes that differ from model_size's; each is also a flag of its own", entries=Architecture
     )
     embedding_size: int | None = model_hparam(
-        None, "width of the embeddings; null: 128 for small, else the hidden size", at_least=1
+        None, "width of embeddings; null: 128 for small, else hidden size", at_least=1
     )
     vocab_size: int = model_hparam(30522, "tokens in the vocabulary", at_least=6)
     do_lower_case: bool = model_hparam(True, "whether the vocabulary is uncased")
-    do_strip_accents: bool | None = model_hparam(
-        None, "whether accents are stripped from the text; null: if it is lower-cased"
-    )
+    do_strip_accents: bool | None = model_hparam(None, "whether text loses its accents; null: if it is lower-cased")
     compat: str = hparam(
         "none",
         "which bugs of the original program that are fixed here return: none, or original: all (docs/differences.md)",
@@ -90,9 +88,7 @@ class OptimizerHparams:
         at_least=0,
         below=1,
     )
-    clip_norm: float = hparam(
-        1.0, "norm of all gradients together to which they are clipped; 0: not at all", at_least=0
-    )
+    clip_norm: float = hparam(1.0, "norm to which all gradients together are clipped; 0: none", at_least=0)
     gradient_accumulation_steps: int = free_hparam(1, "number of micro-batches that a step is split into", at_least=1)
 
     def batch_problems(self, train_batch_size: int) -> list[str]:
@@ -133,9 +129,7 @@ class DeviceHparams:
     tpu_zone: str | None = free_hparam(None, "zone of the TPU in Google's cloud", place="other")
     gcp_project: str | None = free_hparam(None, "project of the TPU in Google's cloud", place="other")
     tpu_job_name: str | None = free_hparam(None, "job name of the TPU workers", place="other")
-    num_tpu_cores: int = free_hparam(
-        1, "number of TPU cores that are expected; checked against what is found", at_least=1
-    )
+    num_tpu_cores: int = free_hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
 
     @property
     def recomputes_layers(self) -> bool:

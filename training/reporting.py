@@ -19,8 +19,6 @@ class Reporter:
     """Reports on one run.
 
     Args:
-      folder: of the run.
-      chief: whether this process writes files.
       shown: names of the losses and metrics whose values belong beside the progress; losses alone if empty.
 
     Attributes:
@@ -41,14 +39,7 @@ class Reporter:
     def steps(
         self, progress: Progress, step: int, losses: Mapping[str, float], others: Mapping[str, float], rate: float
     ) -> None:
-        """Reports the means since the last report.
-
-        Args:
-          step: steps done.
-          losses: of training, and the gradient's norm.
-          others: metrics.
-          rate: the learning rate.
-        """
+        """Reports the means since the last report: losses and the gradient's norm, and the other metrics."""
         self.last = dict(losses)
         values = {**losses, **others, "learning_rate": rate}
         shown = [name for name in self._shown if name in values] or [name for name in losses if "loss" in name]

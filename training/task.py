@@ -33,7 +33,6 @@ class TrainingTask:
     """Base of the tasks that the training loop runs; create it under the strategy's scope.
 
     Args:
-      strategy: whose replicas share a step.
       jit_compile: compile with XLA what `compiled` is given.
       seed: every random draw is a function of it, the step and the row or replica.
       precision: float16 gets a loss scale.

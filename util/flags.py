@@ -310,6 +310,8 @@ def with_underscores(argv: Sequence[str]) -> list[str]:
 def print_help(doc: str) -> None:
     """The script's docstring and its flags, hparams under their headings, as wide as the terminal and at most 120."""
     width = min(shutil.get_terminal_size((120, 24)).columns, 120)
+    if not sys.argv[0].endswith(".py"):  # as a command, whose name stands in the examples
+        doc = re.sub(r"python \w+\.py", Path(sys.argv[0]).name, doc)
     for paragraph in doc.strip().split("\n\n"):
         as_it_is = any(line.startswith(" ") for line in paragraph.splitlines())  # commands and tables
         print(paragraph if as_it_is else textwrap.fill(paragraph, width, break_on_hyphens=False), end="\n\n")
@@ -346,7 +348,6 @@ def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) 
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2.
 
     Args:
-      doc: the script's docstring.
       goes_on: the work is worth finishing after nobody reads standard output any more ("... | head").
     """
     open_standard_streams()

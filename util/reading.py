@@ -102,6 +102,19 @@ def read_json_lines(path: str | Path, what: str, cut: bool = False) -> Iterator[
             yield number, parse_json(line, f"{what} {path}, line {number}")
 
 
+def field(record: Any, name: str, kind: type | tuple[type, ...], where: str = "") -> Any:
+    """A field of a JSON object. Raises UserError if it is missing or of another type.
+
+    Args:
+      where: the object stands, for the message; "" if whoever calls says it.
+    """
+    value = record.get(name) if isinstance(record, dict) else None
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
+        has = f"it has {shown(', '.join(record))}" if isinstance(record, dict) else f"got {shown(record)}"
+        raise UserError(f"{where}{': ' if where else ''}the field {name!r} is missing or of the wrong type; {has}")
+    return value
+
+
 def parse_json(text: str | bytes, what: str, expect: type = dict, half_pairs: bool = False) -> Any:
     """A JSON value of the expected type; `object` expects any.
 

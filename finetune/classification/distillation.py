@@ -1,4 +1,4 @@
-"""Learning from the outputs of a fine-tuned teacher: the reader of what `write_distill_outputs` wrote, and the loss.
+"""Learning from the outputs of a fine-tuned teacher: what `write_distill_outputs` wrote.
 
 The original writes a teacher's logits on the training data (write_distill_outputs) and has no program that reads them.
 Here they are <teacher>/predictions/<task>_train.jsonl, probabilities or numbers beside the texts, and the loss is that
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from electra_tf2.finetune.classification.targets import Classes, Target
 from electra_tf2.util.errors import UserError
@@ -52,17 +51,5 @@ def _output(row: Mapping[str, Any], target: Target, where: str) -> np.ndarray:
         return np.array([target.encoded(float(row["label"]))], np.float32)
     probabilities = row["probabilities"]
     if set(probabilities) != set(target.names):
-        raise UserError(
-            f"{where}: the teacher knows the labels {', '.join(probabilities)}, not {', '.join(target.names)}"
-        )
+        raise UserError(f"{where}: the teacher's labels are {', '.join(probabilities)}, not {', '.join(target.names)}")
     return np.log(np.maximum([probabilities[name] for name in target.names], _LEAST)).astype(np.float32)
-
-
-def soft_losses(logits: tf.Tensor, teacher: tf.Tensor, temperature: float) -> tf.Tensor:
-    """float32 [B]: T^2 KL(softmax(teacher / T) || softmax(logits / T)), both float32 [B, C] (Hinton et al. 2015).
-
-    T^2 keeps the size of the gradients; with T = 1 the gradient is that of the cross-entropy.
-    """
-    theirs = tf.nn.log_softmax(teacher / temperature)
-    ours = tf.nn.log_softmax(logits / temperature)
-    return temperature**2 * tf.reduce_sum(tf.exp(theirs) * (theirs - ours), -1)

@@ -144,9 +144,7 @@ class TextTask(Task):
 
     def _classes(self, names: Sequence[str], numbered: bool = False) -> Classes:
         if "f1" in self.spec.metrics and len(names) > 2:
-            raise UserError(
-                f"{self.name}: the metric f1 is for two labels, but there are {len(names)}: choose macro_f1"
-            )
+            raise UserError(f"{self.name}: the metric f1 is for two labels, there are {len(names)}: choose macro_f1")
         return Classes(names, numbered)
 
     def _labels_found(self, rows: Sequence[Row]) -> list[str]:
@@ -171,9 +169,7 @@ class TextTask(Task):
             size = max(1, round(self.spec.held_out * len(examples)))
             examples = [examples[i] for i in sorted(order[size:] if split == "train" else order[:size])]
             if not examples:
-                raise UserError(
-                    f"{self.path('train')} holds too few examples to hold out {self.spec.held_out:g} of them"
-                )
+                raise UserError(f"{self.path('train')} has too few examples to hold out {self.spec.held_out:g} of them")
         return examples
 
     def examples(self, split: str) -> list[TextExample]:
@@ -261,9 +257,7 @@ class TextTask(Task):
         pieces: list[np.ndarray] = []
         with Progress(f"tokenizing {self.name}: text", len(texts)) as progress:
             for start in range(0, len(texts), _CHUNK):
-                chunk = [text.replace("\n", " ").encode() for text in texts[start : start + _CHUNK]]
-                ids, lengths = self.tokenizer.tokenize(chunk)
-                pieces += np.split(ids, np.cumsum(lengths)[:-1])
+                pieces += self.tokenizer.pieces(texts[start : start + _CHUNK])
                 progress.update(len(pieces))
         return pieces
 
@@ -276,9 +270,7 @@ class TextTask(Task):
         keys = [_first(names) for names in self.spec.json_columns.texts]
         texts = line.split("\t")
         if len(texts) != len(keys):
-            raise UserError(
-                f"--predict: {self.name} has {len(keys)} text(s) a line, with a tab between two; got {shown(line)}"
-            )
+            raise UserError(f"--predict: {self.name} has {len(keys)} text(s) a line, a tab between; got {shown(line)}")
         return dict(zip(keys, texts, strict=True))
 
     def columns_of_table(self, first: list[str]) -> tuple[list[str], bool]:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf2.finetune.multiple_choice.tasks import ChoiceTask, Item, Judged, Passage, chosen_rightly, field
+from electra_tf2.finetune.multiple_choice.tasks import ChoiceTask, Item, Judged, Passage, chosen_rightly
 from electra_tf2.finetune.qa.scoring import exact, overlap_f1
 from electra_tf2.finetune.tasks.metrics import f1, with_average
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import read_json
+from electra_tf2.util.reading import field, read_json
 
 _PLACEHOLDER = "@placeholder"
 _COPA_QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}

@@ -24,7 +24,7 @@ from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Predicti
 from electra_tf2.finetune.tasks.metrics import accuracy
 from electra_tf2.finetune.text_heads import ChoiceHead, ClassificationHead
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
 from electra_tf2.util.reading import read_json_lines
 
@@ -180,8 +180,7 @@ class ChoiceTask(Task):
     def _pieces(self, items: Sequence[Item]) -> dict[str, np.ndarray]:
         """int32 [pieces] ids of every text; one that stands in several inputs is tokenised once."""
         texts = list(dict.fromkeys(text for item in items for pair in item.candidates for text in pair))
-        ids, lengths = self.tokenizer.tokenize([text.replace("\n", " ").encode() for text in texts])
-        return dict(zip(texts, np.split(ids, np.cumsum(lengths)[:-1]), strict=True))
+        return dict(zip(texts, self.tokenizer.pieces(texts), strict=True))
 
     # Outputs.
 
@@ -269,15 +268,6 @@ class ChoiceTask(Task):
             ),
         )
         return [path]
-
-
-def field(row: Any, name: str, kind: type | tuple[type, ...]) -> Any:
-    """A field of an object. Raises UserError."""
-    value = row.get(name) if isinstance(row, dict) else None
-    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
-        has = f"it has {', '.join(row)}" if isinstance(row, dict) else f"got {shown(row)}"
-        raise UserError(f"the field {name!r} is missing or of the wrong type; {has}")
-    return value
 
 
 def chosen_rightly(judged: Sequence[Judged]) -> float:

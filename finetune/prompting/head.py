@@ -8,7 +8,7 @@ from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.generator import MaskedLanguageModel
-from electra_tf2.model.heads import CopyHead, LanguageModelHead, TiedHead
+from electra_tf2.model.heads import CopyHead, vocabulary_head
 from electra_tf2.model.layers import Layer, SeedStream
 
 
@@ -17,11 +17,6 @@ class Filler(Layer):
 
     The auxiliary network is as pre-training left it, with embeddings of its own, so that training the main network does
     not change what it says.
-
-    Args:
-      architecture: of the auxiliary network.
-      main: sizes of the main network.
-      mask_id: of [MASK].
     """
 
     def __init__(self, architecture: Architecture, main: Architecture, mask_id: int, compute_dtype: str) -> None:
@@ -48,7 +43,6 @@ class LabelWordHead(Head):
     normaliser Z, that adds Z p_copy / (1 - p_copy) to the exponential of its logit.
 
     Args:
-      scope: of the pre-trained head's variables.
       transform: whether it has a dense layer and a layer norm (BERT's) or is tied softmax and bias only (COCO-LM's).
       word_ids: one per label; the two ends of a regression.
     """
@@ -57,14 +51,7 @@ class LabelWordHead(Head):
         self, scope: str, encoder: Encoder, transform: bool, word_ids: list[int], regression: bool, seed: int
     ) -> None:
         super().__init__("", seed)
-        architecture = encoder.architecture
-        self.language_model: LanguageModelHead | TiedHead
-        if transform:
-            self.language_model = LanguageModelHead(
-                scope, architecture.hidden_size, architecture, encoder.embeddings, seed
-            )
-        else:
-            self.language_model = TiedHead(scope, architecture, encoder.embeddings, seed)
+        self.language_model = vocabulary_head(scope, encoder.architecture, encoder.embeddings, transform, seed)
         self.word_ids, self.regression = tf.constant(word_ids), regression
         self.filler: Filler | None = None
 

@@ -163,9 +163,7 @@ class PromptTask(TextTask):
         words = self.prompt.words
         missing = [name for name in self.ends if name not in words]
         if missing:
-            raise UserError(
-                f"prompt_words: {self.name}: no word for {', '.join(missing)}; words are given for {', '.join(words)}"
-            )
+            raise UserError(f"prompt_words: {self.name}: no word for {', '.join(missing)}, only for {', '.join(words)}")
         ids = []
         for name, pieces in zip(self.ends, self.pieces([words[name] for name in self.ends]), strict=True):
             if len(pieces) != 1 or pieces[0] == self.tokenizer.special.unk:

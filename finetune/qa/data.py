@@ -12,7 +12,7 @@ import numpy as np
 
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.progress import track
-from electra_tf2.util.reading import parse_json, read_json
+from electra_tf2.util.reading import field, parse_json, read_json
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _SHOWN = 5  # how many questions a warning lists
@@ -84,9 +84,7 @@ def read_questions(path: Path, mrqa: bool, v2: bool, training: bool, compat: boo
         questions.append(question)
     if failures:
         listed = "; ".join(failures[:_SHOWN]) + ("; ..." if len(failures) > _SHOWN else "")
-        message = (
-            f"{path}: {len(failures):,} questions left out, whose answers are not found in their contexts: {listed}"
-        )
+        message = f"{path}: {len(failures):,} questions left out, whose answers are not in their contexts: {listed}"
         if not questions:
             raise UserError(message)
         print(f"WARNING: {message}", file=sys.stderr)
@@ -115,23 +113,23 @@ def _locate(question: Question, place: tuple[int, int] | None, compat: bool) -> 
 def _squad_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | None]]:
     """Questions and the first answer's first and last character."""
     content = read_json(path, "task")
-    for article in _field(content, "data", list, str(path)):
-        for entry in _field(article, "paragraphs", list, str(path)):
-            context = _field(entry, "context", str, str(path))
+    for article in field(content, "data", list, str(path)):
+        for entry in field(article, "paragraphs", list, str(path)):
+            context = field(entry, "context", str, str(path))
             paragraph = split_words(context)
-            for qa in _field(entry, "qas", list, str(path)):
-                identity = str(_field(qa, "id", (str, int), str(path)))
+            for qa in field(entry, "qas", list, str(path)):
+                identity = str(field(qa, "id", (str, int), str(path)))
                 where = f"{path}, question {identity}"
-                text = _field(qa, "question", str, where)
+                text = field(qa, "question", str, where)
                 _check(paragraph, text, where)
                 answers = _list(qa, "answers", where)
                 impossible = bool(qa.get("is_impossible", False))
-                texts = [_field(answer, "text", str, where) for answer in answers]
+                texts = [field(answer, "text", str, where) for answer in answers]
                 place = None
                 answer = ""
                 if answers and not impossible:
                     answer = texts[0]
-                    first = _field(answers[0], "answer_start", int, where)
+                    first = field(answers[0], "answer_start", int, where)
                     place = first, first + len(answer) - 1
                 yield Question(identity, paragraph, text, texts, impossible, answer=answer), place
 
@@ -144,9 +142,9 @@ def _mrqa_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | None
         entry = parse_json(line, where)
         if "header" in entry:
             continue
-        paragraph = split_words(_field(entry, "context", str, where))
-        for qa in _field(entry, "qas", list, where):
-            text = _field(qa, "question", str, where)
+        paragraph = split_words(field(entry, "context", str, where))
+        for qa in field(entry, "qas", list, where):
+            text = field(qa, "question", str, where)
             _check(paragraph, text, where)
             place, answer = None, ""
             detected, answers = _list(qa, "detected_answers", where), _list(qa, "answers", where)
@@ -154,9 +152,9 @@ def _mrqa_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | None
                 if not isinstance(one, str):
                     raise UserError(f"{where}: an answer must be text, got {shown(one)}")
             if detected:
-                answer = _field(detected[0], "text", str, where)
-                place = _span(_field(detected[0], "char_spans", list, where), where)
-            identity = str(_field(qa, "qid", (str, int), where))
+                answer = field(detected[0], "text", str, where)
+                place = _span(field(detected[0], "char_spans", list, where), where)
+            identity = str(field(qa, "qid", (str, int), where))
             yield Question(identity, paragraph, text, answers, False, answer=answer), place
 
 
@@ -191,13 +189,6 @@ def _list(record: dict[str, Any], name: str, where: str) -> list[Any]:
     if value is None or isinstance(value, list):
         return value or []
     raise UserError(f"{where}: {name} must be a list, got {shown(value)}")
-
-
-def _field(record: Any, name: str, kind: type | tuple[type, ...], where: str) -> Any:
-    if not isinstance(record, dict) or not isinstance(record.get(name), kind):
-        has = f"it has {shown(', '.join(record))}" if isinstance(record, dict) else f"got {type(record).__name__}"
-        raise UserError(f"{where}: the field {name!r} is missing or of the wrong type; {has}")
-    return record[name]
 
 
 def ids_are_unique(questions: Sequence[Question], path: str) -> None:

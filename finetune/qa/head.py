@@ -7,7 +7,7 @@ from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
 from electra_tf2.model.layers import Dense, SeedStream, activation, glorot_uniform, shape_of
 
 _HIDDEN = 512
-_FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original
+FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original
 
 
 class AnswerHead(Head):
@@ -16,9 +16,6 @@ class AnswerHead(Head):
     With joint_prediction the end of training is predicted from the true start, and that of evaluation from each of the
     best `beam_size` starts. Its first layer over [start state, end state] is split into two products, so that nothing
     of shape [B, beam, L, 2H] exists.
-
-    Args:
-      scope: "task_specific/<task>".
     """
 
     def __init__(self, scope: str, hidden_size: int, config: FinetuningConfig, seed: int) -> None:
@@ -53,7 +50,7 @@ class AnswerHead(Head):
         states, labels = inputs.sequence, inputs.labels
         allowed = tf.cast(inputs.input_mask * inputs.segment_ids, tf.float32)
         allowed = tf.concat([tf.ones_like(allowed[:, :1]), allowed[:, 1:]], 1)  # [CLS]: no answer here
-        penalty = _FORBIDDEN * (allowed - 1.0)
+        penalty = FORBIDDEN * (allowed - 1.0)
         start_logits = _logit(self.start, states) + penalty
         start_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["start_positions"], start_logits)
         if self.config.joint_prediction:

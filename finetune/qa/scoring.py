@@ -38,12 +38,7 @@ def overlap_f1(gold: str, predicted: str) -> float:
 
 
 def answered_scores(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float]:
-    """SQuAD 1.1 and MRQA: a question without a prediction counts 0.
-
-    Args:
-      answers: id -> acceptable answers.
-      predictions: id -> text.
-    """
+    """SQuAD 1.1 and MRQA, of acceptable answers and predictions by id: a question without a prediction counts 0."""
     totals = {"exact_match": 0.0, "f1": 0.0}
     for identity, golds in answers.items():
         if identity in predictions:

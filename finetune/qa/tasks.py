@@ -86,8 +86,8 @@ class QATask(Task):
         """The questions with their windows; `split` is "new" for --predict."""
         config, training = self.config, split == "train"
         documents = self._documents(questions)
-        asked = self._tokenize([question.text for question in questions])
-        answers = self._tokenize([question.answer for question in questions]) if training else asked
+        asked = self.tokenizer.pieces([question.text for question in questions])
+        answers = self.tokenizer.pieces([question.answer for question in questions]) if training else asked
         examples: list[QAExample] = []
         features: list[Features] = []
         rows = zip(questions, asked, answers, strict=True)
@@ -144,15 +144,11 @@ class QATask(Task):
         labels = {"start_positions": start, "end_positions": end, "is_impossible": int(impossible)}
         return Features(input_ids, segment_ids, labels)
 
-    def _tokenize(self, texts: Sequence[str]) -> list[np.ndarray]:
-        ids, lengths = self.tokenizer.tokenize([text.encode() for text in texts])
-        return np.split(ids, np.cumsum(lengths)[:-1])
-
     def _documents(self, questions: Sequence[Question]) -> dict[int, Document]:
         """Paragraphs, by identity, to their pieces; every distinct word is tokenised once."""
         paragraphs = {id(question.paragraph): question.paragraph for question in questions}
         words = list(dict.fromkeys(word for paragraph in paragraphs.values() for word in paragraph.words))
-        pieces = dict(zip(words, self._tokenize(words), strict=True))
+        pieces = dict(zip(words, self.tokenizer.pieces(words), strict=True))
         return {key: tokenized([pieces[word] for word in value.words]) for key, value in paragraphs.items()}
 
     # Outputs.

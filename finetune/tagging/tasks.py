@@ -30,11 +30,7 @@ class TaggedSentence(NamedTuple):
 
 
 class TaggingHead(Head):
-    """Dropout and a dense layer on the states of first wordpieces (BERT, section 5.3).
-
-    Args:
-      scope: "task_specific/<task>".
-    """
+    """Dropout and a dense layer on the states of first wordpieces (BERT, section 5.3)."""
 
     def __init__(self, scope: str, hidden_size: int, num_labels: int, dropout_rate: float, seed: int) -> None:
         super().__init__(scope, seed)
@@ -169,9 +165,7 @@ class TaggingTask(Task):
         return {"text": line}
 
     def _features(self, examples: Sequence[TaggedSentence]) -> list[Features]:
-        words = [word.encode() for example in examples for word in example.words]
-        ids, lengths = self.tokenizer.tokenize(words)
-        pieces = iter(np.split(ids, np.cumsum(lengths)[:-1]))
+        pieces = iter(self.tokenizer.pieces([word for example in examples for word in example.words]))
         index = {label: number for number, label in enumerate(self.label_names)}
         features = []
         for example in examples:

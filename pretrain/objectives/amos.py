@@ -16,7 +16,7 @@ from electra_tf2.model.flops import Part, language_model_head
 from electra_tf2.pretrain.masking import MaskedBatch, sampled_logits
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
 from electra_tf2.pretrain.objectives.electra_ablations import AblationHparams
-from electra_tf2.pretrain.objectives.objective import Built, Forward, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
 from electra_tf2.util.hparams import hparam
 from electra_tf2.util.lazy import tf
 
@@ -34,9 +34,7 @@ class AmosHparams(AblationHparams):
         "mixed (AMOS: [4, 6, 8] of 8); none given: the last layer alone, not mixed",
         heading="AMOS",
     )
-    mixture_temperature: float = hparam(
-        0.3, "temperature of the softmax whose gradient stands for that of generator_exits' samples", above=0
-    )
+    mixture_temperature: float = hparam(0.3, "temperature of the softmax whose gradient samples have", above=0)
     mixture_gradient: float = hparam(
         -1.0,
         "factor of the main network's gradient where it reaches the shares of generator_exits: -1: samples become "
@@ -54,6 +52,7 @@ class MixtureLM(Objective[AmosHparams]):
     title = "a mixture of generators (AMOS)"
     role = "generator"
     loss_name = "exits_loss"
+    weight = "gen_weight"
 
     @classmethod
     def is_chosen(cls, config: AmosHparams) -> bool:
@@ -92,9 +91,8 @@ class MixtureLM(Objective[AmosHparams]):
             Part("mixture's gradient", 0, back, masked * width, backward=False),
         ]
 
-    def __init__(self, config: AmosHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.gen_weight
+    def __init__(self, config: AmosHparams, networks: Networks) -> None:
+        super().__init__(config, networks)
         self.initial_loss = len(config.generator_exits) * math.log(config.vocab_size)
 
     def sample(
@@ -115,7 +113,7 @@ class MixtureLM(Objective[AmosHparams]):
         pull = self.config.mixture_gradient * tf.matmul(places, chosen, transpose_a=True)
         return tf.argmax(noisy, -1, tf.int32), pull - tf.stop_gradient(pull)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked, mixture = forward.masked, forward.generator.mixture
         assert mixture is not None
         exits = self.config.generator_exits

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 
 from electra_tf2.pretrain.hparams import PretrainingHparams
-from electra_tf2.pretrain.objectives.objective import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
 from electra_tf2.util.lazy import tf
 
 
@@ -18,6 +18,7 @@ class MaskedLM(Objective[PretrainingHparams]):
 
     role = "generator"
     loss_name = "masked_lm_loss"
+    weight = "gen_weight"
 
     @classmethod
     def problems(cls, config: PretrainingHparams) -> Iterator[str]:
@@ -27,12 +28,11 @@ class MaskedLM(Objective[PretrainingHparams]):
             if not config.gen_weight:
                 yield "gen_weight is 0, so BERT's only loss is off"
 
-    def __init__(self, config: PretrainingHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.gen_weight
+    def __init__(self, config: PretrainingHparams, networks: Networks) -> None:
+        super().__init__(config, networks)
         self.initial_loss = math.log(config.vocab_size)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         losses = -forward.generator.log_probs(forward.masked.masked_lm_ids)
         return self.output(forward, losses, masked_lm_metrics(forward, losses, training))
 

@@ -24,12 +24,12 @@ from electra_tf2.pretrain.objectives.electra_ablations import (
     main_language_model,
 )
 from electra_tf2.pretrain.objectives.objective import (
-    Built,
     Forward,
+    LossTerm,
     Metrics,
     Needs,
+    Networks,
     Objective,
-    ObjectiveOutput,
     View,
     weighted_mean,
 )
@@ -41,12 +41,8 @@ from electra_tf2.util.lazy import tf
 class CocoHparams(ContrastHparams, AblationHparams):
     """Corrective language modelling, sequence contrast and crops; clm_weight and clm_head are the ablations', too."""
 
-    corrective_lm_objective: bool = hparam(
-        False, "corrective language modelling and copy detection (COCO-LM)", heading="COCO-LM"
-    )
-    sequence_contrast_objective: bool = hparam(
-        False, "contrast of corrupted sequences and crops (COCO-LM), beside another"
-    )
+    corrective_lm_objective: bool = hparam(False, "corrective language modelling, copy detection", heading="COCO-LM")
+    sequence_contrast_objective: bool = hparam(False, "contrast of corrupted text and crops (COCO-LM), beside another")
     copy_weight: float = hparam(50.0, "weight of COCO-LM's copy loss (lambda_copy)", at_least=0)
     clm_loss: str = hparam(
         "mixture",
@@ -93,6 +89,8 @@ class CopyDetection(Objective[CocoHparams]):
     title = "corrective language modelling (COCO-LM)"
     role = "main"
     loss_name = "copy_loss"
+    weight = "copy_weight"
+    initial_loss = math.log(2)
     shown = ("copy_accuracy_replaced",)
 
     @classmethod
@@ -103,12 +101,10 @@ class CopyDetection(Objective[CocoHparams]):
     def parts(cls, config: CocoHparams) -> list[Part]:
         return [token_unit("copy head", config.architecture, config.max_seq_length)]
 
-    def __init__(self, config: CocoHparams, built: Built) -> None:
+    def __init__(self, config: CocoHparams, networks: Networks) -> None:
         from electra_tf2.model.heads import CopyHead
 
-        super().__init__(config, built)
-        self.loss_weight = config.copy_weight
-        self.initial_loss = math.log(2)
+        super().__init__(config, networks)
         self.head = CopyHead("copy_predictions", config.architecture, config.seed)
 
     def logits(self, forward: Forward) -> tf.Tensor:
@@ -118,7 +114,7 @@ class CopyDetection(Objective[CocoHparams]):
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return tf.cast(masked.input_mask, tf.float32)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         logits, original = self.logits(forward), is_original(forward)
         weights = self.token_weights(forward.masked)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(original, tf.float32), logits)
@@ -141,19 +137,19 @@ class CorrectiveLM(Objective[CocoHparams]):
 
     flag, title, role = CopyDetection.flag, CopyDetection.title, CopyDetection.role
     loss_name = "clm_loss"
+    weight = "clm_weight"
 
     @classmethod
     def parts(cls, config: CocoHparams) -> list[Part]:
         return [head_part(config, config.max_predictions_per_seq)]
 
-    def __init__(self, config: CocoHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.copy = built.first(CopyDetection)
-        self.loss_weight = config.clm_weight
+    def __init__(self, config: CocoHparams, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.copy = networks.first(CopyDetection)
         self.initial_loss = math.log(2 * config.vocab_size)
-        self.head = main_language_model(config, built)
+        self.head = main_language_model(config, networks)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked = forward.masked
         copied = tf.gather(is_original(forward), masked.positions, batch_dims=1)
         copy_logits = tf.gather(self.copy.logits(forward), masked.positions, batch_dims=1)
@@ -220,6 +216,7 @@ class SequenceContrast(Contrast[CocoHparams]):
     flag = "sequence_contrast_objective"
     title = "sequence contrast (COCO-LM)"
     loss_name = "scl_loss"
+    weight = "scl_weight"
     shown: Sequence[str] = ("positive_cosine", "negative_cosine")
 
     @classmethod
@@ -240,11 +237,10 @@ class SequenceContrast(Contrast[CocoHparams]):
         head = Part("contrast head", square + 3 * hidden, 2 * 2 * square, 2 * hidden)
         return [head] if config.scl_head == "mlp_ln" else []
 
-    def __init__(self, config: CocoHparams, built: Built) -> None:
+    def __init__(self, config: CocoHparams, networks: Networks) -> None:
         from electra_tf2.model.heads import ContrastHead
 
-        super().__init__(config, built)
-        self.loss_weight = config.scl_weight
+        super().__init__(config, networks)
         self.initial_loss = math.log(max(1, 2 * config.train_batch_size - 1))
         if config.scl_head == "mlp_ln":
             self.head = ContrastHead("contrast_predictions", config.architecture, config.seed)

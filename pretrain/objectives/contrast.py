@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from electra_tf2.pretrain.hparams import PretrainingHparams
 from electra_tf2.pretrain.masking import MaskedBatch
-from electra_tf2.pretrain.objectives.objective import (
-    Forward,
-    Metrics,
-    Objective,
-    ObjectiveOutput,
-    WholeBatch,
-)
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, WholeBatch
 from electra_tf2.util.hparams import hparam
 from electra_tf2.util.lazy import tf
 
@@ -83,7 +77,7 @@ class Contrast(Objective[C]):
         """float32 [B, 2, H]: both views of every row."""
         return tf.stack(self.pair(forward), 1)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         first, second = self.pair(forward)
         real, whole = forward.masked.holds_sequence, forward.whole
         numerator = self._gathered_loss(first, second, real, whole)
@@ -95,7 +89,7 @@ class Contrast(Objective[C]):
             views = whole.shared[self.loss_name]
             of_all = self.metrics_of(views[:, 0], views[:, 1], whole.real)
             metrics |= {name: (total * whole.share, count * whole.share) for name, (total, count) in of_all.items()}
-        return ObjectiveOutput(numerator, metrics, {})
+        return LossTerm(numerator, metrics, {})
 
     def _gathered_loss(
         self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor, whole: WholeBatch | None = None

@@ -15,11 +15,11 @@ from electra_tf2.model.flops import Part, language_model_head
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.electra import ElectraHparams, ReplacedTokenDetection
 from electra_tf2.pretrain.objectives.objective import (
-    Built,
     Forward,
+    LossTerm,
     Needs,
+    Networks,
     Objective,
-    ObjectiveOutput,
     TeacherNeed,
     TeacherOutput,
     weighted_mean,
@@ -40,16 +40,12 @@ class DistilHparams(ElectraHparams):
         heading="Distillation",
     )
     distill_temperature: float = hparam(2.0, "temperature of teacher and student when they are compared", above=0)
-    distill_token_weight: float = hparam(
-        5.0, "weight of the teacher's distribution at BERT's masked tokens", at_least=0
-    )
+    distill_token_weight: float = hparam(5.0, "weight of the teacher's distribution at masked tokens", at_least=0)
     distill_detection_weight: float = hparam(
-        50.0, "weight of the teacher's opinion of which of ELECTRA's tokens were replaced (ours)", at_least=0
+        50.0, "weight of the teacher's verdict on replaced tokens (ours)", at_least=0
     )
     distill_hidden_weight: float = hparam(1.0, "weight of the cosine of last states and the teacher's", at_least=0)
-    init_from_teacher: bool = hparam(
-        False, "start from the teacher's weights, with layers 0, 2, 4, ... of one of twice the depth"
-    )
+    init_from_teacher: bool = hparam(False, "start from the teacher's weights; layers 0, 2, 4, ... of twice as many")
 
 
 def teacher_of(config: DistilHparams) -> TeacherNeed:
@@ -86,19 +82,12 @@ def distillation_problems(config: DistilHparams) -> Iterator[str]:
         yield f"the teacher reads {theirs.max_position_embeddings} tokens, max_seq_length is {config.max_seq_length}"
 
 
-def token_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
-    """T^2 KL(softmax(teacher / T) || softmax(student / T)) over the last axis of float32 logits (Hinton et al. 2015).
-
-    T^2 keeps the size of the gradient when T changes.
-    """
-    theirs, ours = (tf.nn.log_softmax(logits / temperature) for logits in (teacher, student))
-    return temperature**2 * tf.reduce_sum(tf.exp(theirs) * (theirs - ours), -1)
-
-
 def binary_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
-    """The same of two classes, of which one has the logit and the other 0."""
+    """`soft_losses` of two classes, of which one has the logit and the other 0."""
+    from electra_tf2.model.heads import soft_losses
+
     theirs, ours = (tf.stack([logits, tf.zeros_like(logits)], -1) for logits in (teacher, student))
-    return token_divergence(theirs, ours, temperature)
+    return soft_losses(theirs, ours, temperature)
 
 
 class Distillation(Objective[DistilHparams]):
@@ -126,6 +115,7 @@ class SoftTokens(Distillation):
 
     without_main = True
     loss_name = "distill_token_loss"
+    weight = "distill_token_weight"
 
     @classmethod
     def is_chosen(cls, config: DistilHparams) -> bool:
@@ -137,37 +127,35 @@ class SoftTokens(Distillation):
         head = language_model_head("teacher's masked-LM head", sizes.hidden_size, sizes, config.max_predictions_per_seq)
         return [head._replace(parameters=0, backward=False)]
 
-    def __init__(self, config: DistilHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.distill_token_weight
-
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return masked.masked_lm_weights
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
+        from electra_tf2.model.heads import soft_losses
+
         theirs, ours = self.taught(forward).token_logits, forward.generator.logits
         metrics = {}
         if not training:
             agrees = tf.argmax(theirs, -1) == tf.argmax(ours, -1)
             metrics["teacher_agreement"] = weighted_mean(agrees, self.token_weights(forward.masked))
-        return self.output(forward, token_divergence(theirs, ours, self.config.distill_temperature), metrics)
+        return self.output(forward, soft_losses(theirs, ours, self.config.distill_temperature), metrics)
 
 
 class SoftDetection(Distillation):
     """The teacher's probability that a token was replaced, at every real token (ours)."""
 
     loss_name = "distill_detection_loss"
+    weight = "distill_detection_weight"
 
     @classmethod
     def is_chosen(cls, config: DistilHparams) -> bool:
         return bool(config.teacher and config.distill_detection_weight and config.electra_objective)
 
-    def __init__(self, config: DistilHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.distill_detection_weight
-        self.detection = built.first(ReplacedTokenDetection)
+    def __init__(self, config: DistilHparams, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.detection = networks.first(ReplacedTokenDetection)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         theirs, ours = self.taught(forward).replaced_logits, self.detection.logits(forward)
         assert theirs is not None
         agrees = weighted_mean(tf.equal(theirs > 0, ours > 0), self.token_weights(forward.masked))
@@ -180,17 +168,14 @@ class StateCosine(Distillation):
 
     without_main = True
     loss_name = "distill_hidden_loss"
+    weight = "distill_hidden_weight"
     initial_loss = 1.0
 
     @classmethod
     def is_chosen(cls, config: DistilHparams) -> bool:
         return bool(config.teacher and config.distill_hidden_weight)
 
-    def __init__(self, config: DistilHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.distill_hidden_weight
-
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         pair = (self.taught(forward).encoded.sequence, forward.states)
         theirs, ours = (tf.math.l2_normalize(tf.cast(states, tf.float32), -1, 1e-12) for states in pair)
         return self.output(forward, 1.0 - tf.reduce_sum(theirs * ours, -1), {})

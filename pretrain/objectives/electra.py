@@ -13,7 +13,7 @@ from typing import TypeVar
 from electra_tf2.model.flops import Part
 from electra_tf2.pretrain.hparams import PretrainingHparams
 from electra_tf2.pretrain.masking import MaskedBatch, update_positions
-from electra_tf2.pretrain.objectives.objective import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
 from electra_tf2.util.hparams import hparam
 from electra_tf2.util.lazy import tf
 
@@ -22,12 +22,10 @@ from electra_tf2.util.lazy import tf
 class ElectraHparams(PretrainingHparams):
     """Replaced-token detection."""
 
-    electra_objective: bool = hparam(
-        True, "replaced-token detection; false without another main objective is BERT", heading="ELECTRA"
-    )
+    electra_objective: bool = hparam(True, "replaced-token detection; false, with no other: BERT", heading="ELECTRA")
     disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
     disc_tokens: str = hparam(
-        "all", "tokens that the discriminator's loss is computed on; masked: ELECTRA 15 %", choices=("all", "masked")
+        "all", "tokens of the discriminator's loss; masked: ELECTRA 15 %", choices=("all", "masked")
     )
 
 
@@ -39,6 +37,8 @@ class Detection(Objective[E]):
 
     role = "main"
     loss_name = "disc_loss"
+    weight = "disc_weight"
+    initial_loss = math.log(2)
     shown = ("disc_recall",)
 
     @classmethod
@@ -47,12 +47,10 @@ class Detection(Objective[E]):
         flops = 2 * length * (hidden * hidden + hidden)
         return [Part("detection head", hidden * hidden + hidden + hidden + 1, flops, length * (hidden + 1))]
 
-    def __init__(self, config: E, built: Built) -> None:
+    def __init__(self, config: E, networks: Networks) -> None:
         from electra_tf2.model.heads import ReplacedTokenHead
 
-        super().__init__(config, built)
-        self.loss_weight = config.disc_weight
-        self.initial_loss = math.log(2)
+        super().__init__(config, networks)
         self.head = ReplacedTokenHead("discriminator_predictions", config.architecture, config.seed)
 
     def labels(self, forward: Forward) -> tf.Tensor:
@@ -70,7 +68,7 @@ class Detection(Objective[E]):
             return tf.cast(drawn, tf.float32)
         return tf.cast(masked.input_mask, tf.float32)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         logits, labels, weights = self.logits(forward), self.labels(forward), self.token_weights(forward.masked)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(labels, tf.float32), logits)
         metrics = self.detection_metrics(forward, logits, labels, weights, weights * losses)

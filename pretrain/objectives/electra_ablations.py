@@ -13,7 +13,7 @@ from electra_tf2.model.flops import Part, language_model_head, token_unit
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
 from electra_tf2.pretrain.objectives.electra import ElectraHparams, ReplacedTokenDetection
-from electra_tf2.pretrain.objectives.objective import Built, Forward, Metrics, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
 from electra_tf2.util.hparams import hparam
 from electra_tf2.util.lazy import tf
 
@@ -63,6 +63,8 @@ class AdversarialGenerator(Objective[AblationHparams]):
     title = "an adversarial generator"
     role = "generator"
     loss_name = "adversarial_loss"
+    weight = "gen_weight"
+    initial_loss = math.log(2)
 
     @classmethod
     def problems(cls, config: AblationHparams) -> Iterator[str]:
@@ -88,18 +90,16 @@ class AdversarialGenerator(Objective[AblationHparams]):
         width, masked = config.generator_architecture.hidden_size, config.max_predictions_per_seq
         return [Part("generator's baseline", width + 1, 2 * masked * width, masked)]
 
-    def __init__(self, config: AblationHparams, built: Built) -> None:
+    def __init__(self, config: AblationHparams, networks: Networks) -> None:
         from electra_tf2.model.layers import Dense, truncated_normal
 
-        super().__init__(config, built)
-        self.detection = built.first(ReplacedTokenDetection)
-        self.loss_weight = config.gen_weight
-        self.initial_loss = math.log(2)
+        super().__init__(config, networks)
+        self.detection = networks.first(ReplacedTokenDetection)
         width = config.generator_architecture.hidden_size
         initializer = truncated_normal(config.architecture.initializer_range)
         self.baseline = Dense("generator_baseline/dense", width, 1, initializer, config.seed)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked, generator = forward.masked, forward.generator
         weights = masked.masked_lm_weights
         detection = tf.stop_gradient(self.detection.logits(forward))
@@ -139,15 +139,13 @@ def head_part(config: AblationHparams, positions: int) -> Part:
     return language_model_head("language-model head", sizes.hidden_size, sizes, positions)
 
 
-def main_language_model(config: AblationHparams, built: Built) -> LanguageModelHead | TiedHead:
+def main_language_model(config: AblationHparams, networks: Networks) -> LanguageModelHead | TiedHead:
     """The main network's head over the vocabulary: with a transform as in BERT, or tied softmax and bias only."""
-    from electra_tf2.model.heads import LanguageModelHead, TiedHead
+    from electra_tf2.model.heads import vocabulary_head
 
-    assert built.encoder is not None
-    sizes, embeddings = config.architecture, built.encoder.embeddings
-    if config.clm_head == "tied":
-        return TiedHead("clm_predictions", sizes, embeddings, config.seed)
-    return LanguageModelHead("clm_predictions", sizes.hidden_size, sizes, embeddings, config.seed)
+    assert networks.encoder is not None
+    transform, embeddings = config.clm_head == "transform", networks.encoder.embeddings
+    return vocabulary_head("clm_predictions", config.architecture, embeddings, transform, config.seed)
 
 
 def is_original(forward: Forward) -> tf.Tensor:
@@ -177,6 +175,7 @@ class ReplaceMLM(Objective[AblationHparams]):
     title = "Replace MLM"
     role = "main"
     loss_name = "replace_mlm_loss"
+    weight = "clm_weight"
 
     @classmethod
     def problems(cls, config: AblationHparams) -> Iterator[str]:
@@ -186,13 +185,12 @@ class ReplaceMLM(Objective[AblationHparams]):
     def parts(cls, config: AblationHparams) -> list[Part]:
         return [head_part(config, config.max_predictions_per_seq)]
 
-    def __init__(self, config: AblationHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.clm_weight
+    def __init__(self, config: AblationHparams, networks: Networks) -> None:
+        super().__init__(config, networks)
         self.initial_loss = math.log(config.vocab_size)
-        self.head = main_language_model(config, built)
+        self.head = main_language_model(config, networks)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked = forward.masked
         logits = self.head(tf.gather(forward.states, masked.positions, batch_dims=1))
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(masked.masked_lm_ids, logits)
@@ -210,6 +208,7 @@ class AllTokensMLM(Objective[AblationHparams]):
     title = "All-Tokens MLM"
     role = "main"
     loss_name = "all_tokens_mlm_loss"
+    weight = "clm_weight"
 
     @classmethod
     def problems(cls, config: AblationHparams) -> Iterator[str]:
@@ -221,21 +220,20 @@ class AllTokensMLM(Objective[AblationHparams]):
         again = head._replace(name="language-model head, recomputed", parameters=0, backward=False)
         return [token_unit("copy head", config.architecture, config.max_seq_length), head, again]
 
-    def __init__(self, config: AblationHparams, built: Built) -> None:
+    def __init__(self, config: AblationHparams, networks: Networks) -> None:
         from electra_tf2.model.heads import CopyHead
 
-        super().__init__(config, built)
-        self.loss_weight = config.clm_weight
+        super().__init__(config, networks)
         share = config.mask_prob
         self.initial_loss = share * math.log(2 * config.vocab_size) + (1 - share) * math.log(2)
         self.gate = CopyHead("copy_predictions", config.architecture, config.seed)
-        self.head = main_language_model(config, built)
+        self.head = main_language_model(config, networks)
         self.embeddings = self.head.embeddings
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return tf.cast(masked.input_mask, tf.float32)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         from electra_tf2.model.vocabulary import token_log_probs
 
         masked = forward.masked

@@ -15,7 +15,7 @@ from electra_tf2.pretrain.hparams import PretrainingHparams
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
 from electra_tf2.pretrain.objectives.electra import Detection, ElectraHparams
-from electra_tf2.pretrain.objectives.objective import Built, Forward, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
 from electra_tf2.util.hparams import hparam
 from electra_tf2.util.lazy import tf
 
@@ -25,11 +25,9 @@ class ElectricHparams(ElectraHparams):
     """Noise-contrastive estimation."""
 
     electric_objective: bool = hparam(
-        False, "noise-contrastive estimation (Electric); implies a two-tower generator", heading="Electric"
+        False, "noise-contrastive estimation, with a two-tower generator", heading="Electric"
     )
-    electric_candidates_only: bool = hparam(
-        False, "Electric's loss is computed only on tokens that can be masked, not on [CLS] and [SEP]"
-    )
+    electric_candidates_only: bool = hparam(False, "Electric's loss leaves out [CLS] and [SEP], which cannot be masked")
 
 
 class ClozeLM(Objective[PretrainingHparams]):
@@ -37,6 +35,7 @@ class ClozeLM(Objective[PretrainingHparams]):
 
     role = "generator"
     loss_name = "cloze_loss"
+    weight = "gen_weight"
 
     @classmethod
     def is_chosen(cls, config: PretrainingHparams) -> bool:
@@ -53,15 +52,14 @@ class ClozeLM(Objective[PretrainingHparams]):
         if not config.untied_generator:
             yield "two_tower_generator needs untied_generator: a causal tower cannot be the main network"
 
-    def __init__(self, config: PretrainingHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.gen_weight
+    def __init__(self, config: PretrainingHparams, networks: Networks) -> None:
+        super().__init__(config, networks)
         self.initial_loss = math.log(config.vocab_size)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return masked.candidates
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked, generator = forward.masked, forward.generator
         assert generator.cloze is not None
         losses = -generator.cloze.log_probs(masked.input_ids)

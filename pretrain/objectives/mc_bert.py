@@ -10,7 +10,7 @@ from electra_tf2.model.flops import Part, language_model_head
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.bert import MaskedLM
 from electra_tf2.pretrain.objectives.electra import ElectraHparams
-from electra_tf2.pretrain.objectives.objective import Built, Forward, Objective, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
 from electra_tf2.util.hparams import hparam
 from electra_tf2.util.lazy import tf
 
@@ -24,9 +24,7 @@ class McBertHparams(ElectraHparams):
         "every token is rejected as original or answered by one of a few candidates (MC-BERT)",
         heading="MC-BERT",
     )
-    choice_candidates: int = hparam(
-        10, "classes of multiple_choice_objective: the rejection and words, the generator's samples", at_least=2
-    )
+    choice_candidates: int = hparam(10, "classes: the rejection, and words that the generator samples", at_least=2)
 
 
 class MultipleChoice(Objective[McBertHparams]):
@@ -41,6 +39,7 @@ class MultipleChoice(Objective[McBertHparams]):
     title = "multiple choice among candidates (MC-BERT)"
     role = "main"
     loss_name = "choice_loss"
+    weight = "disc_weight"
     shown = ("choice_accuracy_replaced",)
 
     @classmethod
@@ -64,17 +63,16 @@ class MultipleChoice(Objective[McBertHparams]):
             Part("choice head", kernel + 3 * size + sizes.vocab_size + size + 1, flops, states),
         ]
 
-    def __init__(self, config: McBertHparams, built: Built) -> None:
+    def __init__(self, config: McBertHparams, networks: Networks) -> None:
         from electra_tf2.model.generator import MaskedLanguageModel
         from electra_tf2.model.heads import LanguageModelHead
         from electra_tf2.model.layers import truncated_normal, zeros
 
-        super().__init__(config, built)
-        assert built.encoder is not None and isinstance(built.generator, MaskedLanguageModel)
-        self.loss_weight = config.disc_weight
+        super().__init__(config, networks)
+        assert networks.encoder is not None and isinstance(networks.generator, MaskedLanguageModel)
         self.initial_loss = math.log(config.choice_candidates)
-        self.generator_head = built.generator.head
-        sizes, embeddings = config.architecture, built.encoder.embeddings
+        self.generator_head = networks.generator.head
+        sizes, embeddings = config.architecture, networks.encoder.embeddings
         self.head = LanguageModelHead("choice_predictions", sizes.hidden_size, sizes, embeddings, config.seed)
         initializer = truncated_normal(sizes.initializer_range)
         self.rejection = self.head.weight("rejection_embedding", [sizes.embedding_size], initializer)
@@ -111,7 +109,7 @@ class MultipleChoice(Objective[McBertHparams]):
         rejection = tf.tensordot(wide(hidden), self.rejection[:, tf.newaxis], 1) + self.rejection_bias
         return tf.concat([rejection, scores], -1)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         weights, answers = self.token_weights(forward.masked), forward.replaced.is_replaced
         logits = self.logits(forward, self.candidates(forward))
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(answers, logits)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from electra_tf2.pretrain.hparams import PretrainingHparams
 from electra_tf2.pretrain.objectives.objective import (
-    Built,
     Forward,
+    LossTerm,
     Metrics,
     Needs,
+    Networks,
     Objective,
-    ObjectiveOutput,
     StepValues,
     weighted_mean,
 )
@@ -34,13 +34,9 @@ if TYPE_CHECKING:
 class MpaHparams(PretrainingHparams):
     """The attention regulariser."""
 
-    mpa_objective: bool = hparam(
-        False, "attention from mis-predictions to what misled them is penalised (MPA)", heading="MPA"
-    )
+    mpa_objective: bool = hparam(False, "penalise attention from mis-predictions to what misled them", heading="MPA")
     mpa_gamma: float = hparam(0.1, "weight of MPA's penalty (gamma)", at_least=0)
-    mpa_warmup_steps: int | None = hparam(
-        None, "steps over which mpa_gamma grows from 0; null: num_warmup_steps", at_least=0
-    )
+    mpa_warmup_steps: int | None = hparam(None, "steps in which mpa_gamma rises; null: num_warmup_steps", at_least=0)
     mpa_target: str = hparam(
         "scaled_logits",
         "what MPA penalises: scaled_logits: scores of attention (the poster); prob_mass: the attention itself (ours)",
@@ -89,6 +85,8 @@ class AttentionRegulariser(Objective[MpaHparams]):
     title = "a penalty of attention to what misled (MPA)"
     without_main = True
     loss_name = "mpa_loss"
+    weight = "mpa_gamma"
+    initial_loss = 0.0
 
     @classmethod
     def problems(cls, config: MpaHparams) -> Iterator[str]:
@@ -110,12 +108,10 @@ class AttentionRegulariser(Objective[MpaHparams]):
     def needs(cls, config: MpaHparams) -> Needs:
         return Needs(attention=config.mpa_attention)
 
-    def __init__(self, config: MpaHparams, built: Built) -> None:
+    def __init__(self, config: MpaHparams, networks: Networks) -> None:
         from electra_tf2.corpus.cooccurrence import read_cooccurrence
 
-        super().__init__(config, built)
-        self.loss_weight = config.mpa_gamma
-        self.initial_loss = 0.0
+        super().__init__(config, networks)
         self._heads = sorted(config.mpa_attention)
         table = read_cooccurrence(config.cooccurrence_file, config.vocab_file)
         self._scores = lookup(table, config.mpa_table == "dense")
@@ -142,7 +138,7 @@ class AttentionRegulariser(Objective[MpaHparams]):
         other = tf.cast(places != masked.positions[..., tf.newaxis], tf.float32)
         return found * other * tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked = forward.masked
         predicted = self.predicted(forward)
         wrong = tf.cast(predicted != masked.masked_lm_ids, tf.float32) * masked.masked_lm_weights

@@ -192,7 +192,7 @@ class Forward(NamedTuple):
         return self.pretrained.sequence
 
 
-class ObjectiveOutput(NamedTuple):
+class LossTerm(NamedTuple):
     """An objective's result on some rows.
 
     numerator: float32 scalar, the sum of weighted losses; the loss is numerator / normalizer.
@@ -205,7 +205,7 @@ class ObjectiveOutput(NamedTuple):
     histograms: dict[str, tf.Tensor]
 
 
-class Built(NamedTuple):
+class Networks(NamedTuple):
     """The networks of a run, and the objectives that are built before another one."""
 
     encoder: Encoder | None
@@ -232,6 +232,7 @@ class Objective(Generic[H]):
       task: its name in aux_tasks, if it is one of them (pretrain.objectives.on_losses). An objective that changes the
         text has one in any case: its metrics, whose names begin with it, are evaluated in a pass of their own.
       loss_name: key of the term in losses and logs.
+      weight: the hparam that is its factor in the total loss; "" where `__init__` sets `loss_weight`.
       shown: metrics of training that tell how it fares, beside the loss in the progress.
 
     Attributes:
@@ -246,6 +247,7 @@ class Objective(Generic[H]):
     implies: Mapping[str, Any] = MappingProxyType({})
     task: str = ""
     loss_name: str
+    weight: str = ""
     shown: Sequence[str] = ()
     loss_weight: float
     initial_loss: float
@@ -274,9 +276,10 @@ class Objective(Generic[H]):
 
     # What the model asks.
 
-    def __init__(self, config: H, built: Built) -> None:
+    def __init__(self, config: H, networks: Networks) -> None:
         self.config = config
-        del built
+        if self.weight:
+            self.loss_weight = getattr(config, self.weight)
 
     def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         """Changes the sequences before they are masked, for everyone, and says in labels by name how.
@@ -328,7 +331,7 @@ class Objective(Generic[H]):
         del forward
         return None
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         """The term on the rows at hand; metrics that cost a pass over the vocabulary only if not `training`."""
         raise NotImplementedError
 
@@ -338,10 +341,10 @@ class Objective(Generic[H]):
         losses: tf.Tensor,
         metrics: Metrics,
         histograms: dict[str, tf.Tensor] | None = None,
-    ) -> ObjectiveOutput:
+    ) -> LossTerm:
         """The result from float32 losses of the weights' shape; `metrics` may hold the term under its name."""
         numerator, denominator = weighted_mean(losses, self.token_weights(forward.masked))
-        return ObjectiveOutput(numerator, {self.loss_name: (numerator, denominator)} | metrics, histograms or {})
+        return LossTerm(numerator, {self.loss_name: (numerator, denominator)} | metrics, histograms or {})
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -14,14 +14,15 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from electra_tf2.model.flops import Part, pooled_classes, state_classes
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.contrast import ContrastHparams
 from electra_tf2.pretrain.objectives.objective import (
-    Built,
     Forward,
+    LossTerm,
     Metrics,
+    Networks,
     Objective,
-    ObjectiveOutput,
     StepValues,
     weighted_mean,
 )
@@ -189,25 +190,41 @@ class Auxiliary(Objective[OnLossesHparams]):
     """A task of `aux_tasks`."""
 
     without_main = True
+    weight = "aux_weight"
 
     @classmethod
     def is_chosen(cls, config: OnLossesHparams) -> bool:
         return cls.task in config.aux_tasks
 
-    def __init__(self, config: OnLossesHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.loss_weight = config.aux_weight
-
 
 class Classification(Auxiliary):
-    """One of C classes for each label that `arrange` gave; negative labels do not count."""
+    """One of C classes for each label that `arrange` gave; negative labels do not count.
+
+    Class attributes:
+      head_name: of its head's variables; "" where a subclass makes head and parts itself.
+      of_sequence: the head reads the [CLS] state; false: that of every token.
+    """
 
     classes: int
+    head_name: str = ""
+    of_sequence = True
     head: PooledHead | StateHead
 
-    def __init__(self, config: OnLossesHparams, built: Built) -> None:
-        super().__init__(config, built)
+    @classmethod
+    def parts(cls, config: OnLossesHparams) -> list[Part]:
+        name, sizes = cls.head_name.replace("_", " "), config.architecture
+        if cls.of_sequence:
+            return [pooled_classes(name, sizes, cls.classes)]
+        return [state_classes(name, sizes, config.max_seq_length, cls.classes)]
+
+    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
+        from electra_tf2.model.auxiliary_heads import PooledHead, StateHead
+
+        super().__init__(config, networks)
         self.initial_loss = math.log(self.classes)
+        if self.head_name:
+            kind = PooledHead if self.of_sequence else StateHead
+            self.head = kind(f"{self.head_name}_predictions", config.architecture, self.classes, config.seed)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return tf.cast(masked.labels[self.task] >= 0, tf.float32)
@@ -216,7 +233,7 @@ class Classification(Auxiliary):
         """float32 [..., C], of the labels' shape."""
         return self.head(forward.states)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         labels = tf.maximum(forward.masked.labels[self.task], 0)
         logits, weights = self.logits(forward), self.token_weights(forward.masked)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)

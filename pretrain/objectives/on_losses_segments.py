@@ -11,18 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from electra_tf2.model.flops import Part, pooled_classes
+from electra_tf2.model.flops import Part
 from electra_tf2.pretrain.masking import Arranged, Draw, MaskedBatch
 from electra_tf2.pretrain.objectives.contrast import Contrast, normalised, without_padding
-from electra_tf2.pretrain.objectives.objective import (
-    Built,
-    Forward,
-    Metrics,
-    Needs,
-    ObjectiveOutput,
-    View,
-    weighted_mean,
-)
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Needs, Networks, View, weighted_mean
 from electra_tf2.pretrain.objectives.on_losses import (
     TAKE_TURNS,
     Auxiliary,
@@ -42,21 +34,11 @@ class SentenceOrder(Classification):
     has no label. Ours: the text of both is parted anew, so that their form does not tell the order.
     """
 
-    task, loss_name, classes = "so", "so_loss", 2
+    task, loss_name, classes, head_name = "so", "so_loss", 2, "sentence_order"
 
     @classmethod
     def needs(cls, config: OnLossesHparams) -> Needs:
         return Needs(two_segments=True)
-
-    @classmethod
-    def parts(cls, config: OnLossesHparams) -> list[Part]:
-        return [pooled_classes("sentence order", config.architecture, 2)]
-
-    def __init__(self, config: OnLossesHparams, built: Built) -> None:
-        from electra_tf2.model.auxiliary_heads import PooledHead
-
-        super().__init__(config, built)
-        self.head = PooledHead("sentence_order_predictions", config.architecture, self.classes, config.seed)
 
     def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         second = tf.reduce_sum(batch["segment_ids"] * batch["input_mask"], -1)
@@ -97,16 +79,6 @@ class SegmentRelation(Classification):
     def needs(cls, config: OnLossesHparams) -> Needs:
         return Needs(two_segments=True, other_segments=frozenset(cls.texts))
 
-    @classmethod
-    def parts(cls, config: OnLossesHparams) -> list[Part]:
-        return [pooled_classes("relation of segments", config.architecture, 3)]
-
-    def __init__(self, config: OnLossesHparams, built: Built) -> None:
-        from electra_tf2.model.auxiliary_heads import PooledHead
-
-        super().__init__(config, built)
-        self.head = PooledHead(f"{self.task}_predictions", config.architecture, self.classes, config.seed)
-
     def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         possible = active & tf.reduce_any(batch["segment_ids"] * batch["input_mask"] > 0, -1)
         for name in self.texts:
@@ -125,7 +97,7 @@ class SegmentRelation(Classification):
 class AdjacentSegments(SegmentRelation):
     """ASP: does the second segment follow the first (0), precede it (1), or is it of another document (2)?"""
 
-    task, loss_name, texts = "asp", "asp_loss", ("other_document_ids",)
+    task, loss_name, head_name, texts = "asp", "asp_loss", "asp", ("other_document_ids",)
 
     def rearranged(
         self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, labels: tf.Tensor
@@ -140,7 +112,7 @@ class AdjacentSegments(SegmentRelation):
 class SameDocument(SegmentRelation):
     """SDP: does the second segment follow the first (0), is it from elsewhere in its document (1) or of another (2)?"""
 
-    task, loss_name, texts = "sdp", "sdp_loss", ("same_document_ids", "other_document_ids")
+    task, loss_name, head_name, texts = "sdp", "sdp_loss", "sdp", ("same_document_ids", "other_document_ids")
 
     def rearranged(
         self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, labels: tf.Tensor
@@ -175,10 +147,10 @@ class QuickThoughts(Auxiliary, Contrast[OnLossesHparams]):
         square = hidden * hidden
         return [Part("quick thoughts", square + 3 * hidden, 2 * 2 * square, 2 * hidden)]
 
-    def __init__(self, config: OnLossesHparams, built: Built) -> None:
+    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
         from electra_tf2.model.heads import ContrastHead
 
-        super().__init__(config, built)
+        super().__init__(config, networks)
         self.initial_loss = math.log(config.train_batch_size)
         self.head = ContrastHead("quick_thoughts_predictions", config.architecture, config.seed)
 
@@ -223,10 +195,10 @@ class FastSent(Auxiliary):
         flops = 2 * vectors * hidden * hidden + 2 * 2 * config.half_length * hidden
         return [Part("FastSent", 2 * (hidden * hidden + 3 * hidden), flops, vectors * hidden)]
 
-    def __init__(self, config: OnLossesHparams, built: Built) -> None:
+    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
         from electra_tf2.model.heads import ContrastHead
 
-        super().__init__(config, built)
+        super().__init__(config, networks)
         self.sentence_head = ContrastHead("fast_sent_sentence", config.architecture, config.seed)
         self.word_head = ContrastHead("fast_sent_words", config.architecture, config.seed)
 
@@ -245,7 +217,7 @@ class FastSent(Auxiliary):
         sentences = self.sentence_head(tf.stack([first[:, 0], second[:, 0]], 1))
         return normalised(sentences), normalised(self.word_head(tf.stack([second, first], 1)))
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         weights = self.token_weights(forward.masked)
         sentences, words = self.vectors(forward)
         cosines = _cosines(sentences, words)

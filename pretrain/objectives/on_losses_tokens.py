@@ -6,11 +6,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from electra_tf2.model.flops import Part, pooled_classes, state_classes
+from electra_tf2.model.flops import Part, state_classes
 from electra_tf2.pretrain.masking import Arranged, Draw, MaskedBatch, unmaskable
-from electra_tf2.pretrain.objectives.objective import Built, Forward, ObjectiveOutput, weighted_mean
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, weighted_mean
 from electra_tf2.pretrain.objectives.on_losses import (
     TAKE_TURNS,
     Auxiliary,
@@ -19,9 +18,6 @@ from electra_tf2.pretrain.objectives.on_losses import (
     trained_together,
 )
 from electra_tf2.util.lazy import tf
-
-if TYPE_CHECKING:
-    from electra_tf2.model.auxiliary_heads import PooledHead, StateHead
 
 ORDERS = list(itertools.permutations(range(3)))
 HIGHEST = 10.0  # of scaled term frequencies
@@ -49,10 +45,10 @@ class TrigramOrder(Classification):
         width, threes = config.architecture.hidden_size, (config.max_seq_length - 1) // 3
         return [state_classes("trigram shuffling", config.architecture, threes, 6, 3 * width)]
 
-    def __init__(self, config: OnLossesHparams, built: Built) -> None:
+    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
         from electra_tf2.model.auxiliary_heads import StateHead
 
-        super().__init__(config, built)
+        super().__init__(config, networks)
         sizes = config.architecture
         self.head = StateHead("trigram_predictions", sizes, self.classes, config.seed, 3 * sizes.hidden_size)
         self._threes = (config.max_seq_length - 1) // 3
@@ -92,26 +88,16 @@ class TokenCorruption(Classification):
     """
 
     task, loss_name, classes = "tcp", "tcp_loss", 2
+    head_name, of_sequence = "token_corruption", False
 
     @classmethod
     def problems(cls, config: OnLossesHparams) -> Iterator[str]:
         if len(trained_together(config, "tcp", "scp")) > 1:
             yield f"aux_tasks tcp tampers with every sequence, so none would be left as it was for scp: {TAKE_TURNS}"
 
-    @classmethod
-    def parts(cls, config: OnLossesHparams) -> list[Part]:
-        return [state_classes("corrupted tokens", config.architecture, config.max_seq_length, 2)]
-
-    def __init__(self, config: OnLossesHparams, built: Built) -> None:
-        super().__init__(config, built)
-        self.head = self.make_head(config)
+    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
+        super().__init__(config, networks)
         self._ordinary = ordinary_ids(config)
-
-    def make_head(self, config: OnLossesHparams) -> PooledHead | StateHead:
-        """The head of every token, or of the whole sequence."""
-        from electra_tf2.model.auxiliary_heads import StateHead
-
-        return StateHead("token_corruption_predictions", config.architecture, self.classes, config.seed)
 
     def changed(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw) -> tf.Tensor:
         ids, kinds = batch["input_ids"], len(self._ordinary)
@@ -132,19 +118,11 @@ class SequenceCorruption(TokenCorruption):
     """Sequence corruption (SCP): half of the sequences are tampered with; cross-entropy from the [CLS] state."""
 
     task, loss_name = "scp", "scp_loss"
+    head_name, of_sequence = "sequence_corruption", True
 
     @classmethod
     def problems(cls, config: OnLossesHparams) -> Iterator[str]:
         return iter(())
-
-    @classmethod
-    def parts(cls, config: OnLossesHparams) -> list[Part]:
-        return [pooled_classes("corrupted sequences", config.architecture, 2)]
-
-    def make_head(self, config: OnLossesHparams) -> PooledHead | StateHead:
-        from electra_tf2.model.auxiliary_heads import PooledHead
-
-        return PooledHead("sequence_corruption_predictions", config.architecture, self.classes, config.seed)
 
     def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         ids = batch["input_ids"]
@@ -196,10 +174,10 @@ class TermFrequency(Auxiliary):
     def parts(cls, config: OnLossesHparams) -> list[Part]:
         return [state_classes("term frequency", config.architecture, config.max_seq_length, 1)]
 
-    def __init__(self, config: OnLossesHparams, built: Built) -> None:
+    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
         from electra_tf2.model.auxiliary_heads import StateHead
 
-        super().__init__(config, built)
+        super().__init__(config, networks)
         self.head = StateHead(f"{self.task}_predictions", config.architecture, 1, config.seed)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
@@ -209,7 +187,7 @@ class TermFrequency(Auxiliary):
         """float32 [B, L], before they are scaled."""
         return frequencies(masked.input_ids, masked.candidates)
 
-    def __call__(self, forward: Forward, training: bool) -> ObjectiveOutput:
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked = forward.masked
         wanted = scaled(self.values(masked), masked.candidates)
         losses = tf.math.squared_difference(self.head(forward.states)[..., 0], wanted)
@@ -225,10 +203,10 @@ class TermFrequencyInverse(TermFrequency):
 
     task, loss_name = "tf_idf", "tf_idf_loss"
 
-    def __init__(self, config: OnLossesHparams, built: Built) -> None:
+    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
         from electra_tf2.corpus.document_frequency import inverse_frequencies
 
-        super().__init__(config, built)
+        super().__init__(config, networks)
         self._inverse = inverse_frequencies(config.document_frequency_file, config.vocab_file)
 
     def values(self, masked: MaskedBatch) -> tf.Tensor:

@@ -3,8 +3,7 @@
 import pytest
 from sklearn.metrics import f1_score
 
-from demo.extract_corpus import Document
-from demo.make_task import baselines, make_task, tagged
+from demo.make_task import bag_of_words, make_task, tagged
 from electra_tf2.util.errors import UserError
 from tests.finetuning_support import write_lines
 
@@ -26,8 +25,8 @@ def test_marks_are_tags_of_the_words_before_them():
         assert tagged(other) is None
 
 
-def test_development_paragraphs_are_of_modules_of_their_own():
-    documents = [Document("p", f"p.{name}", [SENTENCES.replace("file", f"{name}x")] * 3) for name in "abcdef"]
+def test_development_paragraphs_are_of_documents_of_their_own():
+    documents = [[SENTENCES.replace("file", f"{name}x")] * 3 for name in "abcdef"]
     train, dev = make_task(documents, train_size=10, dev_size=4)
     modules = [{words[2][0] for words in part} for part in (train, dev)]
     assert (len(train), len(dev)) == (10, 4) and not modules[0] & modules[1]
@@ -39,8 +38,8 @@ def test_the_bags_score_is_f1_of_the_marks(tmp_path):
     """A word says its tag in training; one of the two marks of the development data follows another word."""
     write_lines(tmp_path / "train.txt", *["the O", "file O", "open B-comma", "read B-period", ""] * 20)
     write_lines(tmp_path / "dev.txt", *["the O", "file O", "open B-comma", "read O", "", "the O", "list B-period"])
-    scores = baselines(tmp_path)
+    score = bag_of_words(tmp_path)
     gold, predicted = ["B-comma", "O", "B-period"], ["B-comma", "B-period", "O"]  # of open, read, list
     marks = ["B-comma", "B-period"]
     expected = 100 * f1_score(gold, predicted, labels=marks, average="micro")
-    assert scores == {"no marks": 0.0, "a bag of neighbouring words": pytest.approx(expected)}
+    assert score == pytest.approx(expected)

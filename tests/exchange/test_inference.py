@@ -30,7 +30,7 @@ TEXTS = ["the man went to the house", "a b c d e f g", "of"]
 
 @pytest.fixture(autouse=True)
 def plain() -> Iterator[None]:
-    """What answers are held against is computed as they are, in ordinary operations: no block is compiled by XLA for
+    """Expected answers are computed as the answers are, in ordinary operations: no block is compiled by XLA for
     every length of a text."""
     with kernels.off():
         yield

@@ -127,7 +127,7 @@ def embedder(tmp_path_factory):
 
 
 def test_vectors_are_learned_and_scored(embedder):
-    _, out, output, settings, rows = embedder
+    _, out, output, _, rows = embedder
     scores = results(out, "sentence_embedding")["trials"][0]["scores"]["sentence_embedding"]
     assert list(scores) == ["dev", "sts"] and scores["dev"].keys() == {"spearman", "pearson"}
     assert scores["dev"]["spearman"] > 80 and "collapsed" not in output

@@ -75,7 +75,7 @@ def test_answers_and_scores_are_the_originals(number):
 
 
 def random_outputs(random, config, feature):
-    """What the golden scorers were fed: random logits, where the head allows answers."""
+    """Input of the golden scorers: random logits, where the head allows answers."""
     length, beam = config.max_seq_length, config.beam_size
     allowed = np.zeros(length)
     allowed[: len(feature.segment_ids)] = feature.segment_ids

@@ -35,7 +35,7 @@ def trial(out, number, tasks="kind"):
 
 
 def seconds(out, number):
-    """What no two runs have alike."""
+    """Values that no two runs have alike."""
     return json.loads((trial(out, number) / "scores.json").read_text())["training"]["seconds"]
 
 

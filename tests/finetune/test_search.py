@@ -11,12 +11,13 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.finetune import search
-from electra_tf2.finetune.classification.distillation import TEACHER, read_outputs, soft_losses
+from electra_tf2.finetune.classification.distillation import TEACHER, read_outputs
 from electra_tf2.finetune.classification.targets import Classes, Scale
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.task import HeadInput
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.text_heads import ClassificationHead
+from electra_tf2.model.heads import soft_losses
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetune.test_run_finetuning import run
@@ -183,8 +184,8 @@ def test_soft_targets():
     for temperature in (1.0, 2.0):
         p, q = (np.exp(x / temperature) / np.exp(x / temperature).sum(-1, keepdims=True) for x in (teacher, logits))
         expected = temperature**2 * (p * np.log(p / q)).sum(-1)
-        np.testing.assert_allclose(soft_losses(logits, teacher, temperature), expected, atol=1e-5)
-    np.testing.assert_allclose(soft_losses(logits, logits + 3.0, 2.0), 0, atol=1e-6)
+        np.testing.assert_allclose(soft_losses(teacher, logits, temperature), expected, atol=1e-5)
+    np.testing.assert_allclose(soft_losses(logits + 3.0, logits, 2.0), 0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("num_classes", "key"), [(3, "label_ids"), (None, "targets")])
@@ -214,7 +215,7 @@ def test_a_teachers_outputs_are_read(tmp_path):
     with pytest.raises(UserError, match="line 1: these are no outputs"):
         read_outputs(str(tmp_path), "mine", classes)
     write_lines(path, '{"text": "a", "probabilities": {"y": 0.75, "z": 0.25}}')
-    with pytest.raises(UserError, match="the teacher knows the labels y, z, not x, y"):
+    with pytest.raises(UserError, match="the teacher's labels are y, z, not x, y"):
         read_outputs(str(tmp_path), "mine", classes)
     with pytest.raises(UserError, match="fine-tune the teacher with write_distill_outputs"):
         read_outputs(str(tmp_path), "other", classes)

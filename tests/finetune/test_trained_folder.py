@@ -79,7 +79,7 @@ def test_json_lines_by_another_name_and_bytes_that_are_no_text(tmp_path, monkeyp
         (["--classifier", "tanh"], "holds a model of other hparams: classifier was 'linear', is 'tanh'"),
         (["--predict", "nowhere.txt"], "--predict: there is no file nowhere.txt"),
         (["--model-dir", "nowhere"], "neither nowhere nor nowhere_1 holds a fine-tuned model"),
-        (["--task-names", "count"], "--predict labels with one task"),
+        (["--task-names", "count"], "--predict wants one task"),
         (["--predict-output", "/dev/null/x"], "cannot write /dev/null/x"),
     ],
 )

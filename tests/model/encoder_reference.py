@@ -109,7 +109,7 @@ def score(
 
 
 def bias(a: Architecture, weights: Mapping[str, np.ndarray], head: int, i: int, j: int) -> float:
-    """What is added to a score."""
+    """Term that is added to a score."""
     result = 0.0
     if a.positions.slopes is not None:
         assert a.num_attention_heads == 2
@@ -120,7 +120,7 @@ def bias(a: Architecture, weights: Mapping[str, np.ndarray], head: int, i: int, 
 
 
 def bucket(a: Architecture, distance: int) -> int:
-    """Of 8 buckets for distances below 16, looked up."""
+    """Bias of 8 buckets for distances below 16, looked up."""
     n = abs(distance)
     if a.relative_positions == "t5":
         return (n if n < 2 else 2 if n < 6 else 3) + (4 if distance > 0 else 0)

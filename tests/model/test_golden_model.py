@@ -90,7 +90,7 @@ def test_checkpoint_metrics(trained, batch):
 
 
 def test_metrics_of_detection(trained, batch):
-    """Of invented logits: the checkpoint calls nothing fake."""
+    """Invented logits, as the checkpoint calls nothing fake."""
     forward, _, _ = losses_and_gradients(trained, batch)
     logits = np.random.RandomState(0).standard_normal(batch["input_mask"].shape).astype(np.float32)
     labels, real = forward.corrupted.is_replaced.numpy(), batch["input_mask"]

@@ -79,7 +79,7 @@ def test_a_local_start_needs_a_learned_bias():
 
 
 def test_the_published_slopes():
-    """Of 8 heads as in the paper, and of a number that is no power of two as in its authors' code."""
+    """Slopes of 8 heads as in the paper, and of a number that is no power of two as in its authors' code."""
     eight = [2.0**-n for n in range(1, 9)]
     assert alibi_slopes(8) == eight
     assert alibi_slopes(12) == pytest.approx([*eight, *(2.0 ** -(n + 0.5) for n in range(4))])
@@ -174,7 +174,7 @@ def test_distances_are_spread_over_pairs_and_summed_over_them_as_by_plain_loops(
 
 
 def test_distances_are_told_in_both_directions():
-    """Of sequences of one token only, whose attention then depends on the distances alone."""
+    """Sequences of one token only, whose attention then depends on the distances alone."""
     network = encoder("xl")
     ids = tf.fill([1, 9], 7)
     found = network(ids, tf.ones_like(ids), tf.zeros_like(ids), attention=[(0, 0)]).attention[0, 0].scores.numpy()[0]

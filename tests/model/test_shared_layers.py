@@ -25,14 +25,14 @@ from tests import golden_support as golden
 from tests import training_support as support
 
 # share_layers -> of every one of 5 layers, the layer whose attention and whose feed-forward network it uses
-OWNERS = {
+SHARED_WITH = {
     "none": ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4]),
     "all": ([4] * 5, [4] * 5),
     "attention": ([4] * 5, [0, 1, 2, 3, 4]),
     "ffn": ([0, 1, 2, 3, 4], [4] * 5),
     "groups:2": ([2, 2, 2, 4, 4], [2, 2, 2, 4, 4]),
 }
-SHARED = [name for name in OWNERS if name != "none"]
+SHARED = [name for name in SHARED_WITH if name != "none"]
 
 
 def sizes(share_layers: str, **changes) -> Architecture:
@@ -57,12 +57,12 @@ def plain():
         yield
 
 
-@pytest.mark.parametrize("name", OWNERS)
+@pytest.mark.parametrize("name", SHARED_WITH)
 def test_which_layer_uses_whose_weights(name):
     a = sizes(name)
-    assert (a.owners("attention"), a.owners("ffn")) == OWNERS[name]
+    assert (a.shared_with("attention"), a.shared_with("ffn")) == SHARED_WITH[name]
     layers = Encoder("electra", a).transformer_layers
-    for layer, attention, ffn in zip(layers, *OWNERS[name], strict=True):
+    for layer, attention, ffn in zip(layers, *SHARED_WITH[name], strict=True):
         assert layer.attention.qkv is layers[attention].attention.qkv
         assert layer.attention_norm is layers[attention].attention_norm
         assert layer.intermediate is layers[ffn].intermediate and layer.output_norm is layers[ffn].output_norm
@@ -90,23 +90,23 @@ def test_the_gradient_is_the_sum_over_uses(name, norm_style):
     assert gradients[shared]["loss"] == gradients[own]["loss"]
     expected = {key: np.zeros_like(value) for key, value in gradients[shared].items()}
     for key, value in gradients[own].items():
-        expected[owner_of(key, name)] += value
+        expected[shared_name(key, name)] += value
     for key, value in gradients[shared].items():
         np.testing.assert_allclose(value, expected[key], rtol=1e-4, atol=1e-4, err_msg=key)
 
 
-def owner_of(variable: str, share_layers: str) -> str:
+def shared_name(variable: str, share_layers: str) -> str:
     """The name of the variable whose part a layer's variable is where layers share."""
     before, _, after = variable.partition("/layer_")
     if not after:
         return variable
     number, _, rest = after.partition("/")
-    owners = OWNERS[share_layers][0 if rest.startswith("attention/") else 1]
-    return f"{before}/layer_{owners[int(number)]}/{rest}"
+    shared = SHARED_WITH[share_layers][0 if rest.startswith("attention/") else 1]
+    return f"{before}/layer_{shared[int(number)]}/{rest}"
 
 
 @pytest.mark.parametrize("positions", ["none", "xl"])
-@pytest.mark.parametrize("name", OWNERS)
+@pytest.mark.parametrize("name", SHARED_WITH)
 def test_parameters_are_counted_once(name, positions):
     a = sizes(name, relative_positions=positions)
     built = sum(value.size for value in values_of(Encoder("electra", a)).values())

@@ -312,7 +312,7 @@ def test_half_of_long_sequences_are_tampered_with(folder):
     batch = tensors({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)})
     draw = masking.row_draws(tf.constant([1, 2]), 4000, 0, 4000)
     candidates = tf.constant(candidates_of({"input_ids": ids}))
-    found, labels = SequenceCorruption(config, golden.NOTHING_BUILT).arrange(batch, candidates, draw, tf.constant(True))
+    found, labels = SequenceCorruption(config, golden.NO_NETWORKS).arrange(batch, candidates, draw, tf.constant(True))
     changed = found["input_ids"].numpy() != ids
     np.testing.assert_array_equal(labels["scp"].numpy(), changed.any(1))
     assert changed.any(1).mean() == pytest.approx(0.5, abs=0.03)

@@ -55,8 +55,8 @@ class Toy(Objective[ToyHparams]):
     def needs(cls, config):
         return Needs((config.crop_length,), frozenset([(0, 1)]), TeacherNeed(config.toy_teacher))
 
-    def __init__(self, config, built):
-        super().__init__(config, built)
+    def __init__(self, config, networks):
+        super().__init__(config, networks)
         self.head = CopyHead("toy_predictions", config.architecture, config.seed)
 
     def views(self, masked):

@@ -232,7 +232,7 @@ def test_gathered_negatives_make_two_replicas_one(kind, tmp_path):
     inputs = random.randn(2, 6, 4).astype(np.float32)
     of_halves = PretrainingConfig.from_dict(support.hparams(tmp_path, aux_tasks=["qt"], scl_gather=True))
     config = coco_config(scl_gather=True) if kind is SequenceContrast else of_halves
-    objective = kind(config, golden.NOTHING_BUILT)
+    objective = kind(config, golden.NO_NETWORKS)
     with strategy.scope():
         layer = Dense("layer", 4, 8, lambda shape, seed: tf.random.stateless_normal(shape, seed))
 

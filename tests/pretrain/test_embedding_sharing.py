@@ -98,7 +98,7 @@ def saved(folder, seed, **overrides):
 
 @pytest.mark.parametrize("start", [{}, {"electra_objective": False}, {"uniform_generator": True}])
 def test_it_starts_from_a_model_with_one_set_of_tables(tmp_path, start):
-    """Of an ELECTRA with shared embeddings, a BERT, a discriminator: its tables are both networks'."""
+    """Starts from an ELECTRA with shared embeddings, a BERT, a discriminator: its tables are both networks'."""
     path, source = saved(tmp_path, 3, embedding_sharing=None, **start)
     config = config_of(init_checkpoint=path)
     model = PretrainingModel(config)

@@ -141,7 +141,7 @@ def test_fast_sent_is_the_loss_of_a_loop(tmp_path):
 
 
 def gradients_of(folder, parts):
-    """Of every step of a turn, with micro-batches, by one traced step."""
+    """Every step of a turn, with micro-batches, by one traced step."""
     changes = {"aux_combination": "alt+", "use_task_ids": True, "gradient_accumulation_steps": parts}
     config = config_of(folder, ["asp", "fs", "sdp"], sizes=NO_DROPOUT, **changes)
     task = PretrainingTask(config, tf.distribute.get_strategy())

@@ -98,7 +98,7 @@ def test_how_segments_of_planted_documents_belong_together_is_learned(tmp_path, 
 
 
 def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
-    """Of 5 tokens with known distributions of data and noise (Electric, section 2.3): E = -log p makes the classifier's
+    """Five tokens with known distributions of data and noise (Electric, section 2.3): E = -log p makes the classifier's
     probability of noise a q / ((1 - a) p + a q), where the expected loss has no gradient; the sum of exp(-E) is 1."""
     config = PretrainingConfig.from_dict(
         support.hparams(tmp_path, electra_objective=False, electric_objective=True, mask_prob=0.2)
@@ -112,7 +112,7 @@ def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
     generated = GeneratorOutput(everywhere, cloze=everywhere)
     encoded = EncoderOutput(nothing, nothing, (), {})
     forward = Forward(masked, generated, CorruptedBatch(tokens, zeros, zeros, zeros), encoded)
-    objective = NoiseContrastive(config, golden.NOTHING_BUILT)
+    objective = NoiseContrastive(config, golden.NO_NETWORKS)
     energies = tf.Variable(-np.log(data)[np.newaxis], dtype=tf.float32)
     object.__setattr__(objective, "head", lambda states: energies + 0.0)
     with tf.GradientTape() as tape:

@@ -37,7 +37,7 @@ def undisturbed(tmp_path_factory):
 
 
 def contents(folder):
-    """What a run has told and kept, but for the time that it took."""
+    """Lines that a run printed and files that it kept, but for the time that it took."""
     evaluations = {path.name: json.loads(path.read_text()) for path in (folder / "eval").iterdir()}
     best = json.loads((folder / "best" / "best.json").read_text())
     files = sorted(path.name for path in folder.glob("**/*") if path.is_file() and "events" not in path.name)

@@ -54,7 +54,7 @@ def gradients_of(step):
 
 
 def polynomial(singular, steps=5):
-    """What Newton-Schulz's iteration makes of singular values, in float64."""
+    """Singular values after Newton-Schulz's iteration, in float64."""
     for _ in range(steps):
         singular = 3.4445 * singular - 4.7750 * singular**3 + 2.0315 * singular**5
     return singular

@@ -26,7 +26,7 @@ def config(**changes):
 
 
 def finish(path, step=5):
-    """What the loop does at a first checkpoint."""
+    """Does what the loop does at a first checkpoint."""
     (path / f"model.ckpt-{step}.index").write_text("new")
     after_checkpoint(path)
 

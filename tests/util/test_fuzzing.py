@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from electra_tf2.analysis.catalogue import Request
 from electra_tf2.analysis.curves import curves
+from electra_tf2.analysis.request import Request
 from electra_tf2.exchange.checkpoints import best_or_newest
 from electra_tf2.exchange.formats.huggingface_config import labels_of
 from electra_tf2.exchange.formats.original_config import WORDS, hparams_of

@@ -1,0 +1,208 @@
+"""Our networks as ONNX graphs: the encoder and its heads, in the formulas of model/ (exchange.onnx_graph).
+
+    input_ids, attention_mask, token_type_ids: int64 [batch, length]  ->  last_hidden_state, logits, ...: float32
+
+Inputs have the names that transformers' tokenizers give them. Batch and length are dynamic; there is no dropout. B
+batch, L length, H hidden, A heads, D head size, V vocabulary.
+"""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from electra_tf2.exchange.onnx_graph import Graph
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.kernels.blocks import MASKED_SCORE
+
+INPUTS = "input_ids", "attention_mask", "token_type_ids"
+STATES, LOGITS = "last_hidden_state", "logits"
+_ROWS = ("batch", "length")
+
+
+class Inputs:
+    """Inputs of a graph: names of int64 [B, L] tensors, and of what is computed of them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.ids, self.mask, self.types = (graph.input(name, _ROWS) for name in INPUTS)
+        self._graph = graph
+        self.length = graph.op("Gather", graph.op("Shape", self.ids), graph.constant(1, "int64"))  # scalar
+        self.marks = graph.floats(self.mask)
+
+    def positions(self) -> str:
+        """int64 [L], from 0."""
+        zero, one = (self._graph.constant(number, "int64") for number in (0, 1))
+        return self._graph.op("Range", zero, self.length, one)
+
+
+class Encoder:
+    """The formulas of model.encoder on weights by our names.
+
+    Args:
+      scope: "electra" or "generator".
+      embeddings: scope of the embedding block, which may be the main network's.
+    """
+
+    def __init__(self, graph: Graph, architecture: Architecture, scope: str, embeddings: str) -> None:
+        self.graph, self.sizes, self.scope, self.embeddings = graph, architecture, scope, embeddings
+        self._turns: tuple[str, str] | None = None  # cosines and sines, [L, D/2]
+        self._distances = ""  # sines and cosines of distances, [2L - 1, H]
+
+    def states(self, inputs: Inputs) -> str:
+        """float32 [B, L, H]."""
+        g, sizes = self.graph, self.sizes
+        x = self._embedded(inputs)
+        if sizes.embedding_size != sizes.hidden_size:
+            x = g.dense(x, f"{self.scope}/embeddings_project")
+        bias = self._score_bias(inputs)
+        attending, feeding = sizes.shared_with("attention"), sizes.shared_with("ffn")
+        pre = sizes.norm_style == "pre"
+        for attention, feed_forward in zip(attending, feeding, strict=True):
+            of_attention, of_ffn = (f"{self.scope}/encoder/layer_{n}" for n in (attention, feed_forward))
+            norms = f"{of_attention}/attention/output/LayerNorm", f"{of_ffn}/output/LayerNorm"
+            x = self._branch(x, norms[0], pre, functools.partial(self._attention, bias=bias, scope=of_attention))
+            x = self._branch(x, norms[1], pre, functools.partial(self._feed_forward, scope=of_ffn))
+        return g.layer_norm(x, f"{self.scope}/encoder/LayerNorm") if pre else x
+
+    def _branch(self, x: str, norm: str, pre: bool, branch: Callable[[str], str]) -> str:
+        if pre:
+            return self.graph.op("Add", x, branch(self.graph.layer_norm(x, norm)))
+        return self.graph.layer_norm(self.graph.op("Add", branch(x), x), norm)
+
+    def _embedded(self, inputs: Inputs) -> str:
+        g, block = self.graph, self.embeddings
+        x = g.rows(f"{block}/word_embeddings", inputs.ids)
+        if self.sizes.positions.embedded:
+            length = g.op("Unsqueeze", inputs.length, g.ints(0))
+            table = g.op("Slice", g.weight(f"{block}/position_embeddings"), g.ints(0), length, g.ints(0))
+            x = g.op("Add", x, table)
+        if self.sizes.type_vocab_size:
+            x = g.op("Add", x, g.op("Gather", g.weight(f"{block}/token_type_embeddings"), inputs.types))
+        return g.layer_norm(x, f"{block}/LayerNorm")
+
+    def _feed_forward(self, x: str, scope: str) -> str:
+        inner = self.graph.activation(self.graph.dense(x, f"{scope}/intermediate/dense"), self.sizes.hidden_act)
+        return self.graph.dense(inner, f"{scope}/output/dense")
+
+    def _attention(self, x: str, bias: str, scope: str) -> str:
+        """[B, L, H] -> [B, L, H]; queries are scaled by their weights."""
+        g, heads, size = self.graph, self.sizes.num_attention_heads, self.sizes.head_size
+        name, hidden = f"{scope}/attention/self/qkv", self.sizes.hidden_size
+        scale = np.concatenate([np.full(hidden, size**-0.5), np.ones(2 * hidden)]).astype(np.float32)
+        kernel, offset = (g.weights[f"{name}/{part}"] * scale for part in ("kernel", "bias"))
+        parts = g.split("Split", g.dense(x, name, kernel, offset), parts=3, axis=2, num_outputs=3)
+        q, k, v = (g.op("Reshape", part, g.ints(0, 0, heads, size)) for part in parts)
+        q, v = (g.op("Transpose", part, perm=[0, 2, 1, 3]) for part in (q, v))
+        if self._turns is not None:
+            k = self._turned(g.op("Transpose", k, perm=[0, 2, 1, 3]))
+            q, k = self._turned(q), g.op("Transpose", k, perm=[0, 1, 3, 2])
+        else:
+            k = g.op("Transpose", k, perm=[0, 2, 3, 1])
+        scores = self._relative(q, k, scope) if self._distances else g.op("MatMul", q, k)
+        probabilities = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
+        context = g.op("Transpose", g.op("MatMul", probabilities, v), perm=[0, 2, 1, 3])
+        return g.dense(g.op("Reshape", context, g.ints(0, 0, hidden)), f"{scope}/attention/output/dense")
+
+    # Positions (model.relative_positions).
+
+    def _score_bias(self, inputs: Inputs) -> str:
+        """float32 [B, 1, 1, L] of the mask, or [B, A, L, L] with a bias of positions; prepares other schemes."""
+        g, sizes, scheme = self.graph, self.sizes, self.sizes.positions
+        hidden = g.op("Mul", g.op("Sub", g.constant(1), inputs.marks), g.constant(MASKED_SCORE))
+        bias = g.op("Unsqueeze", hidden, g.ints(1, 2))
+        places = inputs.positions()
+        if scheme.bucket is not None:
+            longest, rule = sizes.max_position_embeddings, scheme.bucket
+            of_distance = [
+                rule(distance, sizes.relative_position_buckets, sizes.relative_position_max_distance)
+                for distance in range(1 - longest, longest)
+            ]
+            table = g.constant(g.weights[f"{self.scope}/encoder/relative_attention"][of_distance])
+            rows = g.op("Add", self._between(places), g.constant(longest - 1, "int64"))
+            bias = g.op("Add", bias, g.op("Transpose", g.op("Gather", table, rows), perm=[2, 0, 1]))
+        if scheme.slopes is not None:
+            slopes = -np.reshape(scheme.slopes(sizes.num_attention_heads), [-1, 1, 1])
+            bias = g.op("Add", bias, g.op("Mul", g.floats(g.op("Abs", self._between(places))), g.constant(slopes)))
+        if scheme.frequencies is not None:
+            angles = g.op("Unsqueeze", g.floats(places), g.ints(1))
+            angles = g.op("Mul", angles, g.constant(scheme.frequencies(sizes.head_size)))
+            self._turns = g.op("Cos", angles), g.op("Sin", angles)
+        if scheme.distances is not None:
+            last = g.op("Sub", inputs.length, g.constant(1, "int64"))
+            downward = g.op("Range", last, g.op("Neg", inputs.length), g.constant(-1, "int64"))
+            angles = g.op("Unsqueeze", g.floats(downward), g.ints(1))
+            angles = g.op("Mul", angles, g.constant(scheme.distances(sizes.hidden_size)))
+            self._distances = g.op("Concat", g.op("Sin", angles), g.op("Cos", angles), axis=1)
+        return bias
+
+    def _between(self, places: str) -> str:
+        """int64 [L, L], key position - query position."""
+        g = self.graph
+        return g.op("Sub", g.op("Unsqueeze", places, g.ints(0)), g.op("Unsqueeze", places, g.ints(1)))
+
+    def _turned(self, x: str) -> str:
+        """[B, A, L, D], the halves of each vector rotated by its position (RoFormer, section 3.2.2)."""
+        assert self._turns is not None
+        g, (cosine, sine) = self.graph, self._turns
+        first, second = g.split("Split", x, parts=2, axis=3, num_outputs=2)
+        turned = [
+            g.op("Sub", g.op("Mul", first, cosine), g.op("Mul", second, sine)),
+            g.op("Add", g.op("Mul", second, cosine), g.op("Mul", first, sine)),
+        ]
+        return g.op("Concat", *turned, axis=3)
+
+    def _relative(self, q: str, k: str, scope: str) -> str:
+        """(q_i + u) k_j + (q_i + v) W R_(i-j), of scaled queries (Transformer-XL, section 3.3): [B, A, L, L]."""
+        g, heads, size = self.graph, self.sizes.num_attention_heads, self.sizes.head_size
+        biases = (g.weights[f"{self.scope}/encoder/relative_{part}_bias"] for part in ("content", "distance"))
+        u, v = (g.constant(bias[:, np.newaxis] * np.float32(size**-0.5)) for bias in biases)
+        keys = g.op("MatMul", self._distances, g.weight(f"{scope}/attention/self/relative_key/kernel"))
+        keys = g.op("Transpose", g.op("Reshape", keys, g.ints(0, heads, size)), perm=[1, 2, 0])  # [A, D, 2L - 1]
+        by_distance = g.op("MatMul", g.op("Add", q, v), keys)
+        return g.op("Add", g.op("MatMul", g.op("Add", q, u), k), self._shifted(by_distance))
+
+    def _shifted(self, scores: str) -> str:
+        """[B, A, L, 2L - 1] -> [B, A, L, L]: the entry of distance i - j, at j - i + L - 1, moves to (i, j)."""
+        g = self.graph
+        shape = g.op("Shape", scores)
+        length = g.op("Slice", shape, g.ints(2), g.ints(3))
+        width = g.op("Slice", shape, g.ints(3), g.ints(4))
+        one = g.ints(1)
+        flat = g.op("Reshape", g.op("Pad", scores, g.ints(0, 0, 0, 0, 0, 0, 0, 1)), g.ints(0, 0, -1))
+        start = g.op("Sub", length, one)
+        stop = g.op("Add", start, g.op("Mul", length, width))
+        flat = g.op("Slice", flat, start, stop, g.ints(2))
+        aligned = g.op("Reshape", flat, g.op("Concat", g.ints(0, 0), length, width, axis=0))
+        return g.op("Slice", aligned, g.ints(0), length, g.ints(3))
+
+
+def token_logits(graph: Graph, states: str, scope: str, table: str, act: str) -> str:
+    """[B, L, H] -> [B, L, V] of a masked language model (model.heads.LanguageModelHead, or TiedHead).
+
+    Args:
+      scope: of the head. table: name of the word table [V, E]. act: the head's activation.
+    """
+    hidden = states
+    if f"{scope}/dense/kernel" in graph.weights:
+        hidden = graph.layer_norm(graph.activation(graph.dense(states, f"{scope}/dense"), act), f"{scope}/LayerNorm")
+    return graph.op("Add", graph.times_table(hidden, table), graph.weight(f"{scope}/output_bias"))
+
+
+def replaced_logits(graph: Graph, states: str, act: str) -> str:
+    """[B, L, H] -> [B, L], positive where a token looks replaced (model.heads.ReplacedTokenHead)."""
+    scope = "discriminator_predictions"
+    hidden = graph.activation(graph.dense(states, f"{scope}/dense"), act)
+    return graph.op("Squeeze", graph.dense(hidden, f"{scope}/dense_1"), graph.ints(-1))
+
+
+def mean_state(graph: Graph, states: str, marks: str) -> str:
+    """The mean [B, H] of the states [B, L, H] at marks, float32 [B, L], that are 1; zeros where none is."""
+    weights = graph.op("Unsqueeze", marks, graph.ints(1))
+    total = graph.op("Squeeze", graph.op("MatMul", weights, states), graph.ints(1))
+    count = graph.op("ReduceSum", marks, graph.ints(1), keepdims=1)
+    return graph.op("Div", total, graph.op("Max", count, graph.constant(1)))
+
+
+def first_state(graph: Graph, states: str) -> str:
+    """The state [B, H] of [CLS]."""
+    return graph.op("Gather", states, graph.constant(0, "int64"), axis=1)

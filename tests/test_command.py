@@ -1,0 +1,78 @@
+"""The command `electra`: help on one screen, every program behind its name, no TensorFlow before it is needed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from electra_tf2.__main__ import COMMANDS
+from electra_tf2.util.flags import recipe_names
+from tests import finetuning_support as support
+
+ROOT = Path(__file__).parent.parent
+
+
+def electra(*words: str, called: str = "electra") -> tuple[int, str, str]:
+    """Exit code, output and errors in an interpreter in which TensorFlow cannot be imported."""
+    code = (
+        "import sys; sys.modules['tensorflow'] = None\n"
+        f"sys.argv = [{called!r}, *sys.argv[1:]]\n"
+        "from electra_tf2.__main__ import command; command()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(("words", "called"), [([], "/bin/electra"), (["--help"], "electra_tf2/__main__.py")])
+def test_help_is_one_screen(words: list[str], called: str) -> None:
+    code, out, err = electra(*words, called=called)
+    assert (code, err) == (0, "") and all(f"\n  {name} " in out for name in COMMANDS)
+    assert len(out.splitlines()) <= 24 and max(map(len, out.splitlines())) <= 80
+    assert ("python -m electra_tf2 COMMAND" in out) == called.endswith(".py") and "/bin" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["pretrain", "--help"], ["  electra pretrain --data-dir data", "--train-batch-size"]),
+        (["finetune", "-h"], ["  electra finetune --data-dir data", "--num-train-epochs"]),
+        (["predict", "--help"], ["  electra predict FILE --model-dir", "--task-names"]),
+        (["flops", "--recipe", "electra_tiny", "--tflops=100"], ["electra_tiny: sequences of 64", "at 100 TFLOP/s"]),
+        (["recipes"], recipe_names()),
+        (["models"], ["electra_evening (9 MB): The detector"]),
+        (["--version"], ["."]),
+    ],
+)
+def test_commands_answer_without_tensorflow(words: list[str], expected: list[str]) -> None:
+    code, out, err = electra(*words)
+    assert (code, err) == (0, "") and [text for text in expected if text not in out] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pretrian"], "there is no command 'pretrian'; did you mean 'pretrain'? (one of build-vocab,"),
+        (["pretrain", "--train-batch-siz=3"], "unknown flag --train-batch-siz; did you mean '--train-batch-size'?"),
+        (["predict", "new.csv"], "new.csv"),
+        (["predict", "new.csv", "--output=-", "--mdel-dir=x"], "unknown flag --mdel-dir"),
+        (["predict", "--model-dir", "nowhere", "README.md"], "unexpected argument 'README.md'"),
+        (["predict", "README.md", "--model-dir", "nowhere"], "nowhere"),
+        (["models", "3"], "unrecognized arguments: 3"),
+        (["recipes", "--all"], "unrecognized arguments: --all"),
+    ],
+)
+def test_what_it_does_not_know_is_said_in_one_line(words: list[str], message: str) -> None:
+    code, out, err = electra(*words)
+    assert (code, out) == (2, "") and message in err.splitlines()[-1] and "error: " in err and "Traceback" not in err
+
+
+def test_models_lists_those_of_a_data_folder(tmp_path: Path) -> None:
+    for folder in ("mine", "mine/finetuning_models/cola_model_1"):
+        support.write_lines(tmp_path / "models" / folder / "config.json", json.dumps({}))
+    out = electra("models", "--data-dir", str(tmp_path))[1]
+    assert out.endswith(
+        f"pre-trained, in {tmp_path}/models:\n  {tmp_path}/models/mine\n"
+        f"fine-tuned, in {tmp_path}/models:\n  {tmp_path}/models/mine/finetuning_models/cola_model_1\n"
+    )
