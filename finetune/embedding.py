@@ -95,7 +95,7 @@ class EmbeddingTask(Task):
             self._texts = read_texts(path)
             sizes = self.config.architecture
             if not sizes.hidden_dropout_prob and not sizes.attention_probs_dropout_prob:
-                alone = next((text for text, positive, _ in self._texts if text == positive), None)
+                alone = next((text for text, positive, _ in self._texts if not positive), None)
                 if alone is not None:
                     raise UserError(
                         f"{path}: {shown(alone)} has no other text beside it. Two passes over the same text differ by "
@@ -127,8 +127,9 @@ class EmbeddingTask(Task):
     def load(self, split: str) -> Split:
         if split != "train":
             one = self._scored[split]
+            self.path(split)  # which says what would do where there is none
             return self._pairs(one.task.examples(one.split))
-        examples = self._training_texts()
+        examples = [(text, positive or text, negative) for text, positive, negative in self._training_texts()]
         choices = self.choices
         number_of: dict[str, int] = {"": 0}
         for texts in examples:
@@ -285,7 +286,7 @@ def read_texts(path: Path) -> list[tuple[str, str, str]]:
     """(text, positive, negative) of each line of a training file.
 
     JSON lines and tables (a header says which column is what) have them under one of the names of `_COLUMNS`; plain
-    text has a sentence a line. Without a positive the text itself is returned for it, without a negative "".
+    text has a sentence a line. What a line lacks is "".
 
     Raises:
       UserError: no or an empty text; names file and line.
@@ -298,7 +299,7 @@ def read_texts(path: Path) -> list[tuple[str, str, str]]:
         if not text or not text.strip():
             names = ", ".join(_COLUMNS[0])
             raise UserError(f"{path}, line {number}: no text (a column named {names}); it has {shown(', '.join(row))}")
-        found.append((text, positive if positive and positive.strip() else text, negative or ""))
+        found.append((text, positive if positive and positive.strip() else "", negative or ""))
     if not found:
         raise UserError(f"{path} holds no texts")
     return found

@@ -28,12 +28,12 @@ def make(tmp_path, **overrides: Any) -> EmbeddingTask:
 
 def test_training_files_hold_texts_pairs_and_negatives(tmp_path):
     rows = ['{"anchor": "a", "positive": "b", "negative": "c"}', '{"text": "d", "positive": ""}', "", '{"query": "e"}']
-    expected = [("a", "b", "c"), ("d", "d", ""), ("e", "e", "")]
+    expected = [("a", "b", "c"), ("d", "", ""), ("e", "", "")]
     assert read_texts(write_lines(tmp_path / "train.jsonl", *rows)) == expected
     table = write_lines(tmp_path / "train.csv", "sent0,sent1,hard_neg", 'a,"b, too",c')
     assert read_texts(table) == [("a", "b, too", "c")]
     assert read_texts(write_lines(tmp_path / "train.tsv", "sentence1\tsentence2", "a\tb")) == [("a", "b", "")]
-    assert read_texts(write_lines(tmp_path / "train.txt", "a b", "", "c")) == [("a b", "a b", ""), ("c", "c", "")]
+    assert read_texts(write_lines(tmp_path / "train.txt", "a b", "", "c")) == [("a b", "", ""), ("c", "", "")]
     for name, lines, said in (
         ("bad.jsonl", ['{"text": "a"}', '{"positive": "b"}'], "line 2: no text"),
         ("bad.tsv", ["text\tpositive", "a"], "line 2: 1 columns, but 2"),

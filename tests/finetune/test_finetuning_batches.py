@@ -125,7 +125,7 @@ def test_a_host_gets_its_rows_of_every_batch():
 
 @pytest.mark.parametrize("choices", [1, 2])
 def test_plain_batches_hold_what_those_of_a_dataset_do(choices):
-    lengths = [3, 60, 9, 17, 5, 22]
+    lengths = [3, 60, 9, 17, 5, 22, 8, 40]
     part = TaskFeatures("one", features(lengths), LABELS)
     of_dataset = FeatureTable([part], 64, choices=choices).evaluation_batches(2)
     for found, expected in zip(plain_batches(part, 64, 2, choices=choices), of_dataset, strict=True):
