@@ -12,6 +12,8 @@ becomes:
   tf1          a checkpoint for google-research/electra
   tf_models    a checkpoint of official.nlp.modeling's encoder
   saved_model  a SavedModel that takes strings, with the tokenizer inside; for TensorFlow Serving
+  sentence_transformers
+               a folder for SentenceTransformer(path): the encoder, how it is pooled, normalisation
   onnx         any of our networks for ONNX Runtime and others, with its tokenizer's files; --quantize int8;
                --part body: states and a vector of the whole text, --part generator
 
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
     from electra_tf2.exchange.sources import Model
 
 
-FORMATS = ["electra", "huggingface", "tf1", "tf_models", "saved_model", "onnx"]
+FORMATS = ["electra", "huggingface", "tf1", "tf_models", "saved_model", "sentence_transformers", "onnx"]
+_OF_TRANSFORMERS = ("huggingface", "sentence_transformers")
+_WORDPIECE = ("tf1", "tf_models", "saved_model")
 PARTS = {"huggingface": ("main", "generator", "body"), "onnx": ("main", "generator", "body"), "electra": ("main",)}
 
 
@@ -55,7 +59,7 @@ def main() -> int:
         raise UserError(f"--part {values.part}: --format {values.format} {offered}")
     if values.quantize != "none" and values.format != "onnx":
         raise UserError(f"--quantize {values.quantize}: for --format onnx")
-    if values.dtype != "float32" and values.format not in ("electra", "huggingface"):
+    if values.dtype != "float32" and values.format not in ("electra", *_OF_TRANSFORMERS):
         raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
     if (values.step or values.adam_slots) and values.format != "tf1":
         raise UserError("--step and --adam-slots are for --format tf1")
@@ -81,11 +85,17 @@ def main() -> int:
     difference = check.source_difference(model, source)
     if difference is not None:
         print(check.report(difference, "float32", "our network and the one that was read"))
-    if values.format in ("huggingface", "tf1", "tf_models") and model.architecture.share_layers != "none":
+    if values.format in _WORDPIECE and model.tokenizer_file:
+        raise UserError(
+            f"--format {values.format} holds a WordPiece vocabulary, {model.tokenizer_file} is of another tokenizer: "
+            "--format huggingface, onnx and electra keep it as it is"
+        )
+    if values.format in ("tf1", "tf_models", *_OF_TRANSFORMERS) and model.architecture.share_layers != "none":
         print(f"share_layers {model.architecture.share_layers}: the weights that layers share are written for each")
         model = with_own_layers(model)
     write = {"electra": to_folder, "huggingface": to_huggingface, "tf1": to_tf1, "tf_models": to_tf_models,
-             "saved_model": to_saved_model, "onnx": to_onnx}  # fmt: skip
+             "saved_model": to_saved_model, "sentence_transformers": to_sentence_transformers,
+             "onnx": to_onnx}  # fmt: skip
     made = not target.exists()
     remove_unfinished(target)
     try:
@@ -136,6 +146,14 @@ def to_huggingface(model: "Model", target: Path) -> Written:
     return f"{target}: {name} with tokenizer and model card{''.join(left_out)}", difference, name
 
 
+def to_sentence_transformers(model: "Model", target: Path) -> Written:
+    from electra_tf2.exchange import sentence_transformers
+
+    exported = sentence_transformers.write_sentence_transformer(target, model, flags.FLAGS.dtype)
+    difference = sentence_transformers.difference(model, exported, target)
+    return f"{target}: {exported.class_name}, pooling and normalisation", difference, "the folder's, vectors included"
+
+
 def to_tf1(model: "Model", target: Path) -> Written:
     from electra_tf2.exchange import check, original
     from electra_tf2.exchange.formats import original_config
@@ -161,7 +179,6 @@ def to_tf_models(model: "Model", target: Path) -> Written:
 
 def to_saved_model(model: "Model", target: Path) -> Written:
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.exchange import check, saved_model
     from electra_tf2.exchange.network import Network
 
@@ -170,7 +187,7 @@ def to_saved_model(model: "Model", target: Path) -> Written:
         from electra_tf2.finetune.serving import difference_from_strings, task_signatures
 
         tokenizer = saved_model.tokenizer_of(model, model.config.max_seq_length)
-        predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
+        predictor = Predictor(model, model.tokenizer())
         signatures = task_signatures(predictor, tokenizer)
         written = saved_model.write_saved_model(target, signatures, predictor.model.trainable_variables, tokenizer)
         difference = difference_from_strings(predictor, written)
@@ -186,16 +203,16 @@ def to_saved_model(model: "Model", target: Path) -> Written:
 def to_onnx(model: "Model", target: Path) -> Written:
     needed("onnx", "onnx", "onnxruntime")
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.exchange import onnx_export
+    from electra_tf2.exchange.pooling import embeds
 
     part, int8 = flags.FLAGS.part or "main", flags.FLAGS.quantize == "int8"
     make, compared = functools.partial(onnx_export.pretrained, model, part), None
-    if isinstance(model.config, FinetuningConfig) and part == "main":
+    if isinstance(model.config, FinetuningConfig) and part == "main" and not embeds(model):
         from electra_tf2.finetune import onnx_heads
         from electra_tf2.finetune.predictor import Predictor
 
-        predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
+        predictor = Predictor(model, model.tokenizer())
         make = functools.partial(onnx_heads.fine_tuned, predictor, model)
         compared = onnx_heads.comparison(predictor, model)
     written, difference = onnx_export.write_onnx(

@@ -19,7 +19,7 @@ from typing import Any
 from absl import flags
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.finetune import search as searching
 from electra_tf2.finetune.tasks.defaults import recipe_of
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
@@ -37,7 +37,7 @@ from electra_tf2.util.reading import read_bytes, read_json
 
 def check_vocabulary(config: FinetuningConfig) -> None:
     """Before anything slow: the vocabulary is there and has the model's size."""
-    size = len(load_vocab(config.vocab_file))
+    size = len(load_tokens(config.vocab_file))
     if size != config.vocab_size:
         raise UserError(
             f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: "

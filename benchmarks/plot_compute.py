@@ -55,7 +55,7 @@ def main() -> None:
     options = parser.parse_args()
     scores = mean_scores(read_text(options.page, "page"))
     with panels(options.figure.with_suffix(""), [""]) as (axis,):
-        pyplot.gcf().set_size_inches(6.6, 3.3)
+        pyplot.gcf().set_size_inches(5.8, 3.2)
         lines = {label: scores[row] for row, label in LINES.items()} | {BERT_SMALL[0]: BERT_SMALL[1]}
         for label, score in lines.items():
             axis.axhline(score, color="0.6", linestyle="--", linewidth=0.9)

@@ -19,7 +19,7 @@ import numpy as np
 from electra_tf2.corpus.records import RecordFormat, count_records
 from electra_tf2.corpus.vocabulary import SpecialIds, vocab_sha256
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import json_sha256, read_json, sha256_of
+from electra_tf2.util.reading import is_file, json_sha256, read_json, sha256_of
 
 METADATA_FILE = "metadata.json"
 VOCAB_FILE = "pretrain_vocab.txt"  # a copy, so that records can be shown as text wherever they are
@@ -100,7 +100,7 @@ class RecordMetadata(NamedTuple):
     def check_shard(self, name: str) -> int:
         """The examples of a listed file. Raises UserError if it is missing or not the file that the builder wrote."""
         path, shard = self.path.with_name(name), self.shards[name]
-        if not path.is_file():
+        if not is_file(path):
             problem = "is no file of records" if path.exists() else "is missing"
             raise UserError(f"{path} {problem}, but {self.path} lists it. {_AGAIN}")
         size = path.stat().st_size
@@ -161,6 +161,8 @@ def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
         return value
 
     shards = typed("shards", dict)
+    if elsewhere := [name for name in shards if os.path.basename(name) != name or name in ("", ".", "..")]:
+        raise UserError(f"{path}: 'shards' names {shown(elsewhere[0])}, but only files of its own folder are read")
     listed = {
         name: Shard(*(typed(field, int, typed(name, dict, shards)) for field in Shard._fields[:3])) for name in shards
     }

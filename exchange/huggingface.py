@@ -19,7 +19,7 @@ from electra_tf2.exchange.formats.huggingface_config import class_of, network_of
 from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import read_json
+from electra_tf2.util.reading import is_file, read_json
 
 _INDEX = f"{FILE_NAME}.index.json"
 _PREFIXES = ("electra.", "bert.", "")  # before the names of an encoder's tensors
@@ -162,14 +162,14 @@ class Tensors(Mapping[str, np.ndarray]):
     def __init__(self, folder: Path) -> None:
         index = folder / _INDEX
         paths = [folder / FILE_NAME]
-        if index.is_file():
+        if is_file(index):
             paths = _listed_in(index)
-        if not all(path.is_file() for path in paths):
+        if not all(map(is_file, paths)):
             old = (
                 "; pytorch_model.bin is a pickle, which is not read: save it again with transformers' "
                 "save_pretrained, which writes safetensors"
             )
-            lacking = next(path.name for path in paths if not path.is_file())
+            lacking = next(path.name for path in paths if not is_file(path))
             raise UserError(f"{folder} has no {lacking}{old if (folder / 'pytorch_model.bin').is_file() else ''}")
         files = map(TensorFile, paths)
         self._files = {_todays_name(name): (file, name) for file in files for name in file.names()}

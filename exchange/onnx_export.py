@@ -18,8 +18,9 @@ import numpy as np
 from electra_tf2.exchange import check
 from electra_tf2.exchange import onnx_network as onnx
 from electra_tf2.exchange.encoding import Encoded
-from electra_tf2.exchange.huggingface_export import write_tokenizer
+from electra_tf2.exchange.huggingface_export import write_tokenizer_of
 from electra_tf2.exchange.onnx_graph import Graph
+from electra_tf2.exchange.pooling import pooling_of
 from electra_tf2.exchange.sources import Model
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import replacing, write_json
@@ -81,8 +82,10 @@ def pretrained(model: Model, part: str, int8: bool = False) -> Written:
         graph.output(onnx.LOGITS, logits, *rows, sizes.vocab_size)
         written.about["logits"] = "of the masked language model, one for each token of the vocabulary"
     else:
-        graph.output(SENTENCE, onnx.mean_state(graph, states, written.inputs.marks), "batch", sizes.hidden_size)
-        written.about["pooling"] = "mean"
+        pooling = pooling_of(model)
+        vectors = onnx.text_vectors(graph, states, written.inputs.marks, pooling)
+        graph.output(SENTENCE, vectors, "batch", pooling.width(model))
+        written.about["pooling"] = pooling.mode
     return written
 
 
@@ -146,8 +149,7 @@ def comparison(model: Model, part: str) -> Comparison:
     class_name = "ElectraForPreTraining" if detects else "ElectraForMaskedLM" if _language_model(model, part) else ""
     found = check.our_outputs(model, "generator" if part == "generator" else "main", class_name)
     rows, states = check.check_inputs(model), found.pop("states")
-    marks = rows.input_mask[:, :, np.newaxis]
-    found |= {onnx.STATES: states, SENTENCE: (states * marks).sum(1) / marks.sum(1)}
+    found |= {onnx.STATES: states, SENTENCE: pooling_of(model).vectors(model, states, rows.input_mask)}
     return Comparison(rows, {}, found)
 
 
@@ -175,7 +177,7 @@ def write_onnx(
     with replacing(path) as temporary:
         temporary.write_bytes(serialized(written))
     moved = movement(compared, run(path, compared)) if int8 else []
-    write_tokenizer(folder, model.tokens, model.casing, about["max_length"])
+    write_tokenizer_of(model, folder, about["max_length"])
     write_json(folder / ABOUT, about)
     outputs = run(serialized(make(False)) if int8 else path, compared)
     said = [f"{path}: {', '.join(about['outputs'])}; {about['weights']}, {path.stat().st_size / 1e6:.1f} MB", *moved]

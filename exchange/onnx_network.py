@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from electra_tf2.exchange.onnx_graph import Graph
+from electra_tf2.exchange.pooling import Pooling
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.kernels.blocks import MASKED_SCORE
 
@@ -86,18 +87,22 @@ class Encoder:
 
     def _attention(self, x: str, bias: str, scope: str) -> str:
         """[B, L, H] -> [B, L, H]; queries are scaled by their weights."""
-        g, heads, size = self.graph, self.sizes.num_attention_heads, self.sizes.head_size
-        name, hidden = f"{scope}/attention/self/qkv", self.sizes.hidden_size
-        scale = np.concatenate([np.full(hidden, size**-0.5), np.ones(2 * hidden)]).astype(np.float32)
-        kernel, offset = (g.weights[f"{name}/{part}"] * scale for part in ("kernel", "bias"))
-        parts = g.split("Split", g.dense(x, name, kernel, offset), parts=3, axis=2, num_outputs=3)
-        q, k, v = (g.op("Reshape", part, g.ints(0, 0, heads, size)) for part in parts)
-        q, v = (g.op("Transpose", part, perm=[0, 2, 1, 3]) for part in (q, v))
+        g, heads, size, hidden = (
+            self.graph,
+            self.sizes.num_attention_heads,
+            self.sizes.head_size,
+            self.sizes.hidden_size,
+        )
+        name, scales, parts = f"{scope}/attention/self/qkv", (size**-0.5, 1.0, 1.0), []
+        kernels, biases = (np.split(g.weights[f"{name}/{part}"], 3, -1) for part in ("kernel", "bias"))
+        for number, (kernel, offset, scale) in enumerate(zip(kernels, biases, scales, strict=True)):
+            # Three products and no Split of one: its copies cost more than a wider product saves.
+            part = g.dense(x, f"{name}_{number}", kernel * np.float32(scale), offset * np.float32(scale))
+            parts.append(g.op("Transpose", g.op("Reshape", part, g.ints(0, 0, heads, size)), perm=[0, 2, 1, 3]))
+        q, k, v = parts
         if self._turns is not None:
-            k = self._turned(g.op("Transpose", k, perm=[0, 2, 1, 3]))
-            q, k = self._turned(q), g.op("Transpose", k, perm=[0, 1, 3, 2])
-        else:
-            k = g.op("Transpose", k, perm=[0, 2, 3, 1])
+            q, k = self._turned(q), self._turned(k)
+        k = g.op("Transpose", k, perm=[0, 1, 3, 2])
         scores = self._relative(q, k, scope) if self._distances else g.op("MatMul", q, k)
         probabilities = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
         context = g.op("Transpose", g.op("MatMul", probabilities, v), perm=[0, 2, 1, 3])
@@ -206,3 +211,11 @@ def mean_state(graph: Graph, states: str, marks: str) -> str:
 def first_state(graph: Graph, states: str) -> str:
     """The state [B, H] of [CLS]."""
     return graph.op("Gather", states, graph.constant(0, "int64"), axis=1)
+
+
+def text_vectors(graph: Graph, states: str, marks: str, pooling: Pooling) -> str:
+    """[B, L, H] -> [B, H or the projection's width] of length 1."""
+    state = mean_state(graph, states, marks) if pooling.mode == "mean" else first_state(graph, states)
+    if pooling.projection:
+        state = graph.dense(state, pooling.projection)
+    return graph.op("Div", state, graph.op("ReduceL2", state, graph.ints(-1), keepdims=1))

@@ -13,6 +13,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange.checkpoints import original_names
+from electra_tf2.exchange.formats import ELSEWHERE
 from electra_tf2.exchange.formats.huggingface_config import export_problems
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
@@ -60,7 +61,7 @@ def write_checkpoint(
         ):
             problems.append("generator that shares some embeddings, or has its own of another width than its layers")
     if problems:
-        raise UserError(f"the original program has no {'; no '.join(problems)}")
+        raise UserError(f"the original program has no {'; no '.join(problems)}: {ELSEWHERE}")
     unknown = sorted({name.split("/")[0] for name in weights} - {*_SCOPES})
     if unknown:
         raise UserError(f"the original program has no variables under {', '.join(unknown)}")

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.exchange.checkpoints import TensorFlowCheckpoint
+from electra_tf2.exchange.formats import ELSEWHERE
 from electra_tf2.exchange.formats.huggingface_config import export_problems
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
@@ -51,7 +52,7 @@ def build_encoder(architecture: Architecture) -> Any:
     if architecture.hidden_act not in ("gelu", "relu", "tanh", "linear"):
         problems.append(f"activation {architecture.hidden_act}")
     if problems:
-        raise UserError(f"tf-models' encoder has no {'; no '.join(problems)}")
+        raise UserError(f"tf-models' encoder has no {'; no '.join(problems)}: {ELSEWHERE}")
     try:
         from official.nlp.modeling import networks
     except ImportError as error:

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import refuse_single
 from electra_tf2.exchange.network import assign, graph_of_any_shape
@@ -155,7 +156,7 @@ def _table_rows(text: str, comma: bool, where: str, task: Task) -> Iterator[tupl
 
 def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str) -> str:
     """Labels a file with the model in a folder: JSON lines, every row with the task's answer."""
-    tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
+    tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
     predictor = Predictor(read_model(str(folder))._replace(config=config), tokenizer)
     number = config.task_names.index(task_name)
     task = predictor.tasks[number]

@@ -41,9 +41,11 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
     for number, task in enumerate(predictor.tasks):
         run = _Run(predictor.model, number, task, tokenizer)
         if isinstance(task, PromptTask):
-            raise UserError(f"{task.name}: a prompted model reads demonstrations, which a SavedModel does not hold")
+            raise UserError(f"{task.name}: a prompted model reads demonstrations, which only --format electra keeps")
         if isinstance(task, SpanTask):
-            raise UserError(f"{task.name}: a SavedModel reads texts, not the places of parts in them")
+            raise UserError(
+                f"{task.name}: a SavedModel reads texts, not the places of parts in them: --format onnx does"
+            )
         if isinstance(task, TextTask):
             two = len(task.spec.json_columns.texts) == 2
             signatures[task.name] = (("text", "text_pair") if two else ("text",), run.text)
@@ -52,7 +54,7 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
         elif isinstance(task, QATask):
             signatures[task.name] = (("question", "context"), run.span)
         else:
-            raise UserError(f"{task.name}: there is no signature for a task of this kind")
+            raise UserError(f"{task.name}: there is no signature for a task of this kind: try --format onnx")
     return signatures
 
 

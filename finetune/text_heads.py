@@ -8,9 +8,9 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.classification.distillation import TEACHER
 from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
-from electra_tf2.model.heads import soft_losses
 from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
 from electra_tf2.model.pooling import mean_state, text_state
+from electra_tf2.model.vocabulary import soft_losses
 
 NUM_SPANS = 2
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tf_keras
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.exchange.checkpoints import best_or_newest
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.batching import FeatureTable
@@ -53,7 +53,7 @@ class Trials:
         advice: str = ADVICE,
         overwriting: Overwriting | None = None,
     ) -> None:
-        tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
+        tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
         self.config, self.strategy, self.chief, self.advice = config, strategy, is_chief(strategy), advice
         self.tasks = make_tasks(config, tokenizer)
         self.evaluation = Evaluation(config, self.tasks)

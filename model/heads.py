@@ -92,15 +92,6 @@ def vocabulary_head(
     return TiedHead(scope, architecture, embeddings, seed)
 
 
-def soft_losses(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
-    """T^2 KL(softmax(teacher / T) || softmax(student / T)) over the last axis of float32 logits (Hinton et al. 2015).
-
-    T^2 keeps the size of the gradient when T changes; with T = 1 it is that of the cross-entropy.
-    """
-    theirs, ours = (tf.nn.log_softmax(logits / temperature) for logits in (teacher, student))
-    return temperature**2 * tf.reduce_sum(tf.exp(theirs) * (theirs - ours), -1)
-
-
 class CopyHead(SizedLayer):
     """One linear unit per token; positive means that the token is the original.
 

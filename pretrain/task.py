@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain import diagnosis, pretrain_data, schedules
-from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.metrics import auc
 from electra_tf2.pretrain.objectives.objective import StepValues, WholeBatch
 from electra_tf2.pretrain.objectives.on_losses import MAIN
-from electra_tf2.pretrain.pretrain_data import Batch, Records
+from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.loop import ratios

@@ -90,7 +90,8 @@ def _change(rng: random.Random, where: Any, key: Any, whole: Any) -> None:
     elif kind == 2:
         where[key] = rng.choice([[value], {"a": value}, [value, value], str(value)])
     elif kind == 3 and isinstance(value, (int, float)) and not isinstance(value, bool):
-        where[key] = rng.choice([-value, value + 1, value - 1, value * 1000, float(value) + 0.5, str(value), 0])
+        half = 0.5 if isinstance(value, int) and value.bit_length() > 1000 else float(value) + 0.5  # no float is larger
+        where[key] = rng.choice([-value, value + 1, value - 1, value * 1000, half, str(value), 0])
     elif kind == 4 and isinstance(value, list):
         value[:] = rng.choice([value[1:], value[:-1], value * 2, value[::-1], [*value, rng.choice(STRANGE)]])
     elif kind == 5 and isinstance(whole, dict) and whole:

@@ -9,6 +9,7 @@ The index gets its name last, when all is on the disk (fsync), so a checkpoint t
 versions lack the .json.
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -78,6 +79,8 @@ def staging(folder: Path, step: int) -> Path:
 def publish(folder: Path, step: int, remember: dict[str, Any]) -> None:
     """Gives the files of a checkpoint that was written to `staging` their names, with their checksums."""
     names = sorted(path.name for path in (folder / _STAGING).glob(f"{PREFIX}{step}.*"))
+    if not names:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staging(folder, step)))
     sums = {name: _sha256(folder / _STAGING / name) for name in names}
     write_json(folder / _STAGING / f"{PREFIX}{step}.json", {"step": step, "sha256": sums, "memory": remember})
     for name in (f"{PREFIX}{step}.json", *names):

@@ -1,15 +1,15 @@
 """Saving and restoring a run: weights, optimizer, step and loss scale, and the weights that did best.
 
-A checkpoint is written aside, gets checksums and then its name (training.checkpoint_files); one that is damaged is
-passed over, aloud, for the newest good one. Where none is good nothing starts anew.
+A checkpoint is written while training goes on, of a copy of the state (training.snapshot): aside, then it gets
+checksums and its name (training.checkpoint_files). One that is damaged is passed over, aloud, for the newest good one;
+where none is good nothing starts anew.
 """
 
 import contextlib
 import errno
 import os
 import re
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from electra_tf2.training import checkpoint_files as files
 from electra_tf2.training.run_folder import GO_ON
+from electra_tf2.training.snapshot import Snapshot, Writer
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.files import write_json
 from electra_tf2.util.progress import say
@@ -31,25 +32,42 @@ class Checkpoints:
     Args:
       tracked: what is saved, by name; "model" is what is kept of the best.
       keep: how many.
-      scratch: where a host that is not the chief writes, for all hosts take part in saving.
+
+    Attributes:
+      writer: writes what `save` was given.
     """
 
-    def __init__(self, folder: Path, tracked: Mapping[str, tf.Module], keep: int, scratch: Path | None = None) -> None:
-        self.folder, self._keep, self._scratch = folder, keep, scratch
+    def __init__(self, folder: Path, tracked: Mapping[str, tf.Module], keep: int) -> None:
+        self.folder, self._keep, self._tracked = folder, keep, tracked
         self._best_folder = folder / "best"
         self._all = tf.train.Checkpoint(**tracked)
         self._model = tf.train.Checkpoint(model=tracked["model"])
+        self._snapshot: Snapshot | None = None
+        self.writer = Writer()
 
-    def save(self, step: int, memory: Mapping[str, Any]) -> None:
-        """Saves everything under the number of a step.
+    def save(self, step: int, memory: Mapping[str, Any], then: Callable[[], None] = lambda: None) -> None:
+        """Saves everything, as it is now, under the number of a step, after what is still being saved.
+
+        It returns when the state has been copied; `writer` tells when it is on the disk, or why it cannot be.
 
         Args:
           memory: a JSON object that `restore` gives back.
+          then: what to do when the checkpoint is whole.
         """
-        with self._writing(self.folder, step):
-            if not self._write(self._all, self.folder, step, memory):
-                return
-            files.write_state(self.folder, files.keep(self.folder, step, self._keep))
+        self.writer.wait()
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._tracked)
+        else:
+            self._snapshot.take()
+        checkpoint = self._snapshot.checkpoint
+
+        def write() -> None:
+            with self._writing(self.folder, step):
+                _write(checkpoint, self.folder, step, memory)
+                files.write_state(self.folder, files.keep(self.folder, step, self._keep))
+            then()
+
+        self.writer.start(write)
 
     def save_best(self, step: int, value: float) -> None:
         """Saves the model's weights as those that did best so far, unless they did not.
@@ -60,21 +78,10 @@ class Checkpoints:
         if before is not None and before["step"] < step and before["value"] >= value:
             return
         with self._writing(self._best_folder, step):
-            if self._write(self._model, self._best_folder, step, {}):
-                name = files.prefix(self._best_folder, step).name
-                write_json(self._best_folder / _BEST, {"step": step, "value": value, "path": name})
-                files.keep(self._best_folder, step, 1)
-
-    def _write(self, checkpoint: tf.train.Checkpoint, folder: Path, step: int, memory: Mapping[str, Any]) -> bool:
-        """Returns whether the files are where they should be: on the chief."""
-        if self._scratch is not None:
-            checkpoint.write(str(files.prefix(self._scratch, step)))
-            shutil.rmtree(self._scratch)
-            return False
-        files.clear_staging(folder)
-        checkpoint.write(str(files.staging(folder, step)))
-        files.publish(folder, step, dict(memory))
-        return True
+            _write(self._model, self._best_folder, step, {})
+            name = files.prefix(self._best_folder, step).name
+            write_json(self._best_folder / _BEST, {"step": step, "value": value, "path": name})
+            files.keep(self._best_folder, step, 1)
 
     def newest(self, suspect: int | None = None) -> str:
         """Path of the newest good checkpoint, for messages. `suspect` as in `restore`."""
@@ -162,6 +169,12 @@ class Checkpoints:
                 f"cannot save {files.prefix(folder, step)}: {why}. Last checkpoint: {self.newest()}. "
                 f"{GO_ON} when that is mended."
             ) from error
+
+
+def _write(checkpoint: tf.train.Checkpoint, folder: Path, step: int, memory: Mapping[str, Any]) -> None:
+    files.clear_staging(folder)
+    checkpoint.write(str(files.staging(folder, step)))
+    files.publish(folder, step, dict(memory))
 
 
 def newest_good(folder: Path, suspect: int | None = None) -> tuple[int | None, list[str]]:

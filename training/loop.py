@@ -74,11 +74,11 @@ class Trainer:
         tracked: dict[str, tf.Module] = {"model": task.model, "optimizer": task.optimizer}
         if task.loss_scale is not None:
             tracked["loss_scale"] = task.loss_scale
-        scratch = None if self.chief else self.model_dir / f".host_{host_number(strategy)}"
-        self.checkpoints = Checkpoints(self.model_dir, tracked, schedule.keep_checkpoint_max, scratch)
+        self.checkpoints = Checkpoints(self.model_dir, tracked, schedule.keep_checkpoint_max)
         self.reporter = Reporter(self.model_dir, self.chief, task.shown)
         self._signal: int | None = None
         self._may_abandon = False  # whether a signal may end what is going on, because it can be done again
+        self._only_saves = False  # whether the last step is done
         self._since_report: tuple[int, list[float]] | None = None  # of a checkpoint between two reports: steps, totals
         self._saved = -1
         self._eval_step = tf.function(self._one_eval_step, autograph=False)
@@ -139,46 +139,55 @@ class Trainer:
                     "step", schedule.num_train_steps, done=start, unit="examples", per=schedule.examples_per_step
                 ) as progress:
                     self._train(DeviceLoop(self.task, self.strategy, iterator), progress)
-        except _Stopped:
-            pass
         finally:
+            self.checkpoints.writer.settle()
             self.reporter.close()
         if self._signal is None:
             return 0
-        self._save({})
         name = signal.Signals(self._signal).name
         say(f"{name}: saved {self.model_dir} at step {self.current_step:,}. {GO_ON}.")
         return 128 + self._signal
 
     def _train(self, loop: DeviceLoop, progress: Progress) -> None:
+        with contextlib.ExitStack() as after_compilation:
+            try:
+                self._run_steps(loop, progress, after_compilation)
+            except _Stopped:
+                self._save({})
+            self._only_saves = True
+            self.checkpoints.writer.wait()
+            if host_number(self.strategy) is not None:  # the others wait for the chief
+                self._sum_over_hosts(tf.zeros([2]))
+
+    def _run_steps(self, loop: DeviceLoop, progress: Progress, after_compilation: contextlib.ExitStack) -> None:
         schedule, step, pace = self.schedule, self.current_step, Pace()
         done, totals = self._resumed_totals(loop.nothing)  # since the last report
-        with contextlib.ExitStack() as after_compilation:
-            while step < schedule.num_train_steps:
-                until_report = self._steps_until_next_event(step)
-                steps, began = min(pace.steps, until_report), time.monotonic()
-                totals = loop.run(steps, done, totals)
-                self._check_finite(totals)
-                if pace.is_first:  # until now nothing was trained, and compilation can take minutes
-                    after_compilation.enter_context(self._listening())
-                if step == 0:
-                    progress.line(f"initial loss   {float(totals.first['loss']) / self.task.summed_examples:.2f}")
-                step, done = step + steps, done + steps
-                stop = self._agree(pace, (time.monotonic() - began) / steps)
-                if steps == until_report:
-                    self._report(progress, step, totals, done)
-                    done, totals = 0, loop.nothing
-                elif not stop:
-                    progress.update(step)
-                if stop or step % schedule.save_checkpoints_steps == 0 or step == schedule.num_train_steps:
-                    sums = [float(one) for one in tf.nest.flatten(totals.sums)]
-                    with progress.pause():
-                        self._save({"since_report": [done, sums]} if done else {})
-                if stop:
-                    return
-                if self._evaluation_is_due(step):
-                    with progress.pause():
-                        self._evaluate_in_training(step)
+        while step < schedule.num_train_steps:
+            until_report = self._steps_until_next_event(step)
+            steps, began = min(pace.steps, until_report), time.monotonic()
+            totals = loop.run(steps, done, totals)
+            self._check_finite(totals)
+            self.checkpoints.writer.check()
+            if pace.is_first:  # until now nothing was trained, and compilation can take minutes
+                after_compilation.enter_context(self._listening())
+            if step == 0:
+                progress.line(f"initial loss   {float(totals.first['loss']) / self.task.summed_examples:.2f}")
+            step, done = step + steps, done + steps
+            stop = self._agree(pace, (time.monotonic() - began) / steps)
+            if steps == until_report:
+                self._report(progress, step, totals, done)
+                done, totals = 0, loop.nothing
+            elif not stop:
+                progress.update(step)
+            if stop or step % schedule.save_checkpoints_steps == 0 or step == schedule.num_train_steps:
+                sums = [float(one) for one in tf.nest.flatten(totals.sums)]
+                with progress.pause():
+                    self._save({"since_report": [done, sums]} if done else {})
+            if stop:
+                return
+            if self._evaluation_is_due(step):
+                with progress.pause():
+                    self._evaluate_in_training(step)
 
     def _resumed_totals(self, nothing: Totals) -> tuple[int, Totals]:
         """Steps and totals since the last report; those of the checkpoint, if it was saved between two reports."""
@@ -216,12 +225,16 @@ class Trainer:
     def _save(self, memory: dict[str, Any]) -> None:
         if self._saved != self.current_step:
             self._check_folder()
-            if self._signal is not None:
-                say(f"{signal.Signals(self._signal).name}: saving step {self.current_step:,}")
-            self.checkpoints.save(self.current_step, memory)
-            self._saved = self.current_step
+            self._say_saving()
             if self.chief:
-                after_checkpoint(self.model_dir)
+                self.checkpoints.save(self.current_step, memory, lambda: after_checkpoint(self.model_dir))
+            self._saved = self.current_step
+        elif self.checkpoints.writer.is_busy:
+            self._say_saving()
+
+    def _say_saving(self) -> None:
+        if self._signal is not None:
+            say(f"{signal.Signals(self._signal).name}: saving step {self.current_step:,}")
 
     def _evaluation_is_due(self, step: int) -> bool:
         schedule, every = self.schedule, self.schedule.eval_every_steps
@@ -235,6 +248,7 @@ class Trainer:
                 metrics = self._measured()
             finally:
                 self._may_abandon = False
+            self.checkpoints.writer.wait()  # what an evaluation says is that of a checkpoint which is there
             if self.chief and self._best_metric is not None:
                 self.checkpoints.save_best(step, metrics[self._best_metric])
         self.reporter.evaluation(step, metrics)
@@ -264,9 +278,11 @@ class Trainer:
     def _on_signal(self, number: int, frame: Any) -> None:
         del frame
         self._signal = number
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second Ctrl-C does not wait for anything
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait for anything
         if self._may_abandon:
             raise _Stopped
+        if self._only_saves and self.checkpoints.writer.is_busy:
+            self._say_saving()
 
     def _agree(self, pace: Pace, seconds: float) -> bool:
         """Sets the pace by the mean of all hosts' seconds per step. Returns whether any of them was told to stop."""
@@ -284,6 +300,7 @@ class Trainer:
         step = min(first_bad.values())
         if step == tf.int64.max:
             return
+        self.checkpoints.writer.settle()
         if self.chief:
             mark_not_finite(self.model_dir, step + 1)
         raise NotFinite(

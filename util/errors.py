@@ -20,6 +20,9 @@ _WORDS = {
 class UserError(ValueError):
     """Bad input. The message names the file, flag or hparam, the value, and what to do."""
 
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
 
 def reason(error: BaseException) -> str:
     """Cause of a failure to read or write, without the error's number and path."""
@@ -29,6 +32,11 @@ def reason(error: BaseException) -> str:
     if isinstance(error, ValueError) and "null" in str(error):
         return "the path holds a NUL character"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks, and with escapes for what no output can spell (halves of surrogate pairs)."""
+    return " ".join(text.split()).encode(errors="backslashreplace").decode()
 
 
 def shown(value: Any, width: int = 100) -> str:

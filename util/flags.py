@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Protocol, TextIO, TypeVar, cast
 from absl import flags, logging
 
 from electra_tf2.util.environment import before_tensorflow
-from electra_tf2.util.errors import UserError, reason, shown
+from electra_tf2.util.errors import UserError, one_line, reason, shown
 from electra_tf2.util.hparams import all_hparams, closest, layered, value_problem, value_type
 from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
 from electra_tf2.util.reading import is_file, parse_json, read_json, read_text
@@ -421,5 +421,5 @@ def _illegal_value(message: str) -> str:
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {one_line(message)}", file=sys.stderr)
     sys.exit(code)

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.corpus.vocabulary import TOKENIZER_FILE, load_tokens, load_vocab
 from electra_tf2.exchange.formats.huggingface_config import casing_of, is_huggingface, network_of
 from electra_tf2.exchange.formats.original_config import (
     GENERATOR_HPARAMS,
@@ -100,13 +100,11 @@ def vocabulary_of(folder: str | Path, config: Mapping[str, Any]) -> str:
     Raises:
       UserError: no vocabulary in the folder, and none that its configuration names.
     """
-    own = Path(folder) / VOCABULARY
-    if own.is_file():
-        return str(own)
+    for name in (VOCABULARY, TOKENIZER_FILE):
+        if (own := Path(folder) / name).is_file():
+            return str(own)
     if is_huggingface(config):
-        raise UserError(
-            f"{folder} has no {VOCABULARY}: make a folder with one by convert_model.py --from {folder} --to FOLDER"
-        )
+        raise UserError(f"{folder} has neither {VOCABULARY} nor {TOKENIZER_FILE}: its vocabulary is needed")
     if "vocab_file" not in config:
         raise UserError(f"{Path(folder) / 'config.json'} is no configuration of a run: it lacks vocab_file")
     return config["vocab_file"]
@@ -159,7 +157,7 @@ def check_shared_vocabulary(name: str, theirs: Mapping[str, Any], ours: Mapping[
             f" ({files[0] or 'no file'}; {files[1]})"
         )
     if all(map(is_file, files)):
-        pairs = zip_longest(*map(load_vocab, files))
+        pairs = zip_longest(*map(load_tokens, files))
         differing = next(((number, pair) for number, pair in enumerate(pairs) if pair[0] != pair[1]), None)
         if differing is not None:
             number, (there, here) = differing

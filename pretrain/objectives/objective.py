@@ -15,7 +15,7 @@ from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.flops import Part
 from electra_tf2.pretrain.hparams import PretrainingHparams
-from electra_tf2.pretrain.masking import Arranged, CorruptedBatch, Draw, MaskedBatch
+from electra_tf2.pretrain.masking import Arranged, Batch, CorruptedBatch, Draw, MaskedBatch
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.lazy import tf
 
@@ -281,7 +281,7 @@ class Objective(Generic[H]):
         if self.weight:
             self.loss_weight = getattr(config, self.weight)
 
-    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         """Changes the sequences before they are masked, for everyone, and says in labels by name how.
 
         Args:

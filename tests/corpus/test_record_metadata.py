@@ -35,6 +35,12 @@ def test_matching_metadata_passes(tmp_path):
         check_metadata(write_metadata(tmp_path, do_lower_case=False, strip_accents=strip_accents), VOCAB, 32, False)
 
 
+@pytest.mark.parametrize("name", ["../pretrain_data.tfrecord-0-of-1", "a/b", "..", ""])
+def test_shards_elsewhere_are_not_read(tmp_path, name):
+    with pytest.raises(UserError, match=r"'shards' names .*, but only files of its own folder are read"):
+        write_metadata(tmp_path, shards={name: {"examples": 3, "tokens": 9, "bytes": 99}})
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [

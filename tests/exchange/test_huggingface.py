@@ -324,14 +324,17 @@ _CONFIG = oracle.config_of(_CLASSES)
             {"weight_map": {"a": "../outside.safetensors"}},
             "names '../outside.safetensors': only files in its own folder are read",
         ),
+        ("model.safetensors.index.json", {"weight_map": {"a": "x" * 300}}, "the name is too long"),
+        ("tokenizer_config.json", {"tokenizer_class": "Other \n"}, "has no tokenizer_class Other"),
     ],
 )
 def test_damaged_directories_are_refused_in_one_line(file: str, said: dict, message: str, tmp_path: Path) -> None:
     support.write_crc_directory(tmp_path / "model", _CLASSES)
     shutil.copy(tmp_path / "model" / "model.safetensors", tmp_path / "outside.safetensors")
     (tmp_path / "model" / file).write_text(json.dumps(said))
-    with pytest.raises(UserError, match=re.escape(message)):
+    with pytest.raises(UserError, match=re.escape(message)) as raised:
         read_model(str(tmp_path / "model"))
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

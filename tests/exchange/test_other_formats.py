@@ -1,6 +1,7 @@
 """The original's TF1 checkpoints and tf-models-official's encoder, out and back."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,13 @@ def test_tf_models_computes_our_states_and_gives_our_weights_back(tmp_path: Path
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "second-1"\n')
     other = read_model(str(tmp_path))
     assert set(other.weights) == set(again.weights)
+
+
+def test_without_tf_models_the_format_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "official.nlp.modeling", None)
+    model = support.tiny()
+    with pytest.raises(UserError, match=r"pip install 'electra-tf2\[tf-models\]'"):
+        tf_models.write_checkpoint(tmp_path, model.weights, model.architecture)
 
 
 def test_the_self_check_does_not_pass_over_what_is_no_number() -> None:

@@ -141,9 +141,10 @@ def test_a_checkpoint_that_cannot_be_saved_is_one_line_and_costs_no_other(tmp_pa
     runner = toy.trainer(tmp_path, save_checkpoints_steps=5)
     save, write = runner.checkpoints.save, tf.train.Checkpoint.write
 
-    def first_only(step, memory):
+    def first_only(step, *given):
+        runner.checkpoints.writer.settle()
         monkeypatch.setattr(tf.train.Checkpoint, "write", write if step == 5 else failing(error))
-        save(step, memory)
+        save(step, *given)
 
     monkeypatch.setattr(runner.checkpoints, "save", first_only)
     with pytest.raises(UserError, match=rf"cannot save .*model\.ckpt-10: .*{words}.*Last checkpoint: .*ckpt-5\."):
@@ -226,8 +227,9 @@ def test_a_folder_that_was_deleted_while_a_run_trained_does_not_come_back(tmp_pa
     runner = toy.trainer(folder)
     save = runner.checkpoints.save
 
-    def then_delete(step, memory):
-        save(step, memory)
+    def then_delete(*given):
+        save(*given)
+        runner.checkpoints.writer.settle()
         shutil.rmtree(folder)
 
     runner.checkpoints.save = then_delete

@@ -200,6 +200,10 @@ def test_errors_are_one_line_and_exit_code_2_without_tensorflow(words: list[str]
     assert (result.returncode, result.stdout, result.stderr) == (2, "", f"error: {message}\n")
 
 
+def test_an_error_is_one_line_that_can_be_written() -> None:
+    assert str(UserError("of \ud800\n  two lines\n")) == "of \\ud800 two lines"
+
+
 def test_debug_comes_before_the_recipe_and_after_flags(parse: Any) -> None:
     c = parse("--recipe", "electra_base", "--debug", "--train-batch-size", "16", "--hidden-size", "72")
     assert (c.train_batch_size, c.num_train_steps, c.learning_rate) == (16, 20, 2e-4)

@@ -1,0 +1,130 @@
+"""Text to sentence vectors with the same weights: here, as ONNX, and by what else people serve encoders with.
+
+  python -m benchmarks.serving --model DIRECTORY --peer-python PYTHON --output serving.json
+
+DIRECTORY is a Hugging Face directory of a network that transformers has. PYTHON has torch, transformers, onnxruntime,
+openvino and nncf; a way that does not start there is left out and named. This Python needs the extra onnx. Each way
+reads the same texts, sentences of docs/*.md, one at a time and in batches, tokenises them, pads a batch to its longest
+text, and gives the mean of the last layer's states at real tokens:
+
+  electra_tf2             `load(...).states`, in TensorFlow
+  ONNX float32, int8      `convert_model.py --format onnx --part body`, in ONNX Runtime
+  transformers float32    AutoModel on PyTorch
+  OpenVINO float32, int8  the float32 ONNX file as it is, and after nncf.quantize (as transformers, by 64 texts)
+
+Each way has a process of its own with one thread, and they take turns, so that what else runs on the machine meets all
+of them. Times are of the processor, the least of the rounds; the cosine is the least of any text's vector with
+transformers'.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import ROOT, parser_of, processor
+from benchmarks.serving_peer import WAYS
+from electra_tf2.util.files import write_json
+
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+_REFERENCE = "transformers float32"
+
+
+class Way:
+    """A process that encodes texts in one way; raises OSError if it does not start."""
+
+    def __init__(self, name: str, python: str, files: dict[str, Any]) -> None:
+        command = [python, str(ROOT / "benchmarks" / "serving_peer.py"), name, json.dumps(files)]
+        environment = os.environ | _ONE_THREAD | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self.name, self._errors = name, Path(files["folder"], f"{name}.log")
+        with open(self._errors, "w") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+            )
+        self.encode(["Ready."], 1, 1)
+
+    def encode(self, texts: list[str], size: int, calls: int) -> tuple[float, np.ndarray]:
+        """Seconds of a call on all texts in batches of `size`, and their vectors [texts, H]."""
+        assert self._process.stdin and self._process.stdout
+        try:
+            self._process.stdin.write(json.dumps({"texts": texts, "size": size, "calls": calls}) + "\n")
+            self._process.stdin.flush()
+            answer = json.loads(self._process.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError):
+            raise OSError(self._errors.read_text().strip().split("\n")[-1]) from None
+        return answer["seconds"], np.array(answer["vectors"])
+
+
+def sentences(number: int) -> list[str]:
+    """Sentences of our documentation, the same in every run: a text has 4 to 40 words."""
+    found = []
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        prose = re.sub(r"```.*?```|\|.*\||[#*`]", " ", path.read_text(encoding="utf-8"), flags=re.S)
+        found += [" ".join(part.split()) for part in re.split(r"(?<=[.!?])\s+", prose)]
+    kept = [text for text in found if 4 <= len(text.split()) <= 40 and "[" not in text]  # no names of special tokens
+    return [kept[place] for place in np.random.default_rng(0).permutation(len(kept))[:number]]
+
+
+def main() -> None:
+    parser = parser_of(__doc__, batch=64, texts=192, single=8, rounds=5, peer_python="", output="")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--ways", default=",".join(WAYS), help="default: all")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        files = {"folder": folder, "model": arguments.model, "calibration": sentences(arguments.texts + 64)[-64:]}
+        for kind, words in (("onnx", []), ("int8", ["--quantize", "int8"])):
+            command = [sys.executable, str(ROOT / "convert_model.py"), "--from", arguments.model, "--format", "onnx"]
+            subprocess.run([*command, "--part", "body", "--to", f"{folder}/{kind}", *words], check=True)
+            files[kind] = f"{folder}/{kind}/model.onnx"
+        ways = []
+        for name in arguments.ways.split(","):
+            own = name == "electra_tf2" or not arguments.peer_python
+            try:
+                ways.append(Way(name, sys.executable if own else arguments.peer_python, files))
+            except OSError as error:
+                print(f"left out: {name}: {error}", file=sys.stderr)
+        sizes = {kind: Path(files[kind]).stat().st_size / 1e6 for kind in ("onnx", "int8")}
+        report(measured(ways, arguments), sizes, arguments)
+
+
+def measured(ways: list[Way], arguments: Any) -> dict[str, dict[str, Any]]:
+    """Milliseconds of one text and texts a second of batches, of each way, and the least cosine."""
+    texts = sentences(arguments.texts)
+    one, best = texts[: arguments.single], {way.name: [np.inf, np.inf] for way in ways}
+    vectors: dict[str, np.ndarray] = {}
+    for _ in range(arguments.rounds):
+        for way in ways:
+            alone, _ = way.encode(one, 1, 5)
+            batched, vectors[way.name] = way.encode(texts, arguments.batch, 1)
+            best[way.name] = np.minimum(best[way.name], [alone / len(one), batched / len(texts)]).tolist()
+    exact, found = vectors.get(_REFERENCE, vectors[ways[0].name]), {}
+    for name, (alone, batched) in best.items():
+        norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(vectors[name], axis=1)
+        cosine = ((exact * vectors[name]).sum(1) / norms).min()
+        found[name] = {"ms": 1e3 * alone, "texts_per_second": 1 / batched, "cosine": float(cosine)}
+    return found
+
+
+def report(found: dict[str, dict[str, Any]], sizes: dict[str, float], arguments: Any) -> None:
+    base = found.get(_REFERENCE) or next(iter(found.values()))
+    print(f"{processor()}, one thread; ONNX files: {sizes['onnx']:.1f} MB, int8 {sizes['int8']:.1f} MB")
+    print(f"| | one text, ms | times as fast | batches of {arguments.batch}, texts/s | times as fast | least cosine |")
+    print("|---|---|---|---|---|---|")
+    for name, of in found.items():
+        ratios = base["ms"] / of["ms"], of["texts_per_second"] / base["texts_per_second"]
+        print(
+            f"| {name} | {of['ms']:.2f} | {ratios[0]:.2f} | {of['texts_per_second']:.0f} | {ratios[1]:.2f} "
+            f"| {of['cosine']:.4f} |"
+        )
+    if arguments.output:
+        write_json(arguments.output, {"processor": processor(), "arguments": vars(arguments), "found": found})
+
+
+if __name__ == "__main__":
+    main()
