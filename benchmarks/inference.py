@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.common import parser_of, processor
+from benchmarks.inference_peer import SENTENCE, seconds, texts_of
 from electra_tf2.util.environment import quiet_tensorflow
 
-_SENTENCE = "The model reads every word in its place and says what came before, that year when all went"
 _ROUNDS = 3
 
 
@@ -32,13 +32,6 @@ class Contender(NamedTuple):
 
     call: Callable[[Sequence[str]], object]
     network: Callable[[], object]
-
-
-def texts_of(number: int, longest: int = 120) -> list[str]:
-    """Texts of 3 to `longest` words, most of them short, the same in every run."""
-    random = np.random.default_rng(0)
-    lengths = np.clip(random.lognormal(2.8, 0.8, number), 3, longest).astype(int)
-    return [" ".join(random.choice(_SENTENCE.split(), length)) for length in lengths]
 
 
 def classifier(model: Any, folder: Path) -> Any:
@@ -76,15 +69,6 @@ def alone(function: Callable[..., Any], inputs: Sequence[np.ndarray]) -> Callabl
 
     graph = tf.function(plain, autograph=False).get_concrete_function(*tensors)
     return lambda: graph(*tensors).numpy()
-
-
-def seconds(call: Callable[[], object], calls: int, clock: Callable[[], float]) -> float:
-    found = []
-    for _ in range(calls):
-        start = clock()
-        call()
-        found.append(clock() - start)
-    return statistics.median(found)
 
 
 def contenders(model: Any, fine_tuned: Any, text: str) -> dict[str, Contender]:
@@ -135,7 +119,7 @@ def main() -> None:
     model = electra_tf2.load(options.model, generator=options.generator or None, precision=options.precision)
     with tempfile.TemporaryDirectory() as folder:
         fine_tuned = classifier(model, Path(folder))
-    text = _SENTENCE
+    text = SENTENCE
     length = encode(model.tokenizer, [text], 512).lengths[0]
     print(f"{model!r}, {options.precision}, one thread, {processor()}, TensorFlow {tf.__version__}")
     print(f"one text of {length} tokens, ms of {'wall-clock' if options.wall else 'processor'} time")

@@ -18,6 +18,7 @@ from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.exchange.encoding import Row, Text, at_tokens, of_rows, rows_of
 from electra_tf2.exchange.formats.folders import located, models
 from electra_tf2.exchange.network import EncoderModel, Network, assign, graph_of_any_shape
+from electra_tf2.exchange.pooling import pooling_of
 from electra_tf2.exchange.scoring import Scorer
 from electra_tf2.exchange.sources import Given, check_given, read_model, with_generator
 from electra_tf2.exchange.sources import Model as Source
@@ -166,16 +167,12 @@ class Model:
     @property
     def pooling(self) -> str:
         """How `embed` makes one vector of a text: as the model was trained to if it was, or else "mean"."""
-        config = self.config
-        if isinstance(config, FinetuningConfig) and "embedding" in map(config.kind_of, config.task_names):
-            return config.classifier_pooling
-        return "mean"
+        return pooling_of(self.source).mode
 
     @property
     def width(self) -> int:
         """Numbers of an embedding."""
-        projection = self.network.projection
-        return self.source.architecture.hidden_size if projection is None else projection.output_size
+        return pooling_of(self.source).width(self.source)
 
     def embed(self, texts: str | Sequence[Text], pooling: str | None = None) -> np.ndarray:
         """Vectors of texts, float32 [texts, width] of length 1, so that the product of two is their cosine.
