@@ -10,8 +10,14 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from electra_tf2.exchange.formats.folders import check_shared_vocabulary, config_of, generator_hparams, network_hparams
-from electra_tf2.model.architecture import HEAD_SIZE, make_architecture
+from electra_tf2.exchange.formats.folders import (
+    check_shared_vocabulary,
+    config_of,
+    generator_hparams,
+    network_hparams,
+    vocabulary_hparams,
+)
+from electra_tf2.model.architecture import HEAD_SIZE, inner_width, make_architecture
 from electra_tf2.pretrain.objectives.catalogue import (
     OBJECTIVES,
     AnyObjective,
@@ -125,7 +131,8 @@ class PretrainingConfig(ObjectiveHparams):
 
     @classmethod
     def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Sizes, vocabulary and casing of the folders that network and generator start from; debug's small model.
+        """Size of the vocabulary; sizes, vocabulary and casing of the folders that network and generator start from;
+        debug's small model.
 
         All win over a recipe, and yield to what is given (exchange.formats.folders).
 
@@ -137,6 +144,8 @@ class PretrainingConfig(ObjectiveHparams):
         hparams = checked(cls, hparams)
         main = _DEBUG if hparams.get("debug") else {}
         whole = hparams.get("init_checkpoint") or ""
+        beside = os.path.join(hparams.get("data_dir", cls.data_dir), "vocab.txt")
+        main = vocabulary_hparams(hparams.get("vocab_file") or beside) | main
         main = main | network_hparams(whole) | generator_hparams(whole)
         start = hparams.get("init_generator_checkpoint") or ""
         generator = network_hparams(start)
@@ -167,7 +176,9 @@ class PretrainingConfig(ObjectiveHparams):
         sizes = make_architecture(together.get("model_size", "small"), overrides, vocab, None)
         own = make_architecture(generator["model_size"], generator["model_hparam_overrides"], vocab, None)
         width, shape = own.hidden_size, (own.num_attention_heads, own.intermediate_size)
-        if width != sizes.hidden_size and shape != (rule := (max(1, width // HEAD_SIZE), 4 * width)):
+        if width != sizes.hidden_size and shape != (
+            rule := (max(1, width // HEAD_SIZE), inner_width(width, sizes.gated_mlp))
+        ):
             raise UserError(
                 f"init_generator_checkpoint: {start} has (heads, feed-forward width) {shape}; a generator of width "
                 f"{width} has {rule} here"

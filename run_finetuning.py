@@ -22,6 +22,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.finetune import search as searching
 from electra_tf2.finetune.tasks.defaults import recipe_of
+from electra_tf2.finetune.tasks.named_files import with_named
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.accelerators.devices import COMPILE_FOR_HELP, Device, find_devices
@@ -57,6 +58,7 @@ def check_start(config: FinetuningConfig) -> None:
 
 def main() -> int:
     given = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
+    given = with_named(given)
     if flags.FLAGS.search_budget and not flags.FLAGS.search:
         raise UserError("--search-budget needs --search, which says what to try")
     if flags.FLAGS.search and flags.FLAGS.predict:
@@ -217,7 +219,7 @@ def label(given: dict[str, Any], source: str) -> int:
         import_tensorflow()
         from electra_tf2.finetune.predictor import predict
 
-        answers = predict(config, folder, names[0], source)
+        answers = predict(config, folder, names[0], source, Path(output).suffix)
     if output == "-":
         print(answers, end="")
     else:
@@ -239,8 +241,9 @@ def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
         f"weight_decay_rate {config.weight_decay_rate:g}, {config.num_train_epochs:g} epochs in batches of "
         f"{config.train_batch_size}, max_seq_length {config.max_seq_length}",
     ]
-    lines += [f"WARNING: the model is {problem}" for problem in problems_of_start(config.init_checkpoint)]
-    say("\n".join(lines), indent=15)
+    say("\n".join(lines), indent=15, broken=True)
+    for problem in problems_of_start(config.init_checkpoint):
+        say(f"WARNING: the model is {problem}", indent=2)
 
 
 def problems_of_start(folder: str | None) -> list[str]:
@@ -256,11 +259,14 @@ def problems_of_start(folder: str | None) -> list[str]:
 
 def report(config: FinetuningConfig, finished: list[dict[str, Any]], remarks: dict[str, Any] | None = None) -> None:
     """Prints and writes the table and the scores of all trials, and remarks into the JSON."""
+    from electra_tf2.finetune.overview import shown_errors
     from electra_tf2.finetune.results import summarise_trials, table
 
     scores, majority = [trial["scores"] for trial in finished], finished[-1].get("majority", {})
     text = table(scores, majority)
     print(text, end="")
+    for name, errors in finished[-1].get("errors", {}).items():
+        print(shown_errors(name, errors), end="")
     write_atomically(config.results_txt, text)
     summary = {"summary": summarise_trials(scores), "majority": majority}
     write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary | (remarks or {}))
@@ -275,7 +281,9 @@ flags.DEFINE_string(
     "file to label with a fine-tuned model: .jsonl or .json (lines), .csv, .tsv, text; - is standard input",
 )
 flags.DEFINE_string(
-    "predict_output", None, "file that --predict writes; -: standard output [<the file>.predictions.jsonl]"
+    "predict_output",
+    None,
+    "file that --predict writes, a table if it is .csv or .tsv; -: standard output [<the file>.predictions.jsonl]",
 )
 flags.DEFINE_string("search", None, 'values to try: {"learning_rate": [1e-4, 3e-4], "num_train_epochs": [3, 10]}')
 flags.DEFINE_integer("search_budget", 0, "combinations that --search tries, at most; 0: all", lower_bound=0)

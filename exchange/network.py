@@ -15,8 +15,9 @@ import tf_keras
 
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.auxiliary_heads import TiedHead, vocabulary_head
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead, TiedHead, vocabulary_head
+from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Dense, Layer, SeedStream
 from electra_tf2.model.other_generators import TwoTowerClozeModel
 from electra_tf2.model.pooling import POOLINGS, orthogonal, text_vectors
@@ -79,8 +80,7 @@ class Network(Layer):
         self.filler = self.generator or self.encoder
         if f"{scope}/output_bias" not in weights:
             return None
-        transform = f"{scope}/dense/kernel" in weights
-        return vocabulary_head(scope, self.filler.architecture, self.filler.embeddings, transform)
+        return vocabulary_head(scope, self.filler, f"{scope}/dense/kernel" in weights)
 
     def states(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L, H], the last layer."""

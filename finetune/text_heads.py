@@ -3,11 +3,14 @@
 `classifier_pooling` says which state of the text they read, `classifier` what is between it and their outputs.
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.classification.distillation import TEACHER
 from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
+from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
 from electra_tf2.model.pooling import mean_state, text_state
 from electra_tf2.model.vocabulary import soft_losses
@@ -20,7 +23,8 @@ class TextHead(Head):
 
     Args:
       config: `classifier`: "tanh" or "gelu" puts dropout and a dense layer with that activation before (COCO-LM);
-        `classifier_pooling`: "mean" takes the mean of all tokens' states for [CLS]'s.
+        `classifier_pooling`: "mean" takes the mean of all tokens' states for [CLS]'s. With head_style modernbert a
+        head as in pre-training is before the dropout.
     """
 
     output_name = "dense"  # of the last layer's variables
@@ -31,8 +35,11 @@ class TextHead(Head):
         self.dropout_rate = config.classifier_dropout
         self.pooling = config.classifier_pooling
         width = (1 + self.beside) * hidden_size
-        self.inner = None
-        if config.classifier != "linear":
+        self.inner = self.prediction_head = None
+        if config.architecture.head_style == "modernbert":
+            self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed, width)
+            width = hidden_size
+        elif config.classifier != "linear":
             self.inner = Dense(f"{scope}/inner", width, hidden_size, glorot_uniform, seed)
             self.activation, width = activation(config.classifier), hidden_size
         self.dense = Dense(f"{scope}/{self.output_name}", width, outputs, glorot_uniform, seed)
@@ -41,6 +48,8 @@ class TextHead(Head):
         """float32 [B, outputs]; `beside` are further states, [B, H] each."""
         of_text = text_state(inputs.sequence, inputs.input_mask, self.pooling)
         state = tf.concat([of_text, *beside], -1) if beside else of_text
+        if self.prediction_head is not None:
+            state = self.prediction_head(state)
         state = dropout(state, self.dropout_rate, seeds)
         if self.inner is not None:
             state = dropout(self.activation(self.inner(state)), self.dropout_rate, seeds)
@@ -52,12 +61,20 @@ class ClassificationHead(TextHead):
 
     Args:
       num_classes: None for regression.
+      weights: of the classes' losses in training; None: all 1.
     """
 
     def __init__(
-        self, scope: str, hidden_size: int, num_classes: int | None, config: FinetuningConfig, seed: int
+        self,
+        scope: str,
+        hidden_size: int,
+        num_classes: int | None,
+        config: FinetuningConfig,
+        seed: int,
+        weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__(scope, hidden_size, num_classes or 1, config, seed)
+        self.class_weights = weights
         self.num_classes = num_classes
         self.distill_weight, self.distill_temperature = config.distill_weight, config.distill_temperature
 
@@ -76,6 +93,8 @@ class ClassificationHead(TextHead):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
         if training and TEACHER in inputs.labels:
             losses = self._shared(losses, soft_losses(inputs.labels[TEACHER], logits, self.distill_temperature))
+        if training and self.class_weights is not None:
+            losses *= tf.gather(tf.constant(self.class_weights, tf.float32), inputs.labels["label_ids"])
         if training:
             return HeadOutput(losses, {})
         return HeadOutput(losses, {"logits": logits, "predictions": tf.argmax(logits, -1, tf.int32)})

@@ -49,7 +49,8 @@ class PretrainingTask(TrainingTask):
         self._shares_rows = config.gradient_accumulation_steps > 1 and config.needs.whole_batch
         self.shown = ["loss"]
         for objective in self.model.objectives:
-            self.shown += [objective.loss_name, *objective.shown]
+            of_frequencies = ["unigram_entropy"] if objective.loss_name == "masked_lm_loss" else []
+            self.shown += [objective.loss_name, *of_frequencies, *objective.shown]
         schedule = Schedule(
             peak=config.learning_rate,
             num_train_steps=config.num_train_steps,

@@ -77,6 +77,15 @@ def models() -> dict[str, str]:
     return found
 
 
+def vocabulary_hparams(path: str) -> dict[str, int]:
+    """The vocab_size of a vocabulary; {} where there is none.
+
+    Raises:
+      UserError: a file that is no vocabulary.
+    """
+    return {"vocab_size": len(load_vocab(path))} if is_file(path) else {}
+
+
 def located(path: str) -> str:
     """Path of a model: as it is where something is there, or else the folder of the shipped model of that name.
 

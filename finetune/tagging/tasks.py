@@ -12,9 +12,9 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.classification.targets import shares
 from electra_tf2.finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
 from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
+from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Dense, SeedStream, dropout, glorot_uniform
 from electra_tf2.util.errors import UserError, shown
@@ -30,11 +30,17 @@ class TaggedSentence(NamedTuple):
 
 
 class TaggingHead(Head):
-    """Dropout and a dense layer on the states of first wordpieces (BERT, section 5.3)."""
+    """Dropout and a dense layer on the states of first wordpieces (BERT, section 5.3).
 
-    def __init__(self, scope: str, hidden_size: int, num_labels: int, dropout_rate: float, seed: int) -> None:
+    With head_style modernbert a head as in pre-training is before the dropout.
+    """
+
+    def __init__(self, scope: str, hidden_size: int, num_labels: int, config: FinetuningConfig, seed: int) -> None:
         super().__init__(scope, seed)
-        self.dropout_rate = dropout_rate
+        self.dropout_rate = config.classifier_dropout
+        self.prediction_head = None
+        if config.architecture.head_style == "modernbert":
+            self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed)
         self.dense = Dense(f"{scope}/dense", hidden_size, num_labels, glorot_uniform, seed)
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
@@ -45,6 +51,8 @@ class TaggingHead(Head):
         """
         labels = inputs.labels
         states = tf.gather(inputs.sequence, labels["labeled_positions"], batch_dims=1)
+        if self.prediction_head is not None:
+            states = self.prediction_head(states)
         logits = tf.cast(self.dense(dropout(states, self.dropout_rate, seeds)), tf.float32)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["labels"], logits)
         losses = tf.reduce_sum(losses * labels["labels_mask"], -1)
@@ -75,8 +83,9 @@ class TaggingTask(Task):
         *,
         spans: bool = True,
         files: Mapping[str, str] | None = None,
+        held_out: float = 0.0,
     ) -> None:
-        super().__init__(name, config, tokenizer, files=files)
+        super().__init__(name, config, tokenizer, files=files, held_out=held_out)
         self.spans = spans
         self.primary_metric = "f1" if spans else "accuracy"
         self._as_original = config.compat == "original"
@@ -109,7 +118,9 @@ class TaggingTask(Task):
     def files(self, split: str) -> list[Path]:
         """The split's file; as the original does all of them, which its label set is of."""
         splits = ("train", "dev", "test") if self._as_original else (split,)
-        return [path for one in splits if self.exists(one) for path in super(TaggingTask, self).files(one)]
+        return [
+            path for one in splits if self.exists(self.file_of(one)) for path in super(TaggingTask, self).files(one)
+        ]
 
     def _sentences(self, split: str) -> list[Sentence]:
         return read_sentences(self.path(split), split not in self.test_splits, unended=not self._as_original)
@@ -121,7 +132,7 @@ class TaggingTask(Task):
         return bioes(spans, len(sentence.words))
 
     def load(self, split: str) -> Split:
-        sentences = self._sentences(split)
+        sentences = self.part_of(split, self._sentences(self.file_of(split)))
         labels: list[list[str] | None] = [None] * len(sentences)
         if any(sentence.tags for sentence in sentences):
             try:
@@ -134,7 +145,7 @@ class TaggingTask(Task):
         return Split(examples, self._features(examples), labelled=labels[0] is not None)
 
     def _checked_labels(self, sentence: Sentence, split: str) -> list[str]:
-        where = f"{self.path(split)}, line {sentence.line}"
+        where = f"{self.path(self.file_of(split))}, line {sentence.line}"
         if len(sentence.tags) < len(sentence.words):
             raise UserError(f"{where}: a sentence with fewer tags than words")
         for tag in sentence.tags if self.spans else ():
@@ -207,7 +218,7 @@ class TaggingTask(Task):
 
     def make_head(self, encoder: Encoder, seed: int) -> TaggingHead:
         scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
-        return TaggingHead(scope, hidden_size, len(self.label_names), self.config.classifier_dropout, seed)
+        return TaggingHead(scope, hidden_size, len(self.label_names), self.config, seed)
 
     def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[list[str]]:
         """A label for every word of every example; "O", or "" without spans, for those that did not fit."""
@@ -235,8 +246,8 @@ class TaggingTask(Task):
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         return [{"gold": self._as_read(example.labels)} if split.labelled else {} for example in split.examples]
 
-    def balance(self, split: Split) -> str | None:
-        return shares(Counter(label for example in split.examples for label in example.labels or ()))
+    def balance(self, split: Split) -> dict[str, float]:
+        return dict(Counter(label for example in split.examples for label in example.labels or ()).most_common())
 
     def majority(self, split: Split) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]

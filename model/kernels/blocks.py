@@ -108,16 +108,16 @@ def dropout(x: tf.Tensor, seed: tf.Tensor, rate: float) -> Any:
 # gelu(x + b): g(x) = x Phi(x), g'(x) = Phi(x) + x phi(x), with the normal distribution's Phi and phi.
 
 
-def _normal_cdf(x: tf.Tensor) -> tf.Tensor:
+def normal_cdf(x: tf.Tensor) -> tf.Tensor:
     return 0.5 * (1.0 + tf.math.erf(x * 0.5**0.5))
 
 
-def _normal_cdf_and_density(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def normal_cdf_and_density(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Phi and phi; in float32 Phi comes of phi's exponential, to 8e-8 (Abramowitz and Stegun 1964, 7.1.26)."""
     exponential = tf.exp(-0.5 * tf.square(x))
     density = exponential * (1.0 / math.sqrt(2.0 * math.pi))
     if x.dtype == tf.float64:
-        return _normal_cdf(x), density
+        return normal_cdf(x), density
     t = 1.0 / (1.0 + (0.3275911 * 0.5**0.5) * tf.abs(x))
     polynomial = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
     tail = 0.5 * exponential * polynomial  # Phi(-|x|)
@@ -127,13 +127,13 @@ def _normal_cdf_and_density(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 @xla
 def _gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     biased = wide(x) + wide(bias)
-    return narrow(biased * _normal_cdf(biased), x.dtype)
+    return narrow(biased * normal_cdf(biased), x.dtype)
 
 
 @xla
 def _gelu_gradient(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     biased = wide(x) + wide(bias)
-    cdf, density = _normal_cdf_and_density(biased)
+    cdf, density = normal_cdf_and_density(biased)
     return narrow(wide(upstream) * (cdf + biased * density), x.dtype)
 
 
@@ -164,10 +164,12 @@ class _Norm(NamedTuple):
     inverse: tf.Tensor
 
 
-def _normalised(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def normalised(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Norm, mean and 1 / deviation [..., 1]."""
     mean = _mean(x)
-    inverse = tf.math.rsqrt(_mean(tf.square(x - mean)) + LAYER_NORM_EPSILON)
+    inverse = tf.math.rsqrt(_mean(tf.square(x - mean)) + epsilon)
     return (x - mean) * (inverse * wide(gamma)) + wide(beta), mean, inverse
 
 
@@ -180,8 +182,10 @@ def _normalised_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tupl
 
 
 @xla
-def _layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    y, mean, inverse = _normalised(wide(x), gamma, beta)
+def _layer_norm(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = LAYER_NORM_EPSILON
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    y, mean, inverse = normalised(wide(x), gamma, beta, epsilon)
     return narrow(y, x.dtype), mean, inverse
 
 
@@ -192,24 +196,31 @@ def _layer_norm_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tupl
 
 
 @differentiable
-def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = LAYER_NORM_EPSILON) -> Any:
     """Layer norm over the last axis; x [..., n], gamma, beta [n]."""
-    y, mean, inverse = _layer_norm(x, gamma, beta)
+    y, mean, inverse = _layer_norm(x, gamma, beta, epsilon=epsilon)
     return y, lambda upstream: _layer_norm_gradient(upstream, x, _Norm(gamma, mean, inverse))
 
 
 # The end of a residual branch: s = x + dropout(branch + bias), and the layer norm of s.
 
 
-def _sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+def sum_of(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
     return wide(x) + dropped_out(wide(branch) + wide(bias), seed, rate)
 
 
 @xla
 def _norm_of_sum(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = LAYER_NORM_EPSILON,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    y, mean, inverse = _normalised(_sum(x, branch, bias, seed, rate), gamma, beta)
+    y, mean, inverse = normalised(sum_of(x, branch, bias, seed, rate), gamma, beta, epsilon)
     return narrow(y, x.dtype), mean, inverse
 
 
@@ -231,26 +242,40 @@ def _of_arguments(found: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor | None, ...]:
 def _norm_of_sum_gradient(
     upstream: tf.Tensor, terms: tuple[tf.Tensor, tf.Tensor, tf.Tensor], norm: _Norm, seed: tf.Tensor, rate: float
 ) -> tuple[tf.Tensor, ...]:
-    to_sum, *to_scales = _normalised_gradient(upstream, _sum(*terms, seed, rate), norm)
+    to_sum, *to_scales = _normalised_gradient(upstream, sum_of(*terms, seed, rate), norm)
     return _through_sum(to_sum, to_scales, upstream.dtype, seed, rate)
 
 
 @differentiable
 def norm_of_sum(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = LAYER_NORM_EPSILON,
 ) -> Any:
     """layer_norm(s); all are [..., n] and [n]; int32 [2] seed."""
-    y, *statistics = _norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate)
+    y, *statistics = _norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate, epsilon=epsilon)
     norm = _Norm(gamma, *statistics)
     return y, lambda upstream: _of_arguments(_norm_of_sum_gradient(upstream, (x, branch, bias), norm, seed, rate=rate))
 
 
 @xla
 def _sum_and_norm(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = LAYER_NORM_EPSILON,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    total = narrow(_sum(x, branch, bias, seed, rate), x.dtype)
-    y, mean, inverse = _normalised(wide(total), gamma, beta)
+    total = narrow(sum_of(x, branch, bias, seed, rate), x.dtype)
+    y, mean, inverse = normalised(wide(total), gamma, beta, epsilon)
     return total, narrow(y, x.dtype), mean, inverse
 
 
@@ -265,10 +290,17 @@ def _sum_and_norm_gradient(
 
 @differentiable
 def sum_and_norm(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = LAYER_NORM_EPSILON,
 ) -> Any:
     """s, in the type of x, and layer_norm(s); all are [..., n] and [n]; int32 [2] seed."""
-    total, y, *statistics = _sum_and_norm(x, branch, bias, gamma, beta, seed, rate=rate)
+    total, y, *statistics = _sum_and_norm(x, branch, bias, gamma, beta, seed, rate=rate, epsilon=epsilon)
     norm = _Norm(gamma, *statistics)
     return (total, y), lambda *upstreams: _of_arguments(_sum_and_norm_gradient(total, upstreams, norm, seed, rate=rate))
 
@@ -277,7 +309,7 @@ def sum_and_norm(
 
 
 @xla
-def _split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> tuple[tf.Tensor, ...]:
+def heads_apart(product: tf.Tensor, bias: tf.Tensor, heads: int) -> tuple[tf.Tensor, ...]:
     biased = narrow(wide(product) + wide(bias), product.dtype)
     rows, length = tf.unstack(tf.shape(product))[:2]
     return tuple(tf.unstack(tf.transpose(tf.reshape(biased, [rows, length, 3, heads, -1]), [2, 0, 3, 1, 4])))
@@ -293,7 +325,7 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
         to_product = tf.reshape(joined, tf.shape(product))
         return to_product, bias_gradient(to_product)
 
-    return _split_heads(product, bias, heads=heads), gradient
+    return heads_apart(product, bias, heads=heads), gradient
 
 
 # Attention: o = (m p) v with p = softmax(scale s + position bias), dropout as a mask m. With do the gradient of o, that
@@ -302,7 +334,7 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
 
 
 @xla
-def _biased(scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
+def biased_scores(scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
     biased = wide(scores) * scale + wide(position_bias)
     return narrow(biased + tf.where(allowed, tf.zeros([], biased.dtype), MASKED_SCORE), scores.dtype)
 
@@ -329,7 +361,7 @@ def _attention_gradient(
 
 
 @xla
-def _position_bias_gradient(to_scores: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
+def position_bias_gradient(to_scores: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
     summed = [axis for axis in range(4) if position_bias.shape[axis] == 1]  # of rows, at least
     return tf.cast(tf.reduce_sum(folded(wide(to_scores)), summed, keepdims=True) / scale, position_bias.dtype)
 
@@ -355,7 +387,7 @@ def attention(
     """
     # The softmax is not compiled: on CPUs TensorFlow's own (oneDNN's) keeps a row in the cache, where XLA's goes over
     # memory for the maximum, the sum and the quotient. In one program it computes as kernels do, in float32.
-    biased = _biased(scores, allowed, position_bias, scale=scale)
+    biased = biased_scores(scores, allowed, position_bias, scale=scale)
     probs = tf.nn.softmax(biased) if are_compiled_alone() else tf.cast(tf.nn.softmax(wide(biased)), scores.dtype)
     dropped = _probabilities_after_dropout(probs, seed, rate=rate) if rate else probs
     output = tf.matmul(dropped, values)
@@ -365,7 +397,7 @@ def attention(
         to_scores = _attention_gradient(to_dropped, probs, (output, upstream), seed, scale=scale, rate=rate)
         to_values = tf.matmul(dropped, upstream, transpose_a=True)
         # A constant's gradient is not asked for, and TensorFlow drops what nobody asks for.
-        return to_scores, to_values, None, _position_bias_gradient(to_scores, position_bias, scale=scale), None
+        return to_scores, to_values, None, position_bias_gradient(to_scores, position_bias, scale=scale), None
 
     return output, gradient
 

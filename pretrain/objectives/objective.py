@@ -233,7 +233,7 @@ class Objective(Generic[H]):
         text has one in any case: its metrics, whose names begin with it, are evaluated in a pass of their own.
       loss_name: key of the term in losses and logs.
       weight: the hparam that is its factor in the total loss; "" where `__init__` sets `loss_weight`.
-      shown: metrics of training that tell how it fares, beside the loss in the progress.
+      shown: metrics that tell how it fares, of training or of an evaluation: what is printed beside the loss.
 
     Attributes:
       loss_weight: its factor in the total loss, once all schedules are at their end.

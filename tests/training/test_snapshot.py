@@ -149,7 +149,7 @@ def test_an_evaluation_runs_beside_the_writer_but_is_not_told_before_its_checkpo
 
     def evaluate():
         if runner.current_step == 20:
-            release.set()  # or the checkpoint would never be there
+            threading.Timer(0.2, release.set).start()  # or the checkpoint would never be there
         return {"score": 1.0}
 
     runner = toy.trainer(tmp_path, evaluate, eval_every_steps=10)
