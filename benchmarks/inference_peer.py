@@ -35,14 +35,14 @@ def seconds(call: Callable[[], object], calls: int, clock: Callable[[], float]) 
 
 
 def main() -> None:
-    import torch
-    import transformers
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("layers", 4), ("hidden-size", 192), ("texts", 512), ("calls", 40)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--vocab", required=True)
     options = parser.parse_args()
+    import torch
+    import transformers
+
     torch.set_num_threads(1)
     tokenizer = transformers.BertTokenizerFast(options.vocab)
     sizes = transformers.ElectraConfig(
