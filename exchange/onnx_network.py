@@ -11,13 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from electra_tf2.exchange.network_file import INPUTS
 from electra_tf2.exchange.onnx_graph import Graph
 from electra_tf2.exchange.pooling import Pooling
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.kernels.blocks import MASKED_SCORE
 
-INPUTS = "input_ids", "attention_mask", "token_type_ids"
-STATES, LOGITS = "last_hidden_state", "logits"
 _ROWS = ("batch", "length")
 
 

@@ -371,7 +371,7 @@ class Encoder(SizedLayer):
           in_tiles: whether attention may be in tiles or blocks; False: on whole arrays, of which maps can be kept.
         """
         length, long = shape_of(input_mask)[1], LONG_IN_PROGRAM if are_one_program() else LONG
-        allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]
+        allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
         bias = tf.zeros([1, 2 * length - 1])
         if self.relative_positions is not None:
             bias += self.relative_positions(length)
