@@ -17,7 +17,7 @@ from electra_tf2.exchange.formats.folders import (
     network_hparams,
     vocabulary_hparams,
 )
-from electra_tf2.model.architecture import HEAD_SIZE, make_architecture
+from electra_tf2.model.architecture import HEAD_SIZE, inner_width, make_architecture
 from electra_tf2.pretrain.objectives.catalogue import (
     OBJECTIVES,
     AnyObjective,
@@ -176,7 +176,9 @@ class PretrainingConfig(ObjectiveHparams):
         sizes = make_architecture(together.get("model_size", "small"), overrides, vocab, None)
         own = make_architecture(generator["model_size"], generator["model_hparam_overrides"], vocab, None)
         width, shape = own.hidden_size, (own.num_attention_heads, own.intermediate_size)
-        if width != sizes.hidden_size and shape != (rule := (max(1, width // HEAD_SIZE), 4 * width)):
+        if width != sizes.hidden_size and shape != (
+            rule := (max(1, width // HEAD_SIZE), inner_width(width, sizes.gated_mlp))
+        ):
             raise UserError(
                 f"init_generator_checkpoint: {start} has (heads, feed-forward width) {shape}; a generator of width "
                 f"{width} has {rule} here"

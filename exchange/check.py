@@ -11,16 +11,18 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.exchange import reference, tf_models
+from electra_tf2.exchange import modernbert, reference, tf_models
 from electra_tf2.exchange.checkpoints import find_checkpoint
 from electra_tf2.exchange.encoding import Encoded, Text, encode
+from electra_tf2.exchange.formats import modernbert_config
 from electra_tf2.exchange.formats.folders import read_config
-from electra_tf2.exchange.formats.huggingface_config import class_of, config_of, is_huggingface
+from electra_tf2.exchange.formats.huggingface_config import class_of, config_of, is_huggingface, labels_of
 from electra_tf2.exchange.huggingface import TASK_HEADS, Tensors, prefix_of
 from electra_tf2.exchange.huggingface_export import Exported
-from electra_tf2.exchange.network import Network
+from electra_tf2.exchange.network import Network, assign
 from electra_tf2.exchange.sources import Model
 from electra_tf2.model import kernels
+from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.util.errors import UserError
 
 TOLERANCE = 1e-5  # in float32; narrower weights differ by more, which is reported
@@ -53,6 +55,9 @@ def our_outputs(
         result = {"states": tf.cast(encoder(*inputs).sequence, tf.float32).numpy()}
         if class_name == "ElectraForPreTraining":
             result["logits"] = network.replaced_logits(*inputs).numpy()
+        elif class_name == "ModernBertForTokenClassification" and network.detector is not None:
+            logits = network.replaced_logits(*inputs).numpy()
+            result["logits"] = np.stack([np.zeros_like(logits), logits], -1)
         elif class_name.endswith("ForMaskedLM"):
             result["logits"] = network.token_logits(*inputs).numpy()
         elif class_name and not class_name.endswith("Model"):
@@ -68,15 +73,29 @@ def _task_logits(model: Model, states: np.ndarray) -> np.ndarray:
     def dense(name: str, x: np.ndarray) -> np.ndarray:
         return x @ weights[f"{scope}/{name}/kernel"] + weights[f"{scope}/{name}/bias"]
 
+    task = model.config.task_names[0]
+    of_text = model.config.kind_of(task) in ("classification", "regression")
+    if of_text and model.config.classifier_pooling == "mean":
+        weight = check_inputs(model).input_mask[..., np.newaxis]
+        states = (states * weight).sum(1) / weight.sum(1)
+    elif of_text:
+        states = states[:, 0]
+    if f"{scope}/head/dense/kernel" in weights:
+        states = _prediction_head(model, f"{scope}/head", states)
     if f"{scope}/start/kernel" in weights:
         return np.concatenate([dense("start", states), dense("end", states)], -1)
-    if model.config.kind_of(model.config.task_names[0]) == "tagging":
-        return dense("dense", states)
-    state = states[:, 0]
+    state = states
     if f"{scope}/inner/kernel" in weights:
         inner = dense("inner", state)
         state = np.tanh(inner) if model.config.classifier == "tanh" else tf.nn.gelu(inner).numpy()
     return dense("dense", state)
+
+
+def _prediction_head(model: Model, scope: str, states: np.ndarray) -> np.ndarray:
+    """[..., H] -> [..., H] of model.auxiliary_heads.PredictionHead."""
+    head = PredictionHead(scope, model.architecture)
+    assign(head.trainable_variables, model.weights)
+    return head(tf.constant(states)).numpy()
 
 
 def source_difference(model: Model, path: str) -> float | None:
@@ -91,13 +110,24 @@ def source_difference(model: Model, path: str) -> float | None:
     if not is_huggingface(config):
         return None
     tensors, class_name = Tensors(Path(path)), class_of(config)
-    heads = {"ElectraForPreTraining": "discriminator_predictions/dense/kernel"}
-    heads |= dict.fromkeys(("ElectraForMaskedLM", "BertForMaskedLM"), "generator_predictions/dense/kernel")
+    detectors = ("ElectraForPreTraining", "ModernBertForTokenClassification")
+    heads = dict.fromkeys(detectors, "discriminator_predictions/dense/kernel")
+    language_models = ("ElectraForMaskedLM", "BertForMaskedLM", "ModernBertForMaskedLM")
+    heads |= dict.fromkeys(language_models, "generator_predictions/dense/kernel")
     heads |= {name: pairs[0].ours for name, (_, pairs) in TASK_HEADS.items()}
+    task = modernbert.task_of(class_name, labels_of(config))
+    heads |= {} if task is None else {class_name: f"task_specific/{task}/head/dense/kernel"}
     known = class_name if heads.get(class_name) in model.weights else "Model"
     ours, encoded = our_outputs(model, "main", known), check_inputs(model)
-    whole = config_of(model.architecture, config["model_type"], known) | {"architectures": [known]}
+    kind = config["model_type"]
+    if kind == "modernbert":
+        flags = {"classifier_bias", "decoder_bias", "classifier_pooling"} & config.keys()
+        whole = modernbert_config.config_of(model.architecture, known) | {name: config[name] for name in flags}
+    else:
+        whole = config_of(model.architecture, kind, known) | {"architectures": [known]}
     theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), prefix_of(tensors) or "")
+    if known == "ModernBertForTokenClassification" and task is None:  # of which ours has the difference
+        theirs["logits"] -= theirs["logits"][..., :1]
     if known.endswith("ForMaskedLM"):  # without the rows that pad their table
         theirs["logits"] = theirs["logits"][..., : len(model.tokens)]
     return largest_at_tokens(ours, theirs, encoded)

@@ -3,20 +3,23 @@
     config.json, model.safetensors (or several with model.safetensors.index.json), vocab.txt or tokenizer.json
 
 Needs neither PyTorch nor transformers. Read are the networks of the classes of ELECTRA and BERT, with the heads of
-pre-training and those for labels, tags and answers. Poolers without such a head and next-sentence classifiers are left
-out, and reported. PyTorch keeps a dense layer's kernel transposed, and query, key and value apart; everything else is a
-matter of names.
+pre-training and those for labels, tags and answers; those of ModernBERT are in exchange.modernbert. Poolers without
+such a head and next-sentence classifiers are left out, and reported. PyTorch keeps a dense layer's kernel transposed,
+and query, key and value apart; everything else is a matter of names.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
+from electra_tf2.exchange import modernbert
 from electra_tf2.exchange.formats.folders import read_config
-from electra_tf2.exchange.formats.huggingface_config import class_of, network_of
+from electra_tf2.exchange.formats.huggingface_config import class_of, labels_of, network_of
 from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile
+from electra_tf2.exchange.tensor_pairs import Pair
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import is_file, read_json
@@ -26,32 +29,6 @@ _PREFIXES = ("electra.", "bert.", "")  # before the names of an encoder's tensor
 # Names in older files, and those of today.
 _LM_BIAS = ("cls.predictions.decoder.bias", "cls.predictions.bias")
 _LAYER_NORM = ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias"))  # TensorFlow's
-
-
-class Pair(NamedTuple):
-    """A variable of ours and the tensors that hold it; several tensors make up its last axis.
-
-    transposed: PyTorch keeps a dense layer's kernel transposed. column: the one of the tensor's last axis that is ours,
-    for reading only.
-    """
-
-    ours: str
-    theirs: tuple[str, ...]
-    transposed: bool = False
-    column: int | None = None
-
-    def to_theirs(self, value: np.ndarray) -> dict[str, np.ndarray]:
-        parts = np.split(value, len(self.theirs), axis=-1)
-        return {name: part.T if self.transposed else part for name, part in zip(self.theirs, parts, strict=True)}
-
-    def to_ours(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-        parts = [tensors[name].T if self.transposed else tensors[name] for name in self.theirs]
-        if self.column is not None:
-            return parts[0][..., self.column : self.column + 1]
-        return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
-
-    def is_in(self, tensors: Mapping[str, np.ndarray]) -> bool:
-        return all(name in tensors for name in self.theirs)
 
 
 def dense(ours: str, *theirs: str) -> list[Pair]:
@@ -139,9 +116,14 @@ TASK_HEADS: dict[str, tuple[str, list[Pair]]] = {
     "ElectraForQuestionAnswering": ("answers", [*_end_of_answer("start", 0), *_end_of_answer("end", 1)]),
     "BertForQuestionAnswering": ("answers", [*_end_of_answer("start", 0), *_end_of_answer("end", 1)]),
 }
-_OF_VOCABULARY = ("/word_embeddings", "/output_bias")  # variables with a row for each token
+_OF_VOCABULARY = ("/word_embeddings", "/output_bias", "/decoder")  # variables with a row for each token
 # Copies of the word table that transformers ties again when it loads.
-TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "generator_lm_head.weight")
+TIED = (
+    "cls.predictions.decoder.weight",
+    "cls.predictions.decoder.bias",
+    "generator_lm_head.weight",
+    *modernbert.TIED,
+)
 
 
 def to_theirs(pairs: Sequence[Pair], weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -214,37 +196,65 @@ class HuggingFaceWeights:
         prefix = prefix_of(self._tensors)
         if prefix is None:
             raise UserError(f"{folder}: no encoder among its tensors: {', '.join(sorted(self._tensors)[:5])} ...")
-        self._pairs = {pair.ours: pair for pair in encoder(self.architecture, prefix)}
-        missing = [name for name, pair in self._pairs.items() if not pair.is_in(self._tensors)]
-        if missing:
-            raise UserError(f"{folder}: tensors are missing for {', '.join(missing[:5])}")
+        self._zeros: dict[str, int] = {}
+        self.task: str | None = None
+        if config["model_type"] == "modernbert":
+            self._read_modernbert(config, prefix)
+        else:
+            self._read_bert(config, prefix)
+        used = {name for pair in self._pairs.values() for name in pair.theirs}
+        self.left_out = sorted(name for name in self._tensors if name not in used and not _is_copy(name))
+
+    def _read_bert(self, config: Mapping[str, Any], prefix: str) -> None:
         sizes = self.architecture
-        shapes = {
-            "embeddings.position_embeddings.weight": (sizes.max_position_embeddings, sizes.embedding_size),
-            "embeddings.token_type_embeddings.weight": (sizes.type_vocab_size, sizes.embedding_size),
-            "encoder.layer.0.intermediate.dense.weight": (sizes.intermediate_size, sizes.hidden_size),
-        }
-        for name, shape in shapes.items():
-            found = self._tensors[f"{prefix}{name}"].shape if f"{prefix}{name}" in self._tensors else shape
-            if found != shape:
-                raise UserError(f"{folder}: {prefix}{name} is {found}, but by config.json it is {shape}")
+        self._pairs = {pair.ours: pair for pair in encoder(sizes, prefix)}
+        self._check_tensors(
+            {
+                f"{prefix}embeddings.position_embeddings.weight": (sizes.max_position_embeddings, sizes.embedding_size),
+                f"{prefix}embeddings.token_type_embeddings.weight": (sizes.type_vocab_size, sizes.embedding_size),
+                f"{prefix}encoder.layer.0.intermediate.dense.weight": (sizes.intermediate_size, sizes.hidden_size),
+            }
+        )
         for head in (DETECTION_HEAD, ELECTRA_LM_HEAD, BERT_LM_HEAD):
             if all(pair.is_in(self._tensors) for pair in head):
                 self._pairs |= {pair.ours: pair for pair in head}
-        self.task = None
         task, head = TASK_HEADS.get(class_of(config), (None, []))
         if config.get("problem_type") == "multi_label_classification":  # ours choose one of the labels
             task = None
         if task and all(pair.is_in(self._tensors) for pair in head):
             self.task = task
             self._pairs |= {pair.ours: pair for pair in head}
-        used = {name for pair in self._pairs.values() for name in pair.theirs}
-        self.left_out = sorted(name for name in self._tensors if name not in used and not _is_copy(name))
+
+    def _read_modernbert(self, config: Mapping[str, Any], prefix: str) -> None:
+        sizes, name = self.architecture, class_of(config)
+        pairs = modernbert.encoder(sizes, prefix, "electra", "electra/embeddings")
+        self._pairs = {pair.ours: pair for pair in pairs}
+        self._check_tensors(modernbert.shapes(sizes, prefix))
+        labels = labels_of(config)
+        head = modernbert.head_of(name, config, labels, sizes)
+        if config.get("problem_type") == "multi_label_classification":  # ours choose one of the labels
+            head = []
+        if head and all(pair.is_in(self._tensors) for pair in head):
+            self.task = modernbert.task_of(name, labels)
+            self._pairs |= {pair.ours: pair for pair in head}
+            self._zeros = modernbert.absent(name, config, labels, sizes)
+
+    def _check_tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Raises UserError where tensors of the encoder are missing, or some have other shapes than these."""
+        missing = [name for name, pair in self._pairs.items() if not pair.is_in(self._tensors)]
+        if missing:
+            raise UserError(f"{self.folder}: tensors are missing for {', '.join(missing[:5])}")
+        for name, shape in shapes.items():
+            found = self._tensors[name].shape if name in self._tensors else shape
+            if found != shape:
+                raise UserError(f"{self.folder}: {name} is {found}, but by config.json it is {shape}")
 
     def names(self) -> list[str]:
-        return sorted(self._pairs)
+        return sorted([*self._pairs, *self._zeros])
 
     def get(self, name: str) -> np.ndarray:
+        if name in self._zeros:
+            return np.zeros([self._zeros[name]], np.float32)
         pair = self._pairs[name]
         try:
             value = pair.to_ours(self._tensors)
@@ -269,7 +279,9 @@ def _listed_in(index: Path) -> list[Path]:
 
 def prefix_of(tensors: Mapping[str, np.ndarray]) -> str | None:
     """Prefix of the names of the encoder's tensors; None if there is no encoder."""
-    return next((prefix for prefix in _PREFIXES if f"{prefix}embeddings.word_embeddings.weight" in tensors), None)
+    bert = (prefix for prefix in _PREFIXES if f"{prefix}embeddings.word_embeddings.weight" in tensors)
+    modern = (prefix for prefix in modernbert.PREFIXES if f"{prefix}{modernbert.WORDS}" in tensors)
+    return next(itertools.chain(bert, modern), None)
 
 
 def _todays_name(name: str) -> str:

@@ -7,6 +7,7 @@ written and what was left out is said.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,8 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
 from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, TOKENIZER_FILE, UNK
 from electra_tf2.exchange import huggingface as names
-from electra_tf2.exchange.formats import ELSEWHERE
+from electra_tf2.exchange import modernbert
+from electra_tf2.exchange.formats import ELSEWHERE, modernbert_config
 from electra_tf2.exchange.formats.huggingface_config import Casing, config_of
 from electra_tf2.exchange.sources import Model
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
@@ -66,6 +68,8 @@ def to_huggingface(model: Model, part: str = "main") -> Exported:
     """
     if part == "generator":
         return _generator(model)
+    if modernbert_config.is_like(model.architecture):
+        return _modernbert(model, part)
     head = _Head("ElectraModel", {}, {}, _heads(model)) if part == "body" else _main_head(model)
     model_type = "bert" if head.class_name.startswith("Bert") else "electra"
     prefix = "" if head.class_name.endswith("Model") else f"{model_type}."
@@ -181,6 +185,8 @@ def _generator(model: Model) -> Exported:
     if any(name.startswith("generator_ltr/") for name in model.weights):
         raise UserError("Hugging Face has no class for a generator of two towers")
     architecture = model.generator_architecture
+    if modernbert_config.is_like(architecture):
+        return _modernbert(model, "generator")
     shared = "generator/embeddings/word_embeddings" not in model.weights
     if shared and "generator/embeddings/position_embeddings" in model.weights:  # only the word table is shared
         weights = model.weights | {
@@ -195,14 +201,104 @@ def _generator(model: Model) -> Exported:
     return Exported(config, tensors, left_out)
 
 
-def _task_head(model: Model, config: FinetuningConfig) -> _Head:
-    """The class that computes the same logits as the one task's head."""
+def _modernbert(model: Model, part: str) -> Exported:
+    """Puts a part of a model in ModernBERT's terms; arguments as `to_huggingface`'s."""
+    own = part == "generator"
+    a, scope = (model.generator_architecture, "generator") if own else (model.architecture, "electra")
+    weights = model.weights
+    embeddings = f"{scope}/embeddings"
+    if f"{embeddings}/word_embeddings" not in weights:
+        embeddings = "electra/embeddings"
+    head = _modernbert_head(model, part, a)
+    prefix = "" if head.class_name.endswith("Model") else "model."
+    config = modernbert_config.config_of(a, head.class_name) | head.config
+    tensors = names.to_theirs(modernbert.encoder(a, prefix, scope, embeddings), weights)
+    tensors[f"{prefix}{modernbert.WORDS}"] = modernbert.word_table(weights, a, scope, embeddings)
+    tensors |= head.tensors
+    if "head.dense.bias" in tensors:
+        config["classifier_bias"] = bool(tensors["head.dense.bias"].any())
+        if not config["classifier_bias"]:  # as their configurations have it
+            del tensors["head.dense.bias"]
+    numbers = {f"{name}_token_id": model.tokens.index(token) for name, token in _SPECIAL.items()}
+    left_out = [name for name in head.left_out if not (own and name.startswith("generator"))]
+    return Exported(config | numbers, tensors, left_out)
+
+
+_SPECIAL = {"cls": CLS, "bos": CLS, "sep": SEP, "eos": SEP}
+
+
+def _modernbert_head(model: Model, part: str, a: Architecture) -> _Head:
+    """The class of a part of a model, and its head; without a head that it has too, the encoder alone."""
+
+    def head(class_name: str, scope: str, pairs: Sequence[Any], config: dict[str, Any]) -> _Head:
+        return _Head(class_name, names.to_theirs(pairs, model.weights), config, _heads(model, scope))
+
+    alone = _Head("ModernBertModel", {}, {}, _heads(model))
+    if part == "body" or a.head_style != "modernbert":
+        return alone
+    if isinstance(model.config, FinetuningConfig):
+        return _modernbert_task(model, model.config) or alone
+    predicts = "generator_predictions/dense/kernel" in model.weights
+    if predicts and (part == "generator" or not model.has_generator):
+        pairs = modernbert.language_model(a, True, True)
+        return head("ModernBertForMaskedLM", "generator_predictions", pairs, {})
+    if part != "generator" and "discriminator_predictions/dense/kernel" in model.weights:
+        said = _labels(modernbert.DETECTION_LABELS)
+        return head("ModernBertForTokenClassification", "discriminator_predictions", modernbert.detector(a, True), said)
+    return alone
+
+
+def _labels(named: Sequence[str]) -> dict[str, Any]:
+    return {
+        "id2label": {str(number): label for number, label in enumerate(named)},
+        "label2id": {label: number for number, label in enumerate(named)},
+    }
+
+
+def _modernbert_task(model: Model, config: FinetuningConfig) -> _Head | None:
+    """The class that computes the same logits as the one task's head; None if there is none."""
+    task = _only_task(config)
+    scope, weights, a = f"task_specific/{task}", model.weights, model.architecture
+    tensors = names.to_theirs(modernbert.prediction_head(a, f"{scope}/head", True), weights)
+    if f"{scope}/start/kernel" in weights and f"{scope}/end_hidden/kernel" not in weights:
+        ends = ([weights[f"{scope}/{end}/{part}"] for end in ("start", "end")] for part in ("kernel", "bias"))
+        tensors |= _linear("classifier", *(np.concatenate(parts, -1) for parts in ends))
+        left_out = sorted(name for name in weights if name.startswith(f"{scope}/answerable"))
+        return _Head("ModernBertForQuestionAnswering", tensors, {}, left_out)
+    if f"{scope}/dense/kernel" not in weights:
+        return None
+    tensors |= _linear("classifier", weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"])
+    said = _said_of_task(model, config)
+    if config.kind_of(task) == "tagging":
+        return _Head("ModernBertForTokenClassification", tensors, said, [])
+    return _Head(
+        "ModernBertForSequenceClassification", tensors, said | {"classifier_pooling": config.classifier_pooling}, []
+    )
+
+
+def _only_task(config: FinetuningConfig) -> str:
     if len(config.task_names) != 1:
         raise UserError(
             f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}: --format onnx "
             "and saved_model hold all of them"
         )
-    task = config.task_names[0]
+    return config.task_names[0]
+
+
+def _said_of_task(model: Model, config: FinetuningConfig) -> dict[str, Any]:
+    """What a configuration says of a classifier or tagger: labels, dropout, kind of problem."""
+    task = _only_task(config)
+    labels = (model.task_states or {}).get(task, {}).get("labels")
+    said = _labels(["value"] if labels is None else list(map(str, labels)))
+    said |= {"classifier_dropout": config.classifier_dropout}
+    if config.kind_of(task) == "tagging":
+        return said
+    return said | ({"num_labels": 1, "problem_type": "regression"} if labels is None else {"problem_type": _ONE_LABEL})
+
+
+def _task_head(model: Model, config: FinetuningConfig) -> _Head:
+    """The class that computes the same logits as the one task's head."""
+    task = _only_task(config)
     scope, weights = f"task_specific/{task}", model.weights
 
     def without(part: str) -> _Head:
@@ -218,14 +314,9 @@ def _task_head(model: Model, config: FinetuningConfig) -> _Head:
     if f"{scope}/dense/kernel" not in weights:
         return _Head("ElectraModel", {}, {}, _heads(model))
     last = weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"]
-    labels = (model.task_states or {}).get(task, {}).get("labels")
-    named = ["value"] if labels is None else list(map(str, labels))
-    said: dict[str, Any] = {"id2label": {str(number): label for number, label in enumerate(named)}}
-    said |= {"label2id": {label: number for number, label in enumerate(named)}}
-    said |= {"classifier_dropout": config.classifier_dropout}
+    said = _said_of_task(model, config)
     if config.kind_of(task) == "tagging":
         return _Head("ElectraForTokenClassification", _linear("classifier", *last), said, [])
-    said |= {"num_labels": 1, "problem_type": "regression"} if labels is None else {"problem_type": _ONE_LABEL}
     if config.classifier_pooling == "mean":
         return without("classes from the mean of all states, not from [CLS]")
     if config.classifier == "linear":

@@ -1,4 +1,4 @@
-"""ELECTRA and BERT as Hugging Face's classes compute them, in plain numpy and float64.
+"""ELECTRA, BERT and ModernBERT as Hugging Face's classes compute them, in plain numpy and float64.
 
 Conversions are checked against it, so that transformers need not be installed: it reads the files that were written, by
 their own names and configuration, and shares no line with our networks. Dropout is off. B batch, L length, H hidden.
@@ -32,6 +32,9 @@ def outputs(
       prefix: beginning of the encoder's names; None: as the class has it.
     """
     name = config["architectures"][0]
+    if config["model_type"] == "modernbert":
+        of_class = "" if name.endswith("Model") else "model."
+        return _modernbert(config, tensors, inputs, of_class if prefix is None else prefix)
     if prefix is None:
         prefix = "" if name.endswith("Model") else f"{config['model_type']}."
     states = _encoder(config, tensors, prefix, inputs)
@@ -107,17 +110,65 @@ def _logits(head: _Head, config: Mapping[str, Any], tensors: Tensors, states: np
     return logits[..., 0] if config["architectures"] == ["ElectraForPreTraining"] else logits
 
 
+def _modernbert(config: Mapping[str, Any], tensors: Tensors, inputs: Inputs, prefix: str) -> dict[str, np.ndarray]:
+    """`outputs` of ModernBERT's classes."""
+    epsilon, heads = config["norm_eps"], config["num_attention_heads"]
+    words = tensors[f"{prefix}embeddings.tok_embeddings.weight"].astype(np.float64)
+    x = _layer_norm(tensors, f"{prefix}embeddings.norm", words[inputs.input_ids], epsilon)
+    real = inputs.attention_mask.astype(bool)[:, np.newaxis, np.newaxis]
+    places = np.arange(x.shape[1])
+    for number, kind in enumerate(config["layer_types"]):
+        layer = f"{prefix}layers.{number}"
+        read = _layer_norm(tensors, f"{layer}.attn_norm", x, epsilon) if number else x
+        qkv = _dense(tensors, f"{layer}.attn.Wqkv", read).reshape([*x.shape[:2], 3, heads, -1])
+        query, key, value = qkv.transpose([2, 0, 3, 1, 4])
+        size = query.shape[-1]
+        angles = places[:, np.newaxis] * config["rope_parameters"][kind]["rope_theta"] ** (
+            -np.arange(0, size, 2) / size
+        )
+        turn = np.exp(1j * angles)
+        query, key = ((part[..., : size // 2] + 1j * part[..., size // 2 :]) * turn for part in (query, key))
+        scores = (query @ key.conj().transpose([0, 1, 3, 2])).real / np.sqrt(size)
+        near = np.abs(places[:, np.newaxis] - places) <= config["local_attention"] // 2
+        scores = np.where(real & (near | (kind == "full_attention")), scores, -1e9)
+        scores = np.exp(scores - scores.max(-1, keepdims=True))
+        context = ((scores / scores.sum(-1, keepdims=True)) @ value).transpose([0, 2, 1, 3]).reshape(x.shape)
+        x = x + _dense(tensors, f"{layer}.attn.Wo", context)
+        inner = _dense(tensors, f"{layer}.mlp.Wi", _layer_norm(tensors, f"{layer}.mlp_norm", x, epsilon))
+        first, second = np.split(inner, 2, -1)
+        x = x + _dense(tensors, f"{layer}.mlp.Wo", _activation(config["hidden_activation"], first) * second)
+    states = _layer_norm(tensors, f"{prefix}final_norm", x, epsilon)
+    if config["architectures"][0].endswith("Model"):
+        return {"states": states}
+    pooled = states
+    if config["architectures"][0].endswith("ForSequenceClassification"):
+        weight = inputs.attention_mask[..., np.newaxis]
+        mean = (states * weight).sum(1) / weight.sum(1)
+        pooled = mean if config.get("classifier_pooling") == "mean" else states[:, 0]
+    hidden = _activation(config["classifier_activation"], _dense(tensors, "head.dense", pooled))
+    hidden = _layer_norm(tensors, "head.norm", hidden, epsilon)
+    if not config["architectures"][0].endswith("ForMaskedLM"):
+        return {"states": states, "logits": _dense(tensors, "classifier", hidden)}
+    table = words if config["tie_word_embeddings"] else tensors["decoder.weight"]
+    return {"states": states, "logits": hidden @ table.T + (tensors["decoder.bias"] if config["decoder_bias"] else 0)}
+
+
 def _dense(tensors: Tensors, name: str, x: np.ndarray) -> np.ndarray:
-    return x @ tensors[f"{name}.weight"].T.astype(np.float64) + tensors[f"{name}.bias"]
+    return x @ tensors[f"{name}.weight"].T.astype(np.float64) + _bias(tensors, name)
+
+
+def _bias(tensors: Tensors, name: str) -> np.ndarray | float:
+    return tensors.get(f"{name}.bias", 0.0)
 
 
 def _layer_norm(tensors: Tensors, name: str, x: np.ndarray, epsilon: float) -> np.ndarray:
     centred = x - x.mean(-1, keepdims=True)
     normalised = centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + epsilon)
-    return normalised * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
+    return normalised * tensors[f"{name}.weight"] + _bias(tensors, name)
 
 
 def _activation(name: str, x: np.ndarray) -> np.ndarray:
     if name == "gelu":
         return 0.5 * x * (1 + erf(x / np.sqrt(2)))
-    return {"relu": np.maximum(x, 0), "tanh": np.tanh(x), "linear": x}[name]
+    positive = np.maximum(x, 0)
+    return {"relu": positive, "relu2": positive**2, "tanh": np.tanh(x), "linear": x}[name]

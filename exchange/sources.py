@@ -335,7 +335,8 @@ def _finetuning(
         state = {}
     longest = hparams["model_hparam_overrides"].get("max_position_embeddings", 512)
     head = {
-        "classifier": "gelu" if config["model_type"] == "electra" else "tanh",
+        "classifier": {"electra": "gelu", "bert": "tanh", "modernbert": "linear"}[config["model_type"]],
+        "classifier_pooling": config.get("classifier_pooling", "cls"),
         "joint_prediction": False,
         "answerable_classifier": False,
         "max_seq_length": min(longest, 512),

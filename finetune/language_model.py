@@ -13,8 +13,8 @@ from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.exchange.checkpoints import CheckpointVariables
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.auxiliary_heads import vocabulary_head
 from electra_tf2.model.encoder import Encoder
-from electra_tf2.model.heads import vocabulary_head
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import places
@@ -71,7 +71,7 @@ class AuxiliaryLanguageModel(Layer):
     """Masked language modelling on the batches of fine-tuning.
 
     Args:
-      scope, transform: of the head, see `language_model_head`.
+      head: its scope, and whether it has a transform (`language_model_head`).
       special: ids of [MASK] and of what is never masked.
     """
 
@@ -80,7 +80,7 @@ class AuxiliaryLanguageModel(Layer):
     ) -> None:
         super().__init__("", seed)
         scope, transform = head
-        self.head = vocabulary_head(scope, encoder.architecture, encoder.embeddings, transform, seed)
+        self.head = vocabulary_head(scope, encoder, transform, seed)
         self.encoder, self.special = encoder, special
         self.most = max(1, round(_MASKED * max_length))
 

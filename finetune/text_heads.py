@@ -10,7 +10,9 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.classification.distillation import TEACHER
 from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
+from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
+from electra_tf2.model.pooling import mean_state, text_state
 from electra_tf2.model.vocabulary import soft_losses
 
 NUM_SPANS = 2
@@ -21,7 +23,8 @@ class TextHead(Head):
 
     Args:
       config: `classifier`: "tanh" or "gelu" puts dropout and a dense layer with that activation before (COCO-LM);
-        `classifier_pooling`: "mean" takes the mean of all tokens' states for [CLS]'s.
+        `classifier_pooling`: "mean" takes the mean of all tokens' states for [CLS]'s. With head_style modernbert a
+        head as in pre-training is before the dropout.
     """
 
     output_name = "dense"  # of the last layer's variables
@@ -30,29 +33,27 @@ class TextHead(Head):
     def __init__(self, scope: str, hidden_size: int, outputs: int, config: FinetuningConfig, seed: int) -> None:
         super().__init__(scope, seed)
         self.dropout_rate = config.classifier_dropout
-        self.averages = config.classifier_pooling == "mean"
+        self.pooling = config.classifier_pooling
         width = (1 + self.beside) * hidden_size
-        self.inner = None
-        if config.classifier != "linear":
+        self.inner = self.prediction_head = None
+        if config.architecture.head_style == "modernbert":
+            self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed, width)
+            width = hidden_size
+        elif config.classifier != "linear":
             self.inner = Dense(f"{scope}/inner", width, hidden_size, glorot_uniform, seed)
             self.activation, width = activation(config.classifier), hidden_size
         self.dense = Dense(f"{scope}/{self.output_name}", width, outputs, glorot_uniform, seed)
 
     def logits(self, inputs: HeadInput, seeds: SeedStream | None, *beside: tf.Tensor) -> tf.Tensor:
         """float32 [B, outputs]; `beside` are further states, [B, H] each."""
-        of_text = mean_state(inputs.sequence, inputs.input_mask) if self.averages else inputs.sequence[:, 0]
+        of_text = text_state(inputs.sequence, inputs.input_mask, self.pooling)
         state = tf.concat([of_text, *beside], -1) if beside else of_text
+        if self.prediction_head is not None:
+            state = self.prediction_head(state)
         state = dropout(state, self.dropout_rate, seeds)
         if self.inner is not None:
             state = dropout(self.activation(self.inner(state)), self.dropout_rate, seeds)
         return tf.cast(self.dense(state), tf.float32)
-
-
-def mean_state(sequence: tf.Tensor, marks: tf.Tensor) -> tf.Tensor:
-    """The mean of the states [B, L, H] whose mark, int32 [B, L], is 1: [B, H]; zeros where none is."""
-    weights = tf.cast(marks, tf.float32)[:, :, tf.newaxis]
-    total = tf.reduce_sum(tf.cast(sequence, tf.float32) * weights, 1)
-    return tf.cast(total / tf.maximum(tf.reduce_sum(weights, 1), 1.0), sequence.dtype)
 
 
 class ClassificationHead(TextHead):

@@ -17,6 +17,28 @@ HEAD_SIZE = 64  # the papers' head size in every model (ELECTRA, Table 6)
 MODEL_SIZES = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}  # layers, hidden (ELECTRA, Table 6)
 _REQUIRED = dataclasses.MISSING
 _GROUPS = "groups:"
+# architecture -> its switches. ModernBERT is Warner et al. 2024; its initial values are those of transformers.
+PRESETS: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "modernbert": {
+        "norm_style": "pre",
+        "first_norm": False,
+        "embedding_norm": "after",
+        "norm_bias": False,
+        "norm_eps": 1e-5,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "gated_mlp": True,
+        "type_vocab_size": 0,
+        "relative_positions": "rotary",
+        "rope_theta": 160000.0,
+        "local_rope_theta": 10000.0,
+        "local_attention": 128,
+        "global_attn_every_n_layers": 3,
+        "head_style": "modernbert",
+        "scaled_residual_init": True,
+    },
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +58,15 @@ class Architecture:
         _REQUIRED, f"attention heads of a layer; default: hidden_size / {HEAD_SIZE}", at_least=1
     )
     intermediate_size: int = hparam(
-        _REQUIRED, "width inside a layer's feed-forward network; default: 4 hidden_size", at_least=1
+        _REQUIRED,
+        "width inside a layer's feed-forward network; default: 4 hidden_size, with gated_mlp 2/3 of it",
+        at_least=1,
+    )
+    architecture: str = hparam(
+        "bert",
+        "preset of the switches below, each of which may differ: bert: their defaults; modernbert: pre-norm, rotary, "
+        "gated, local attention in two layers of three, no biases and no segments",
+        choices=tuple(PRESETS),
     )
     hidden_dropout_prob: float = hparam(
         0.1, "dropout of the embeddings and at the end of residual branches", at_least=0, below=1
@@ -46,7 +76,9 @@ class Architecture:
     type_vocab_size: int = hparam(2, "number of segments that are told apart; 0: none", at_least=0)
     initializer_range: float = hparam(0.02, "standard deviation of initial kernels and embeddings", above=0)
     hidden_act: str = hparam(
-        "gelu", "activation of feed-forward networks and heads", choices=("gelu", "relu", "tanh", "linear")
+        "gelu",
+        "activation of feed-forward networks and heads; relu2: the square of relu (Primer)",
+        choices=("gelu", "relu", "relu2", "tanh", "linear"),
     )
     relative_positions: str = hparam(
         "none",
@@ -54,6 +86,14 @@ class Architecture:
         "grows with the distance; rotary: turned queries and keys; xl: keys of distances beside those of tokens "
         "(Transformer-XL); alibi, rotary and xl replace the position embeddings",
         choices=tuple(SCHEMES),
+    )
+    rope_theta: float = hparam(10000.0, "base of rotary's angles: the longest wave is 2 pi times that", above=1)
+    local_rope_theta: float | None = hparam(None, "likewise in local layers; null: rope_theta", above=1)
+    local_attention: int = hparam(
+        0, "tokens, half of them to each side, that a token sees in local layers; 0: all layers see all", at_least=0
+    )
+    global_attn_every_n_layers: int = hparam(
+        3, "with local_attention: one layer of so many, the first to begin with, sees all tokens", at_least=1
     )
     relative_position_buckets: int = hparam(32, "buckets of distances of t5 and coco", at_least=4)
     relative_position_max_distance: int = hparam(
@@ -70,10 +110,33 @@ class Architecture:
         "where layer norms are: post: after each residual sum (BERT); pre: before each branch and after the last layer",
         choices=("post", "pre"),
     )
+    first_norm: bool = hparam(True, "layer norm before the first layer's attention, where norm_style is pre")
+    embedding_norm: str = hparam(
+        "before",
+        "layer norm of the embeddings: before their projection to hidden_size (ELECTRA); after it, which has no bias "
+        "then (ModernBERT); none",
+        choices=("before", "after", "none"),
+    )
+    qk_norm: bool = hparam(False, "layer norm of each head's queries and keys, before they are turned (ViT-22B)")
+    norm_bias: bool = hparam(True, "layer norms add a bias")
+    norm_eps: float = hparam(1e-12, "what layer norms add to the variance", above=0)
+    attention_bias: bool = hparam(True, "dense layers of attention add a bias")
+    mlp_bias: bool = hparam(True, "dense layers of feed-forward networks add a bias")
+    head_style: str = hparam(
+        "electra",
+        "heads of pre-training and fine-tuning: electra: the paper's; modernbert: dense layer of hidden_size, "
+        "activation and layer norm before every last layer, whose words are as wide as the states",
+        choices=("electra", "modernbert"),
+    )
+    tie_word_embeddings: bool = hparam(True, "language models' last layer is the word table")
+    gated_mlp: bool = hparam(
+        False,
+        "feed-forward networks multiply their activation by a second product of the same input (GLU; with gelu GeGLU)",
+    )
     scaled_residual_init: bool = hparam(
         False, "initial kernels that end a residual branch are smaller by the root of the number of branches (GPT-2)"
     )
-
+    zero_residual_init: bool = hparam(False, "initial kernels that end a residual branch are zero (Fixup)")
     share_layers: str = hparam(
         "none",
         "weights that layers have in common (ALBERT): none; all; attention; ffn: feed-forward networks; groups:K: K "
@@ -96,6 +159,11 @@ class Architecture:
         numbers = [layer * groups // layers for layer in range(layers)]
         return [-(-(number + 1) * layers // groups) - 1 for number in numbers]
 
+    def reach(self, layer: int) -> int | None:
+        """Distance of the farthest token that a layer, from 0, sees; None where it sees all."""
+        is_local = self.local_attention and layer % self.global_attn_every_n_layers
+        return self.local_attention // 2 if is_local else None
+
     @property
     def positions(self) -> PositionScheme:
         return SCHEMES[self.relative_positions]
@@ -103,7 +171,10 @@ class Architecture:
     @property
     def residual_initializer_range(self) -> float:
         """Standard deviation of the products that end a residual branch, which a network of n layers adds up 2n times
-        (GPT-2, Radford et al. 2019, section 2.3)."""
+        (GPT-2, Radford et al. 2019, section 2.3); 0 with zero_residual_init (Zhang et al. 2019, "Fixup
+        Initialization", section 3)."""
+        if self.zero_residual_init:
+            return 0.0
         return self.initializer_range / (2 * self.num_hidden_layers) ** (0.5 if self.scaled_residual_init else 0.0)
 
     def problems(self) -> list[str]:
@@ -117,6 +188,12 @@ class Architecture:
                 f"share_layers is {shown(self.share_layers)}: choose none, all, attention, ffn or groups:K with K "
                 f"from 1 to the {self.num_hidden_layers} layers"
             )
+        if self.zero_residual_init and self.scaled_residual_init:
+            problems.append("zero_residual_init and scaled_residual_init are two starts: choose one")
+        if self.local_attention and self.positions.distances is not None:
+            problems.append(f"local_attention has no relative_positions {self.relative_positions}: choose another")
+        if not self.first_norm and self.norm_style != "pre":
+            problems.append(f"first_norm false needs norm_style pre, got {self.norm_style}")
         if self.hidden_size % self.num_attention_heads:
             problems.append(
                 f"hidden size {self.hidden_size} is not divisible by its {self.num_attention_heads} heads: "
@@ -156,12 +233,20 @@ class Architecture:
         ]
 
 
+def inner_width(hidden_size: int, gated: bool) -> int:
+    """Usual width inside a feed-forward network: 4 hidden sizes (BERT); gated, with three kernels in place of two, 2/3
+    of it (Shazeer 2020, "GLU Variants Improve Transformer", section 3), rounded up to a multiple of 16."""
+    return -(-8 * hidden_size // 48) * 16 if gated else 4 * hidden_size
+
+
 def make_architecture(
     model_size: str, overrides: Mapping[str, Any], vocab_size: int, embedding_size: int | None
 ) -> Architecture:
     """Derives a network's sizes; heads and feed-forward follow the width unless overridden."""
     layers, hidden = MODEL_SIZES[model_size]
-    sizes: dict[str, Any] = {"num_hidden_layers": layers, "hidden_size": hidden} | dict(overrides)
+    sizes: dict[str, Any] = {"num_hidden_layers": layers, "hidden_size": hidden}
+    sizes |= PRESETS.get(overrides.get("architecture", "bert"), {}) | dict(overrides)
     hidden = sizes["hidden_size"]
-    sizes = {"num_attention_heads": max(1, hidden // HEAD_SIZE), "intermediate_size": 4 * hidden} | sizes
+    inner = inner_width(hidden, sizes.get("gated_mlp", False))
+    sizes = {"num_attention_heads": max(1, hidden // HEAD_SIZE), "intermediate_size": inner} | sizes
     return Architecture(vocab_size=vocab_size, embedding_size=embedding_size or hidden, **sizes)

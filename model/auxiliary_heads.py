@@ -1,9 +1,90 @@
-"""Heads that classify whole sequences or single states, and vectors of tasks, for auxiliary objectives."""
+"""Heads of other objectives than ELECTRA's: a softmax without transform, comparison and classification of sequences,
+classification of single states; and vectors of tasks."""
 
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.layers import Dense, Layer, LayerNorm, activation, truncated_normal
+from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.layers import Dense, Layer, LayerNorm, SizedLayer, activation, truncated_normal, zeros
+from electra_tf2.model.vocabulary import tied_logits
+
+
+class TiedHead(Layer):
+    """A softmax tied to the word table and a bias, without a transform.
+
+    The word table must be as wide as the states.
+
+    >>> sizes = make_architecture("small", {"hidden_size": 64}, vocab_size=600, embedding_size=64)
+    >>> TiedHead("predictions", sizes, Embeddings("embeddings", sizes))(tf.zeros([2, 3, 64])).shape
+    TensorShape([2, 3, 600])
+    """
+
+    def __init__(self, scope: str, architecture: Architecture, embeddings: Embeddings, seed: int = 0) -> None:
+        super().__init__(scope, seed)
+        self.embeddings = embeddings
+        self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros, decay=False)
+
+    @property
+    def table(self) -> tf.Tensor:
+        """float32 [V, H]."""
+        return self.embeddings.word_embeddings
+
+    def hidden(self, states: tf.Tensor) -> tf.Tensor:
+        """Returns [B, N, H] as it is: what is multiplied with the word table."""
+        return states
+
+    def call(self, states: tf.Tensor) -> tf.Tensor:
+        """[B, N, H] -> float32 logits [B, N, V]."""
+        return tied_logits(states, self.embeddings.word_embeddings, self.output_bias)
+
+
+def vocabulary_head(scope: str, encoder: Encoder, transform: bool, seed: int = 0) -> LanguageModelHead | TiedHead:
+    """The head of a language model on a network's states, with BERT's transform or without."""
+    if transform:
+        return LanguageModelHead(scope, encoder, seed)
+    return TiedHead(scope, encoder.architecture, encoder.embeddings, seed)
+
+
+class ContrastHead(SizedLayer):
+    """dense(H) + gelu + layer norm over states of whole sequences, which are then compared with one another.
+
+    >>> ContrastHead("contrast", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
+    TensorShape([2, 64])
+    """
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, architecture, seed)
+        hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
+        self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, "gelu")
+        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden)
+
+    def call(self, states: tf.Tensor) -> tf.Tensor:
+        """[B, H] -> [B, H]."""
+        return self.layer_norm(self.dense(states))
+
+
+class PredictionHead(Layer):
+    """dense(H) + activation + layer norm, which head_style modernbert has before every last layer.
+
+    Args:
+      input_size: of the states, the network's width if not given.
+
+    >>> PredictionHead("head", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
+    TensorShape([2, 64])
+    """
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0, input_size: int | None = None) -> None:
+        super().__init__(scope, seed)
+        a, initializer = architecture, truncated_normal(architecture.initializer_range)
+        size = a.hidden_size
+        self.dense = Dense(f"{scope}/dense", input_size or size, size, initializer, seed, a.hidden_act)
+        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size, a)
+
+    def call(self, states: tf.Tensor) -> tf.Tensor:
+        """[..., S] -> [..., H]."""
+        return self.layer_norm(self.dense(states))
 
 
 class PooledHead(Layer):

@@ -14,6 +14,8 @@ DIFFERENCE = "_difference"  # ends the names of tables that another block's are 
 class Embeddings(Layer):
     """Word + position + segment tables, summed, normalised, dropped out (BERT, section 3).
 
+    With embedding_norm "after" an encoder normalises and drops out what it makes of the sum.
+
     Args:
       words: a block whose word table is used instead of an own one.
       base: a block of the same sizes whose word and position tables are added, without gradient, to own ones that start
@@ -37,6 +39,7 @@ class Embeddings(Layer):
         if base is not None:
             ending, table_initializer = DIFFERENCE, zeros
         self.base = base
+        self._is_raw = architecture.embedding_norm == "after"  # then the encoder normalises, and drops
         size = architecture.embedding_size
         initializer = truncated_normal(architecture.initializer_range)
         self.dropout_rate = architecture.hidden_dropout_prob
@@ -55,7 +58,9 @@ class Embeddings(Layer):
             self.position_embeddings = self.weight(
                 f"position_embeddings{ending}", [architecture.max_position_embeddings, size], table_initializer
             )
-        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size)
+        self.layer_norm = None
+        if architecture.embedding_norm == "before":
+            self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size, architecture)
 
     @property
     def word_embeddings(self) -> tf.Tensor:
@@ -83,4 +88,6 @@ class Embeddings(Layer):
             x += self.position_embeddings[: shape_of(input_ids)[1]]
             if self.base is not None and self.base.position_embeddings is not None:
                 x += tf.stop_gradient(self.base.position_embeddings[: shape_of(input_ids)[1]])
-        return dropout(self.layer_norm(x), self.dropout_rate, seeds)
+        if self._is_raw:
+            return x
+        return dropout(x if self.layer_norm is None else self.layer_norm(x), self.dropout_rate, seeds)

@@ -5,7 +5,6 @@ scope, embedding block (own or shared) and attention direction. B batch, L lengt
 head size.
 """
 
-import copy
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -13,16 +12,20 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.attention_maps import AttentionMap, attention_map
 from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.gated import GatedDense
 from electra_tf2.model.kernels import blocks, within_program
 from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, reaches
 from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
+from electra_tf2.model.keys import Keys
 from electra_tf2.model.layers import (
     Dense,
     LayerNorm,
     SeedStream,
     SizedLayer,
+    dropout,
     dropped_out,
     glorot_uniform,
     norm_of_sum,
@@ -30,10 +33,11 @@ from electra_tf2.model.layers import (
     sum_and_norm,
     truncated_normal,
 )
+from electra_tf2.model.local_attention import in_blocks, keys_of_blocks, windows, within
+from electra_tf2.model.positions import blocks_of
+from electra_tf2.model.recomputation import recomputed
 from electra_tf2.model.relative_positions import (
     RelativePositionBias,
-    RelativeTerms,
-    Rotation,
     TransformerXLTerms,
     between,
     relative_scores,
@@ -77,48 +81,23 @@ def attention(
     return tf.matmul(dropped_out(probabilities, seed, rate=rate), values)
 
 
-class AttentionMap(NamedTuple):
-    """Attention of one head of one layer; rows are queries. Queries at padding hold numbers without a meaning.
-
-    scores: float32 [B, L, L], q k^T / sqrt(D), before position biases are added and forbidden keys are masked.
-    probabilities: float32 [B, L, L], before dropout.
-    """
-
-    scores: tf.Tensor
-    probabilities: tf.Tensor
-
-
-class Keys(NamedTuple):
-    """Sequences as attention of all layers sees them.
-
-    allowed: bool [B, 1, 1 or L, L], which keys a query may attend to.
-    position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
-    rotation: angles by which queries and keys are turned, or None.
-    terms: terms of Transformer-XL's scores, or None.
-    tiling: how attention is cut into tiles; `allowed` is [B, 1, 1, L] then, whatever the direction, and
-      `position_bias` [1 or A, 2L - 1], by distance. None: attention on whole arrays.
-    """
-
-    allowed: tf.Tensor
-    position_bias: tf.Tensor
-    rotation: Rotation | None = None
-    terms: RelativeTerms | None = None
-    tiling: Tiling | None = None
-
-
 class SelfAttention(SizedLayer):
     """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2)."""
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
         super().__init__(scope, architecture, seed)
         hidden = architecture.hidden_size
-        initializer = truncated_normal(architecture.initializer_range)
+        initializer, has_bias = truncated_normal(architecture.initializer_range), architecture.attention_bias
         self.num_heads = architecture.num_attention_heads
         self.head_size = architecture.head_size
         self.probs_dropout_rate = architecture.attention_probs_dropout_prob
-        self.qkv = Dense(f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed)
+        self.qkv = Dense(f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed, has_bias=has_bias)
         to_residual = truncated_normal(architecture.residual_initializer_range)
-        self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed)
+        self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed, has_bias=has_bias)
+        self.query_norm = self.key_norm = None
+        if architecture.qk_norm:
+            self.query_norm = LayerNorm(f"{scope}/self/query_norm", self.head_size, architecture)
+            self.key_norm = LayerNorm(f"{scope}/self/key_norm", self.head_size, architecture)
         self.relative_key = None
         if architecture.positions.distances is not None:
             self.relative_key = self.weight("self/relative_key/kernel", [hidden, hidden], initializer)
@@ -128,9 +107,15 @@ class SelfAttention(SizedLayer):
     ) -> tuple[tf.Tensor, dict[int, AttentionMap]]:
         """[B, L, H] -> [B, L, H] without the last bias, and the attention maps of some heads."""
         length, hidden = shape_of(x)[1:]
-        q, k, v = split_heads(self.qkv.product(x), self.qkv.bias, heads=self.num_heads)
+        product, blocks = self.qkv.product(x), keys.blocks
+        product = product if blocks is None else in_blocks(product, blocks)
+        q, k, v = split_heads(product, self.qkv.added, heads=self.num_heads)
+        if self.query_norm is not None and self.key_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
         rate, seed = (0.0, (0, 0)) if seeds is None else (self.probs_dropout_rate, seeds.next())
-        if keys.rotation is not None:
+        if blocks is not None:
+            q, k, v = windows(q, k, v, keys.rotation, blocks)
+        elif keys.rotation is not None:
             q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)
         read, scale, maps = (keys.allowed, keys.position_bias, seed), self.head_size**-0.5, {}
         if keys.tiling is not None:
@@ -140,14 +125,10 @@ class SelfAttention(SizedLayer):
             if keys.terms is not None:
                 scores = relative_scores(q, k, self.relative_key, keys.terms)
             context = tf.transpose(attention(scores, v, *read, scale=scale, rate=rate), [0, 2, 1, 3])
-            maps = {head: self._map(scores, keys, head) for head in heads}
+            maps = {head: attention_map(scores, *read[:2], scale, head) for head in heads}
+        if blocks is not None:
+            context = tf.reshape(context, [-1, blocks.number * blocks.size, hidden])[:, :length]
         return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
-
-    def _map(self, scores: tf.Tensor, keys: Keys, head: int) -> AttentionMap:
-        """Map of one head, computed again from the products [B, A, L, L], as no probabilities are kept."""
-        bias = keys.position_bias[:, min(head, keys.position_bias.shape[1] - 1)]
-        scaled = tf.cast(scores[:, head], tf.float32) * self.head_size**-0.5
-        return AttentionMap(scaled, tf.nn.softmax(scaled + bias + tf.where(keys.allowed[:, 0], 0.0, MASKED_SCORE)))
 
 
 class EncoderOutput(NamedTuple):
@@ -180,6 +161,7 @@ class TransformerLayer(SizedLayer):
     Args:
       attention_of, ffn_of: layers whose attention or feed-forward network, with its norm, is used instead of an own
         one (ALBERT, Lan et al. 2020, section 3.1).
+      has_norm: whether attention has a norm; without one, `read` is `x` as it is.
     """
 
     def __init__(
@@ -189,6 +171,7 @@ class TransformerLayer(SizedLayer):
         seed: int = 0,
         attention_of: "TransformerLayer | None" = None,
         ffn_of: "TransformerLayer | None" = None,
+        has_norm: bool = True,
     ) -> None:
         super().__init__(scope, architecture, seed)
         hidden, inner = architecture.hidden_size, architecture.intermediate_size
@@ -200,17 +183,20 @@ class TransformerLayer(SizedLayer):
             self.attention_norm: LayerNorm = attention_of.attention_norm
         else:
             self.attention = SelfAttention(f"{scope}/attention", architecture, seed)
-            self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden)
+            if has_norm:
+                self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, architecture)
         if ffn_of is not None:
             self.intermediate: Dense = ffn_of.intermediate
             self.output_dense: Dense = ffn_of.output_dense
             self.output_norm: LayerNorm = ffn_of.output_norm
         else:
-            act = architecture.hidden_act
-            self.intermediate = Dense(f"{scope}/intermediate/dense", hidden, inner, initializer, seed, act)
+            kind, name = (GatedDense, "gated") if architecture.gated_mlp else (Dense, "dense")
+            first = (f"{scope}/intermediate/{name}", hidden, inner, initializer, seed, architecture.hidden_act)
+            self.intermediate = kind(*first, has_bias=architecture.mlp_bias)
             to_residual = truncated_normal(architecture.residual_initializer_range)
-            self.output_dense = Dense(f"{scope}/output/dense", inner, hidden, to_residual, seed)
-            self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden)
+            last = (f"{scope}/output/dense", inner, hidden, to_residual, seed)
+            self.output_dense = Dense(*last, has_bias=architecture.mlp_bias)
+            self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden, architecture)
 
     def call(
         self,
@@ -227,11 +213,11 @@ class TransformerLayer(SizedLayer):
           read: what this layer reads of `x`: its norm where layers are pre-norm, `x` itself where they are post-norm.
           next_norm: the norm of what the next layer reads; None where layers are post-norm.
         """
-        norms = (self.attention_norm, self.output_norm) if next_norm is None else (self.output_norm, next_norm)
+        norms = (self.output_norm, next_norm) if next_norm is not None else (self.attention_norm, self.output_norm)
         branch, maps = self.attention(read, keys, seeds, heads)
-        x, read = self._add(x, branch, self.attention.output_dense.bias, norms[0], seeds)
+        x, read = self._add(x, branch, self.attention.output_dense.added, norms[0], seeds)
         branch = self.output_dense.product(self.intermediate(read))
-        return *self._add(x, branch, self.output_dense.bias, norms[1], seeds), maps
+        return *self._add(x, branch, self.output_dense.added, norms[1], seeds), maps
 
     def _add(
         self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, norm: LayerNorm, seeds: SeedStream | None
@@ -239,8 +225,8 @@ class TransformerLayer(SizedLayer):
         """Ends a residual branch: returns x and what is read of it."""
         rate, seed = (0.0, (0, 0)) if seeds is None else (self.dropout_rate, seeds.next())
         if self._pre_norm:
-            return sum_and_norm(x, branch, bias, norm.gamma, norm.beta, seed, rate=rate)
-        return (norm_of_sum(x, branch, bias, norm.gamma, norm.beta, seed, rate=rate),) * 2
+            return sum_and_norm(x, branch, bias, norm.gamma, norm.added, seed, rate=rate, epsilon=norm.epsilon)
+        return (norm_of_sum(x, branch, bias, norm.gamma, norm.added, seed, rate=rate, epsilon=norm.epsilon),) * 2
 
 
 class Encoder(SizedLayer):
@@ -257,8 +243,7 @@ class Encoder(SizedLayer):
       embeddings: an embedding block to share (ELECTRA, section 3.2: weight sharing), or None for an own one.
       direction: which keys a position may see; "both" for everything but the towers of a two-tower generator.
       compute_dtype: type of activations and matrix products.
-      recompute: keep nothing of a layer but its input; its gradient computes the layer again (Chen et al. 2016,
-        "Training Deep Nets with Sublinear Memory Cost"). Layers whose attention maps are asked for are kept.
+      recompute: keep nothing of a layer but its input (model.recomputation), unless its attention maps are asked for.
     """
 
     exits: tuple[int, ...] = ()  # layers, from 1, where a block ends (model.other_generators.BlockwiseEncoder)
@@ -286,7 +271,11 @@ class Encoder(SizedLayer):
                 architecture.hidden_size,
                 glorot_uniform,
                 seed,
+                has_bias=architecture.embedding_norm != "after",
             )
+        self.embedding_norm = None
+        if architecture.embedding_norm == "after":
+            self.embedding_norm = LayerNorm(f"{scope}/embeddings_LayerNorm", architecture.hidden_size, architecture)
         positions = architecture.positions
         self._bias: Bias = "learned" if positions.bucket is not None else "none"
         self.relative_positions = None
@@ -295,16 +284,20 @@ class Encoder(SizedLayer):
         self.relative_terms = None
         if positions.distances is not None:
             self.relative_terms = TransformerXLTerms(f"{scope}/encoder", architecture, seed)
-        self._slopes = self._frequencies = None
+        self._slopes = None
+        self._frequencies: dict[bool, np.ndarray] = {}
         if positions.slopes is not None:
             self._slopes = np.array(positions.slopes(architecture.num_attention_heads), np.float32)
             self._bias = "fixed" if self._bias == "none" else self._bias
         if positions.frequencies is not None:
-            self._frequencies = np.array(positions.frequencies(architecture.head_size), np.float32)
+            theta, head_size = architecture.rope_theta, architecture.head_size
+            for is_local, base in ((False, theta), (True, architecture.local_rope_theta or theta)):
+                self._frequencies[is_local] = np.array(positions.frequencies(head_size, base), np.float32)
         self.transformer_layers = self._make_layers()
+        self._reaches = [architecture.reach(number) for number in range(architecture.num_hidden_layers)]
         self.final_norm = None
         if architecture.norm_style == "pre":
-            self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", architecture.hidden_size)
+            self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", architecture.hidden_size, architecture)
 
     def _make_layers(self) -> list[TransformerLayer]:
         """Makes layers from the uppermost down, as shared weights are those of the uppermost layer that uses them."""
@@ -313,7 +306,8 @@ class Encoder(SizedLayer):
         shared = zip(a.shared_with("attention"), a.shared_with("ffn"), strict=True)
         for number, (attending, feeding) in reversed(list(enumerate(shared))):
             scope = f"{self.scope}/encoder/layer_{number}"
-            made[number] = TransformerLayer(scope, a, self.seed, made.get(attending), made.get(feeding))
+            has_norm = a.first_norm or number > 0
+            made[number] = TransformerLayer(scope, a, self.seed, made.get(attending), made.get(feeding), has_norm)
         return [made[number] for number in range(a.num_hidden_layers)]
 
     def call(
@@ -337,16 +331,21 @@ class Encoder(SizedLayer):
         x = tf.cast(self.embeddings(input_ids, segment_ids, seeds, word_offsets), self.activation_dtype)
         if self.project is not None:
             x = self.project(x)
+        if self.embedding_norm is not None:
+            x = dropout(self.embedding_norm(x), self.architecture.hidden_dropout_prob, seeds)
         embeddings = x
-        keys = self._keys(input_mask, in_tiles=not attention)
+        keys_of = {reach: self._keys(input_mask, not attention, reach) for reach in dict.fromkeys(self._reaches)}
         outputs, kept = [], {}
         read, next_norms = x, self._next_norms()
-        if next_norms[-1] is not None:
+        if next_norms[-1] is not None and self.architecture.first_norm:
             read = self.transformer_layers[0].attention_norm(x)
         for number, (layer, next_norm) in enumerate(zip(self.transformer_layers, next_norms, strict=True)):
-            heads = sorted(head for of_layer, head in attention if of_layer == number)
+            heads, keys = (
+                sorted(head for of_layer, head in attention if of_layer == number),
+                keys_of[self._reaches[number]],
+            )
             if self._recompute and not heads:
-                x, read = self._recomputed(layer, x, read, next_norm, keys, seeds)
+                x, read = recomputed(layer, x, read, next_norm, keys, seeds)
             else:
                 x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
                 kept.update({(number, head): found for head, found in maps.items()})
@@ -354,28 +353,6 @@ class Encoder(SizedLayer):
             if number + 1 in self.exits[:-1]:
                 x, read = tf.stop_gradient(x), tf.stop_gradient(read)
         return EncoderOutput(sequence=read, embeddings=embeddings, layers=tuple(outputs), attention=kept)
-
-    def _recomputed(
-        self,
-        layer: TransformerLayer,
-        x: tf.Tensor,
-        read: tf.Tensor,
-        next_norm: LayerNorm | None,
-        keys: Keys,
-        seeds: SeedStream | None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Calls a layer whose gradient computes it again, with the same dropout."""
-        first = copy.copy(seeds)
-
-        # What has a gradient is an argument or a variable.
-        def states(x: tf.Tensor, read: tf.Tensor, position_bias: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            again = copy.copy(first)
-            x, read, _ = layer(x, read, next_norm, keys._replace(position_bias=position_bias), again)
-            if seeds is not None and again is not None:
-                seeds.skip_past(again)
-            return x, read
-
-        return tf.recompute_grad(states)(x, read, keys.position_bias)
 
     def _next_norms(self) -> list[LayerNorm | None]:
         """Lists each layer's `next_norm`."""
@@ -387,23 +364,34 @@ class Encoder(SizedLayer):
         """Embeddings that are shared are not part of it."""
         return super().get_config() | {"direction": self.direction, "compute_dtype": self.activation_dtype.name}
 
-    def _keys(self, input_mask: tf.Tensor, in_tiles: bool) -> Keys:
-        """Prepares what all layers need; `in_tiles` False: attention is on whole arrays, of which maps can be kept."""
+    def _keys(self, input_mask: tf.Tensor, in_tiles: bool, reach: int | None) -> Keys:
+        """Prepares what all layers of this reach need.
+
+        Args:
+          in_tiles: whether attention may be in tiles or blocks; False: on whole arrays, of which maps can be kept.
+        """
         length, long = shape_of(input_mask)[1], LONG_IN_PROGRAM if are_one_program() else LONG
-        allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]
+        allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
         bias = tf.zeros([1, 2 * length - 1])
         if self.relative_positions is not None:
             bias += self.relative_positions(length)
         if self._slopes is not None:
             bias += sloped_bias(self._slopes, length)
-        turn = None if self._frequencies is None else rotation(self._frequencies, length)
+        turn = rotation(self._frequencies[reach is not None], length) if self._frequencies else None
+        kind = self._bias
+        if reach is not None:
+            kind, bias = ("fixed" if kind == "none" else kind), within(bias, reach, self.direction)
+            blocks = blocks_of(length, reach) if in_tiles and isinstance(length, int) else None
+            if blocks is not None:
+                return Keys(*keys_of_blocks(input_mask, bias, blocks), turn, blocks=blocks)
         terms = None if self.relative_terms is None else self.relative_terms(length)
         if in_tiles and terms is None and isinstance(length, int) and length >= long:
             queries = queries_of_tile(input_mask.shape)
             if queries is not None:
-                return Keys(allowed, bias, turn, tiling=Tiling(queries, self.direction, self._bias))
+                bias += 0.0 if reach is None else tf.zeros([self.architecture.num_attention_heads, 1])
+                return Keys(allowed, bias, turn, tiling=Tiling(queries, self.direction, kind))
         if self.direction != "both":
             places = tf.range(length)
             allowed &= reaches(self.direction, places[:, tf.newaxis], places)
-        bias = tf.zeros([1, 1, 1, 1]) if self._bias == "none" else between(bias, length)
+        bias = tf.zeros([1, 1, 1, 1]) if kind == "none" else between(bias, length)
         return Keys(allowed, bias, turn, terms)

@@ -6,6 +6,7 @@ Counted is what a step does: matrix products alone (2 per multiply-add), look-up
 from typing import NamedTuple
 
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.positions import blocks_of
 
 
 class Part(NamedTuple):
@@ -30,37 +31,54 @@ class Part(NamedTuple):
 def embedding_parameters(a: Architecture) -> int:
     """Word, position and segment tables and their layer norm."""
     positions = a.max_position_embeddings if a.positions.embedded else 0
-    return (a.vocab_size + positions + a.type_vocab_size + 2) * a.embedding_size
+    norm = norm_parameters(a, a.embedding_size) if a.embedding_norm == "before" else 0
+    return (a.vocab_size + positions + a.type_vocab_size) * a.embedding_size + norm
+
+
+def norm_parameters(a: Architecture, size: int) -> int:
+    """A layer norm over so many numbers."""
+    return (1 + a.norm_bias) * size
 
 
 def encoder(name: str, a: Architecture, length: int, embedding_parameters: int = 0) -> Part:
     """Projection of the embeddings, and the layers, over sequences of `length` tokens."""
     hidden, inner, heads = a.hidden_size, a.intermediate_size, a.num_attention_heads
-    layer_kernels = 4 * hidden * hidden + 2 * hidden * inner
+    inputs = 2 if a.gated_mlp else 1  # products of a feed-forward network's input
+    ffn_kernels, norm = (inputs + 1) * hidden * inner, norm_parameters(a, hidden)
+    layer_kernels = 4 * hidden * hidden + ffn_kernels
     # Biases of attention and feed-forward, a layer norm each; shared parts are counted once.
-    attention_parameters = 4 * hidden * hidden + 4 * hidden + 2 * hidden
-    ffn_parameters = 2 * hidden * inner + (inner + hidden) + 2 * hidden
+    attention_parameters = 4 * hidden * hidden + 4 * hidden * a.attention_bias + norm
+    attention_parameters += 2 * norm_parameters(a, a.head_size) if a.qk_norm else 0
+    ffn_parameters = ffn_kernels + (inputs * inner + hidden) * a.mlp_bias + norm
+    shared = set(a.shared_with("attention"))
+    no_norm = norm if not a.first_norm and 0 in shared else 0
     projects = a.embedding_size != hidden
     projection = a.embedding_size * hidden if projects else 0
-    attention = 2 * (2 * length * length * hidden)  # scores and weighted average
-    attention += heads * a.positions.score_flops(a.head_size, length)
+    after_projection = norm if a.embedding_norm == "after" else hidden if projects else 0
+    attention = a.num_hidden_layers * heads * a.positions.score_flops(a.head_size, length)
+    for layer in range(a.num_hidden_layers):
+        reach = a.reach(layer)
+        blocks = None if reach is None else blocks_of(length, reach)
+        pairs = length * length if blocks is None else blocks.number * blocks.size * blocks.keys
+        attention += 2 * (2 * pairs * hidden)  # scores and weighted average
     if a.positions.distances is not None:  # a kernel for keys of distances, whose product is one for the whole batch
         attention_parameters += hidden * hidden
     terms = 2 * hidden if a.positions.distances is not None else 0
     buckets = a.relative_position_buckets * heads if a.positions.bucket is not None else 0
-    last_norm = 2 * hidden if a.norm_style == "pre" else 0
+    last_norm = norm if a.norm_style == "pre" else 0
     return Part(
         name,
         parameters=embedding_parameters
         + projection
-        + (hidden if projects else 0)
-        + len(set(a.shared_with("attention"))) * attention_parameters
+        + after_projection
+        + len(shared) * attention_parameters
+        - no_norm
         + len(set(a.shared_with("ffn"))) * ffn_parameters
         + buckets
         + terms
         + last_norm,
-        forward_flops=2 * length * projection + a.num_hidden_layers * (2 * length * layer_kernels + attention),
-        states=length * ((hidden if projects else 0) + a.num_hidden_layers * (6 * hidden + inner)),
+        forward_flops=2 * length * projection + a.num_hidden_layers * 2 * length * layer_kernels + attention,
+        states=length * ((hidden if projects else 0) + a.num_hidden_layers * (6 * hidden + inputs * inner)),
     )
 
 
@@ -74,15 +92,23 @@ def newton_schulz(a: Architecture, steps: int) -> int:
     squares = 5 if a.positions.distances is not None else 4
     feed_forward = of_matrix(*sorted((hidden, a.intermediate_size)))
     layers = len(set(a.shared_with("attention"))), len(set(a.shared_with("ffn")))
-    return layers[0] * squares * of_matrix(hidden, hidden) + layers[1] * 2 * feed_forward
+    return layers[0] * squares * of_matrix(hidden, hidden) + layers[1] * (3 if a.gated_mlp else 2) * feed_forward
 
 
 def language_model_head(name: str, input_size: int, a: Architecture, positions: int) -> Part:
-    """dense, layer norm and a softmax over the vocabulary whose matrix is the word table."""
-    size = a.embedding_size
-    parameters = input_size * size + size + 2 * size + a.vocab_size
-    flops = 2 * positions * (input_size * size + size * a.vocab_size)
+    """dense, layer norm and a softmax over the vocabulary whose matrix is the word table, or the head's own."""
+    wide = a.head_style == "modernbert"
+    size, width = a.hidden_size if wide else a.embedding_size, table_width(a)
+    projection = size * width if size != width else 0  # of the embeddings, whose parameters are theirs
+    parameters = input_size * size + size + norm_parameters(a, size) + a.vocab_size
+    parameters += 0 if a.tie_word_embeddings else a.vocab_size * width
+    flops = 2 * positions * (input_size * size + projection + width * a.vocab_size)
     return Part(name, parameters, flops, positions * (size + a.vocab_size))
+
+
+def table_width(a: Architecture) -> int:
+    """Width of the matrix that ends a language model."""
+    return a.hidden_size if a.head_style == "modernbert" and not a.tie_word_embeddings else a.embedding_size
 
 
 def token_unit(name: str, a: Architecture, length: int) -> Part:

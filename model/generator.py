@@ -89,9 +89,7 @@ class MaskedLanguageModel(Layer):
     def __init__(self, encoder: Encoder, scope: str = "generator_predictions", seed: int = 0) -> None:
         super().__init__(scope, seed)
         self.encoder = encoder
-        self.head = LanguageModelHead(
-            scope, encoder.architecture.hidden_size, encoder.architecture, encoder.embeddings, seed
-        )
+        self.head = LanguageModelHead(scope, encoder, seed)
 
     def call(
         self,

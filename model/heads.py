@@ -6,7 +6,7 @@ B batch, L length, N drawn positions, H hidden, E embedding, V vocabulary.
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import are_on
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.model.layers import (
@@ -24,72 +24,50 @@ from electra_tf2.model.vocabulary import Softmax, VocabularySoftmax, tied_logits
 class LanguageModelHead(Layer):
     """dense(E) + activation + layer norm, then a softmax tied to the word table (BERT; ELECTRA, equation 1).
 
-    Args:
-      input_size: width of the states it reads.
-      embeddings: the block whose word table [V, E] is the output matrix.
+    With head_style modernbert the dense layer is H wide, and the word table is projected as the encoder projects it:
+    logits are h (table W)^T. Without tie_word_embeddings a table of the dense layer's width is the head's own.
 
-    >>> sizes = make_architecture("small", {"hidden_size": 64}, vocab_size=600, embedding_size=32)
-    >>> head = LanguageModelHead("predictions", 64, sizes, Embeddings("embeddings", sizes))
-    >>> head(tf.zeros([2, 3, 64])).shape
+    Args:
+      encoder: whose word table [V, E] is the output matrix.
+      input_size: width of the states it reads, the encoder's if not given.
+
+    >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
+    >>> LanguageModelHead("predictions", Encoder("electra", sizes))(tf.zeros([2, 3, 64])).shape
     TensorShape([2, 3, 600])
     """
 
-    def __init__(
-        self, scope: str, input_size: int, architecture: Architecture, embeddings: Embeddings, seed: int = 0
-    ) -> None:
+    def __init__(self, scope: str, encoder: Encoder, seed: int = 0, input_size: int | None = None) -> None:
         super().__init__(scope, seed)
-        size = embeddings.word_embeddings.shape[1]
-        initializer = truncated_normal(architecture.initializer_range)
-        self.dense = Dense(f"{scope}/dense", input_size, size, initializer, seed, architecture.hidden_act)
-        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size)
-        self.embeddings = embeddings
-        self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros, decay=False)
+        a, self.embeddings = encoder.architecture, encoder.embeddings
+        size, initializer = self.embeddings.word_embeddings.shape[1], truncated_normal(a.initializer_range)
+        self.projection = None
+        if a.head_style == "modernbert":
+            size, self.projection = a.hidden_size, encoder.project if a.tie_word_embeddings else None
+        self.dense = Dense(f"{scope}/dense", input_size or a.hidden_size, size, initializer, seed, a.hidden_act)
+        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size, a)
+        self.decoder = None if a.tie_word_embeddings else self.weight("decoder", [a.vocab_size, size], initializer)
+        self.output_bias = self.weight("output_bias", [a.vocab_size], zeros, decay=False)
+
+    @property
+    def table(self) -> tf.Tensor:
+        """float32 [V, E]: a row for each word, of the width of `hidden`."""
+        return self.embeddings.word_embeddings if self.decoder is None else self.decoder
 
     def hidden(self, states: tf.Tensor) -> tf.Tensor:
-        """[..., H] -> [..., E]: what is multiplied with the word table."""
-        return self.layer_norm(self.dense(states))
+        """[..., H] -> [..., E]: what is multiplied with the table."""
+        hidden = self.layer_norm(self.dense(states))
+        if self.projection is None:
+            return hidden
+        return tf.tensordot(hidden, tf.cast(tf.transpose(self.projection.kernel), hidden.dtype), 1)
 
     def softmax(self, states: tf.Tensor) -> Softmax:
         """Distributions over the vocabulary, from states [..., H]."""
-        weights = (self.hidden(states), self.embeddings.word_embeddings, self.output_bias)
+        weights = (self.hidden(states), self.table, self.output_bias)
         return FusedSoftmax(*weights) if are_on() else VocabularySoftmax(tied_logits(*weights))
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[..., H] -> float32 logits [..., V]."""
-        return tied_logits(self.hidden(states), self.embeddings.word_embeddings, self.output_bias)
-
-
-class TiedHead(Layer):
-    """A softmax tied to the word table and a bias, without a transform.
-
-    The word table must be as wide as the states.
-
-    >>> sizes = make_architecture("small", {"hidden_size": 64}, vocab_size=600, embedding_size=64)
-    >>> TiedHead("predictions", sizes, Embeddings("embeddings", sizes))(tf.zeros([2, 3, 64])).shape
-    TensorShape([2, 3, 600])
-    """
-
-    def __init__(self, scope: str, architecture: Architecture, embeddings: Embeddings, seed: int = 0) -> None:
-        super().__init__(scope, seed)
-        self.embeddings = embeddings
-        self.output_bias = self.weight("output_bias", [architecture.vocab_size], zeros, decay=False)
-
-    def hidden(self, states: tf.Tensor) -> tf.Tensor:
-        """Returns [B, N, H] as it is: what is multiplied with the word table."""
-        return states
-
-    def call(self, states: tf.Tensor) -> tf.Tensor:
-        """[B, N, H] -> float32 logits [B, N, V]."""
-        return tied_logits(states, self.embeddings.word_embeddings, self.output_bias)
-
-
-def vocabulary_head(
-    scope: str, architecture: Architecture, embeddings: Embeddings, transform: bool, seed: int = 0
-) -> LanguageModelHead | TiedHead:
-    """The head of a language model on a network's states, with BERT's transform or without."""
-    if transform:
-        return LanguageModelHead(scope, architecture.hidden_size, architecture, embeddings, seed)
-    return TiedHead(scope, architecture, embeddings, seed)
+        return tied_logits(self.hidden(states), self.table, self.output_bias)
 
 
 class CopyHead(SizedLayer):
@@ -109,26 +87,10 @@ class CopyHead(SizedLayer):
         return _unit(self.dense, states)
 
 
-class ContrastHead(SizedLayer):
-    """dense(H) + gelu + layer norm over states of whole sequences, which are then compared with one another.
-
-    >>> ContrastHead("contrast", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
-    TensorShape([2, 64])
-    """
-
-    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
-        super().__init__(scope, architecture, seed)
-        hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
-        self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, "gelu")
-        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden)
-
-    def call(self, states: tf.Tensor) -> tf.Tensor:
-        """[B, H] -> [B, H]."""
-        return self.layer_norm(self.dense(states))
-
-
 class ReplacedTokenHead(SizedLayer):
     """dense(H) + activation, then one logit per token; positive means replaced (ELECTRA, equation 2).
+
+    With head_style modernbert there is a layer norm before the logit.
 
     >>> head = ReplacedTokenHead("replaced", make_architecture("small", {"hidden_size": 64}, 600, None))
     >>> head(tf.zeros([2, 7, 64])).shape
@@ -139,11 +101,15 @@ class ReplacedTokenHead(SizedLayer):
         super().__init__(scope, architecture, seed)
         hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
         self.dense = Dense(f"{scope}/dense", hidden, hidden, initializer, seed, architecture.hidden_act)
+        self.layer_norm = None
+        if architecture.head_style == "modernbert":
+            self.layer_norm = LayerNorm(f"{scope}/LayerNorm", hidden, architecture)
         self.logit = Dense(f"{scope}/dense_1", hidden, 1, glorot_uniform, seed)
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, L, H] -> float32 logits [B, L]."""
-        return _unit(self.logit, self.dense(states))
+        hidden = self.dense(states)
+        return _unit(self.logit, hidden if self.layer_norm is None else self.layer_norm(hidden))
 
 
 def _unit(dense: Dense, states: tf.Tensor) -> tf.Tensor:

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.kernels import blocks, within_program
+from electra_tf2.model.kernels import blocks, feed_forward, within_program
 from electra_tf2.model.kernels.compilation import cast_weight, with_kernel
 
 # Formulas: x [..., n]; bias, gamma, beta [n]; seed int32 [2].
@@ -33,6 +33,12 @@ def gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     return y * 0.5 * (1.0 + tf.math.erf(y * 0.5**0.5))
 
 
+@with_kernel(feed_forward.relu2)
+def relu2(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """relu(x + bias)^2 (So et al. 2021, "Primer", section 4.1)."""
+    return tf.square(tf.nn.relu(x + bias))
+
+
 @with_kernel(blocks.dropout)
 def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
     """x / (1 - rate), or 0 with probability `rate`, by a hash of the seed and the place in the array."""
@@ -42,28 +48,44 @@ def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
 
 
 @with_kernel(blocks.layer_norm, within_program.layer_norm)
-def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
+def layer_norm(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = blocks.LAYER_NORM_EPSILON
+) -> tf.Tensor:
     """gamma (x - mean) / deviation + beta, over the last axis (Ba et al. 2016), epsilon 1e-12 as in the original."""
     mean = tf.reduce_mean(x, -1, keepdims=True)
     variance = tf.reduce_mean(tf.square(x - mean), -1, keepdims=True)
-    return (x - mean) * (gamma * tf.math.rsqrt(variance + blocks.LAYER_NORM_EPSILON)) + beta
+    return (x - mean) * (gamma * tf.math.rsqrt(variance + epsilon)) + beta
 
 
 @with_kernel(blocks.norm_of_sum, within_program.norm_of_sum)
 def norm_of_sum(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = blocks.LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
     """layer_norm(x + dropout(branch + bias)): the end of a residual branch (Vaswani et al. 2017, section 3.1)."""
-    return layer_norm(x + dropped_out(branch + bias, seed, rate=rate), gamma, beta)
+    return layer_norm(x + dropped_out(branch + bias, seed, rate=rate), gamma, beta, epsilon=epsilon)
 
 
 @with_kernel(blocks.sum_and_norm, within_program.sum_and_norm)
 def sum_and_norm(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = blocks.LAYER_NORM_EPSILON,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """x + dropout(branch + bias), and its layer norm, which the next residual branch reads."""
     total = x + dropped_out(branch + bias, seed, rate=rate)
-    return total, layer_norm(total, gamma, beta)
+    return total, layer_norm(total, gamma, beta, epsilon=epsilon)
 
 
 def activation(name: str) -> Callable[..., tf.Tensor]:
@@ -72,15 +94,16 @@ def activation(name: str) -> Callable[..., tf.Tensor]:
     Raises:
       ValueError: there is no such function.
     """
-    if name == "gelu":
-        return lambda x, bias=None: gelu(x, tf.zeros(x.shape[-1:]) if bias is None else bias)
+    if name in ("gelu", "relu2"):
+        formula = gelu if name == "gelu" else relu2
+        return lambda x, bias=None: formula(x, tf.zeros(x.shape[-1:], blocks.wide(x).dtype) if bias is None else bias)
     functions: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
         "relu": tf.nn.relu,
         "tanh": tf.tanh,
         "linear": lambda x: x,
     }
     if name not in functions:
-        raise ValueError(f"hidden_act is {name!r}; choose one of {sorted(['gelu', *functions])}.")
+        raise ValueError(f"hidden_act is {name!r}; choose one of {sorted(['gelu', 'relu2', *functions])}.")
     return lambda x, bias=None: functions[name](x if bias is None else add_bias(x, bias))
 
 
@@ -170,6 +193,7 @@ class Dense(Layer):
       input_size, output_size: the kernel's shape.
       initializer: of the kernel; the bias starts at zero.
       act: name of the activation.
+      has_bias: whether there is b.
     """
 
     def __init__(
@@ -180,12 +204,18 @@ class Dense(Layer):
         initializer: Callable[..., tf.Tensor],
         seed: int = 0,
         act: str = "linear",
+        has_bias: bool = True,
     ) -> None:
         super().__init__(scope, seed)
         self.output_size = output_size
         self._activation = activation(act)
         self.kernel = self.weight("kernel", [input_size, output_size], initializer)
-        self.bias = self.weight("bias", [output_size], zeros, decay=False)
+        self.bias: tf.Variable = self.weight("bias", [output_size], zeros, decay=False) if has_bias else None
+
+    @property
+    def added(self) -> tf.Tensor:
+        """The bias, or zeros in its place, for a formula that adds it."""
+        return tf.zeros([self.output_size]) if self.bias is None else self.bias
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """[..., input_size] -> [..., output_size], in the type of `x`."""
@@ -225,15 +255,26 @@ class SeedStream:
 
 
 class LayerNorm(Layer):
-    """Layer normalisation over the last axis."""
+    """Layer normalisation over the last axis.
 
-    def __init__(self, scope: str, size: int) -> None:
+    Args:
+      sizes: of the network, whose norm_bias and norm_eps hold; None: a bias and the original's epsilon.
+    """
+
+    def __init__(self, scope: str, size: int, sizes: Architecture | None = None) -> None:
         super().__init__(scope)
-        self.beta = self.weight("beta", [size], zeros, decay=False)
+        has_bias = sizes is None or sizes.norm_bias
+        self.epsilon = blocks.LAYER_NORM_EPSILON if sizes is None else sizes.norm_eps
+        self.beta: tf.Variable = self.weight("beta", [size], zeros, decay=False) if has_bias else None
         self.gamma = self.weight("gamma", [size], ones, decay=False)
 
+    @property
+    def added(self) -> tf.Tensor:
+        """beta, or zeros in its place."""
+        return tf.zeros(self.gamma.shape) if self.beta is None else self.beta
+
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return layer_norm(x, self.gamma, self.beta)
+        return layer_norm(x, self.gamma, self.added, epsilon=self.epsilon)
 
 
 def dropout(x: tf.Tensor, rate: float, seeds: SeedStream | None) -> tf.Tensor:

@@ -84,9 +84,8 @@ class TwoTowerClozeModel(Layer):
 
         self.left_to_right = tower("generator_ltr", "left_to_right")
         self.right_to_left = tower("generator_rtl", "right_to_left")
-        self.head = LanguageModelHead(
-            "cloze_predictions", 2 * architecture.hidden_size, architecture, self.left_to_right.embeddings, seed
-        )
+        both = 2 * architecture.hidden_size
+        self.head = LanguageModelHead("cloze_predictions", self.left_to_right, seed, both)
 
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
         inputs = (masked.input_ids, masked.input_mask, masked.segment_ids, seeds)

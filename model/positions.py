@@ -18,8 +18,8 @@ class PositionScheme(NamedTuple):
     bucket: (distance = key position - query position, buckets, largest distance told apart) -> row of a learned table
       [buckets, A], whose entry is added to the scaled score. One table per network.
     slopes: number of heads -> for each of them, what is subtracted from the scaled score per token of distance.
-    frequencies: head size D -> D/2 angles in radians by which the pairs (i, i + D/2) of a query and of a key are turned
-      per position.
+    frequencies: (head size D, base rope_theta) -> D/2 angles in radians by which the pairs (i, i + D/2) of a query and
+      of a key are turned per position.
     distances: hidden size H -> H/2 frequencies of the sines and cosines by which distances are embedded; every layer
       makes a key of each distance, and every query meets it as it meets the tokens' keys.
     score_flops: (head size, length) -> FLOPs of further matrix products in one head of one layer on one sequence.
@@ -28,7 +28,7 @@ class PositionScheme(NamedTuple):
     embedded: bool = True
     bucket: Callable[[int, int, int], int] | None = None
     slopes: Callable[[int], list[float]] | None = None
-    frequencies: Callable[[int], list[float]] | None = None
+    frequencies: Callable[[int, float], list[float]] | None = None
     distances: Callable[[int], list[float]] | None = None
     score_flops: Callable[[int, int], int] = lambda head_size, length: 0
 
@@ -73,9 +73,33 @@ def local_bias(distance: int, head: int) -> float:
     return max(-6.0, (left, right, -0.25 * far, 0.0)[head % 4])
 
 
-def sinusoid_frequencies(size: int) -> list[float]:
-    """10000^(-2i/D) (Vaswani et al. 2017, section 3.5; RoFormer, Su et al. 2021, section 3.2.2)."""
-    return [10000.0 ** (-2 * i / size) for i in range(size // 2)]
+def sinusoid_frequencies(size: int, base: float = 10000.0) -> list[float]:
+    """base^(-2i/D) (Vaswani et al. 2017, section 3.5; RoFormer, Su et al. 2021, section 3.2.2)."""
+    return [base ** (-2 * i / size) for i in range(size // 2)]
+
+
+_FEWEST_QUERIES, _MOST_QUERIES = 32, 256  # of a block
+
+
+class Blocks(NamedTuple):
+    """Plan of attention to a window (model.local_attention): `number` blocks of `size` queries, each of which sees the
+    keys of its own block and of as many `neighbours` on either side."""
+
+    number: int
+    size: int
+    neighbours: int
+
+    @property
+    def keys(self) -> int:
+        """Keys that a block sees, those beyond the ends of the sequence included."""
+        return (2 * self.neighbours + 1) * self.size
+
+
+def blocks_of(length: int, reach: int) -> Blocks | None:
+    """Cuts a sequence for attention that goes `reach` tokens far; None where that saves less than half."""
+    size = min(max(reach, _FEWEST_QUERIES), _MOST_QUERIES)
+    blocks = Blocks(-(-length // size), size, -(-reach // size))
+    return blocks if 2 * blocks.keys <= length else None
 
 
 SCHEMES: dict[str, PositionScheme] = {

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from electra_tf2.model.architecture import HEAD_SIZE, Architecture
+from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width
 from electra_tf2.pretrain.masking_units import UNITS
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.hparams import free_hparam, hparam
@@ -84,7 +84,7 @@ class GeneratorHparams(MaskingHparams):
     """The source of replacements."""
 
     gen_weight: float = hparam(1.0, "weight of the generator's loss", at_least=0, heading="Generator")
-    uniform_generator: bool = hparam(False, "replacements are uniform draws from the vocabulary; no generator trains")
+    uniform_generator: bool = hparam(False, "replacements are uniform draws; no generator is trained")
     two_tower_generator: bool = hparam(False, "the generator is two causal towers over the unmasked input")
     untied_generator: bool = hparam(True, "the generator has a network of its own; false: it is the main network")
     untied_generator_embeddings: bool = hparam(False, "the generator has embeddings of its own")
@@ -147,12 +147,12 @@ class GeneratorHparams(MaskingHparams):
         if self.generator_sample_mode == "zero_dropout":
             main = dataclasses.replace(main, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         hidden = round(main.hidden_size * self.generator_hidden_size)
-        heads, inner = max(1, hidden // HEAD_SIZE), 4 * hidden
+        heads = max(1, hidden // HEAD_SIZE)
         if self.compat != "original":
             hidden = max(1, round(hidden / heads)) * heads
-            inner = 4 * hidden
-            if hidden == main.hidden_size:
-                heads, inner = main.num_attention_heads, main.intermediate_size
+        inner = inner_width(hidden, main.gated_mlp)
+        if self.compat != "original" and hidden == main.hidden_size:
+            heads, inner = main.num_attention_heads, main.intermediate_size
         own_tables = self.generator_embedding_size or hidden
         return dataclasses.replace(
             main,

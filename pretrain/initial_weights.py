@@ -15,8 +15,9 @@ from electra_tf2.exchange.checkpoints import (
     generator_names,
     warm_start,
 )
+from electra_tf2.model.auxiliary_heads import TiedHead
 from electra_tf2.model.embeddings import DIFFERENCE
-from electra_tf2.model.heads import LanguageModelHead, TiedHead
+from electra_tf2.model.heads import LanguageModelHead
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say

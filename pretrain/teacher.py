@@ -23,7 +23,7 @@ class _Network(Layer):
         self.detector = ReplacedTokenHead("discriminator_predictions", sizes) if need.detection else None
         self.language_model = None
         if need.tokens:
-            self.language_model = LanguageModelHead(MASKED_LM, sizes.hidden_size, sizes, self.encoder.embeddings)
+            self.language_model = LanguageModelHead(MASKED_LM, self.encoder)
 
 
 class Teacher:

@@ -79,7 +79,7 @@ LEFT_BEHIND = """
     data/models/electra_small/config.json data/models/electra_small/train_metrics.jsonl
     data/models/electra_small/eval/step-4.json data/models/electra_small/events
     data/models/electra_small/results/unsup_results.json data/models/electra_small/results/cola_results.txt
-    data/models/electra_small/results/rte_results.json data/models/electra_small/results/reviews_results.json
+    data/models/electra_small/results/rte_results.json data/models/electra_small/results/ratings_results.json
     data/models/electra_small/finetuning_models/rte_model_2/scores.json data/models/electra_small/test_predictions
     data/models/coco_lm_small/results/mnli_results.json new.jsonl.predictions.jsonl
     data/models/electra_evening/results/reviews_results.json labelled.csv
@@ -148,16 +148,16 @@ def write_inputs(folder: Path) -> None:
         for name in [split] if split == "train" else [f"{split}_matched", f"{split}_mismatched"]:
             write("mnli", name, [pair | {"label": labels["mnli"][n % 3]} for n, pair in enumerate(pairs)])
         write("sts", split, [pair | {"score": 5.0 if n % 2 else 1.0} for n, pair in enumerate(pairs)])
-        reviews = [{"title": sentence(), "body": sentence(), "stars": str(n % 3)} for n in range(24)]
-        write("reviews", split, reviews)
-    rows = [f'"{sentence()}",{["good", "bad"][n % 2]}' for n in range(40)]
+        ratings = [{"title": sentence(), "body": sentence(), "stars": str(n % 3)} for n in range(24)]
+        write("ratings", split, ratings)
+    rows = [f'"{sentence()}",{["negative", "positive"][n % 2]}' for n in range(40)]
     support.write_lines(folder / "reviews.csv", "text,label", *rows)
     support.write_lines(folder / "new.csv", "id,text", *(f'{n},"{sentence()}"' for n in range(5)))
     support.write_lines(folder / "new.jsonl", *(json.dumps({"sentence": sentence(), "id": n}) for n in range(5)))
 
 
 def run(words: list[str]) -> str:
-    """What a command prints that was made small."""
+    """Output of a command that was made small."""
     vocab = next((value for flag, value in itertools.pairwise(words) if flag in ("--data-dir", "--vocab-file")), "")
     path = Path(vocab) if vocab.endswith(".txt") else Path(vocab, "vocab.txt")
     size = str(len(path.read_text(encoding="utf-8").splitlines())) if path.exists() else ""
@@ -169,7 +169,9 @@ def run(words: list[str]) -> str:
 
 
 def words_of(line: str) -> str:
-    """A line that was printed, without its numbers and the width of its columns."""
+    """A line that was printed, without its numbers and the width of its columns; of a comment, what it is about."""
+    if line.startswith("# "):
+        return line[:13].rstrip("s ")
     return re.sub(r"\d[\d.,e+-]*", "#", " ".join(line.split()))
 
 

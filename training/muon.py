@@ -27,12 +27,13 @@ def matrices_in(variable: tf.Variable) -> int:
 
     They are the kernels of encoder layers. Embeddings, norms, biases, heads and the projection of the embeddings are
     AdamW's (Jordan et al. 2024). A fused query-key-value kernel [H, 3H] is three: they are three maps of the same
-    input, and as one matrix the singular values of the largest would decide how far the others go.
+    input, and as one matrix the singular values of the largest would decide how far the others go. So a gated
+    feed-forward network's is two.
     """
     name = variable.name.split(":")[0]
     if not _KERNEL_OF_LAYER.search(name) or len(variable.shape) != 2:
         return 0
-    return 3 if "/self/qkv/" in name else 1
+    return 3 if "/self/qkv/" in name else 2 if "/intermediate/gated/" in name else 1
 
 
 def orthogonalised(matrices: tf.Tensor, steps: int, dtype: tf.DType) -> tf.Tensor:

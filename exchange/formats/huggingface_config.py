@@ -4,18 +4,20 @@ Both sides must mean the same function: what the other cannot express is refused
 Imports neither TensorFlow nor numpy (exchange.formats.folders calls this for configurations).
 """
 
+import dataclasses
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from electra_tf2.corpus.vocabulary import TOKENIZER_FILE, added_tokens, is_wordpiece, load_tokens
-from electra_tf2.exchange.formats import ELSEWHERE
+from electra_tf2.exchange.formats import ELSEWHERE, modernbert_config
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json, typed
 
-MODEL_TYPES = ("electra", "bert")
+MODEL_TYPES = ("electra", "bert", "modernbert")
 LAYER_NORM_EPSILON = 1e-12  # of every layer norm here
 # Entries of model_hparam_overrides, which have the same names there.
 _OVERRIDES = (
@@ -35,10 +37,13 @@ _BOTH = {"vocab_size": 30522, "num_hidden_layers": 12, "max_position_embeddings"
 _DEFAULTS: dict[str, dict[str, int]] = {
     "electra": _BOTH | {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
     "bert": _BOTH | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
+    "modernbert": modernbert_config.DEFAULTS,
 }
+# Switches of ours, of which BERT has the defaults.
+_OF_BERT = ("embedding_norm", "qk_norm", "norm_bias", "norm_eps", "attention_bias", "mlp_bias", "gated_mlp")
 _MOST = {"num_hidden_layers": 1000}  # more would be listed one by one before a tensor is missed
 _TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?|PreTrainedTokenizerFast"  # that divide text as BERT's does
-_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
+_ACTIVATIONS = ("gelu", "relu", "relu2", "tanh", "linear")
 
 
 class Casing(NamedTuple):
@@ -64,11 +69,10 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     Raises:
       UserError: names everything in it that our networks cannot do.
     """
-    problems = []
     where = f"{folder}/config.json"
     if config["model_type"] not in MODEL_TYPES:
         raise UserError(
-            f"{where}: model_type is {config['model_type']!r}; only {' and '.join(MODEL_TYPES)} networks can be read"
+            f"{where}: model_type is {config['model_type']!r}; only {', '.join(MODEL_TYPES)} networks can be read"
         )
     values = _DEFAULTS[config["model_type"]] | dict(config)
     sizes = {name: values[name] for name in _DEFAULTS[config["model_type"]]}
@@ -77,6 +81,29 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if wrong:
         listed = ", ".join(f"{name} {shown(sizes[name])}" for name in wrong)
         raise UserError(f"{where}: sizes must be integers of a network that can be, but there is {listed}")
+    same = [name for name in _OVERRIDES if name in values]
+    if config["model_type"] == "modernbert":
+        overrides = {name: values[name] for name in same if name in modernbert_config.DEFAULTS}
+        overrides |= modernbert_config.overrides_of(values, where, _ACTIVATIONS)
+    else:
+        _check_bert(config, where)
+        overrides = {name: values[name] for name in same}
+    hidden = values["hidden_size"]
+    tokens = len(tokens_in(folder))
+    if tokens > values["vocab_size"]:
+        raise UserError(f"{folder}: the vocabulary has {tokens} tokens, but vocab_size is {values['vocab_size']}")
+    embedding = values["embedding_size"] if config["model_type"] == "electra" else hidden
+    return {
+        "model_size": "large" if hidden >= 1024 else "base" if hidden >= 768 else "small",
+        "model_hparam_overrides": overrides,
+        "embedding_size": embedding,
+        "vocab_size": tokens,
+    }
+
+
+def _check_bert(config: Mapping[str, Any], where: str) -> None:
+    """Raises UserError for what our networks have not of a network of ELECTRA or BERT."""
+    problems = []
     activation = config.get("hidden_act", "gelu")
     if activation not in _ACTIVATIONS:
         problems.append(f"hidden_act {activation!r} (one of {', '.join(_ACTIVATIONS)})")
@@ -90,17 +117,6 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             problems.append(f"{name} true (encoders only)")
     if problems:
         raise UserError(f"{where}: our networks have no {'; no '.join(problems)}")
-    hidden = values["hidden_size"]
-    tokens = len(tokens_in(folder))
-    if tokens > values["vocab_size"]:
-        raise UserError(f"{folder}: the vocabulary has {tokens} tokens, but vocab_size is {values['vocab_size']}")
-    embedding = values["embedding_size"] if config["model_type"] == "electra" else hidden
-    return {
-        "model_size": "large" if hidden >= 1024 else "base" if hidden >= 768 else "small",
-        "model_hparam_overrides": {name: values[name] for name in _OVERRIDES if name in values},
-        "embedding_size": embedding,
-        "vocab_size": tokens,
-    }
 
 
 def casing_of(folder: Path) -> Casing:
@@ -225,12 +241,15 @@ def config_of(architecture: Architecture, model_type: str, class_name: str) -> d
 
 
 def export_problems(architecture: Architecture) -> list[str]:
-    """Parts of this network that Hugging Face's ELECTRA and BERT have not."""
+    """Parts of this network that the original, Hugging Face's ELECTRA and BERT and tf-models have not."""
     problems = []
     if architecture.relative_positions != "none":
         problems.append("relative position bias (relative_positions)")
     if architecture.norm_style != "post":
         problems.append("layer norm before each branch (norm_style pre)")
+    defaults = {field.name: field.default for field in dataclasses.fields(Architecture)}
+    others = {name: getattr(architecture, name) for name in _OF_BERT if getattr(architecture, name) != defaults[name]}
+    problems += [f"{name} {json.dumps(value)}" for name, value in others.items()]
     if architecture.share_layers != "none":  # convert_model.py writes them out (exchange.sources.with_own_layers)
         problems.append(f"weights that layers share (share_layers {architecture.share_layers})")
     return problems

@@ -6,9 +6,10 @@ import tensorflow as tf
 
 from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.auxiliary_heads import vocabulary_head
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.generator import MaskedLanguageModel
-from electra_tf2.model.heads import CopyHead, vocabulary_head
+from electra_tf2.model.heads import CopyHead
 from electra_tf2.model.layers import Layer, SeedStream
 
 
@@ -51,7 +52,7 @@ class LabelWordHead(Head):
         self, scope: str, encoder: Encoder, transform: bool, word_ids: list[int], regression: bool, seed: int
     ) -> None:
         super().__init__("", seed)
-        self.language_model = vocabulary_head(scope, encoder.architecture, encoder.embeddings, transform, seed)
+        self.language_model = vocabulary_head(scope, encoder, transform, seed)
         self.word_ids, self.regression = tf.constant(word_ids), regression
         self.filler: Filler | None = None
 
@@ -70,7 +71,7 @@ class LabelWordHead(Head):
         places = inputs.labels["mask_positions"][:, tf.newaxis]
         states = tf.gather(inputs.sequence, places, batch_dims=1)
         hidden = tf.cast(self.language_model.hidden(states), tf.float32)[:, 0]
-        words = tf.gather(self.language_model.embeddings.word_embeddings, self.word_ids)
+        words = tf.gather(self.language_model.table, self.word_ids)
         logits = tf.matmul(hidden, words, transpose_b=True)
         logits += tf.gather(self.language_model.output_bias, self.word_ids)
         if self.filler is not None:

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
+from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.model.layers import Dense, SeedStream, activation, glorot_uniform, shape_of
 
 _HIDDEN = 512
@@ -22,6 +23,9 @@ class AnswerHead(Head):
         super().__init__(scope, seed)
         self.config = config
         self.gelu = activation("gelu")
+        self.prediction_head = None
+        if config.architecture.head_style == "modernbert":
+            self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed)
 
         def dense(name: str, input_size: int, output_size: int) -> Dense:
             return Dense(f"{scope}/{name}", input_size, output_size, glorot_uniform, seed)
@@ -48,6 +52,8 @@ class AnswerHead(Head):
         """
         del seeds  # the original has no dropout here
         states, labels = inputs.sequence, inputs.labels
+        if self.prediction_head is not None:
+            states = self.prediction_head(states)
         allowed = tf.cast(inputs.input_mask * inputs.segment_ids, tf.float32)
         allowed = tf.concat([tf.ones_like(allowed[:, :1]), allowed[:, 1:]], 1)  # [CLS]: no answer here
         penalty = FORBIDDEN * (allowed - 1.0)

@@ -14,6 +14,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
 from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
+from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Dense, SeedStream, dropout, glorot_uniform
 from electra_tf2.util.errors import UserError, shown
@@ -29,11 +30,17 @@ class TaggedSentence(NamedTuple):
 
 
 class TaggingHead(Head):
-    """Dropout and a dense layer on the states of first wordpieces (BERT, section 5.3)."""
+    """Dropout and a dense layer on the states of first wordpieces (BERT, section 5.3).
 
-    def __init__(self, scope: str, hidden_size: int, num_labels: int, dropout_rate: float, seed: int) -> None:
+    With head_style modernbert a head as in pre-training is before the dropout.
+    """
+
+    def __init__(self, scope: str, hidden_size: int, num_labels: int, config: FinetuningConfig, seed: int) -> None:
         super().__init__(scope, seed)
-        self.dropout_rate = dropout_rate
+        self.dropout_rate = config.classifier_dropout
+        self.prediction_head = None
+        if config.architecture.head_style == "modernbert":
+            self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed)
         self.dense = Dense(f"{scope}/dense", hidden_size, num_labels, glorot_uniform, seed)
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
@@ -44,6 +51,8 @@ class TaggingHead(Head):
         """
         labels = inputs.labels
         states = tf.gather(inputs.sequence, labels["labeled_positions"], batch_dims=1)
+        if self.prediction_head is not None:
+            states = self.prediction_head(states)
         logits = tf.cast(self.dense(dropout(states, self.dropout_rate, seeds)), tf.float32)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["labels"], logits)
         losses = tf.reduce_sum(losses * labels["labels_mask"], -1)
@@ -209,7 +218,7 @@ class TaggingTask(Task):
 
     def make_head(self, encoder: Encoder, seed: int) -> TaggingHead:
         scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
-        return TaggingHead(scope, hidden_size, len(self.label_names), self.config.classifier_dropout, seed)
+        return TaggingHead(scope, hidden_size, len(self.label_names), self.config, seed)
 
     def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[list[str]]:
         """A label for every word of every example; "O", or "" without spans, for those that did not fit."""

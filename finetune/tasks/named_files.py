@@ -13,7 +13,9 @@ from typing import Any
 from electra_tf2.util.errors import UserError
 
 _FOLDERS = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
-_OF_FILE = ("dev_file", "test_file", "text_column", "label_column", "task_type")
+# What belongs to a train_file, and its default, as which every configuration has it.
+_OF_FILE: dict[str, Any] = {"dev_file": "", "test_file": "", "text_column": ["text"], "label_column": "label",
+                            "task_type": "classification"}  # fmt: skip
 
 
 def with_named(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def _model(given: Mapping[str, Any]) -> dict[str, Any]:
 def _task(given: Mapping[str, Any]) -> dict[str, Any]:
     file = given.get("train_file")
     if not file:
-        alone = [name for name in _OF_FILE if given.get(name)]
+        alone = [name for name, default in _OF_FILE.items() if given.get(name, default) != default]
         if alone and not given.get("tasks"):
             raise UserError(f"{', '.join(alone)}: what belongs to a train_file, which is not given")
         return {}

@@ -164,10 +164,12 @@ class _Norm(NamedTuple):
     inverse: tf.Tensor
 
 
-def normalised(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def normalised(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Norm, mean and 1 / deviation [..., 1]."""
     mean = _mean(x)
-    inverse = tf.math.rsqrt(_mean(tf.square(x - mean)) + LAYER_NORM_EPSILON)
+    inverse = tf.math.rsqrt(_mean(tf.square(x - mean)) + epsilon)
     return (x - mean) * (inverse * wide(gamma)) + wide(beta), mean, inverse
 
 
@@ -180,8 +182,10 @@ def _normalised_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tupl
 
 
 @xla
-def _layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    y, mean, inverse = normalised(wide(x), gamma, beta)
+def _layer_norm(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = LAYER_NORM_EPSILON
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    y, mean, inverse = normalised(wide(x), gamma, beta, epsilon)
     return narrow(y, x.dtype), mean, inverse
 
 
@@ -192,9 +196,9 @@ def _layer_norm_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tupl
 
 
 @differentiable
-def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = LAYER_NORM_EPSILON) -> Any:
     """Layer norm over the last axis; x [..., n], gamma, beta [n]."""
-    y, mean, inverse = _layer_norm(x, gamma, beta)
+    y, mean, inverse = _layer_norm(x, gamma, beta, epsilon=epsilon)
     return y, lambda upstream: _layer_norm_gradient(upstream, x, _Norm(gamma, mean, inverse))
 
 
@@ -207,9 +211,16 @@ def sum_of(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, ra
 
 @xla
 def _norm_of_sum(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = LAYER_NORM_EPSILON,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    y, mean, inverse = normalised(sum_of(x, branch, bias, seed, rate), gamma, beta)
+    y, mean, inverse = normalised(sum_of(x, branch, bias, seed, rate), gamma, beta, epsilon)
     return narrow(y, x.dtype), mean, inverse
 
 
@@ -237,20 +248,34 @@ def _norm_of_sum_gradient(
 
 @differentiable
 def norm_of_sum(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = LAYER_NORM_EPSILON,
 ) -> Any:
     """layer_norm(s); all are [..., n] and [n]; int32 [2] seed."""
-    y, *statistics = _norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate)
+    y, *statistics = _norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate, epsilon=epsilon)
     norm = _Norm(gamma, *statistics)
     return y, lambda upstream: _of_arguments(_norm_of_sum_gradient(upstream, (x, branch, bias), norm, seed, rate=rate))
 
 
 @xla
 def _sum_and_norm(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = LAYER_NORM_EPSILON,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     total = narrow(sum_of(x, branch, bias, seed, rate), x.dtype)
-    y, mean, inverse = normalised(wide(total), gamma, beta)
+    y, mean, inverse = normalised(wide(total), gamma, beta, epsilon)
     return total, narrow(y, x.dtype), mean, inverse
 
 
@@ -265,10 +290,17 @@ def _sum_and_norm_gradient(
 
 @differentiable
 def sum_and_norm(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = LAYER_NORM_EPSILON,
 ) -> Any:
     """s, in the type of x, and layer_norm(s); all are [..., n] and [n]; int32 [2] seed."""
-    total, y, *statistics = _sum_and_norm(x, branch, bias, gamma, beta, seed, rate=rate)
+    total, y, *statistics = _sum_and_norm(x, branch, bias, gamma, beta, seed, rate=rate, epsilon=epsilon)
     norm = _Norm(gamma, *statistics)
     return (total, y), lambda *upstreams: _of_arguments(_sum_and_norm_gradient(total, upstreams, norm, seed, rate=rate))
 

@@ -57,12 +57,17 @@ def gelu(x: tf.Tensor, bias: tf.Tensor) -> Any:
 # is off by 1e-7 (1 + mean^2 / variance) of itself.
 
 
-def _norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
-    return stored(narrow(blocks.normalised(wide(x), gamma, beta)[0], x.dtype))[0]
+def _norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+    return stored(narrow(blocks.normalised(wide(x), gamma, beta, epsilon)[0], x.dtype))[0]
 
 
 def _norm_gradient(
-    upstream: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, to_x: tf.Tensor | None, dropout: tuple[tf.Tensor, float] | None
+    upstream: tf.Tensor,
+    x: tf.Tensor,
+    gamma: tf.Tensor,
+    to_x: tf.Tensor | None,
+    dropout: tuple[tf.Tensor, float] | None,
+    epsilon: float,
 ) -> tuple[tf.Tensor, ...]:
     """Gradients of the norm's argument x, of the branch and the bias in it if there are any, of gamma and beta.
 
@@ -75,7 +80,7 @@ def _norm_gradient(
     sums = stored(*(tf.reduce_sum(one, -1, keepdims=True) for one in (wide_x, tf.square(wide_x), to_n, to_n * wide_x)))
     mean, mean_square, mean_to_n, mean_product = (one / tf.cast(x.shape[-1], one.dtype) for one in sums)
     variance = tf.maximum(mean_square - tf.square(mean), 0.0)
-    inverse = tf.math.rsqrt(variance + blocks.LAYER_NORM_EPSILON)
+    inverse = tf.math.rsqrt(variance + epsilon)
     n = (wide_x - mean) * inverse
     to_sum = inverse * (to_n - mean_to_n - n * (inverse * (mean_product - mean * mean_to_n)))
     if to_x is not None:
@@ -92,9 +97,9 @@ def _norm_gradient(
 
 
 @differentiable
-def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = blocks.LAYER_NORM_EPSILON) -> Any:
     """Layer norm over the last axis."""
-    return _norm(x, gamma, beta), lambda upstream: _norm_gradient(upstream, x, gamma, None, None)
+    return _norm(x, gamma, beta, epsilon), lambda upstream: _norm_gradient(upstream, x, gamma, None, None, epsilon)
 
 
 def _sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
@@ -103,28 +108,42 @@ def _sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate
 
 @differentiable
 def norm_of_sum(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = blocks.LAYER_NORM_EPSILON,
 ) -> Any:
     """layer_norm(s) of s = x + dropout(branch + bias), which is rounded to the type of x."""
     total = _sum(x, branch, bias, seed, rate)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        return *_norm_gradient(upstream, total, gamma, None, (seed, rate)), None
+        return *_norm_gradient(upstream, total, gamma, None, (seed, rate), epsilon), None
 
-    return _norm(total, gamma, beta), gradient
+    return _norm(total, gamma, beta, epsilon), gradient
 
 
 @differentiable
 def sum_and_norm(
-    x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, seed: tf.Tensor, rate: float
+    x: tf.Tensor,
+    branch: tf.Tensor,
+    bias: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    seed: tf.Tensor,
+    rate: float,
+    epsilon: float = blocks.LAYER_NORM_EPSILON,
 ) -> Any:
     """s, and layer_norm(s)."""
     total = _sum(x, branch, bias, seed, rate)
 
     def gradient(to_total: tf.Tensor, to_norm: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        return *_norm_gradient(to_norm, total, gamma, to_total, (seed, rate)), None
+        return *_norm_gradient(to_norm, total, gamma, to_total, (seed, rate), epsilon), None
 
-    return (total, _norm(total, gamma, beta)), gradient
+    return (total, _norm(total, gamma, beta, epsilon)), gradient
 
 
 # Attention.

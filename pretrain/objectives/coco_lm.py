@@ -219,7 +219,7 @@ class SequenceContrast(Contrast[CocoHparams]):
         return [head] if config.scl_head == "mlp_ln" else []
 
     def __init__(self, config: CocoHparams, networks: Networks) -> None:
-        from electra_tf2.model.heads import ContrastHead
+        from electra_tf2.model.auxiliary_heads import ContrastHead
 
         super().__init__(config, networks)
         self.initial_loss = math.log(max(1, 2 * config.train_batch_size - 1))

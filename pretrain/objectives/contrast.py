@@ -17,7 +17,7 @@ from electra_tf2.util.hparams import hparam
 from electra_tf2.util.lazy import tf
 
 if TYPE_CHECKING:
-    from electra_tf2.model.heads import ContrastHead
+    from electra_tf2.model.auxiliary_heads import ContrastHead
 
 _EPSILON = 1e-12  # of the squared norm
 

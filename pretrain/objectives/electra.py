@@ -10,7 +10,7 @@ import dataclasses
 import math
 from typing import TypeVar
 
-from electra_tf2.model.flops import Part
+from electra_tf2.model.flops import Part, norm_parameters
 from electra_tf2.pretrain.hparams import PretrainingHparams
 from electra_tf2.pretrain.masking import MaskedBatch, update_positions
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
@@ -43,9 +43,11 @@ class Detection(Objective[E]):
 
     @classmethod
     def parts(cls, config: E) -> list[Part]:
-        hidden, length = config.architecture.hidden_size, config.max_seq_length
+        sizes, length = config.architecture, config.max_seq_length
+        hidden = sizes.hidden_size
         flops = 2 * length * (hidden * hidden + hidden)
-        return [Part("detection head", hidden * hidden + hidden + hidden + 1, flops, length * (hidden + 1))]
+        norm = norm_parameters(sizes, hidden) if sizes.head_style == "modernbert" else 0
+        return [Part("detection head", hidden * hidden + hidden + norm + hidden + 1, flops, length * (hidden + 1))]
 
     def __init__(self, config: E, networks: Networks) -> None:
         from electra_tf2.model.heads import ReplacedTokenHead

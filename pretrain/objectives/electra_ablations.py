@@ -180,12 +180,12 @@ class MainLanguageModel(Objective[A]):
         return [head_part(config, config.max_predictions_per_seq)]
 
     def __init__(self, config: A, networks: Networks) -> None:
-        from electra_tf2.model.heads import vocabulary_head
+        from electra_tf2.model.auxiliary_heads import vocabulary_head
 
         super().__init__(config, networks)
         assert networks.encoder is not None
-        transform, embeddings = config.clm_head == "transform", networks.encoder.embeddings
-        self.head = vocabulary_head("clm_predictions", config.architecture, embeddings, transform, config.seed)
+        transform = config.clm_head == "transform"
+        self.head = vocabulary_head("clm_predictions", networks.encoder, transform, config.seed)
 
 
 class ReplaceMLM(MainLanguageModel[AblationHparams]):
@@ -230,7 +230,6 @@ class AllTokensMLM(MainLanguageModel[AblationHparams]):
         super().__init__(config, networks)
         share = config.mask_prob
         self.initial_loss = share * math.log(2 * config.vocab_size) + (1 - share) * math.log(2)
-        self.embeddings = self.head.embeddings
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return tf.cast(masked.input_mask, tf.float32)
@@ -242,7 +241,7 @@ class AllTokensMLM(MainLanguageModel[AblationHparams]):
         hidden = self.head.hidden(forward.states)
         log_probs = token_log_probs(
             tf.reshape(hidden, [-1, hidden.shape[-1]]),
-            self.embeddings.word_embeddings,
+            self.head.table,
             self.head.output_bias,
             tf.reshape(masked.input_ids, [-1]),
         )

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-from electra_tf2.model.flops import Part, language_model_head
+from electra_tf2.model.flops import Part, language_model_head, table_width
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.bert import MaskedLM
 from electra_tf2.pretrain.objectives.electra import ElectraHparams
@@ -55,12 +55,12 @@ class MultipleChoice(Objective[McBertHparams]):
     def parts(cls, config: McBertHparams) -> list[Part]:
         sizes, generator, length = config.architecture, config.generator_architecture, config.max_seq_length
         drawn = language_model_head("candidates", generator.hidden_size, generator, length)
-        size, kernel = sizes.embedding_size, sizes.hidden_size * sizes.embedding_size
-        flops = 2 * length * (kernel + config.choice_candidates * size)
-        states = length * (size + config.choice_candidates)
+        head, size = language_model_head("choice head", sizes.hidden_size, sizes, length), table_width(sizes)
+        flops = head.forward_flops + 2 * length * size * (config.choice_candidates - sizes.vocab_size)
+        states = head.states + length * (config.choice_candidates - sizes.vocab_size)
         return [
             drawn._replace(parameters=0, backward=False),
-            Part("choice head", kernel + 3 * size + sizes.vocab_size + size + 1, flops, states),
+            Part("choice head", head.parameters + size + 1, flops, states),
         ]
 
     def __init__(self, config: McBertHparams, networks: Networks) -> None:
@@ -72,10 +72,10 @@ class MultipleChoice(Objective[McBertHparams]):
         assert networks.encoder is not None and isinstance(networks.generator, MaskedLanguageModel)
         self.initial_loss = math.log(config.choice_candidates)
         self.generator_head = networks.generator.head
-        sizes, embeddings = config.architecture, networks.encoder.embeddings
-        self.head = LanguageModelHead("choice_predictions", sizes.hidden_size, sizes, embeddings, config.seed)
+        sizes = config.architecture
+        self.head = LanguageModelHead("choice_predictions", networks.encoder, config.seed)
         initializer = truncated_normal(sizes.initializer_range)
-        self.rejection = self.head.weight("rejection_embedding", [sizes.embedding_size], initializer)
+        self.rejection = self.head.weight("rejection_embedding", [self.head.table.shape[1]], initializer)
         self.rejection_bias = self.head.weight("rejection_bias", [1], zeros, decay=False)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
@@ -104,7 +104,7 @@ class MultipleChoice(Objective[McBertHparams]):
         from electra_tf2.model.kernels.compilation import wide
 
         hidden = self.head.hidden(forward.states)
-        words = tf.gather(tf.cast(self.head.embeddings.word_embeddings, hidden.dtype), candidates)  # [B, L, K - 1, E]
+        words = tf.gather(tf.cast(self.head.table, hidden.dtype), candidates)  # [B, L, K - 1, E]
         scores = wide(tf.einsum("ble,blke->blk", hidden, words)) + tf.gather(self.head.output_bias, candidates)
         rejection = tf.tensordot(wide(hidden), self.rejection[:, tf.newaxis], 1) + self.rejection_bias
         return tf.concat([rejection, scores], -1)

@@ -142,7 +142,7 @@ class QuickThoughts(Auxiliary, Contrast[OnLossesHparams]):
         return [Part("quick thoughts", square + 3 * hidden, 2 * 2 * square, 2 * hidden)]
 
     def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
-        from electra_tf2.model.heads import ContrastHead
+        from electra_tf2.model.auxiliary_heads import ContrastHead
 
         super().__init__(config, networks)
         self.initial_loss = math.log(config.train_batch_size)
@@ -190,7 +190,7 @@ class FastSent(Auxiliary):
         return [Part("FastSent", 2 * (hidden * hidden + 3 * hidden), flops, vectors * hidden)]
 
     def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
-        from electra_tf2.model.heads import ContrastHead
+        from electra_tf2.model.auxiliary_heads import ContrastHead
 
         super().__init__(config, networks)
         self.sentence_head = ContrastHead("fast_sent_sentence", config.architecture, config.seed)

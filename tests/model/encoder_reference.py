@@ -4,7 +4,7 @@ The numbers of published schemes of positions are written out here; those of oth
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -29,34 +29,49 @@ def encode(
     weights = {name: np.asarray(value, np.float64) for name, value in values.items()}
 
     def dense(x: np.ndarray, name: str) -> np.ndarray:
-        return x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+        return x @ weights[f"{name}/kernel"] + weights.get(f"{name}/bias", 0.0)
 
-    def norm(x: np.ndarray, name: str) -> np.ndarray:
+    def norm(x: np.ndarray, name: str, last: str = "/LayerNorm") -> np.ndarray:
         centred = x - x.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
-        return scaled * weights[f"{name}/LayerNorm/gamma"] + weights[f"{name}/LayerNorm/beta"]
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + a.norm_eps)
+        return scaled * weights[f"{name}{last}/gamma"] + weights.get(f"{name}{last}/beta", 0.0)
 
-    x = weights["embeddings/word_embeddings"][ids] + weights["embeddings/token_type_embeddings"][segments]
+    x = weights["embeddings/word_embeddings"][ids]
+    if a.type_vocab_size:
+        x = x + weights["embeddings/token_type_embeddings"][segments]
     if is_embedded(a):
         x = x + weights["embeddings/position_embeddings"][: ids.shape[1]]
-    x = norm(x, "embeddings")
+    if a.embedding_norm == "before":
+        x = norm(x, "embeddings")
     if a.embedding_size != a.hidden_size:
         x = dense(x, "embeddings_project")
+    if a.embedding_norm == "after":
+        x = norm(x, "embeddings", "_LayerNorm")
     attention_maps = []
     for number in range(a.num_hidden_layers):
         layer = f"encoder/layer_{number}"
 
         def attend(y: np.ndarray, layer: str = layer) -> np.ndarray:
             own = weights | {"layer": weights.get(f"{layer}/attention/self/relative_key/kernel", np.zeros(0))}
-            context, probabilities = attention(a, own, dense(y, f"{layer}/attention/self/qkv"), mask)
+            qkv = dense(y, f"{layer}/attention/self/qkv")
+            if a.qk_norm:
+                parts = np.reshape(qkv, [*qkv.shape[:2], 3, a.num_attention_heads, -1])
+                for part, name in enumerate(("query", "key")):
+                    parts[:, :, part] = norm(parts[:, :, part], f"{layer}/attention/self/{name}_norm", "")
+            context, probabilities = attention(a, own, qkv, mask, int(layer.removeprefix("encoder/layer_")))
             attention_maps.append(probabilities)
             return dense(context, f"{layer}/attention/output/dense")
 
         def feed_forward(y: np.ndarray, layer: str = layer) -> np.ndarray:
-            return dense(gelu(dense(y, f"{layer}/intermediate/dense")), f"{layer}/output/dense")
+            if not a.gated_mlp:
+                inner = ACTIVATIONS[a.hidden_act](dense(y, f"{layer}/intermediate/dense"))
+            else:
+                first, second = np.split(dense(y, f"{layer}/intermediate/gated"), 2, -1)
+                inner = ACTIVATIONS[a.hidden_act](first) * second
+            return dense(inner, f"{layer}/output/dense")
 
         if a.norm_style == "pre":
-            x = x + attend(norm(x, f"{layer}/attention/output"))
+            x = x + attend(norm(x, f"{layer}/attention/output") if number or a.first_norm else x)
             x = x + feed_forward(norm(x, f"{layer}/output"))
         else:
             x = norm(x + attend(x), f"{layer}/attention/output")
@@ -65,11 +80,13 @@ def encode(
 
 
 def attention(
-    a: Architecture, weights: Mapping[str, np.ndarray], qkv: np.ndarray, mask: np.ndarray
+    a: Architecture, weights: Mapping[str, np.ndarray], qkv: np.ndarray, mask: np.ndarray, layer: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Context [B, L, H] and probabilities [B, A, L, L] from queries, keys and values [B, L, 3 H]."""
     rows, length, _ = qkv.shape
     width = a.hidden_size // a.num_attention_heads
+    local = bool(a.local_attention) and layer % a.global_attn_every_n_layers != 0
+    theta = a.local_rope_theta if local and a.local_rope_theta else a.rope_theta
     context = np.zeros([rows, length, a.hidden_size])
     probabilities = np.zeros([rows, a.num_attention_heads, length, length])
     for row in range(rows):
@@ -78,8 +95,13 @@ def attention(
             q, k, v = (part[row, :, columns] for part in np.split(qkv, 3, -1))
             for i in range(length):
                 scores = np.array(
-                    [score(a, weights, head, q[i], k[j], i, j) + bias(a, weights, head, i, j) for j in range(length)]
+                    [
+                        score(a, weights, head, q[i], k[j], i, j, theta) + bias(a, weights, head, i, j)
+                        for j in range(length)
+                    ]
                 )
+                if local:
+                    scores[np.abs(np.arange(length) - i) > a.local_attention // 2] -= 10000.0
                 scores[mask[row] == 0] -= 10000.0
                 shares = np.exp(scores - scores.max())
                 probabilities[row, head, i] = shares / shares.sum()
@@ -88,7 +110,14 @@ def attention(
 
 
 def score(
-    a: Architecture, weights: Mapping[str, np.ndarray], head: int, q: np.ndarray, k: np.ndarray, i: int, j: int
+    a: Architecture,
+    weights: Mapping[str, np.ndarray],
+    head: int,
+    q: np.ndarray,
+    k: np.ndarray,
+    i: int,
+    j: int,
+    theta: float,
 ) -> float:
     """q k^T / sqrt(d) of the query at position i and the key at position j, without biases."""
     scheme, width, total = a.positions, len(q), float(q @ k)
@@ -96,7 +125,7 @@ def score(
         half, total = width // 2, 0.0
         for pair in range(half):
             query, key = complex(q[pair], q[pair + half]), complex(k[pair], k[pair + half])
-            angle = (j - i) * 10000.0 ** (-2.0 * pair / width)
+            angle = (j - i) * theta ** (-2.0 * pair / width)
             total += (query.conjugate() * key * complex(math.cos(angle), math.sin(angle))).real
     if scheme.distances is not None:
         size = a.hidden_size
@@ -132,3 +161,12 @@ def bucket(a: Architecture, distance: int) -> int:
 
 def gelu(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0)))
+
+
+ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "gelu": gelu,
+    "relu": lambda x: np.maximum(x, 0.0),
+    "relu2": lambda x: np.maximum(x, 0.0) ** 2,
+    "tanh": np.tanh,
+    "linear": lambda x: x,
+}

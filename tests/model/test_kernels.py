@@ -12,8 +12,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.model import encoder, kernels, layers, relative_positions
-from electra_tf2.model.kernels import blocks, compilation
+from electra_tf2.model import encoder, gated, kernels, layers, relative_positions
+from electra_tf2.model.kernels import blocks, compilation, feed_forward
 
 SEED = tf.constant([3, 4])
 ALLOWED = tf.constant([[True, True, True, False, True], [True, False, False, True, True]])[:, tf.newaxis, tf.newaxis]
@@ -40,7 +40,13 @@ ROW, ROWS = (8,), (2, 5, 8)
 BRANCH = (ROWS, ROWS, ROW, ROW, ROW)  # x, branch, bias, gamma, beta
 FORMULAS = {
     "gelu": (layers.gelu, (ROWS, ROW)),
+    "relu2": (layers.relu2, (ROWS, ROW)),
+    **{
+        f"gated {act}": (lambda x, bias, act=act: gated.gated(x, bias, act=act), ((2, 5, 16), (16,)))
+        for act in ("gelu", "relu", "relu2", "tanh", "linear")
+    },
     "layer norm": (layers.layer_norm, (ROWS, ROW, ROW)),
+    "layer norm, epsilon": (lambda *tensors: layers.layer_norm(*tensors, epsilon=0.1), (ROWS, ROW, ROW)),
     "norm of sum": (of_branch(layers.norm_of_sum, 0.0), BRANCH),
     "norm of sum, dropout": (of_branch(layers.norm_of_sum, 0.3), BRANCH),
     "sum and norm": (of_branch(layers.sum_and_norm, 0.0), BRANCH),
@@ -107,17 +113,27 @@ _SCORES, _BIAS = big(8, HEADS, LENGTH, LENGTH), big(1, HEADS, LENGTH, LENGTH, dt
 _VALUES = big(8, HEADS, LENGTH, WIDTH // HEADS)
 _NORM = blocks._Norm(_ROW, _COLUMN, _COLUMN)
 _KEYS = tf.ones([8, 1, 1, LENGTH], tf.bool)
+_TWO = (big(TOKENS, 2 * WIDTH), big(2 * WIDTH, dtype=tf.float32))
 # Block: its compiled function, arguments, kernels, and temporaries of full size.
 PASSES: dict[str, Any] = {
     "gelu": (blocks._gelu, (_X, _ROW), {}, 1, 0),
     "its gradient": (blocks._gelu_gradient, (_X, _X, _ROW), {}, 1, 0),
-    "layer norm": (blocks._layer_norm, (_X, _ROW, _ROW), {}, 5, 0),
+    "layer norm": (blocks._layer_norm, (_X, _ROW, _ROW), {"epsilon": 1e-12}, 5, 0),
+    "relu2": (feed_forward._relu2, (_X, _ROW), {}, 1, 0),
+    "relu2's gradient": (feed_forward._relu2_gradient, (_X, _X, _ROW), {}, 1, 0),
+    "gated": (feed_forward._gated, _TWO, {"act": "gelu"}, 1, 0),
+    "gated's gradient": (feed_forward._gradient_of_activated, (_X, *_TWO), {"act": "gelu"}, 1, 0),
+    "gated's gradient ": (feed_forward._gradient_of_factor, (_X, *_TWO), {"act": "gelu"}, 1, 0),
     "its gradient ": (blocks._layer_norm_gradient, (_X, _X, _NORM), {}, 7, 0),
-    "norm of sum": (blocks._norm_of_sum, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0}, 6, 1),
+    "norm of sum": (
+        blocks._norm_of_sum, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6, 1,
+    ),
     "its gradient  ": (
         blocks._norm_of_sum_gradient, (_X, (_X, _X, _ROW), _NORM, SEED), {"rate": 0.0}, 7, 0,
     ),
-    "sum and norm": (blocks._sum_and_norm, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0}, 6, 0),
+    "sum and norm": (
+        blocks._sum_and_norm, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6, 0,
+    ),
     "its gradient   ": (
         blocks._sum_and_norm_gradient, (_X, (_X, _X), _NORM, SEED), {"rate": 0.0}, 7, 0,
     ),

@@ -13,6 +13,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.cooccurrence import write_cooccurrence
 from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
 from electra_tf2.model import kernels
+from electra_tf2.model.architecture import PRESETS
 from electra_tf2.model.positions import SCHEMES
 from electra_tf2.pretrain.masking_units import UNITS as MASKING_UNITS
 from electra_tf2.pretrain.objectives.catalogue import OBJECTIVES
@@ -74,7 +75,8 @@ UNITS += [NEVER]
 POSITIONS: list[dict[str, Any]] = [{"relative_positions": scheme} for scheme in SCHEMES]
 NORMS: list[dict[str, Any]] = [{"norm_style": "post"}, {"norm_style": "pre"}]
 PRECISIONS: list[dict[str, Any]] = [{"precision": name} for name in ("float32", "bfloat16", "float16")]
-AXES = (MAIN, BESIDE, AUXILIARY, GENERATOR, UNITS, POSITIONS, NORMS, PRECISIONS)
+ARCHITECTURES: list[dict[str, Any]] = [{"architecture": name} for name in PRESETS]
+AXES = (MAIN, BESIDE, AUXILIARY, GENERATOR, UNITS, POSITIONS, NORMS, ARCHITECTURES, PRECISIONS)
 WANTED, WANTED_ALWAYS = 200, 20
 
 
@@ -100,7 +102,8 @@ def files(tmp_path_factory):
 
 
 def settings_of(folder, **given):
-    sizes: dict[str, Any] = {name: given.pop(name) for name in ("relative_positions", "norm_style") if name in given}
+    switches = ("relative_positions", "norm_style", "architecture")
+    sizes: dict[str, Any] = {name: given.pop(name) for name in switches if name in given}
     sizes |= {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
     return support.hparams(folder, sizes=sizes, mask_prob=0.3, num_train_steps=10, num_warmup_steps=0, **given)
 

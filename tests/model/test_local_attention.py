@@ -1,0 +1,107 @@
+"""Local attention in blocks: the same as on whole arrays with a mask, at its window's cost."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf2.model import encoder, flops, kernels
+from electra_tf2.model.architecture import make_architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.kernels.compilation import one_program
+from electra_tf2.model.layers import SeedStream
+from electra_tf2.model.positions import Blocks, blocks_of
+
+SIZES = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
+SIZES |= {"local_attention": 40, "global_attn_every_n_layers": 2, "max_position_embeddings": 256}
+
+
+def inputs(length: int) -> list[tf.Tensor]:
+    ids = np.random.RandomState(0).randint(1, 50, [3, length])
+    mask = (np.arange(length) < [[length], [length - 37], [5]]).astype(int)
+    return [tf.constant(value, tf.int32) for value in (ids * mask, mask, np.zeros_like(ids))]
+
+
+def passes(network: Encoder, length: int, seeds: SeedStream | None = None) -> list[tf.Tensor]:
+    """States at real tokens and the gradients of a function of them."""
+    ids, mask, segments = inputs(length)
+    real = tf.cast(mask, tf.float32)[..., tf.newaxis]
+    weights = tf.constant(np.random.RandomState(2).standard_normal([3, length, 16]), tf.float32)
+    with tf.GradientTape() as tape:
+        states = network(ids, mask, segments, seeds).sequence * real
+        loss = tf.reduce_sum(states * weights)
+    return [states, *map(tf.convert_to_tensor, tape.gradient(loss, network.trainable_variables))]
+
+
+def assert_alike(found: list[tf.Tensor], expected: list[tf.Tensor]) -> None:
+    for value, exact in zip(found, expected, strict=True):
+        np.testing.assert_allclose(value, exact, rtol=1e-4, atol=2e-5 * float(tf.reduce_max(abs(exact))))
+
+
+@pytest.mark.parametrize(("positions", "length"), [("rotary", 200), ("rotary", 192), ("t5", 250), ("alibi", 200)])
+def test_blocks_compute_what_a_mask_on_whole_arrays_does(monkeypatch, positions: str, length: int) -> None:
+    """Of a length that blocks of 32 divide and of others; windows at the ends and padding included."""
+    sizes = SIZES | {"relative_positions": positions, "local_rope_theta": 50.0, "initializer_range": 0.3}
+    network = Encoder("electra", make_architecture("small", sizes, 50, None))
+    cut: list[Blocks | None] = []
+
+    def counted(length: int, reach: int) -> Blocks | None:
+        cut.append(blocks_of(length, reach))
+        return cut[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoder, "blocks_of", lambda length, reach: None)
+        with kernels.off():
+            expected = passes(network, length)
+    monkeypatch.setattr(encoder, "blocks_of", counted)
+    with kernels.off():
+        assert_alike(passes(network, length), expected)
+    assert cut == [Blocks(-(-length // 32), 32, 1)]
+    if positions == "rotary" and length == 200:
+        assert_alike(passes(network, length), expected)
+        assert_alike(one_program(lambda: passes(network, length))(), expected)
+
+
+@pytest.mark.parametrize("direction", ["left_to_right", "right_to_left"])
+def test_blocks_look_in_one_direction(monkeypatch, direction) -> None:
+    sizes = make_architecture("small", SIZES | {"relative_positions": "rotary", "initializer_range": 0.3}, 50, None)
+    network = Encoder("generator_ltr", sizes, direction=direction)
+    with kernels.off():
+        found = passes(network, 200)
+        monkeypatch.setattr(encoder, "blocks_of", lambda length, reach: None)
+        assert_alike(found, passes(network, 200))
+
+
+def test_layers_in_blocks_can_be_computed_again() -> None:
+    architecture = make_architecture("small", SIZES | {"relative_positions": "coco"}, 50, None)
+    seed = tf.constant([5, 6])
+    found = []
+    for recompute in (False, True):
+        network = Encoder("electra", architecture, recompute=recompute)
+        traced = tf.function(lambda network=network: passes(network, 200, SeedStream(seed)), autograph=False)
+        found.append(traced())
+    assert_alike(*found)
+
+
+def test_tiles_of_a_long_sequence_keep_to_a_wide_window(monkeypatch) -> None:
+    """Where blocks save too little, long sequences still have no array of all pairs."""
+    monkeypatch.setattr(encoder, "LONG", 128)
+    sizes = SIZES | {"relative_positions": "rotary", "local_attention": 120, "initializer_range": 0.3}
+    network = Encoder("electra", make_architecture("small", sizes, 50, None))
+    assert blocks_of(192, 60) is None
+    with kernels.off():
+        expected = passes(network, 192)
+    assert_alike(passes(network, 192), expected)
+
+
+def test_the_cost_is_that_of_the_window() -> None:
+    sizes = {"local_attention": 128, "relative_positions": "rotary", "num_hidden_layers": 3}
+    whole = make_architecture("small", sizes | {"local_attention": 0}, 600, None)
+    local = make_architecture("small", sizes, 600, None)
+    saved = flops.encoder("", whole, 1024).forward_flops - flops.encoder("", local, 1024).forward_flops
+    assert saved == 2 * 4 * 1024 * (1024 - 192) * 256  # two layers; 64 queries see 3 blocks of 64
+    assert blocks_of(128, 64) is None and flops.encoder("", local, 128) == flops.encoder("", whole, 128)
+
+
+def test_it_has_no_place_in_transformer_xl() -> None:
+    problems = make_architecture("small", {"local_attention": 8, "relative_positions": "xl"}, 600, None).problems()
+    assert problems == ["local_attention has no relative_positions xl: choose another"]

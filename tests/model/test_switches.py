@@ -1,0 +1,131 @@
+"""Switches of an encoder's architecture, each alone and together: against plain loops, compiled, counted, refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf2.model import flops, kernels
+from electra_tf2.model.architecture import Architecture, make_architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.kernels.compilation import one_program
+from tests.model import encoder_reference
+
+NO_BIASES = {"attention_bias": False, "mlp_bias": False, "norm_bias": False}
+SWITCHES: dict[str, dict[str, Any]] = {
+    "gated": {"gated_mlp": True},
+    "gated, squared": {"gated_mlp": True, "hidden_act": "relu2"},
+    "squared": {"hidden_act": "relu2"},
+    "no biases": NO_BIASES,
+    "attention without biases": {"attention_bias": False},
+    "feed-forward without biases": {"mlp_bias": False, "gated_mlp": True},
+    "norms without biases": {"norm_bias": False},
+    "epsilon": {"norm_eps": 0.01},
+    "queries and keys": {"qk_norm": True, "norm_bias": False},
+    "theta": {"relative_positions": "rotary", "rope_theta": 50.0},
+    "norm after the projection": {"embedding_norm": "after"},
+    "no norm of embeddings": {"embedding_norm": "none"},
+    "local": {"local_attention": 8, "global_attn_every_n_layers": 2},
+    "local, theta": {"relative_positions": "rotary", "local_attention": 7, "local_rope_theta": 30.0},
+    "local, distances": {"relative_positions": "coco", "local_attention": 6}
+    | {"relative_position_buckets": 8, "relative_position_max_distance": 16},
+    "first norm left out": {"norm_style": "pre", "first_norm": False},
+    "no segments": {"type_vocab_size": 0},
+    "together": NO_BIASES
+    | {"local_attention": 8, "global_attn_every_n_layers": 2, "rope_theta": 160.0, "local_rope_theta": 30.0}
+    | {"gated_mlp": True, "qk_norm": True, "relative_positions": "rotary", "embedding_norm": "after"}
+    | {"norm_style": "pre", "first_norm": False, "type_vocab_size": 0, "norm_eps": 1e-5},
+}
+
+
+def sizes(**switches: Any) -> Architecture:
+    given: dict[str, Any] = {
+        "num_hidden_layers": 2,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+    }
+    given |= {"max_position_embeddings": 24, "initializer_range": 0.3}
+    return make_architecture("small", given | switches, 50, 8)
+
+
+def inputs() -> list[np.ndarray]:
+    """Ids, mask and segments; one row is padded."""
+    ids = np.random.RandomState(0).randint(0, 50, [2, 20])
+    mask = (np.arange(20) < [[20], [13]]).astype(int)
+    return [ids, mask, (np.arange(20) > 8).astype(int) * mask]
+
+
+def made(architecture: Architecture) -> Encoder:
+    """An encoder whose biases and layer norms do something."""
+    network, random = Encoder("electra", architecture), np.random.RandomState(1)
+    for variable in network.trainable_variables:
+        variable.assign_add(0.1 * random.standard_normal(variable.shape))
+    return network
+
+
+def passes(network: Encoder) -> list[tf.Tensor]:
+    """States at real tokens and the gradients of a function of them."""
+    ids, mask, segments = (tf.constant(value, tf.int32) for value in inputs())
+    weights = np.random.RandomState(2).standard_normal([2, 20, 16]) * inputs()[1][..., np.newaxis]
+    with tf.GradientTape() as tape:
+        states = network(ids, mask, segments).sequence
+        loss = tf.reduce_sum(states * weights.astype(np.float32))
+    gradients = tape.gradient(loss, network.trainable_variables)
+    return [states * tf.cast(mask, tf.float32)[..., tf.newaxis], *map(tf.convert_to_tensor, gradients)]
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_an_encoder_equals_its_definition(name: str) -> None:
+    network = made(sizes(**SWITCHES[name]))
+    values = {v.name.split(":")[0].removeprefix("electra/"): v.numpy() for v in network.trainable_variables}
+    expected, _ = encoder_reference.encode(network.architecture, values, *inputs())
+    found = network(*(tf.constant(value, tf.int32) for value in inputs())).sequence
+    real = inputs()[1].astype(bool)  # where no key is near a token of padding, rounding decides
+    np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["gated, squared", "together"])
+def test_compiled_it_has_the_values_and_gradients_of_its_formulas(name: str) -> None:
+    network = made(sizes(**SWITCHES[name]))
+    with kernels.off():
+        plain = passes(network)
+    alone, program = passes(network), one_program(lambda: passes(network))()
+    for expected, *found in zip(plain, alone, program, strict=True):
+        for value in found:
+            np.testing.assert_allclose(value, expected, rtol=1e-4, atol=2e-5 * float(tf.reduce_max(abs(expected))))
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_parameters_are_those_of_the_encoder_that_is_built(name: str) -> None:
+    architecture = sizes(**SWITCHES[name])
+    built = sum(int(tf.size(variable)) for variable in Encoder("electra", architecture).trainable_variables)
+    assert flops.main_network_parameters(architecture) == built
+
+
+def test_a_gated_network_has_the_cost_of_one_that_is_not() -> None:
+    plain, gated = (make_architecture("base", {"gated_mlp": gated}, 600, None) for gated in (False, True))
+    assert (plain.intermediate_size, gated.intermediate_size) == (3072, 2048)
+    costs = [flops.encoder("", architecture, 128).forward_flops for architecture in (plain, gated)]
+    assert costs[0] == costs[1]
+    assert make_architecture("small", {"gated_mlp": True}, 600, None).intermediate_size == 688  # 682.7
+
+
+def test_branches_may_start_at_zero() -> None:
+    network = Encoder("electra", sizes(zero_residual_init=True, norm_style="pre"))
+    ids, mask, segments = (tf.constant(value, tf.int32) for value in inputs())
+    output = network(ids, mask, segments)
+    np.testing.assert_array_equal(output.layers[-1], output.embeddings)
+    assert sum("dense/kernel" in v.name and not np.any(v) for v in network.trainable_variables) == 4
+
+
+@pytest.mark.parametrize(
+    ("switches", "message"),
+    [
+        ({"first_norm": False}, "first_norm false needs norm_style pre, got post"),
+        ({"zero_residual_init": True, "scaled_residual_init": True}, "two starts: choose one"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(switches: dict[str, Any], message: str) -> None:
+    assert any(message in problem for problem in sizes(**switches).problems())
