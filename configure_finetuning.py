@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from electra_tf2.finetune.tasks.defaults import default_hparams, pretrained_dir, run_name
-from electra_tf2.finetune.tasks.registry import check_names, entry_of
+from electra_tf2.finetune.tasks.named_files import with_named
+from electra_tf2.finetune.tasks.registry import KINDS, check_names, entry_of
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import checked, free_hparam, hparam, layered_by_entry, model_hparam
@@ -26,11 +27,21 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     data_dir: str = free_hparam("data", "folder of vocabulary, models and finetuning_data", place="other")
     task_names: list[str] = model_hparam(["chunk"], "tasks to learn together: names with commas, or a JSON list")
     tasks: dict[str, Any] = model_hparam({}, "tasks of your own: name -> {type, text_columns, ...} (see README)")
+    model: str = free_hparam("", "model to start from: a name as model_name, or a folder in any format", place="other")
+    train_file: str = free_hparam("", "table or JSON lines to learn from: a task called like the file", place="other")
+    dev_file: str = free_hparam("", "file to score on, beside train_file [a tenth of that, held out]", place="other")
+    test_file: str = free_hparam("", "file to score at the end, beside train_file", place="other")
+    text_column: list[str] = hparam(["text"], "train_file's column of text, or two with a comma", free_on_resume=True)
+    label_column: str = free_hparam("label", "train_file's column of labels")
+    task_type: str = free_hparam("classification", "what train_file holds", choices=KINDS)
     num_trials: int = free_hparam(1, "number of training runs, each with a seed of its own", at_least=1)
     do_train: bool = free_hparam(True, "train the model")
     do_eval: bool = free_hparam(True, "evaluate the model, after training if both are set")
     keep_all_models: bool = free_hparam(True, "false: only the last trial's model is kept")
-    keep_best: bool = hparam(False, "score the checkpoint that does best on development data; needs eval_every_steps")
+    keep_best: bool = hparam(False, "score the checkpoint that does best on the development data while training")
+    early_stopping: int = hparam(
+        0, "evaluations in a row without a better score that end the training, with keep_best; 0: never", at_least=0
+    )
     log_examples: bool = free_hparam(False, "print some training examples as the model sees them")
     debug: bool = free_hparam(False, "a few examples and steps, to try out the machinery")
     debug_examples: int = hparam(0, "number of a split's examples that are used, at most; 0: all", at_least=0)
@@ -65,7 +76,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     # Training
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1, heading="Training")
     iterations_per_loop: int = free_hparam(100, "steps between two reports of the losses", at_least=1)
-    eval_every_steps: int = hparam(0, "steps between evaluations on development data; 0: one at the end", at_least=0)
+    eval_every_steps: int = hparam(
+        0, "steps between evaluations on development data; 0: one at the end, with keep_best one an epoch", at_least=0
+    )
     intermediate_task: str = hparam("", "task to fine-tune on first, by its own settings (mnli: Phang et al. 2018)")
     init_checkpoint: str | None = free_hparam(None, "model to start from, in any format [model_name's]", place="other")
     reinit_layers: int = hparam(0, "number of uppermost layers that start from random weights", at_least=0)
@@ -94,6 +107,11 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         choices=("cls", "mean"),
     )
     classifier_dropout: float = hparam(0.1, "dropout before a classifier", at_least=0, below=1)
+    class_weights: str = hparam(
+        "none",
+        "how much a class's examples count in training: none: equally; balanced: all classes together equally; or a "
+        'JSON object, label -> weight, e.g. {"spam": 5}',
+    )
     max_query_length: int = hparam(64, "tokens of a question, at most", at_least=1)
     doc_stride: int = hparam(128, "tokens from a window of a document to the next", at_least=1)
     n_best_size: int = free_hparam(20, "number of best answers to a question that are written", at_least=1)
@@ -169,7 +187,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         Raises:
           UserError: names every problem.
         """
-        given = checked(cls, hparams)
+        given = with_named(checked(cls, hparams))
         # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
         layers = (default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)}, given)
         config = cls(**checked(cls, layered_by_entry(cls, *layers)))
@@ -191,6 +209,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         results_dir = self.results_dir or os.path.join(pretrained, "results")
         return {
             "embedding_size": self.width_of_embeddings,
+            "keep_best": self.keep_best or self.early_stopping > 0,
             "raw_data_dir": self.raw_data_dir or os.path.join(self.data_dir, "finetuning_data"),
             "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
             "init_checkpoint": None if self.random_init else self.init_checkpoint or pretrained,
@@ -213,7 +232,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         no_head = "which an intermediate_task does not keep"
         upper, layers, shared = self.reinit_layers, architecture.num_hidden_layers, architecture.share_layers
         wrong = [
-            (self.keep_best and not self.eval_every_steps, "keep_best needs eval_every_steps, to have a choice"),
             (
                 others and (self.prompt or self.few_shot),
                 f"prompt and few_shot are for classes of texts, not for {others}",
@@ -251,6 +269,10 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             (
                 not self.do_eval and self.write_distill_outputs,
                 "write_distill_outputs needs do_eval, after which it comes",
+            ),
+            (
+                self.class_weights != "none" and (self.prompt or {*kinds.values()} - {"classification"}),
+                f"class_weights are for classification without prompts, not for {others or ', '.join(kinds)}",
             ),
             (self.random_init and self.init_checkpoint, "random_init and init_checkpoint are both set: choose one"),
         ]

@@ -10,7 +10,13 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from electra_tf2.exchange.formats.folders import check_shared_vocabulary, config_of, generator_hparams, network_hparams
+from electra_tf2.exchange.formats.folders import (
+    check_shared_vocabulary,
+    config_of,
+    generator_hparams,
+    network_hparams,
+    vocabulary_hparams,
+)
 from electra_tf2.model.architecture import HEAD_SIZE, inner_width, make_architecture
 from electra_tf2.pretrain.objectives.catalogue import (
     OBJECTIVES,
@@ -125,7 +131,8 @@ class PretrainingConfig(ObjectiveHparams):
 
     @classmethod
     def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Sizes, vocabulary and casing of the folders that network and generator start from; debug's small model.
+        """Size of the vocabulary; sizes, vocabulary and casing of the folders that network and generator start from;
+        debug's small model.
 
         All win over a recipe, and yield to what is given (exchange.formats.folders).
 
@@ -137,6 +144,8 @@ class PretrainingConfig(ObjectiveHparams):
         hparams = checked(cls, hparams)
         main = _DEBUG if hparams.get("debug") else {}
         whole = hparams.get("init_checkpoint") or ""
+        beside = os.path.join(hparams.get("data_dir", cls.data_dir), "vocab.txt")
+        main = vocabulary_hparams(hparams.get("vocab_file") or beside) | main
         main = main | network_hparams(whole) | generator_hparams(whole)
         start = hparams.get("init_generator_checkpoint") or ""
         generator = network_hparams(start)

@@ -16,6 +16,7 @@ becomes:
                a folder for SentenceTransformer(path): the encoder, how it is pooled, normalisation
   onnx         any of our networks for ONNX Runtime and others, with its tokenizer's files; --quantize int8;
                --part body: states and a vector of the whole text, --part generator
+  tflite       the same for LiteRT (TensorFlow Lite)
 
 Every conversion is checked: fixed sentences go through our network and through what was written, read back from the
 disk, and the largest difference is printed; above 1e-5 in float32 the command fails.
@@ -38,11 +39,19 @@ from electra_tf2.util.files import write_atomically
 
 if TYPE_CHECKING:
     from electra_tf2.exchange.sources import Model
+    from electra_tf2.finetune.predictor import Predictor
 
 
-FORMATS = ["electra", "huggingface", "tf1", "tf_models", "saved_model", "sentence_transformers", "onnx"]
+FORMATS = ["electra", "huggingface", "tf1", "tf_models", "saved_model", "sentence_transformers", "onnx", "tflite"]
 _OF_TRANSFORMERS = ("huggingface", "sentence_transformers")
-PARTS = {"huggingface": ("main", "generator", "body"), "onnx": ("main", "generator", "body"), "electra": ("main",)}
+_INT8 = ("onnx", "tflite")
+_WORDPIECE = ("tf1", "tf_models", "saved_model")
+PARTS = {
+    "huggingface": ("main", "generator", "body"),
+    "onnx": ("main", "generator", "body"),
+    "tflite": ("main", "generator", "body"),
+    "electra": ("main",),
+}
 
 
 def main() -> int:
@@ -56,8 +65,8 @@ def main() -> int:
     if values.part is not None and values.part not in parts:
         offered = f"offers --part {', '.join(parts)}" if parts else "holds the whole model"
         raise UserError(f"--part {values.part}: --format {values.format} {offered}")
-    if values.quantize != "none" and values.format != "onnx":
-        raise UserError(f"--quantize {values.quantize}: for --format onnx")
+    if values.quantize != "none" and values.format not in _INT8:
+        raise UserError(f"--quantize {values.quantize}: for --format {' and '.join(_INT8)}")
     if values.dtype != "float32" and values.format not in ("electra", *_OF_TRANSFORMERS):
         raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
     if (values.step or values.adam_slots) and values.format != "tf1":
@@ -84,12 +93,17 @@ def main() -> int:
     difference = check.source_difference(model, source)
     if difference is not None:
         print(check.report(difference, "float32", "our network and the one that was read"))
+    if values.format in _WORDPIECE and model.tokenizer_file:
+        raise UserError(
+            f"--format {values.format} holds a WordPiece vocabulary, {model.tokenizer_file} is of another tokenizer: "
+            "--format huggingface, onnx and electra keep it as it is"
+        )
     if values.format in ("tf1", "tf_models", *_OF_TRANSFORMERS) and model.architecture.share_layers != "none":
         print(f"share_layers {model.architecture.share_layers}: the weights that layers share are written for each")
         model = with_own_layers(model)
     write = {"electra": to_folder, "huggingface": to_huggingface, "tf1": to_tf1, "tf_models": to_tf_models,
              "saved_model": to_saved_model, "sentence_transformers": to_sentence_transformers,
-             "onnx": to_onnx}  # fmt: skip
+             "onnx": to_onnx, "tflite": to_litert}  # fmt: skip
     made = not target.exists()
     remove_unfinished(target)
     try:
@@ -173,7 +187,6 @@ def to_tf_models(model: "Model", target: Path) -> Written:
 
 def to_saved_model(model: "Model", target: Path) -> Written:
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.exchange import check, saved_model
     from electra_tf2.exchange.network import Network
 
@@ -182,7 +195,7 @@ def to_saved_model(model: "Model", target: Path) -> Written:
         from electra_tf2.finetune.serving import difference_from_strings, task_signatures
 
         tokenizer = saved_model.tokenizer_of(model, model.config.max_seq_length)
-        predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
+        predictor = Predictor(model, model.tokenizer())
         signatures = task_signatures(predictor, tokenizer)
         written = saved_model.write_saved_model(target, signatures, predictor.model.trainable_variables, tokenizer)
         difference = difference_from_strings(predictor, written)
@@ -197,24 +210,45 @@ def to_saved_model(model: "Model", target: Path) -> Written:
 
 def to_onnx(model: "Model", target: Path) -> Written:
     needed("onnx", "onnx", "onnxruntime")
-    from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.corpus.tokenization import WordpieceTokenizer
-    from electra_tf2.exchange import onnx_export
-    from electra_tf2.exchange.pooling import embeds
+    from electra_tf2.exchange import network_file, onnx_export
 
-    part, int8 = flags.FLAGS.part or "main", flags.FLAGS.quantize == "int8"
-    make, compared = functools.partial(onnx_export.pretrained, model, part), None
-    if isinstance(model.config, FinetuningConfig) and part == "main" and not embeds(model):
+    predictor, part = of_fine_tuned(model)
+    if predictor is None:
+        make, compared = functools.partial(onnx_export.pretrained, model, part), network_file.comparison(model, part)
+    else:
         from electra_tf2.finetune import onnx_heads
-        from electra_tf2.finetune.predictor import Predictor
 
-        predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
         make = functools.partial(onnx_heads.fine_tuned, predictor, model)
         compared = onnx_heads.comparison(predictor, model)
-    written, difference = onnx_export.write_onnx(
-        target, model, make, compared or onnx_export.comparison(model, part), int8
-    )
+    written, difference = onnx_export.write_onnx(target, model, make, compared, flags.FLAGS.quantize == "int8")
     return written, difference, "that of ONNX Runtime"
+
+
+def to_litert(model: "Model", target: Path) -> Written:
+    from electra_tf2.exchange import litert, network_file
+
+    predictor, part = of_fine_tuned(model)
+    if predictor is None:
+        made, compared = litert.pretrained(model, part), network_file.comparison(model, part)
+    else:
+        from electra_tf2.finetune import head_outputs
+
+        made, compared = head_outputs.for_litert(predictor), head_outputs.compared(predictor, model)
+    written, difference = litert.write_litert(target, model, made, compared, flags.FLAGS.quantize == "int8")
+    return written, difference, "that of LiteRT"
+
+
+def of_fine_tuned(model: "Model") -> "tuple[Predictor | None, str]":
+    """What predicts with the heads of a fine-tuned model, where they are to be written, and the part that is."""
+    from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.exchange.pooling import embeds
+
+    part = flags.FLAGS.part or "main"
+    if not isinstance(model.config, FinetuningConfig) or part != "main" or embeds(model):
+        return None, part
+    from electra_tf2.finetune.predictor import Predictor
+
+    return Predictor(model, model.tokenizer()), part
 
 
 def needed(extra: str, *modules: str) -> None:
@@ -231,9 +265,9 @@ flags.DEFINE_enum(
     "part",
     None,
     ["main", "generator", "body"],
-    "part of the model to write; default: the main network for huggingface and onnx, the whole model for others",
+    "part of the model to write; default: the main network, or where there is no choice the whole model",
 )
-flags.DEFINE_enum("quantize", "none", ["none", "int8"], "int8 weights and matrix products in an ONNX file")
+flags.DEFINE_enum("quantize", "none", ["none", "int8"], "int8 weights and matrix products, for onnx and tflite")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16", "float16"], "type of the stored weights")
 flags.DEFINE_string("vocab_file", None, "vocabulary; default: the model's own, or vocab.txt beside the checkpoint")
 flags.DEFINE_integer(

@@ -19,9 +19,10 @@ from typing import Any
 from absl import flags
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.finetune import search as searching
 from electra_tf2.finetune.tasks.defaults import recipe_of
+from electra_tf2.finetune.tasks.named_files import with_named
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.accelerators.devices import COMPILE_FOR_HELP, Device, find_devices
@@ -37,7 +38,7 @@ from electra_tf2.util.reading import read_bytes, read_json
 
 def check_vocabulary(config: FinetuningConfig) -> None:
     """Before anything slow: the vocabulary is there and has the model's size."""
-    size = len(load_vocab(config.vocab_file))
+    size = len(load_tokens(config.vocab_file))
     if size != config.vocab_size:
         raise UserError(
             f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: "
@@ -57,6 +58,7 @@ def check_start(config: FinetuningConfig) -> None:
 
 def main() -> int:
     given = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
+    given = with_named(given)
     if flags.FLAGS.search_budget and not flags.FLAGS.search:
         raise UserError("--search-budget needs --search, which says what to try")
     if flags.FLAGS.search and flags.FLAGS.predict:
@@ -217,7 +219,7 @@ def label(given: dict[str, Any], source: str) -> int:
         import_tensorflow()
         from electra_tf2.finetune.predictor import predict
 
-        answers = predict(config, folder, names[0], source)
+        answers = predict(config, folder, names[0], source, Path(output).suffix)
     if output == "-":
         print(answers, end="")
     else:
@@ -256,11 +258,14 @@ def problems_of_start(folder: str | None) -> list[str]:
 
 def report(config: FinetuningConfig, finished: list[dict[str, Any]], remarks: dict[str, Any] | None = None) -> None:
     """Prints and writes the table and the scores of all trials, and remarks into the JSON."""
+    from electra_tf2.finetune.overview import shown_errors
     from electra_tf2.finetune.results import summarise_trials, table
 
     scores, majority = [trial["scores"] for trial in finished], finished[-1].get("majority", {})
     text = table(scores, majority)
     print(text, end="")
+    for name, errors in finished[-1].get("errors", {}).items():
+        print(shown_errors(name, errors), end="")
     write_atomically(config.results_txt, text)
     summary = {"summary": summarise_trials(scores), "majority": majority}
     write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary | (remarks or {}))
@@ -275,7 +280,9 @@ flags.DEFINE_string(
     "file to label with a fine-tuned model: .jsonl or .json (lines), .csv, .tsv, text; - is standard input",
 )
 flags.DEFINE_string(
-    "predict_output", None, "file that --predict writes; -: standard output [<the file>.predictions.jsonl]"
+    "predict_output",
+    None,
+    "file that --predict writes, a table if it is .csv or .tsv; -: standard output [<the file>.predictions.jsonl]",
 )
 flags.DEFINE_string("search", None, 'values to try: {"learning_rate": [1e-4, 3e-4], "num_train_epochs": [3, 10]}')
 flags.DEFINE_integer("search_budget", 0, "combinations that --search tries, at most; 0: all", lower_bound=0)

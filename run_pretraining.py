@@ -43,7 +43,9 @@ def check_vocabulary(config: PretrainingConfig) -> None:
     if missing:
         raise UserError(f"unmasked_tokens: {config.vocab_file} has no {', '.join(missing)}")
     if size != config.vocab_size:
-        raise UserError(f"vocab_size is {config.vocab_size}, {config.vocab_file} has {size}: set --vocab-size {size}")
+        raise UserError(
+            f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: set --vocab-size {size}"
+        )
 
 
 def check_files(config: PretrainingConfig, training: bool) -> None:
@@ -65,19 +67,23 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
 
 def print_summary(phase: Phase, whole: "Run", task: "PretrainingTask") -> None:
     """Prints what is about to be trained, on what, for how long."""
-    from electra_tf2.pretrain.flops import training_flops, training_flops_per_example
+    from electra_tf2.pretrain.flops import training_flops
 
     config, steps, strategy = phase.config, phase.end - phase.start, whole.strategy
     parameters = sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
-    flops = training_flops_per_example(config)
+    replicas, flops = strategy.num_replicas_in_sync, training_flops(whole.config)
+    devices = f"{replicas} x {strategy.extended.worker_devices[0].rpartition(':')[0].rpartition(':')[2]}"
+    if replicas > 1:
+        devices += f" ({type(strategy).__name__})"
+    parts = [f"{config.train_batch_size} sequences of {config.max_seq_length} tokens"]
+    parts += [f"{config.train_batch_size // replicas} per device"] if replicas > 1 else []
+    if config.gradient_accumulation_steps > 1:
+        parts.append(f"in {config.gradient_accumulation_steps} micro-batches")
     lines = [
-        f"model          {config.model_name}: {parameters:,} parameters, {flops / 1e9:.2f} GFLOP per training example",
-        f"               {training_flops(whole.config):.3g} FLOP in all",
-        f"devices        {strategy.num_replicas_in_sync} x {strategy.extended.worker_devices[0]}"
-        f" ({type(strategy).__name__}), {config.precision}, XLA {'on' if task.jit_compile else 'off'}",
-        f"batch          {config.train_batch_size} sequences of {config.max_seq_length} tokens, "
-        f"{config.train_batch_size // strategy.num_replicas_in_sync} per device, "
-        f"{config.gradient_accumulation_steps} micro-batch(es)",
+        f"model          {config.model_name}: {parameters:,} parameters, {config.vocab_size:,} WordPieces",
+        f"               {flops:.3g} FLOP in all",
+        f"devices        {devices}, {config.precision}, XLA {'on' if task.jit_compile else 'off'}",
+        f"batch          {', '.join(parts)}",
     ]
     if task.train_records is not None:
         epochs = steps * config.train_batch_size / task.train_records.total
@@ -86,7 +92,7 @@ def print_summary(phase: Phase, whole: "Run", task: "PretrainingTask") -> None:
             lines.append("               WARNING: more than 100 epochs: a larger corpus or fewer steps serve better")
     terms = [f"{objective.loss_weight:g} x {objective.loss_name}" for objective in task.model.objectives]
     expected = sum(objective.loss_weight * objective.initial_loss for objective in task.model.objectives)
-    lines.append(f"initial loss   about {expected:.2f} expected of {' + '.join(terms)}")
+    lines.append(f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}")
     say("\n".join(lines), indent=15)
 
 
@@ -157,9 +163,12 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
     """Trains one phase after the other, and evaluates as in the last; evaluation alone as in the phase of the
     checkpoint that is restored; a dry run times each. Records and batches of all are checked before the first.
     """
+    elsewhere = {"model_name", *places(PretrainingConfig)}  # what is trained, not where
     changed = util_flags.changed_hparams(PretrainingConfig)
-    described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
-    say(f"hparams        other than the recipe's or the defaults: {described or 'none'}", indent=15)
+    changed = {name: value for name, value in changed.items() if name not in elsewhere}
+    if changed:
+        described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
+        say(f"hparams        other than the recipe's: {described}", indent=15)
     import_tensorflow()
     from electra_tf2.training.checkpoints import newest_good
     from electra_tf2.training.distribution import make_strategy

@@ -5,7 +5,9 @@ ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sa
 forward passes without dropout, with the metrics that each computes beside its losses. Fine-tuning: our task CoLA;
 tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification. `ours_recompute` is ours with --recompute
 layers, `ours_accumulated` in four micro-batches, `ours_muon` with --optimizer muon (`ours_muon_of_float32`: its
-iteration in float32), `ours_whole` with attention on whole arrays at every length.
+iteration in float32), `ours_whole` with attention on whole arrays at every length, `ours_pre` with norm_style pre,
+`ours_pre_rotary` with rotary positions as well, `ours_modernbert` in that architecture at the same FLOPs,
+`ours_modernbert_global` without its windows.
 `products` are the matrix products of our step and nothing else: its limit.
 """
 
@@ -22,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.common import VOCABULARY, write_vocabulary
+from electra_tf2.model.architecture import inner_width
 from electra_tf2.util.environment import before_tensorflow
 
 _MASK = 103
@@ -407,6 +410,10 @@ def make_step(contender: str, job: Job) -> Step:
     finetuning = job.what == "finetuning"
     ours_of, tf_models_of = (ours_classifier, tf_models_classifier) if finetuning else (ours, tf_models)
     hugging_face_of = hugging_face_classifier if finetuning else hugging_face
+    modernbert: dict[str, Any] = {
+        "architecture": "modernbert",
+        "intermediate_size": inner_width(job.size.hidden, gated=True),
+    }
     makers: dict[str, Callable[[], Step]] = {
         "ours": lambda: ours_of(job, jit_compile=False),
         "products": lambda: products(job),
@@ -414,6 +421,10 @@ def make_step(contender: str, job: Job) -> Step:
         "ours_accumulated": lambda: ours(job, jit_compile=False, gradient_accumulation_steps=4),
         "ours_muon": lambda: ours(job, jit_compile=False, optimizer="muon"),
         "ours_muon_of_float32": lambda: ours(job, jit_compile=False, optimizer="muon", muon_precision="float32"),
+        "ours_pre": lambda: ours(job, jit_compile=False, norm_style="pre"),
+        "ours_pre_rotary": lambda: ours(job, jit_compile=False, norm_style="pre", relative_positions="rotary"),
+        "ours_modernbert": lambda: ours(job, jit_compile=False, **modernbert),
+        "ours_modernbert_global": lambda: ours(job, jit_compile=False, **modernbert, local_attention=0),
         "ours_whole": lambda: ours(job, jit_compile=False, tiles=False),
         "ours_xla": lambda: ours_of(job, jit_compile=True),
         "tf_models": lambda: tf_models_of(job),

@@ -27,7 +27,7 @@ from electra_tf2.corpus.record_metadata import (
     unigram_entropy,
 )
 from electra_tf2.corpus.records import RecordFormat, read_batches, record_ends
-from electra_tf2.corpus.vocabulary import load_vocab, special_ids
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_bytes
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json, writing
 from electra_tf2.util.progress import track
@@ -181,7 +181,7 @@ class Staging:
         train, dev = [*files], [plan.dev_shard_name(number) for number in range(plan.num_dev_shards)]
         with writing(self.folder):
             files |= {name: self._join_dev(written, number) for number, name in enumerate(dev)}
-            shutil.copyfile(settings.vocab_file, self.folder / VOCAB_FILE)
+            (self.folder / VOCAB_FILE).write_bytes(vocab_bytes(settings.vocab_file))
         if not Shard.total(files.values()).examples:
             raise UserError(f"corpus directory {settings.corpus_dir!r} holds no text: its files are blank")
         if not Shard.total(files[name] for name in train).examples:

@@ -7,6 +7,7 @@ TensorFlow is imported. What a corpus file may be:
   - text, one paragraph or sentence a line, a blank line between documents: any name without a known suffix;
   - JSON lines, one document a line with its text in a field ("text"): .jsonl or .ndjson;
   - either of them compressed: .gz, .bz2, .xz, .zst added to the name;
+  - a table with a document a row, its text in a column of that name: .parquet, or .arrow as `datasets` saves them;
   - of OpenWebText, an archive of text files with one document each: urlsf_subset*.xz, and no other file.
 
 Bytes that are not UTF-8 are left out and counted; a damaged archive stops the program with its name.
@@ -29,6 +30,7 @@ from typing import IO, Any, BinaryIO, NamedTuple
 
 from backports import zstd
 
+from electra_tf2.util.columnar import BESIDE, is_columnar, read_rows
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.reading import parse_json
 
@@ -36,7 +38,7 @@ COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 # The original reads every file of the directory as text. With these names that is never what the user wants.
 _NOT_TEXT = (
-    ".7z", ".arrow", ".bin", ".br", ".json", ".lz4", ".lzma", ".npy", ".npz", ".parquet", ".pdf", ".pkl", ".rar",
+    ".7z", ".bin", ".br", ".json", ".lz4", ".lzma", ".npy", ".npz", ".pdf", ".pkl", ".rar",
     ".tar", ".tbz2", ".tfrecord", ".tgz", ".txz", ".warc", ".wet", ".z", ".zip",
 )  # fmt: skip
 _ARCHIVES = "urlsf_subset*.xz"
@@ -50,6 +52,7 @@ _LINE_END = re.compile(rb"\n")
 # A file without line ends is cut into lines of at most this size, so that memory does not follow the corpus.
 MAX_LINE_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 20
+_BLOCK_ROWS = 500
 _ZSTD_LONG = {int(zstd.DecompressionParameter.window_log_max): 31}  # what `zstd --long=31` writes can be read too
 _DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError)
 
@@ -115,7 +118,7 @@ class Corpus(NamedTuple):
 
     def boundary(self, name: str) -> re.Pattern[bytes] | None:
         """After what a file may be divided, so that no document is; None if it must be read as a whole."""
-        if self.is_compressed(name):
+        if self.is_compressed(name) or is_columnar(name):
             return None
         if is_json_lines(name):
             return _LINE_END
@@ -133,6 +136,9 @@ class Corpus(NamedTuple):
         path = Path(self.directory) / name
         if self.archives:
             yield from _read_archive(path)
+            return
+        if is_columnar(path):
+            yield from _read_table(path, self.text_field)
             return
         if self.is_compressed(name):
             start, end = 0, sys.maxsize
@@ -161,6 +167,16 @@ class Corpus(NamedTuple):
 def is_json_lines(path: str | os.PathLike[str]) -> bool:
     """True if the name says that each line is a JSON document."""
     return _content_name(path).endswith((".jsonl", ".ndjson"))
+
+
+def _read_table(path: Path, field: str) -> Iterator[TextBlock]:
+    """A parquet or Arrow file; how far it is read on disk is told at its end alone."""
+    rows = enumerate(read_rows(path, [field]), start=1)
+    while some := list(itertools.islice(rows, _BLOCK_ROWS)):
+        found = [_document_lines(row, f"{str(path)!r}, row {number}", field) for number, row in some]
+        lines = [line for of_row, _ in found for line in of_row]
+        yield TextBlock(lines, sum(dropped for _, dropped in found), sum(map(len, lines)), 0)
+    yield TextBlock([], 0, 0, path.stat().st_size)
 
 
 def _read_archive(path: str | os.PathLike[str]) -> Iterator[TextBlock]:
@@ -221,7 +237,7 @@ def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
         for link in (Path(folder, name) for name in folders if os.path.islink(os.path.join(folder, name))):
             if any(above.resolve().is_relative_to(link.resolve()) for above in link.parents if above >= root):
                 raise UserError(f"corpus directory {str(link)!r} is a link to a folder that it lies in; remove it")
-        for path in (Path(folder, name) for name in names if not name.startswith(".")):
+        for path in (Path(folder, name) for name in names if not name.startswith(".") and name not in BESIDE):
             if not path.exists():
                 raise UserError(f"corpus file {str(path)!r} is a link to nothing; mend or remove it")
             if path.is_file():
@@ -325,16 +341,20 @@ def _json_documents(rows: list[bytes], path: Path, lines_before: int, field: str
         if not row.strip():
             continue
         where = f"{str(path)!r}, line {number}"
-        document = parse_json(row.decode("utf-8"), where, half_pairs=True)
-        text = document.get(field)
-        if not isinstance(text, str):
-            if field in document:
-                raise UserError(f"{where}: field {field!r} is {type(text).__name__}, not a string")
-            fields = ", ".join(sorted(document))
-            raise UserError(f"{where}: no field {field!r} (there: {fields}); name the field that holds the text")
-        encoded = text.encode("utf-8", "ignore")  # JSON can spell half a surrogate pair, UTF-8 cannot
-        if not text.isascii():
-            dropped += len(text.encode("utf-8", "surrogatepass")) - len(encoded)
-        lines.extend(line for line in strip_lines(encoded.split(b"\n")) if line)
-        lines.append(b"")
+        of_row, left_out = _document_lines(parse_json(row.decode("utf-8"), where, half_pairs=True), where, field)
+        lines += of_row
+        dropped += left_out
     return lines, dropped
+
+
+def _document_lines(document: dict[str, Any], where: str, field: str) -> tuple[list[bytes], int]:
+    """The lines of the text in a field and a blank one, and how many undecodable bytes were left out."""
+    text = document.get(field)
+    if not isinstance(text, str):
+        if field in document:
+            raise UserError(f"{where}: field {field!r} is {type(text).__name__}, not a string")
+        fields = ", ".join(sorted(document))
+        raise UserError(f"{where}: no field {field!r} (there: {fields}); name the field that holds the text")
+    encoded = text.encode("utf-8", "ignore")  # JSON can spell half a surrogate pair, UTF-8 cannot
+    dropped = 0 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) - len(encoded)
+    return [*(line for line in strip_lines(encoded.split(b"\n")) if line), b""], dropped

@@ -8,13 +8,14 @@ that cannot work is refused at start-up with the list of what is wrong with it.
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.reading import read_bytes, read_text
+from electra_tf2.util.reading import read_bytes, read_json, read_text, typed
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
+TOKENIZER_FILE = "tokenizer.json"  # of Hugging Face's, which holds a vocabulary as well
 MAX_TOKENS = 1 << 20  # beyond any vocabulary in use; records encode ids in three bytes
 
 _WHAT = "vocabulary file"
@@ -34,15 +35,78 @@ class SpecialIds(NamedTuple):
 
 
 def load_vocab(path: str | os.PathLike[str]) -> list[str]:
-    """The tokens of a vocabulary file in the order of their ids; raises UserError if it cannot be used."""
+    """The tokens of a WordPiece vocabulary, vocab.txt or tokenizer.json, in the order of their ids.
+
+    Raises:
+      UserError: it cannot be used, or is of another tokenizer.
+    """
+    if not is_wordpiece(path):
+        raise UserError(
+            f"{os.fspath(path)} is of a {_model_of(path).get('type')} tokenizer: models with one can be loaded and "
+            "fine-tuned on texts, but this needs WordPiece"
+        )
+    return load_tokens(path)
+
+
+def load_tokens(path: str | os.PathLike[str]) -> list[str]:
+    """The tokens of a vocabulary in the order of their ids: of a vocab.txt, or of any tokenizer.json.
+
+    Raises:
+      UserError: it cannot be used.
+    """
     path = os.fspath(path)
     if not os.path.lexists(path):
         raise UserError(f"{_WHAT} {path!r} does not exist; give an existing vocab.txt or make one with build_vocab.py")
+    if path.endswith(".json"):
+        return _tokens_of(path)
     tokens = [line.strip() for line in read_text(path, _WHAT).split("\n")]
     while tokens and not tokens[-1]:
         tokens.pop()
     check_vocab(tokens, path)
     return tokens
+
+
+def is_wordpiece(path: str | os.PathLike[str]) -> bool:
+    """True for a vocab.txt, and for a tokenizer.json of a WordPiece tokenizer."""
+    path = os.fspath(path)
+    if not path.endswith(".json") or not os.path.isfile(path):
+        return True
+    model = _model_of(path)
+    return model.get("type", "WordPiece") == "WordPiece" and model.get("continuing_subword_prefix", "##") == "##"
+
+
+def _model_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+    where = os.fspath(path)
+    return typed(read_json(where, "tokenizer").get("model") or {}, dict, f"{where}: model")
+
+
+def added_tokens(tokenizer: dict[str, Any], where: str | os.PathLike[str]) -> dict[str, Any]:
+    """The tokens that a tokenizer.json lists beside its model's, and their ids."""
+    what = f"{os.fspath(where)}: added_tokens"
+    listed = [typed(one, dict, what) for one in typed(tokenizer.get("added_tokens") or [], list, what)]
+    return {str(one.get("content")): one.get("id") for one in listed}
+
+
+def _tokens_of(where: str) -> list[str]:
+    """Tokens of a tokenizer.json; of other models than WordPiece with the added ones, ids that it leaves out named."""
+    model = _model_of(where)
+    if model.get("type") == "Unigram":
+        pieces = typed(model.get("vocab"), list, f"{where}: vocab")
+        ids: dict[str, Any] = {str(piece[0]): number for number, piece in enumerate(pieces)}
+    else:
+        ids = typed(model.get("vocab"), dict, f"{where}: vocab")
+    if is_wordpiece(where):
+        ids = {token: typed(number, int, f"{where}: id of {token}") for token, number in ids.items()}
+        tokens = sorted(ids, key=ids.__getitem__)
+        if [ids[token] for token in tokens] != list(range(len(tokens))):
+            raise UserError(f"{where}: the ids of its vocabulary have gaps")
+        check_vocab(tokens, where)
+        return tokens
+    ids = ids | added_tokens(read_json(where, "tokenizer"), where)
+    numbers = {typed(number, int, f"{where}: id of {token}"): token for token, number in ids.items()}
+    if not numbers or not 0 <= min(numbers) <= max(numbers) < MAX_TOKENS:
+        raise UserError(f"{where}: the ids of its tokens must be from 0 to {MAX_TOKENS - 1:,}")
+    return [numbers.get(number, f"[no token {number}]") for number in range(max(numbers) + 1)]
 
 
 def check_vocab(tokens: Sequence[str], name: str) -> None:
@@ -84,9 +148,20 @@ def special_ids(tokens: Sequence[str], unmasked: Iterable[str] = ()) -> SpecialI
     return SpecialIds(pad, unk, cls, sep, mask, tuple(map(tokens.index, unmasked)))
 
 
+def vocab_bytes(path: str | os.PathLike[str]) -> bytes:
+    """A vocabulary as a vocab.txt: the file as it is on disk, or the tokens of a tokenizer.json, one a line."""
+    if os.fspath(path).endswith(".json"):
+        return "".join(f"{token}\n" for token in load_vocab(path)).encode()
+    return read_bytes(os.fspath(path), _WHAT)
+
+
 def vocab_sha256(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of the file as it is on disk (what `sha256sum` prints): records and checkpoints name their vocabulary."""
-    return hashlib.sha256(read_bytes(os.fspath(path), _WHAT)).hexdigest()
+    """SHA-256 of `vocab_bytes` (of a vocab.txt what `sha256sum` prints): records and checkpoints name their vocabulary.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
+    return hashlib.sha256(vocab_bytes(path)).hexdigest()
 
 
 def _listing(items: Sequence[str]) -> str:

@@ -165,8 +165,7 @@ def main() -> None:
         }
     )
     print(f"\nThe demo took {(time.monotonic() - start) / 60:.1f} minutes. Everything is in {DATA}/; try:\n")
-    print(f"  .venv/bin/python run_finetuning.py --model-dir {MODELS}/{RELEASED}/finetuning_models/{TASK}_model_1 \\")
-    print("      --predict my.txt")
+    print(f"  .venv/bin/electra predict my.txt --model-dir {MODELS}/{RELEASED}/finetuning_models/{TASK}_model_1")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
+    "plan": Command("plan_pretraining", "say what to pre-train on your text in some hours"),
     "build-vocab": Command("build_vocab", "make a vocabulary of your text"),
     "build-data": Command("build_pretraining_dataset", "make training records of your text"),
     "build-openwebtext": Command("build_openwebtext_pretraining_dataset", "make them of the OpenWebText archive"),

@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange import modernbert, reference, tf_models
 from electra_tf2.exchange.checkpoints import find_checkpoint
 from electra_tf2.exchange.encoding import Encoded, Text, encode
@@ -36,8 +35,7 @@ SENTENCES: tuple[Text, ...] = (
 
 def check_inputs(model: Model, sentences: Sequence[Text] = SENTENCES) -> Encoded:
     """Encodes the fixed sentences in the model's vocabulary."""
-    tokenizer = WordpieceTokenizer(model.tokens, *model.casing)
-    return encode(tokenizer, sentences, model.architecture.max_position_embeddings)
+    return encode(model.tokenizer(), sentences, model.architecture.max_position_embeddings)
 
 
 def our_outputs(

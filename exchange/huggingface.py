@@ -197,7 +197,7 @@ class HuggingFaceWeights:
         if prefix is None:
             raise UserError(f"{folder}: no encoder among its tensors: {', '.join(sorted(self._tensors)[:5])} ...")
         self._zeros: dict[str, int] = {}
-        self.task = None
+        self.task: str | None = None
         if config["model_type"] == "modernbert":
             self._read_modernbert(config, prefix)
         else:

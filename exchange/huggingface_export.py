@@ -18,7 +18,7 @@ from tokenizers.models import WordPiece
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
-from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, UNK
+from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, TOKENIZER_FILE, UNK
 from electra_tf2.exchange import huggingface as names
 from electra_tf2.exchange import modernbert
 from electra_tf2.exchange.formats import ELSEWHERE, modernbert_config
@@ -27,7 +27,8 @@ from electra_tf2.exchange.sources import Model
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_atomically
+from electra_tf2.util.files import write_atomically, write_json
+from electra_tf2.util.reading import read_text
 
 _ONE_LABEL = "single_label_classification"
 
@@ -82,10 +83,24 @@ def write_huggingface(folder: str | Path, model: Model, exported: Exported, dtyp
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / FILE_NAME, exported.tensors, dtype)
-    write_tokenizer(folder, model.tokens, model.casing, model.architecture.max_position_embeddings)
+    write_tokenizer_of(model, folder, model.architecture.max_position_embeddings)
     write_atomically(folder / "README.md", _model_card(model, exported.class_name, exported.left_out))
-    config = exported.config | {"torch_dtype": dtype, "pad_token_id": model.tokens.index(PAD)}
+    config = exported.config | {"torch_dtype": dtype, "pad_token_id": model.tokenizer().special.pad}
     write_atomically(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def write_tokenizer_of(model: Model, folder: Path, max_length: int) -> None:
+    """Writes a model's tokenizer for transformers; one that came as a tokenizer.json as it was."""
+    if not model.tokenizer_file:
+        write_tokenizer(folder, model.tokens, model.casing, max_length)
+        return
+    write_atomically(folder / TOKENIZER_FILE, read_text(model.tokenizer_file, "tokenizer"))
+    names = model.tokenizer().special._asdict()
+    settings: dict[str, Any] = {
+        f"{name}_token": model.tokens[names[name]] for name in ("pad", "unk", "cls", "sep", "mask")
+    }
+    settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
+    write_json(folder / "tokenizer_config.json", settings)
 
 
 def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length: int) -> None:

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.exchange.encoding import Row, Text, at_tokens, rows_of
 from electra_tf2.exchange.formats.folders import located, models
@@ -104,7 +103,7 @@ class Model:
 
     def __init__(self, source: Source, precision: str = "float32") -> None:
         self.source = source
-        self.tokenizer = WordpieceTokenizer(source.tokens, *source.casing)
+        self.tokenizer = source.tokenizer()
         self.network = Network(source.architecture, source.generator_architecture, source.weights, precision)
         self.max_length = min(512, source.architecture.max_position_embeddings)
         self._states = graph_of_any_shape(self.network.states)
@@ -170,7 +169,9 @@ class Model:
             raise UserError(f"fill: top is between 1 and the {len(self.tokenizer):,} tokens, not {top}")
         special = self.tokenizer.special
         row = [special.cls]
-        for part in self.tokenizer.pieces(text.split(MASK)):
+        *before, last = text.split(MASK)
+        before = [part.rstrip() for part in before]  # byte-level tokens begin with their blank, as [MASK] does
+        for part in self.tokenizer.pieces([*before, last]):
             row += [*part, special.mask]
         row[-1] = special.sep
         if len(row) > self.max_length:

@@ -31,6 +31,7 @@ class Graph:
     """
 
     def __init__(self, weights: Mapping[str, np.ndarray], int8: bool = False) -> None:
+        self.epsilon = LAYER_NORM_EPSILON  # of layer norms
         self.weights, self.int8 = weights, int8
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs: list[onnx.ValueInfoProto] = []
@@ -123,11 +124,12 @@ class Graph:
     def layer_norm(self, x: str, name: str) -> str:
         weights = [self.weight(f"{name}/gamma")]
         weights += [self.weight(f"{name}/beta")] if f"{name}/beta" in self.weights else []
-        return self.op("LayerNormalization", x, *weights, epsilon=LAYER_NORM_EPSILON)
+        return self.op("LayerNormalization", x, *weights, epsilon=self.epsilon)
 
     def activation(self, x: str, name: str) -> str:
-        kinds = {"gelu": "Gelu", "relu": "Relu", "tanh": "Tanh"}
-        return x if name == "linear" else self.op(kinds[name], x)
+        kinds = {"gelu": "Gelu", "relu": "Relu", "relu2": "Relu", "tanh": "Tanh"}
+        value = x if name == "linear" else self.op(kinds[name], x)
+        return self.op("Mul", value, value) if name == "relu2" else value
 
     def floats(self, x: str) -> str:
         return self.op("Cast", x, to=TensorProto.FLOAT)

@@ -11,13 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from electra_tf2.exchange.network_file import INPUTS
 from electra_tf2.exchange.onnx_graph import Graph
 from electra_tf2.exchange.pooling import Pooling
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.kernels.blocks import MASKED_SCORE
 
-INPUTS = "input_ids", "attention_mask", "token_type_ids"
-STATES, LOGITS = "last_hidden_state", "logits"
 _ROWS = ("batch", "length")
 
 
@@ -46,7 +45,8 @@ class Encoder:
 
     def __init__(self, graph: Graph, architecture: Architecture, scope: str, embeddings: str) -> None:
         self.graph, self.sizes, self.scope, self.embeddings = graph, architecture, scope, embeddings
-        self._turns: tuple[str, str] | None = None  # cosines and sines, [L, D/2]
+        graph.epsilon = architecture.norm_eps
+        self._turns: dict[float, tuple[str, str]] = {}  # by base of the angles: cosines and sines, [L, D/2]
         self._distances = ""  # sines and cosines of distances, [2L - 1, H]
 
     def states(self, inputs: Inputs) -> str:
@@ -55,13 +55,20 @@ class Encoder:
         x = self._embedded(inputs)
         if sizes.embedding_size != sizes.hidden_size:
             x = g.dense(x, f"{self.scope}/embeddings_project")
+        if sizes.embedding_norm == "after":
+            x = g.layer_norm(x, f"{self.scope}/embeddings_LayerNorm")
         bias = self._score_bias(inputs)
+        reaches = [sizes.reach(layer) for layer in range(sizes.num_hidden_layers)]
+        biases = {reach: self._within(bias, inputs, reach) for reach in dict.fromkeys(reaches)}
         attending, feeding = sizes.shared_with("attention"), sizes.shared_with("ffn")
         pre = sizes.norm_style == "pre"
-        for attention, feed_forward in zip(attending, feeding, strict=True):
+        for layer, (attention, feed_forward) in enumerate(zip(attending, feeding, strict=True)):
             of_attention, of_ffn = (f"{self.scope}/encoder/layer_{n}" for n in (attention, feed_forward))
             norms = f"{of_attention}/attention/output/LayerNorm", f"{of_ffn}/output/LayerNorm"
-            x = self._branch(x, norms[0], pre, functools.partial(self._attention, bias=bias, scope=of_attention))
+            attend = functools.partial(
+                self._attention, bias=biases[reaches[layer]], scope=of_attention, reach=reaches[layer]
+            )
+            x = self._branch(x, norms[0], pre, attend) if layer or sizes.first_norm else g.op("Add", x, attend(x))
             x = self._branch(x, norms[1], pre, functools.partial(self._feed_forward, scope=of_ffn))
         return g.layer_norm(x, f"{self.scope}/encoder/LayerNorm") if pre else x
 
@@ -79,13 +86,19 @@ class Encoder:
             x = g.op("Add", x, table)
         if self.sizes.type_vocab_size:
             x = g.op("Add", x, g.op("Gather", g.weight(f"{block}/token_type_embeddings"), inputs.types))
-        return g.layer_norm(x, f"{block}/LayerNorm")
+        return g.layer_norm(x, f"{block}/LayerNorm") if self.sizes.embedding_norm == "before" else x
 
     def _feed_forward(self, x: str, scope: str) -> str:
-        inner = self.graph.activation(self.graph.dense(x, f"{scope}/intermediate/dense"), self.sizes.hidden_act)
-        return self.graph.dense(inner, f"{scope}/output/dense")
+        g, act = self.graph, self.sizes.hidden_act
+        if self.sizes.gated_mlp:
+            both = g.dense(x, f"{scope}/intermediate/gated")
+            first, second = g.split("Split", both, parts=2, axis=2, num_outputs=2)
+            inner = g.op("Mul", g.activation(first, act), second)
+        else:
+            inner = g.activation(g.dense(x, f"{scope}/intermediate/dense"), act)
+        return g.dense(inner, f"{scope}/output/dense")
 
-    def _attention(self, x: str, bias: str, scope: str) -> str:
+    def _attention(self, x: str, bias: str, scope: str, reach: int | None) -> str:
         """[B, L, H] -> [B, L, H]; queries are scaled by their weights."""
         g, heads, size, hidden = (
             self.graph,
@@ -93,15 +106,21 @@ class Encoder:
             self.sizes.head_size,
             self.sizes.hidden_size,
         )
-        name, scales, parts = f"{scope}/attention/self/qkv", (size**-0.5, 1.0, 1.0), []
-        kernels, biases = (np.split(g.weights[f"{name}/{part}"], 3, -1) for part in ("kernel", "bias"))
+        name, parts, normed = f"{scope}/attention/self/qkv", [], self.sizes.qk_norm
+        scales = (1.0 if normed else size**-0.5, 1.0, 1.0)
+        offsets = g.weights.get(f"{name}/bias", np.zeros(3 * hidden, np.float32))
+        kernels, biases = (np.split(array, 3, -1) for array in (g.weights[f"{name}/kernel"], offsets))
         for number, (kernel, offset, scale) in enumerate(zip(kernels, biases, scales, strict=True)):
             # Three products and no Split of one: its copies cost more than a wider product saves.
             part = g.dense(x, f"{name}_{number}", kernel * np.float32(scale), offset * np.float32(scale))
             parts.append(g.op("Transpose", g.op("Reshape", part, g.ints(0, 0, heads, size)), perm=[0, 2, 1, 3]))
         q, k, v = parts
-        if self._turns is not None:
-            q, k = self._turned(q), self._turned(k)
+        if normed:
+            q, k = (g.layer_norm(x, f"{scope}/attention/self/{part}_norm") for x, part in ((q, "query"), (k, "key")))
+            q = g.op("Mul", q, g.constant(size**-0.5))
+        if self._turns:
+            base = self._base(reach)
+            q, k = self._turned(q, base), self._turned(k, base)
         k = g.op("Transpose", k, perm=[0, 1, 3, 2])
         scores = self._relative(q, k, scope) if self._distances else g.op("MatMul", q, k)
         probabilities = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
@@ -129,9 +148,10 @@ class Encoder:
             slopes = -np.reshape(scheme.slopes(sizes.num_attention_heads), [-1, 1, 1])
             bias = g.op("Add", bias, g.op("Mul", g.floats(g.op("Abs", self._between(places))), g.constant(slopes)))
         if scheme.frequencies is not None:
-            angles = g.op("Unsqueeze", g.floats(places), g.ints(1))
-            angles = g.op("Mul", angles, g.constant(scheme.frequencies(sizes.head_size, sizes.rope_theta)))
-            self._turns = g.op("Cos", angles), g.op("Sin", angles)
+            column = g.op("Unsqueeze", g.floats(places), g.ints(1))
+            for base in {self._base(sizes.reach(layer)) for layer in range(sizes.num_hidden_layers)}:
+                angles = g.op("Mul", column, g.constant(scheme.frequencies(sizes.head_size, base)))
+                self._turns[base] = g.op("Cos", angles), g.op("Sin", angles)
         if scheme.distances is not None:
             last = g.op("Sub", inputs.length, g.constant(1, "int64"))
             downward = g.op("Range", last, g.op("Neg", inputs.length), g.constant(-1, "int64"))
@@ -140,15 +160,26 @@ class Encoder:
             self._distances = g.op("Concat", g.op("Sin", angles), g.op("Cos", angles), axis=1)
         return bias
 
+    def _base(self, reach: int | None) -> float:
+        """Base of rotary's angles in layers of this reach."""
+        return self.sizes.rope_theta if reach is None else self.sizes.local_rope_theta or self.sizes.rope_theta
+
+    def _within(self, bias: str, inputs: Inputs, reach: int | None) -> str:
+        """The bias, masked beyond a layer's reach (model.local_attention, on whole arrays)."""
+        if reach is None:
+            return bias
+        g = self.graph
+        is_far = g.op("Greater", g.op("Abs", self._between(inputs.positions())), g.constant(reach, "int64"))
+        return g.op("Add", bias, g.op("Mul", g.floats(is_far), g.constant(MASKED_SCORE)))
+
     def _between(self, places: str) -> str:
         """int64 [L, L], key position - query position."""
         g = self.graph
         return g.op("Sub", g.op("Unsqueeze", places, g.ints(0)), g.op("Unsqueeze", places, g.ints(1)))
 
-    def _turned(self, x: str) -> str:
+    def _turned(self, x: str, base: float) -> str:
         """[B, A, L, D], the halves of each vector rotated by its position (RoFormer, section 3.2.2)."""
-        assert self._turns is not None
-        g, (cosine, sine) = self.graph, self._turns
+        g, (cosine, sine) = self.graph, self._turns[base]
         first, second = g.split("Split", x, parts=2, axis=3, num_outputs=2)
         turned = [
             g.op("Sub", g.op("Mul", first, cosine), g.op("Mul", second, sine)),
@@ -181,22 +212,34 @@ class Encoder:
         return g.op("Slice", aligned, g.ints(0), length, g.ints(3))
 
 
-def token_logits(graph: Graph, states: str, scope: str, table: str, act: str) -> str:
+def token_logits(graph: Graph, states: str, scope: str, table: str, sizes: Architecture, network: str) -> str:
     """[B, L, H] -> [B, L, V] of a masked language model (model.heads.LanguageModelHead, or TiedHead).
 
     Args:
-      scope: of the head. table: name of the word table [V, E]. act: the head's activation.
+      scope: of the head. table: name of the word table [V, E]. network: scope of the encoder.
     """
     hidden = states
     if f"{scope}/dense/kernel" in graph.weights:
-        hidden = graph.layer_norm(graph.activation(graph.dense(states, f"{scope}/dense"), act), f"{scope}/LayerNorm")
+        hidden = prediction_head(graph, states, scope, sizes.hidden_act)
+        projects = sizes.head_style == "modernbert" and sizes.embedding_size != sizes.hidden_size
+        if f"{scope}/decoder" in graph.weights:
+            table = f"{scope}/decoder"
+        elif projects:
+            kernel = graph.op("Transpose", graph.weight(f"{network}/embeddings_project/kernel"), perm=[1, 0])
+            hidden = graph.op("MatMul", hidden, kernel)
     return graph.op("Add", graph.times_table(hidden, table), graph.weight(f"{scope}/output_bias"))
+
+
+def prediction_head(graph: Graph, states: str, scope: str, act: str) -> str:
+    """Dense layer, activation and, where there is one, layer norm before a head's last layer."""
+    hidden = graph.activation(graph.dense(states, f"{scope}/dense"), act)
+    return graph.layer_norm(hidden, f"{scope}/LayerNorm") if f"{scope}/LayerNorm/gamma" in graph.weights else hidden
 
 
 def replaced_logits(graph: Graph, states: str, act: str) -> str:
     """[B, L, H] -> [B, L], positive where a token looks replaced (model.heads.ReplacedTokenHead)."""
     scope = "discriminator_predictions"
-    hidden = graph.activation(graph.dense(states, f"{scope}/dense"), act)
+    hidden = prediction_head(graph, states, scope, act)
     return graph.op("Squeeze", graph.dense(hidden, f"{scope}/dense_1"), graph.ints(-1))
 
 

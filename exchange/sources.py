@@ -17,7 +17,9 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.corpus.file_tokenizer import FileTokenizer
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.vocabulary import TOKENIZER_FILE, is_wordpiece, load_tokens, load_vocab
 from electra_tf2.exchange import tf_models
 from electra_tf2.exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, best_or_newest, find_checkpoint
 from electra_tf2.exchange.formats.folders import VOCABULARY, is_uncased, read_config, vocabulary_of
@@ -28,6 +30,7 @@ from electra_tf2.exchange.formats.huggingface_config import (
     is_huggingface,
     labels_of,
     network_of,
+    tokenizer_in,
     tokens_in,
 )
 from electra_tf2.exchange.formats.original_config import hparams_beside, hparams_of
@@ -38,7 +41,7 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.flags import read_recipe
 from electra_tf2.util.hparams import places
-from electra_tf2.util.reading import read_json
+from electra_tf2.util.reading import read_json, read_text
 
 
 class Given(NamedTuple):
@@ -70,6 +73,7 @@ class Model(NamedTuple):
     scores: what its run wrote of its scores.
     is_run: True if config is a run's, and so says how the model was trained.
     generator_sizes: sizes of a generator that came from elsewhere (`with_generator`).
+    tokenizer_file: the tokenizer.json of a tokenizer that is not WordPiece's; "": tokens and casing are all of it.
     """
 
     config: PretrainingConfig | FinetuningConfig
@@ -82,10 +86,17 @@ class Model(NamedTuple):
     scores: dict[str, Any]
     is_run: bool
     generator_sizes: Architecture | None = None
+    tokenizer_file: str = ""
 
     @property
     def architecture(self) -> Architecture:
         return self.config.architecture
+
+    def tokenizer(self) -> WordpieceTokenizer:
+        """Makes its tokenizer."""
+        return (
+            FileTokenizer(self.tokenizer_file) if self.tokenizer_file else WordpieceTokenizer(self.tokens, *self.casing)
+        )
 
     @property
     def has_generator(self) -> bool:
@@ -200,12 +211,16 @@ def write_folder(folder: str | Path, model: Model, dtype: str = "float32") -> No
     write_tensors(folder / FILE_NAME, model.weights, dtype)
     if model.scores:
         write_json(folder / "scores.json", model.scores)
-    write_atomically(folder / VOCABULARY, "".join(f"{token}\n" for token in model.tokens))
+    vocabulary = TOKENIZER_FILE if model.tokenizer_file else VOCABULARY
+    if model.tokenizer_file:
+        write_atomically(folder / vocabulary, read_text(model.tokenizer_file, "tokenizer"))
+    else:
+        write_atomically(folder / vocabulary, "".join(f"{token}\n" for token in model.tokens))
     if model.task_states is not None:
         write_json(folder / "tasks.json", model.task_states)
     elsewhere = places(type(model.config))
     config = {name: value for name, value in json.loads(model.config.to_json()).items() if name not in elsewhere}
-    write_atomically(folder / "config.json", json.dumps(config | {"vocab_file": VOCABULARY}, indent=2) + "\n")
+    write_atomically(folder / "config.json", json.dumps(config | {"vocab_file": vocabulary}, indent=2) + "\n")
 
 
 def _from_ours(path: str, saved: dict[str, Any], given: Given, checkpoint: str | None = None) -> Model:
@@ -224,14 +239,15 @@ def _from_ours(path: str, saved: dict[str, Any], given: Given, checkpoint: str |
         if states is not None and not all(isinstance(state, dict) for state in states.values()):
             raise UserError(f"{folder / 'tasks.json'} must hold an object for each task, got {shown(states)}")
     casing = Casing(config.do_lower_case, config.do_strip_accents)
-    tokens = load_vocab(vocab_file)
+    tokens = load_tokens(vocab_file)
     if len(tokens) != config.vocab_size:
         raise UserError(
             f"{path} was trained with {config.vocab_size} tokens, but {vocab_file} has {len(tokens)}: "
             "name its vocabulary with --vocab-file"
         )
     arrays = CheckpointVariables(weights).weights()
-    return Model(config, arrays, tokens, casing, states, f"a model in {folder.name}", [], _scores(folder), True)
+    return Model(config, arrays, tokens, casing, states, f"a model in {folder.name}", [], _scores(folder), True,
+                 tokenizer_file=_file_of(vocab_file))  # fmt: skip
 
 
 def _from_huggingface(path: str, config: dict[str, Any], given: Given) -> Model:
@@ -242,12 +258,18 @@ def _from_huggingface(path: str, config: dict[str, Any], given: Given) -> Model:
     hparams = network_of(config, folder) | casing.hparams
     name = class_of(config) or config["model_type"]
     origin, tokens = f"{name} in {folder.name}", tokens_in(folder)
+    file = _file_of(tokenizer_in(folder))
     if source.task is not None:
         tuned, states = _finetuning(hparams, source.task, config, given)
-        return Model(tuned, weights, tokens, casing, states, origin, source.left_out, {}, False)
+        return Model(tuned, weights, tokens, casing, states, origin, source.left_out, {}, False, None, file)
     hparams["electra_objective"] = "discriminator_predictions/dense/kernel" in weights
     made = _pretraining(hparams, folder.name)
-    return Model(made, weights, tokens, casing, None, origin, source.left_out, {}, False)
+    return Model(made, weights, tokens, casing, None, origin, source.left_out, {}, False, None, file)
+
+
+def _file_of(vocab_file: str | Path) -> str:
+    """The `tokenizer_file` of a model with this vocabulary."""
+    return "" if is_wordpiece(vocab_file) else str(vocab_file)
 
 
 def _from_checkpoint(path: str, given: Given) -> Model:

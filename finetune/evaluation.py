@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
+from electra_tf2.finetune.overview import data_table, errors_of
 from electra_tf2.finetune.results import Scores, write_json_lines
 from electra_tf2.finetune.task import Prediction, Split, Task
 from electra_tf2.finetune.tasks.defaults import run_name
@@ -41,10 +41,12 @@ class Evaluation:
 
     def __init__(self, config: FinetuningConfig, tasks: Sequence[Task]) -> None:
         self.config, self.tasks = config, list(tasks)
+        self.errors: dict[str, dict[str, Any]] = {}  # "<task> <split>" -> overview.errors_of the last evaluation
         self._splits: dict[tuple[str, str], Split] = {}
         self._tables: dict[tuple[str, str], FeatureTable] = {}
         self._tests: dict[str, list[str]] = {}
         self._train: FeatureTable | None = None
+        self._shown = False  # whether the data were
 
     def prepare(self) -> FeatureTable | None:
         """Reads everything that the run will need, what is scored first. Returns the training features of all tasks.
@@ -54,20 +56,32 @@ class Evaluation:
         """
         config = self.config
         for task in self.tasks:
-            if config.do_eval or config.eval_every_steps:
+            if config.do_eval or config.eval_every_steps or config.keep_best:
                 for split in task.evaluation_splits:
                     self.load(task, split)
             if config.do_eval:
                 self._tests[task.name] = list(self._test_splits(task))
+        first, self._shown = not self._shown, True
         if not config.do_train or self._train is not None:
+            if first:
+                self._show_data()
             return self._train
         parts = [TaskFeatures(task.name, self.load(task, "train").features, task.labels) for task in self.tasks]
+        if first:
+            self._show_data()
         if config.log_examples:
             for task in self.tasks:
                 for feature in self.load(task, "train").features[:3]:
                     print(f"{task.name}: {task.tokenizer.readable(feature.input_ids)}  {feature.labels}")
         self._train = FeatureTable(parts, config.max_seq_length, config.fixed_padding, self.tasks[0].choices)
         return self._train
+
+    def _show_data(self) -> None:
+        """Prints examples, lengths and labels of all that was read, what is trained on first."""
+        for task in self.tasks:
+            names = sorted((name for of, name in self._splits if of == task.name), key=lambda name: name != "train")
+            splits = {name: self._splits[task.name, name] for name in names}
+            print(data_table(task, splits, self.config.max_seq_length), end="", flush=True)
 
     def _test_splits(self, task: Task) -> Iterator[str]:
         """The test splits that are scored because they have labels, or predicted because that was asked for."""
@@ -86,19 +100,12 @@ class Evaluation:
         """A split of a task, read once."""
         key = (task.name, name)
         if key not in self._splits:
-            start = time.monotonic()
             split = task.load(name)
             if name == "train" and self.config.train_share < 1 and not task.takes_share:
                 split = split.only(task.share(len(split.examples)))
             if self.config.debug_examples:
                 split = split.only(range(min(self.config.debug_examples, len(split.examples))))
             self._splits[key] = split
-            length = np.mean([len(feature.input_ids) for feature in split.features])
-            balance = task.balance(split) if split.labelled else None
-            say(
-                f"{task.name} {name}: {len(split.examples):,} examples, {len(split.features):,} inputs of {length:.1f} "
-                f"tokens, {time.monotonic() - start:.1f} s" + (f"; {balance}" if balance else "")
-            )
         return self._splits[key]
 
     def predicted(self, model: FinetuningTask, number: int, name: str) -> Predicted:
@@ -131,6 +138,7 @@ class Evaluation:
           folder: of the trial, for its predictions; None writes nothing.
         """
         scores: Scores = {}
+        self.errors = {}
         rows = 0
         for number, task in enumerate(self.tasks):
             for name in [*task.evaluation_splits, *self._tests[task.name]]:
@@ -138,6 +146,8 @@ class Evaluation:
                 rows += len(predicted.predictions)
                 if predicted.split.labelled:
                     scores.setdefault(task.name, {})[name] = _scores(task, name, predicted)
+                    errors = errors_of(task, predicted.split, predicted.predictions)
+                    self.errors |= {f"{task.name} {name}": errors} if errors else {}
                 if folder is not None:
                     self._write(task, name, predicted, folder)
                     if (

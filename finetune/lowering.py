@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.task_classes import make_tasks
@@ -14,7 +14,7 @@ class Lowering:
     """The tasks of a configuration, whose labels are read from their data."""
 
     def __init__(self, config: FinetuningConfig) -> None:
-        tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
+        tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
         self.tasks = make_tasks(config, tokenizer)
         parts = [
             TaskFeatures(task.name, task.load("train").features[: task.choices], task.labels) for task in self.tasks

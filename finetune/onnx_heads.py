@@ -16,27 +16,24 @@ B batch, L length, C classes, H hidden.
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from scipy.special import log_softmax, softmax
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.exchange import onnx_network as onnx
-from electra_tf2.exchange.check import check_inputs
-from electra_tf2.exchange.encoding import Encoded
-from electra_tf2.exchange.onnx_export import Comparison, Written, main_states, started
+from electra_tf2.exchange.network_file import Comparison
+from electra_tf2.exchange.onnx_export import Written, main_states, started
 from electra_tf2.exchange.sources import Model
 from electra_tf2.finetune.classification.targets import Scale
 from electra_tf2.finetune.classification.tasks import TextTask
+from electra_tf2.finetune.head_outputs import compared, possible, refuse_prompts
 from electra_tf2.finetune.multiple_choice.tasks import ChoiceTask
 from electra_tf2.finetune.predictor import Predictor
-from electra_tf2.finetune.prompting.tasks import PromptTask
 from electra_tf2.finetune.qa.head import FORBIDDEN
 from electra_tf2.finetune.qa.tasks import QATask
 from electra_tf2.finetune.spans import SpanTask
 from electra_tf2.finetune.tagging.tasks import TaggingTask
 from electra_tf2.finetune.task import Task
 from electra_tf2.finetune.text_heads import NUM_SPANS, span_label
-from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 
 _ROWS = ("batch", "length")
@@ -52,15 +49,10 @@ class _Heads:
     def add(self, task: Task, prefix: str) -> dict[str, Any]:
         """Adds a task's head, its outputs' names after a prefix; returns what they mean."""
         scope = f"task_specific/{task.name}"
-        if isinstance(task, PromptTask):
-            raise UserError(
-                f"{task.name}: a prompted model reads demonstrations beside its text, which --format onnx and "
-                "saved_model do not hold: --format electra keeps it for predict"
-            )
         if isinstance(task, QATask):
-            return self._answers(scope, prefix)
+            return self._of_tokens(scope)._answers(scope, prefix)
         if isinstance(task, TaggingTask):
-            logits = self.graph.dense(self.states, f"{scope}/dense")
+            logits = self.graph.dense(self._of_tokens(scope).states, f"{scope}/dense")
             self.graph.output(f"{prefix}logits", logits, *_ROWS, len(task.label_names))
             return {"labels": list(task.label_names)}
         if isinstance(task, ChoiceTask):
@@ -87,6 +79,13 @@ class _Heads:
         self.graph.output(f"{prefix}logits", logits, "batch", len(target.names))
         return said | {"labels": list(target.names)}
 
+    def _of_tokens(self, scope: str) -> "_Heads":
+        """Heads on what a prediction head of all tokens' states gives, where there is one (head_style modernbert)."""
+        if f"{scope}/head/dense/kernel" not in self.graph.weights:
+            return self
+        act = self.config.architecture.hidden_act
+        return _Heads(self.written, self.config, onnx.prediction_head(self.graph, self.states, f"{scope}/head", act))
+
     def _of_text(self, last: str, scope: str, spans: int = 0) -> str:
         """[B, outputs] (finetune.text_heads.TextHead)."""
         g, marks = self.graph, self.inputs.marks
@@ -97,7 +96,9 @@ class _Heads:
         beside = [g.floats(g.input(span_label(number), _ROWS)) for number in range(spans)]
         if beside:
             state = g.op("Concat", state, *(onnx.mean_state(g, self.states, span) for span in beside), axis=1)
-        if self.config.classifier != "linear":
+        if f"{scope}/head/dense/kernel" in g.weights:
+            state = onnx.prediction_head(g, state, f"{scope}/head", self.config.architecture.hidden_act)
+        elif self.config.classifier != "linear":
             state = g.activation(g.dense(state, f"{scope}/inner"), self.config.classifier)
         return g.dense(state, last)
 
@@ -154,6 +155,7 @@ def fine_tuned(predictor: Predictor, model: Model, int8: bool = False) -> Writte
     Raises:
       UserError: a head that reads more than text.
     """
+    refuse_prompts(predictor)
     written = started(model, int8)
     written.about["max_length"] = min(written.about["max_length"], predictor.config.max_seq_length)
     heads = _Heads(written, predictor.config, main_states(written, model))
@@ -167,41 +169,12 @@ def fine_tuned(predictor: Predictor, model: Model, int8: bool = False) -> Writte
 
 
 def comparison(predictor: Predictor, model: Model) -> Comparison:
-    """The fixed sentences and what the heads say of them in TensorFlow; all of them as often as there are candidates.
-
-    Spans are the second token and the two after it.
-    """
-    encoded, longest = check_inputs(model), predictor.config.max_seq_length
-    rows = Encoded(*(np.tile(value[:, :longest], [predictor.tasks[0].choices, 1]) for value in encoded))
-    marks = {}
-    if any(isinstance(task, SpanTask) for task in predictor.tasks):
-        marks = {span_label(number): np.zeros_like(rows.input_ids) for number in range(NUM_SPANS)}
-        for number, mark in enumerate(marks.values()):
-            mark[:, 1 + number : 2 + 2 * number] = 1
-    ours = _our_predictions(predictor, rows, marks)
-    return Comparison(rows, marks, ours, lambda outputs: _as_predictions(predictor, outputs))
-
-
-def _our_predictions(predictor: Predictor, rows: Encoded, marks: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The numbers that `Task.answers` reads; of tagging, those of every token."""
-    count, length = rows.input_ids.shape
-    found: dict[str, np.ndarray] = {}
-    for number, task in enumerate(predictor.tasks):
-        batch = {name: tf.constant(value) for name, value in rows._asdict().items()}
-        for name, label in task.labels.items():
-            shape = [count, length] if label.per_token else [count] if label.size is None else [count, label.size]
-            batch[f"{task.name}/{name}"] = tf.constant(marks.get(name, np.zeros(shape, label.dtype)))
-        if isinstance(task, TaggingTask):
-            batch[f"{task.name}/labeled_positions"] = tf.tile(tf.range(length)[tf.newaxis], [count, 1])
-        with kernels.off():
-            predictions = predictor.model.predict(batch, number).predictions
-        values = {f"{task.name}.{name}": value.numpy() for name, value in predictions.items()}
-        found |= _possible(values) if isinstance(task, QATask) else values
-    return found
+    """The fixed sentences and what the heads say of them in TensorFlow."""
+    return compared(predictor, model)._replace(read=lambda outputs: _as_predictions(predictor, outputs))
 
 
 def _as_predictions(predictor: Predictor, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A file's outputs in the terms of `_our_predictions`; numbers only: classes and places follow from them."""
+    """A file's outputs in the terms of `predictions_of`; numbers only: classes and places follow from them."""
     found: dict[str, np.ndarray] = {}
     for task in predictor.tasks:
         prefix = f"{task.name}." if len(predictor.tasks) > 1 else ""
@@ -214,11 +187,5 @@ def _as_predictions(predictor: Predictor, outputs: dict[str, np.ndarray]) -> dic
         elif isinstance(task, TextTask) and isinstance(task.target, Scale):
             low, high = task.target.low, task.target.high
             values = {"predictions": (values["value"] - low) / (high - low)}
-        values = {f"{task.name}.{name}": value for name, value in values.items()}
-        found |= _possible(values) if isinstance(task, QATask) else values
-    return found
-
-
-def _possible(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Numbers of answers, those of places that no answer may have all alike: float32 has few digits left for them."""
-    return {name: np.maximum(value, -FORBIDDEN / 2) for name, value in values.items()}
+        found |= {f"{task.name}.{name}": value for name, value in values.items()}
+    return possible(predictor, found)

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import refuse_single
 from electra_tf2.exchange.network import assign, graph_of_any_shape
@@ -19,15 +20,17 @@ from electra_tf2.exchange.sources import Model, read_model
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.classification.reading import table_lines
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.results import json_lines
+from electra_tf2.finetune.results import json_lines, table_of_rows
 from electra_tf2.finetune.task import EmptyText, Prediction, Split, Task
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.weights import adopt_states
+from electra_tf2.util import columnar
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say, track
 from electra_tf2.util.reading import parse_json, read_text
 
 _NO_TEXT = {"error": "an empty text"}
+_TABLES = {".csv": ",", ".tsv": "\t"}
 
 
 class Predictor:
@@ -104,6 +107,8 @@ def read_rows(source: str, task: Task) -> list[tuple[int, dict[str, Any]]]:
     if source == "-":
         text, where = _standard_input(), "standard input"
         suffix = ".jsonl" if text.lstrip().startswith("{") else ""
+    elif columnar.is_columnar(source):
+        return list(enumerate(columnar.read_rows(source), start=1))
     else:
         text, suffix, where = read_text(source, "--predict"), Path(source).suffix, source
     if suffix in (".csv", ".tsv"):
@@ -132,7 +137,8 @@ def _standard_input() -> str:
 
 def _table_rows(text: str, comma: bool, where: str, task: Task) -> Iterator[tuple[int, dict[str, Any]]]:
     names: list[str] = []
-    for number, cells in table_lines(text, comma, where):
+    spec = getattr(task, "spec", None)
+    for number, cells in table_lines(text, comma, where, spec and spec.columns):
         if not names:
             names, header = task.columns_of_table(cells)
             if header:
@@ -144,9 +150,9 @@ def _table_rows(text: str, comma: bool, where: str, task: Task) -> Iterator[tupl
         yield number, dict(zip(names, cells, strict=True))
 
 
-def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str) -> str:
-    """Labels a file with the model in a folder: JSON lines, every row with the task's answer."""
-    tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
+def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, suffix: str = ".jsonl") -> str:
+    """Labels a file with the model in a folder: every row with the task's answer, in a table if the suffix is one's."""
+    tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
     predictor = Predictor(read_model(str(folder))._replace(config=config), tokenizer)
     number = config.task_names.index(task_name)
     task = predictor.tasks[number]
@@ -155,7 +161,8 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str)
     answers = iter(task.answers(split, predictor.predictions(number, split)) if split else ())
     if empty:
         say(f"WARNING: {len(empty):,} rows of {source} have an empty text, so no answer; the first: line {min(empty)}")
-    return json_lines(row | _NO_TEXT if line in empty else _joined(row, next(answers)) for line, row in numbered)
+    rows = (row | _NO_TEXT if line in empty else _joined(row, next(answers)) for line, row in numbered)
+    return table_of_rows(rows, _TABLES[suffix]) if suffix in _TABLES else json_lines(rows)
 
 
 def _parse(task: Task, numbered: list[tuple[int, dict[str, Any]]], source: str) -> tuple[Split | None, set[int]]:

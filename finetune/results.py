@@ -1,5 +1,7 @@
 """Results of a run: scores of all trials as JSON and as a table, predictions as JSON lines."""
 
+import csv
+import io
 import json
 import statistics
 from collections.abc import Iterable, Sequence
@@ -71,6 +73,29 @@ def aligned(rows: Sequence[Sequence[str]], names: int = 0) -> str:
 
 def json_lines(rows: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def table_of_rows(rows: Iterable[dict[str, Any]], delimiter: str) -> str:
+    """A table with a header for rows that may hold objects and lists: an object's values have columns of their own, as
+    probability_<label> for "probabilities"; a list's are in one cell, with blanks between them."""
+    flat = [_flat(row) for row in rows]
+    written = io.StringIO(newline="")
+    columns = dict.fromkeys(name for row in flat for name in row)
+    writer = csv.DictWriter(written, list(columns), delimiter=delimiter, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return written.getvalue()
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            single = "probability" if name == "probabilities" else name
+            found |= {f"{single}_{key}": inner for key, inner in value.items()}
+        else:
+            found[name] = " ".join(map(str, value)) if isinstance(value, list) else value
+    return found
 
 
 def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:

@@ -13,7 +13,7 @@ per window of the document.
 import abc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -22,8 +22,11 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
+from electra_tf2.util.columnar import files_of, is_columnar
 from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.progress import say
 
+T = TypeVar("T")
 # One feature's predictions: name -> the row of the head's output, without the batch axis.
 Prediction = dict[str, np.ndarray]
 
@@ -126,6 +129,7 @@ class Task(abc.ABC):
     Args:
       name: of the task; its files lie in `config.task_data_dir(name)`.
       files: split -> path of a file elsewhere, which counts from data_dir.
+      held_out: share of the training data that are the development data where there is no file of those.
       folders: other names of the task's folder.
       file_names: split -> other names of its file, with or without an ending.
     """
@@ -148,13 +152,14 @@ class Task(abc.ABC):
         tokenizer: WordpieceTokenizer,
         *,
         files: Mapping[str, str] | None = None,
+        held_out: float = 0.0,
         folders: Sequence[str] = (),
         file_names: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.name, self.config, self.tokenizer = name, config, tokenizer
         self.data_dir = Path(config.task_data_dir(name))
         self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in folders)]
-        self._given, self._names = files or {}, file_names or {}
+        self._given, self._names, self.held_out = files or {}, file_names or {}, held_out
 
     def path(self, split: str) -> Path:
         """The file of a split: the one that was given, or the first in the task's folders by one of its names.
@@ -164,11 +169,19 @@ class Task(abc.ABC):
         """
         if split in self._given:
             places = [Path(self.config.data_dir, self._given[split]), Path(self._given[split])]
-            path = next(filter(Path.is_file, places), None)
+            path = next((one for one in places if one.is_file() or is_columnar(one)), None)
             if path is None:
                 raise UserError(f"tasks: {self.name}: files: there is no file {places[0]}")
             return path
-        return find_file(self.folders, split, self._names.get(split, ()), self.endings)
+        try:
+            return find_file(self.folders, split, self._names.get(split, ()), self.endings)
+        except UserError as error:
+            if split != "dev" or self.name not in self.config.tasks:
+                raise
+            raise UserError(
+                f'{error}. "files" in its description names a file elsewhere; "held_out": 0.1 scores on a tenth '
+                "of the training data"
+            ) from None
 
     def exists(self, split: str) -> bool:
         """Tells whether there is a file of a split."""
@@ -178,6 +191,28 @@ class Task(abc.ABC):
             return False
         return True
 
+    @property
+    def holds_out(self) -> bool:
+        """Tells whether the development data are a part of the training data, which is not trained on."""
+        return bool(self.held_out) and not self.exists("dev")
+
+    def file_of(self, split: str) -> str:
+        """The split whose file holds the examples of a split: with `holds_out` the training data have both."""
+        return "train" if split == "dev" and self.holds_out else split
+
+    def part_of(self, split: str, items: Sequence[T]) -> list[T]:
+        """What belongs to a split of that file's examples, in their order; all of them but with `holds_out`."""
+        if split not in ("train", "dev") or not self.holds_out:
+            return list(items)
+        order = np.random.default_rng([self.config.seed, 3]).permutation(len(items))
+        size = max(1, round(self.held_out * len(items)))
+        kept = [items[i] for i in sorted(order[size:] if split == "train" else order[:size])]
+        if not kept:
+            raise UserError(f"{self.path('train')} holds too few examples to hold out {self.held_out:g} of them")
+        if split == "dev":
+            say(f"{self.name}: no dev file: {100 * self.held_out:.3g} % of train held out (seed {self.config.seed})")
+        return kept
+
     def share(self, examples: int) -> list[int]:
         """The numbers of the training examples that are used, in their order; a larger share has those of a smaller."""
         kept = max(1, round(examples * self.config.train_share))
@@ -186,8 +221,9 @@ class Task(abc.ABC):
     def files(self, split: str) -> list[Path]:
         """The files that `load` reads, for what a trial remembers of its data: the split's own or, of a task that reads
         others, all in its folder."""
+        split = self.file_of(split)
         if self.exists(split):
-            return [self.path(split)]
+            return files_of(self.path(split)) or [self.path(split)]
         return sorted(path for path in self.data_dir.rglob("*") if path.is_file())
 
     def has_labels(self, split: str) -> bool:
@@ -242,10 +278,10 @@ class Task(abc.ABC):
         """One JSON object per example, to stand before its answer: what was read, and `gold`, its label."""
         return [{} for _ in split.examples]
 
-    def balance(self, split: Split) -> str | None:
-        """One line on how the labels of a split are distributed."""
+    def balance(self, split: Split) -> Mapping[str, float]:
+        """Numbers of a split's labels by name, the commonest first; of numbers, floats that say how they lie."""
         del split
-        return None
+        return {}
 
     def majority(self, split: Split) -> dict[str, float]:
         """Scores of always predicting the commonest label; {} where there is no such thing."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.file_tokenizer import FileTokenizer
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.classification.tasks import TextTask
 from electra_tf2.finetune.multiple_choice.formats import Copa, MultiRc, Race, Record
@@ -49,6 +50,13 @@ def make_task(name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer
 def make_tasks(config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> list[Task]:
     """The tasks of a run, nothing loaded yet. Raises UserError for tasks that cannot be learned together, or so."""
     tasks = [make_task(name, config, tokenizer) for name in config.task_names]
+    if isinstance(tokenizer, FileTokenizer):
+        placed = [task.name for task in tasks if isinstance(task, (TaggingTask, QATask, SpanTask, PromptTask))]
+        if placed:
+            raise UserError(
+                f"task_names: {', '.join(placed)}: tags, answers, spans and prompts are placed by WordPiece, and "
+                f"{tokenizer.path} is of another tokenizer: such models learn tasks on whole texts"
+            )
     for task in tasks:
         if config.prompt and not task.prompts:
             raise UserError(f"prompt: {task.name} is a task in Python with another head: derive it from PromptTask")

@@ -3,13 +3,16 @@
 `classifier_pooling` says which state of the text they read, `classifier` what is between it and their outputs.
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.classification.distillation import TEACHER
 from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
-from electra_tf2.model.auxiliary_heads import PredictionHead, soft_losses
+from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
+from electra_tf2.model.vocabulary import soft_losses
 
 NUM_SPANS = 2
 
@@ -54,7 +57,7 @@ class TextHead(Head):
 
 def mean_state(sequence: tf.Tensor, marks: tf.Tensor) -> tf.Tensor:
     """The mean of the states [B, L, H] whose mark, int32 [B, L], is 1: [B, H]; zeros where none is."""
-    weights = tf.cast(marks, tf.float32)[:, :, tf.newaxis]
+    weights = tf.expand_dims(tf.cast(marks, tf.float32), 2)
     total = tf.reduce_sum(tf.cast(sequence, tf.float32) * weights, 1)
     return tf.cast(total / tf.maximum(tf.reduce_sum(weights, 1), 1.0), sequence.dtype)
 
@@ -64,12 +67,20 @@ class ClassificationHead(TextHead):
 
     Args:
       num_classes: None for regression.
+      weights: of the classes' losses in training; None: all 1.
     """
 
     def __init__(
-        self, scope: str, hidden_size: int, num_classes: int | None, config: FinetuningConfig, seed: int
+        self,
+        scope: str,
+        hidden_size: int,
+        num_classes: int | None,
+        config: FinetuningConfig,
+        seed: int,
+        weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__(scope, hidden_size, num_classes or 1, config, seed)
+        self.class_weights = weights
         self.num_classes = num_classes
         self.distill_weight, self.distill_temperature = config.distill_weight, config.distill_temperature
 
@@ -88,6 +99,8 @@ class ClassificationHead(TextHead):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
         if training and TEACHER in inputs.labels:
             losses = self._shared(losses, soft_losses(inputs.labels[TEACHER], logits, self.distill_temperature))
+        if training and self.class_weights is not None:
+            losses *= tf.gather(tf.constant(self.class_weights, tf.float32), inputs.labels["label_ids"])
         if training:
             return HeadOutput(losses, {})
         return HeadOutput(losses, {"logits": logits, "predictions": tf.argmax(logits, -1, tf.int32)})

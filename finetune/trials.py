@@ -16,7 +16,7 @@ import tensorflow as tf
 import tf_keras
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.exchange.checkpoints import best_or_newest
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.batching import FeatureTable
@@ -53,7 +53,7 @@ class Trials:
         advice: str = ADVICE,
         overwriting: Overwriting | None = None,
     ) -> None:
-        tokenizer = WordpieceTokenizer(config.vocab_file, config.do_lower_case, config.do_strip_accents)
+        tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
         self.config, self.strategy, self.chief, self.advice = config, strategy, is_chief(strategy), advice
         self.tasks = make_tasks(config, tokenizer)
         self.evaluation = Evaluation(config, self.tasks)
@@ -125,18 +125,19 @@ class Trials:
         with self.strategy.scope():
             seed = config.seed + trial - 1
             task = FinetuningTask(config, self.tasks, self.strategy, wants_xla(config), train, seed)
+        steps_of_epoch = min(steps, -(-train.examples // config.train_batch_size))
         schedule = Schedule(
             num_train_steps=steps,
             iterations_per_loop=config.iterations_per_loop,
             save_checkpoints_steps=config.save_checkpoints_steps,
             keep_checkpoint_max=1,
-            eval_every_steps=config.eval_every_steps,
+            eval_every_steps=config.eval_every_steps or (steps_of_epoch if config.keep_best else 0),
             num_eval_steps=0,
             examples_per_step=config.train_batch_size,
         )
         best_metric = "score" if config.keep_best else None
         evaluate = lambda: self.evaluation.selecting(task)  # noqa: E731
-        trainer = Trainer(task, self.strategy, schedule, str(folder), evaluate, best_metric)
+        trainer = Trainer(task, self.strategy, schedule, str(folder), evaluate, best_metric, config.early_stopping)
         step = 0 if held.overwrite else trainer.restore()
         say(f"resuming at step {step:,} of {steps:,}" if step else weights.start(task.model, config))
         if self.chief and self.overwriting is not None:
@@ -150,7 +151,7 @@ class Trials:
         code = trainer.train()
         if code:
             return code, None
-        training = {"steps": steps, "seconds": time.monotonic() - start}
+        training = {"steps": trainer.current_step, "seconds": time.monotonic() - start}
         training["examples_per_second"] = _rate(folder / "train_metrics.jsonl")
         if config.keep_best:
             training["best_step"] = trainer.restore_best()
@@ -186,9 +187,11 @@ class Trials:
         task, step = weights.build_trained(config, self.tasks, self.strategy, folder)
         say(f"trial {trial}/{config.num_trials}: {folder}, step {step:,}")
         newest, steps = max([step, *checkpoint_files.steps(folder)]), read_made_of(folder).get("steps", 0)
+        before = read_json(folder / SCORES, "scores") if (folder / SCORES).exists() else {}
+        steps = min(steps, before.get("training", {}).get("steps", steps))  # of a training that ended early
         if newest < steps:
             say(f"WARNING: it stopped at step {newest:,} of {steps:,}, so its scores are not kept")
-        return self._scored(task, trial, folder, {}, keep=newest >= steps)
+        return self._scored(task, trial, folder, before.get("training", {}), keep=newest >= steps)
 
     def _scored(
         self, task: FinetuningTask, trial: int, folder: Path, training: dict[str, Any], keep: bool = True
@@ -202,6 +205,7 @@ class Trials:
             "seed": task.seed,
             "scores": scores,
             "majority": self.evaluation.majority(),
+            "errors": self.evaluation.errors,
             "made_of": read_made_of(folder) | self.made_of.scoring,
             "wrote": self.evaluation.asked_for(trial),
             "training": training,

@@ -47,15 +47,6 @@ def vocabulary_head(scope: str, encoder: Encoder, transform: bool, seed: int = 0
     return TiedHead(scope, encoder.architecture, encoder.embeddings, seed)
 
 
-def soft_losses(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
-    """T^2 KL(softmax(teacher / T) || softmax(student / T)) over the last axis of float32 logits (Hinton et al. 2015).
-
-    T^2 keeps the size of the gradient when T changes; with T = 1 it is that of the cross-entropy.
-    """
-    theirs, ours = (tf.nn.log_softmax(logits / temperature) for logits in (teacher, student))
-    return temperature**2 * tf.reduce_sum(tf.exp(theirs) * (theirs - ours), -1)
-
-
 class ContrastHead(SizedLayer):
     """dense(H) + gelu + layer norm over states of whole sequences, which are then compared with one another.
 

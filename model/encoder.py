@@ -15,9 +15,9 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention_maps import AttentionMap, attention_map
 from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.gated import GatedDense
-from electra_tf2.model.kernels import blocks
+from electra_tf2.model.kernels import blocks, within_program
 from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, reaches
-from electra_tf2.model.kernels.compilation import with_kernel
+from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
 from electra_tf2.model.keys import Keys
 from electra_tf2.model.layers import (
@@ -49,16 +49,17 @@ from electra_tf2.model.relative_positions import (
 )
 
 LONG = 2048  # length from which attention is in tiles: memory counts for more than their time (benchmarks/RESULTS.md)
+LONG_IN_PROGRAM = 512  # the same where the whole step is one program, for GPUs and TPUs, which have less memory
 
 
-@with_kernel(blocks.split_heads)
+@with_kernel(blocks.split_heads, within_program.split_heads)
 def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> list[tf.Tensor]:
     """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, A, L, D] each."""
     rows, length = shape_of(product)[:2]
     return tf.unstack(tf.transpose(tf.reshape(product + bias, [rows, length, 3, heads, -1]), [2, 0, 3, 1, 4]))
 
 
-@with_kernel(blocks.attention)
+@with_kernel(blocks.attention, within_program.attention)
 def attention(
     scores: tf.Tensor,
     values: tf.Tensor,
@@ -134,8 +135,9 @@ class SelfAttention(SizedLayer):
                 scores = relative_scores(q, k, self.relative_key, keys.terms)
             context = tf.transpose(attention(scores, v, *read, scale=scale, rate=rate), [0, 2, 1, 3])
             maps = {head: attention_map(scores, *read[:2], scale, head) for head in heads}
-        context = tf.reshape(context, [-1, length if blocks is None else blocks.number * blocks.size, hidden])
-        return self.output_dense.product(context[:, :length]), maps
+        if blocks is not None:
+            context = tf.reshape(context, [-1, blocks.number * blocks.size, hidden])[:, :length]
+        return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
 
 
 class EncoderOutput(NamedTuple):
@@ -379,8 +381,8 @@ class Encoder(SizedLayer):
         Args:
           in_tiles: whether attention may be in tiles or blocks; False: on whole arrays, of which maps can be kept.
         """
-        length = shape_of(input_mask)[1]
-        allowed = tf.cast(input_mask, tf.bool)[:, tf.newaxis, tf.newaxis, :]
+        length, long = shape_of(input_mask)[1], LONG_IN_PROGRAM if are_one_program() else LONG
+        allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
         bias = tf.zeros([1, 2 * length - 1])
         if self.relative_positions is not None:
             bias += self.relative_positions(length)
@@ -394,7 +396,7 @@ class Encoder(SizedLayer):
             if blocks is not None:
                 return Keys(*keys_of_blocks(input_mask, bias, blocks), turn, blocks=blocks)
         terms = None if self.relative_terms is None else self.relative_terms(length)
-        if in_tiles and terms is None and isinstance(length, int) and length >= LONG:
+        if in_tiles and terms is None and isinstance(length, int) and length >= long:
             queries = queries_of_tile(input_mask.shape)
             if queries is not None:
                 bias += 0.0 if reach is None else tf.zeros([self.architecture.num_attention_heads, 1])

@@ -14,19 +14,19 @@ import tensorflow as tf
 import tf_keras
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.kernels import blocks, feed_forward
-from electra_tf2.model.kernels.compilation import with_kernel
+from electra_tf2.model.kernels import blocks, feed_forward, within_program
+from electra_tf2.model.kernels.compilation import cast_weight, with_kernel
 
 # Formulas: x [..., n]; bias, gamma, beta [n]; seed int32 [2].
 
 
-@with_kernel(blocks.add_bias)
+@with_kernel(blocks.add_bias, within_program.add_bias)
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """x + bias."""
     return x + bias
 
 
-@with_kernel(blocks.gelu)
+@with_kernel(blocks.gelu, within_program.gelu)
 def gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """y Phi(y) of y = x + bias, the exact, erf form (Hendrycks and Gimpel 2016, equation 1)."""
     y = x + bias
@@ -47,7 +47,7 @@ def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
     return tf.where(blocks.are_kept(blocks.places_in(tf.shape(x)), seed, rate), x / (1.0 - rate), tf.zeros_like(x))
 
 
-@with_kernel(blocks.layer_norm)
+@with_kernel(blocks.layer_norm, within_program.layer_norm)
 def layer_norm(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = blocks.LAYER_NORM_EPSILON
 ) -> tf.Tensor:
@@ -57,7 +57,7 @@ def layer_norm(
     return (x - mean) * (gamma * tf.math.rsqrt(variance + epsilon)) + beta
 
 
-@with_kernel(blocks.norm_of_sum)
+@with_kernel(blocks.norm_of_sum, within_program.norm_of_sum)
 def norm_of_sum(
     x: tf.Tensor,
     branch: tf.Tensor,
@@ -72,7 +72,7 @@ def norm_of_sum(
     return layer_norm(x + dropped_out(branch + bias, seed, rate=rate), gamma, beta, epsilon=epsilon)
 
 
-@with_kernel(blocks.sum_and_norm)
+@with_kernel(blocks.sum_and_norm, within_program.sum_and_norm)
 def sum_and_norm(
     x: tf.Tensor,
     branch: tf.Tensor,
@@ -224,7 +224,7 @@ class Dense(Layer):
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
         """Computes x W, for a formula that adds the bias itself."""
-        flat = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), tf.cast(self.kernel, x.dtype))
+        flat = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), cast_weight(self.kernel, x.dtype))
         return tf.reshape(flat, [*shape_of(x)[:-1], self.output_size])
 
 

@@ -80,3 +80,12 @@ def token_log_probs(states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_
     if are_on():
         return chunked_log_probs(states, table, bias, token_ids)
     return VocabularySoftmax(tied_logits(states, table, bias)).log_probs(token_ids)
+
+
+def soft_losses(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
+    """T^2 KL(softmax(teacher / T) || softmax(student / T)) over the last axis of float32 logits (Hinton et al. 2015).
+
+    T^2 keeps the size of the gradient when T changes; with T = 1 it is that of the cross-entropy.
+    """
+    theirs, ours = (tf.nn.log_softmax(logits / temperature) for logits in (teacher, student))
+    return temperature**2 * tf.reduce_sum(tf.exp(theirs) * (theirs - ours), -1)

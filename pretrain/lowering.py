@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.records import RecordFormat
+from electra_tf2.pretrain.masking import Batch
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.training.accelerators.compiling import lowered
 
@@ -13,7 +14,7 @@ def task_to_lower(config: PretrainingConfig) -> PretrainingTask:
     return PretrainingTask(config, tf.distribute.get_strategy(), jit_compile=True)
 
 
-def empty_batch(config: PretrainingConfig, rows: int) -> dict[str, tf.Tensor]:
+def empty_batch(config: PretrainingConfig, rows: int) -> Batch:
     """int32 [rows, max_seq_length] of ones for every field of a record that the configuration reads."""
     record = RecordFormat(config.max_seq_length, config.vocab_size, bool(config.needs.other_segments))
     return {name: tf.ones([rows, config.max_seq_length], tf.int32) for name in record.limits}

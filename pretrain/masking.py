@@ -78,14 +78,14 @@ class MaskingNoise(NamedTuple):
     units: tf.Tensor
 
 
+Batch: TypeAlias = "dict[str, tf.Tensor]"  # int32 [B, L] of each field of records
 # (number, shape) -> uniform draws [B, *shape] in [0, 1), others for each number.
 Draw: TypeAlias = "Callable[[int, list[int]], tf.Tensor]"
-# A batch, and labels by name.
-Arranged: TypeAlias = "tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]"
+Arranged: TypeAlias = "tuple[Batch, dict[str, tf.Tensor]]"  # and labels by name
 _UNMASKABLE = "unmaskable"
 
 
-def unmaskable(batch: dict[str, tf.Tensor], tokens: tf.Tensor) -> dict[str, tf.Tensor]:
+def unmaskable(batch: Batch, tokens: tf.Tensor) -> Batch:
     """The batch, whose `tokens`, bool [B, L], are not to be masked; for what changed them before."""
     return batch | {_UNMASKABLE: batch[_UNMASKABLE] | tokens if _UNMASKABLE in batch else tokens}
 
@@ -168,7 +168,7 @@ def draw_without_replacement(noise: tf.Tensor, candidates: tf.Tensor, count: int
 
 def mask(
     config: MaskingHparams,
-    batch: dict[str, tf.Tensor],
+    batch: Batch,
     noise: MaskingNoise,
     special: SpecialIds,
     mask_prob: float | tf.Tensor | None = None,
@@ -222,7 +222,7 @@ def mask(
 
 def masked_at(
     config: MaskingHparams,
-    batch: dict[str, tf.Tensor],
+    batch: Batch,
     positions: tf.Tensor,
     weights: tf.Tensor,
     noise: MaskingNoise,

@@ -17,13 +17,12 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.record_metadata import Shard, check_metadata, read_metadata, record_files
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
 from electra_tf2.corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
+from electra_tf2.pretrain.masking import Batch
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
 
 WINDOW_RECORDS = 1 << 17  # at most so many records are shuffled together, unless one shard holds more
 WINDOW_SHARDS = 16
-
-Batch = dict[str, tf.Tensor]
 
 
 class Records(NamedTuple):

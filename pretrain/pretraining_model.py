@@ -25,7 +25,7 @@ from electra_tf2.model.other_generators import (
     UniformGenerator,
 )
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
+from electra_tf2.pretrain.masking import Batch, CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.masking_units import UNITS
 from electra_tf2.pretrain.metrics import state_cosines
 from electra_tf2.pretrain.objectives import on_losses
@@ -108,7 +108,7 @@ class PretrainingModel(Layer):
 
     def prepare(
         self,
-        batch: dict[str, tf.Tensor],
+        batch: Batch,
         seed: tf.Tensor,
         row_offset: tf.Tensor | int = 0,
         global_batch_size: int | None = None,

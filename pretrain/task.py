@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain import diagnosis, pretrain_data, schedules
-from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.metrics import auc
 from electra_tf2.pretrain.objectives.objective import StepValues, WholeBatch
 from electra_tf2.pretrain.objectives.on_losses import MAIN
-from electra_tf2.pretrain.pretrain_data import Batch, Records
+from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.loop import ratios
@@ -49,7 +49,8 @@ class PretrainingTask(TrainingTask):
         self._shares_rows = config.gradient_accumulation_steps > 1 and config.needs.whole_batch
         self.shown = ["loss"]
         for objective in self.model.objectives:
-            self.shown += [objective.loss_name, *objective.shown]
+            of_frequencies = ["unigram_entropy"] if objective.loss_name == "masked_lm_loss" else []
+            self.shown += [objective.loss_name, *of_frequencies, *objective.shown]
         schedule = Schedule(
             peak=config.learning_rate,
             num_train_steps=config.num_train_steps,

@@ -53,7 +53,7 @@ def test_commands_answer_without_tensorflow(words: list[str], expected: list[str
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["pretrian"], "there is no command 'pretrian'; did you mean 'pretrain'? (one of build-vocab,"),
+        (["pretrian"], "there is no command 'pretrian'; did you mean 'pretrain'? (one of plan,"),
         (["pretrain", "--train-batch-siz=3"], "unknown flag --train-batch-siz; did you mean '--train-batch-size'?"),
         (["predict", "new.csv"], "new.csv"),
         (["predict", "new.csv", "--output=-", "--mdel-dir=x"], "unknown flag --mdel-dir"),

@@ -59,6 +59,7 @@ SMALLER: dict[str, dict[str, str]] = {
         "--prompt-draws": "1",
         "--prompt-evaluation-draws": "1",
     },
+    "plan_pretraining.py": {},
     "run_analysis.py": {},
     "convert_model.py": {},
 }
@@ -69,6 +70,7 @@ INSTEAD: dict[str, str | None] = {
     "--few-shot": "4",
     "--few-shot-seed": None,
     "--learning-rate": None,
+    "--hours": None,
 }
 # Models that commands take for granted, beside those that the pages train.
 TAKEN_FOR_GRANTED = shlex.split("electra pretrain --data-dir data --model-name coco_lm_small")
@@ -77,9 +79,10 @@ LEFT_BEHIND = """
     data/models/electra_small/config.json data/models/electra_small/train_metrics.jsonl
     data/models/electra_small/eval/step-4.json data/models/electra_small/events
     data/models/electra_small/results/unsup_results.json data/models/electra_small/results/cola_results.txt
-    data/models/electra_small/results/rte_results.json data/models/electra_small/results/reviews_results.json
+    data/models/electra_small/results/rte_results.json data/models/electra_small/results/ratings_results.json
     data/models/electra_small/finetuning_models/rte_model_2/scores.json data/models/electra_small/test_predictions
     data/models/coco_lm_small/results/mnli_results.json new.jsonl.predictions.jsonl
+    data/models/electra_evening/results/reviews_results.json labelled.csv
     data/analysis/curves.png data/analysis/cosine.json data/analysis/tsne.pdf data/analysis/copying.png
     small/vocab.txt small/models/mine/results/unsup_results.json
 """
@@ -145,8 +148,11 @@ def write_inputs(folder: Path) -> None:
         for name in [split] if split == "train" else [f"{split}_matched", f"{split}_mismatched"]:
             write("mnli", name, [pair | {"label": labels["mnli"][n % 3]} for n, pair in enumerate(pairs)])
         write("sts", split, [pair | {"score": 5.0 if n % 2 else 1.0} for n, pair in enumerate(pairs)])
-        reviews = [{"title": sentence(), "body": sentence(), "stars": str(n % 3)} for n in range(24)]
-        write("reviews", split, reviews)
+        ratings = [{"title": sentence(), "body": sentence(), "stars": str(n % 3)} for n in range(24)]
+        write("ratings", split, ratings)
+    rows = [f'"{sentence()}",{["negative", "positive"][n % 2]}' for n in range(40)]
+    support.write_lines(folder / "reviews.csv", "text,label", *rows)
+    support.write_lines(folder / "new.csv", "id,text", *(f'{n},"{sentence()}"' for n in range(5)))
     support.write_lines(folder / "new.jsonl", *(json.dumps({"sentence": sentence(), "id": n}) for n in range(5)))
 
 
@@ -163,7 +169,9 @@ def run(words: list[str]) -> str:
 
 
 def words_of(line: str) -> str:
-    """A line that was printed, without its numbers and the width of its columns."""
+    """A line that was printed, without its numbers and the width of its columns; of a comment, what it is about."""
+    if line.startswith("# "):
+        return line[:13].rstrip("s ")
     return re.sub(r"\d[\d.,e+-]*", "#", " ".join(line.split()))
 
 

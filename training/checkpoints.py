@@ -121,6 +121,12 @@ class Checkpoints:
     def has_best(self) -> bool:
         return (self._best_folder / _BEST).exists()
 
+    @property
+    def best_step(self) -> int:
+        """Step of the weights that did best so far; 0 without any."""
+        best = self._read_best()
+        return 0 if best is None else int(best["step"])
+
     def restore_best(self) -> int:
         """Restores the weights that did best. Returns their step."""
         best = self._read_best()

@@ -32,7 +32,7 @@ class NetworkHparams:
     do_strip_accents: bool | None = model_hparam(None, "whether text loses its accents; null: if it is lower-cased")
     compat: str = hparam(
         "none",
-        "which bugs of the original program that are fixed here return: none, or original: all (docs/differences.md)",
+        "reproduce the original's bugs: none, or original, all of them (docs/differences.md)",
         choices=("none", "original"),
     )
 

@@ -55,6 +55,7 @@ class Trainer:
       model_dir: of checkpoints, events and train_metrics.jsonl.
       evaluate: computes metrics of the weights as they are; not needed where the task has an `eval_step`.
       best_metric: of these, higher is better; the best checkpoint goes to model_dir/best (`restore_best`).
+      patience: evaluations in a row without a better one that end the training; 0: none do.
     """
 
     def __init__(
@@ -65,9 +66,11 @@ class Trainer:
         model_dir: str,
         evaluate: Callable[[], dict[str, float]] | None = None,
         best_metric: str | None = None,
+        patience: int = 0,
     ) -> None:
         self.task, self.strategy, self.schedule = task, strategy, schedule
         self._evaluate, self._best_metric = evaluate or self._evaluate_sums, best_metric
+        self._patience = patience
         self.model_dir = Path(model_dir)
         self.chief = is_chief(strategy)
         self.step = task.optimizer.step
@@ -162,7 +165,7 @@ class Trainer:
     def _run_steps(self, loop: DeviceLoop, progress: Progress, after_compilation: contextlib.ExitStack) -> None:
         schedule, step, pace = self.schedule, self.current_step, Pace()
         done, totals = self._resumed_totals(loop.nothing)  # since the last report
-        while step < schedule.num_train_steps:
+        while step < schedule.num_train_steps and not self._stops_early(step):
             until_report = self._steps_until_next_event(step)
             steps, began = min(pace.steps, until_report), time.monotonic()
             totals = loop.run(steps, done, totals)
@@ -240,6 +243,21 @@ class Trainer:
         schedule, every = self.schedule, self.schedule.eval_every_steps
         at_end = step == schedule.num_train_steps and self._best_metric is not None
         return bool(every) and (step % every == 0 or at_end)
+
+    def _stops_early(self, step: int) -> bool:
+        """Saves and tells whether the last `patience` evaluations, the one at this step among them, were no better."""
+        every = self.schedule.eval_every_steps
+        if not (self._patience and every and step) or step % every:
+            return False
+        best = self.checkpoints.best_step if self.chief else 0  # which the chief alone writes
+        ends = bool(best) and (step - best) // every >= self._patience
+        if host_number(self.strategy) is not None:
+            ends = bool(self._sum_over_hosts(tf.constant([float(ends), 0.0])).numpy()[0])
+        if not ends:
+            return False
+        say(f"early stopping at step {step:,}: no evaluation since step {best:,} was better")
+        self._save({})
+        return True
 
     def _evaluate_in_training(self, step: int) -> None:
         with self.task.optimizer.averaged():

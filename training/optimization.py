@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.model.kernels.compilation import global_norm, in_one_array
 from electra_tf2.training.loss_scale import LossScale
 
 
@@ -151,7 +152,7 @@ class AdamW(tf.Module):
         if loss_scale is not None:
             dense = [gradient / loss_scale.scale for gradient in dense]
         # The original takes the norm of a gathered table's gradient before its repeated rows are added up.
-        norm = tf.linalg.global_norm(gradients if self._norm_of_slices else dense)
+        norm = tf.linalg.global_norm(gradients) if self._norm_of_slices else global_norm(dense)
         factor = self.clip_norm / tf.maximum(norm, self.clip_norm) if self.clip_norm else 1.0
         rate = self.schedule(self.step)
         keep = None
@@ -186,6 +187,9 @@ class AdamW(tf.Module):
         adam = {"beta1_power": 0.0, "beta2_power": 0.0, "beta1": self.beta1, "beta2": self.beta2}
         adam = {name: tf.constant(value) for name, value in adam.items()}
         adam["epsilon"] = tf.constant(self._correction * self.epsilon) * root
+        scalars = (rates, rates_of_muon, adam["epsilon"], factor)
+        read = in_one_array([tf.convert_to_tensor(scalar, tf.float32) for scalar in tf.nest.flatten(scalars)])
+        rates, rates_of_muon, adam["epsilon"], factor = tf.nest.pack_sequence_as(scalars, read)
 
         def update_all(
             strategy: Any, turned: Any, gradients: Any, rates: Any, keep: Any, adam: Any, factor: Any

@@ -4,6 +4,7 @@ The loop calls this with plain numbers. Files are the chief's alone; what cannot
 """
 
 import contextlib
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,14 @@ import tensorflow as tf
 
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import append_json_line, keep_steps, write_json
-from electra_tf2.util.progress import Progress, say
+from electra_tf2.util.progress import Progress
 
 
 class Reporter:
     """Reports on one run.
 
     Args:
-      shown: names of the losses and metrics whose values belong beside the progress; losses alone if empty.
+      shown: names of the losses and metrics that are printed; if empty, all losses of training, all of an evaluation.
 
     Attributes:
       last: the losses of the last report; empty before the first.
@@ -43,7 +44,7 @@ class Reporter:
         self.last = dict(losses)
         values = {**losses, **others, "learning_rate": rate}
         shown = [name for name in self._shown if name in values] or [name for name in losses if "loss" in name]
-        speed = progress.update(step, {name: values[name] for name in (*shown, "learning_rate")})
+        speed = progress.update(step, {name: values[name] for name in shown})
         if not self._chief:
             return
         # Names of the metrics file and of TensorBoard: the schedule's and the clock's values belong to no phase.
@@ -57,7 +58,10 @@ class Reporter:
 
     def evaluation(self, step: int, metrics: Mapping[str, float], during_training: bool = True) -> None:
         """Reports an evaluation; the file of one during training says that nothing of it is missing."""
-        say(f"evaluation at step {step:,}: {format_metrics(metrics)}", indent=2)
+        shown = {name: metrics[name] for name in self._shown if name in metrics} or metrics
+        listed = ", ".join(f"{name} {value:.4g}".replace(" ", "\xa0") for name, value in shown.items())
+        text = textwrap.fill(f"evaluation at step {step:,}: {listed}", 80, subsequent_indent="  ")
+        print(text.replace("\xa0", " "), flush=True)  # no line ends between a name and its value
         if self._chief:
             self._write_events(step, {f"eval/{name}": value for name, value in metrics.items()})
             if during_training:
@@ -83,7 +87,3 @@ class Reporter:
             yield
         except tf.errors.OpError as error:
             raise UserError(f"cannot write {self.folder / 'events'}: {error.message}") from None
-
-
-def format_metrics(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())

@@ -108,7 +108,7 @@ class RunFolder:
             say(f"going on after a loss that was not finite: {_changes(mended, before, now)}")
 
     def _check_vocabulary(self, vocab_file: str) -> None:
-        own = self.path / _VOCABULARY
+        own = self.path / _name_of(vocab_file)
         if own.exists() and read_text(own, "vocabulary").split() != read_text(vocab_file, "vocab_file").split():
             raise UserError(f"{vocab_file} holds other tokens than {own}, with which the run began. {self._advice}")
 
@@ -128,7 +128,7 @@ class RunFolder:
         for pattern in _LEFTOVERS:
             for path in self.path.glob(pattern):
                 _delete(path)
-        vocabulary = self.path / _VOCABULARY
+        vocabulary = self.path / _name_of(vocab_file)
         if not (vocabulary.exists() and vocabulary.samefile(vocab_file)):
             write_atomically(vocabulary, read_text(vocab_file, "vocab_file"))
         write_atomically(self.path / _CONFIG, config_json)
@@ -140,6 +140,11 @@ class RunFolder:
             os.rename(self.path, aside)
         write_atomically(self.path / _OVERWRITING, f"{aside}\n")
         self._take_lock()
+
+
+def _name_of(vocab_file: str | Path) -> str:
+    """Name of a folder's own copy of a vocabulary."""
+    return "tokenizer.json" if str(vocab_file).endswith(".json") else _VOCABULARY
 
 
 def after_checkpoint(folder: Path) -> None:

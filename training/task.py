@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import one_program
+from electra_tf2.model.kernels.compilation import one_program, sums_at_once
 from electra_tf2.model.layers import shape_of
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.util.environment import compile_unseen
@@ -40,7 +40,7 @@ class TrainingTask:
       dense_gradients: false leaves gradients of gathered rows as tf.IndexedSlices (one micro-batch only).
 
     Attributes:
-      shown: names of the losses and metrics that belong beside the progress; the losses alone if empty.
+      shown: names of the losses and metrics that are printed, of training and of an evaluation; all if empty.
       summed_examples: examples that a loss is the sum over; means are shown. 1 for losses that are means.
       train_step: (batch, step) -> one update in replica context. Returns {"losses": name -> scalar whose sum over
         replicas is the loss, "watched": likewise, other values that must be finite, "metrics": name -> (numerator,
@@ -140,7 +140,7 @@ class TrainingTask:
             with tf.GradientTape() as tape:
                 loss, result = forward(rows, tf.random.experimental.stateless_fold_in(seed, index))
                 scaled = loss * scale
-            gradients = tape.gradient(scaled, variables)
+            gradients = sums_at_once(tape.gradient(scaled, variables))
             if self._dense:
                 gradients = [
                     tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)

@@ -5,6 +5,7 @@ import functools
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # tf_keras and an old copy of Keras in TensorFlow import these, if they are there, for data frames and sparse matrices
@@ -62,14 +63,28 @@ def compile_unseen() -> None:
     that is shown, while nobody listens. Not before the devices are configured: this initialises them."""
     import tensorflow as tf
 
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") in ("0", "1"):
+    if _notes_are_wanted():
+        return
+    # tensorflow-tpu has none for processors
+    with errors_unseen(), tf.device("CPU:0"), contextlib.suppress(tf.errors.NotFoundError):
+        tf.function(lambda x: x + x, jit_compile=True, autograph=False)(tf.constant(1.0))
+
+
+def _notes_are_wanted() -> bool:
+    return os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") in ("0", "1")
+
+
+@contextlib.contextmanager
+def errors_unseen() -> Iterator[None]:
+    """Keeps what libraries write to standard error to themselves, unless their notes are asked for."""
+    if _notes_are_wanted():
+        yield
         return
     sys.stderr.flush()
     stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
-        with tf.device("CPU:0"), contextlib.suppress(tf.errors.NotFoundError):  # tensorflow-tpu has none for processors
-            tf.function(lambda x: x + x, jit_compile=True, autograph=False)(tf.constant(1.0))
+        yield
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)

@@ -19,6 +19,7 @@ from typing import Any, TextIO, TypeVar
 
 QUIET_SECONDS = 10.0  # between two lines of a log that bring no values
 _REDRAW_SECONDS = 0.1
+_LINE = 80  # columns of a line in a log; values that do not fit have one of their own
 
 T = TypeVar("T")
 
@@ -26,8 +27,9 @@ T = TypeVar("T")
 class Progress:
     """Reports progress; a context manager, or `close` it.
 
-    The rate is that since the last report with values, without what was paused for (saving, evaluating). The time left
-    follows from everything but the first report, which holds tracing and compilation; so does a rate without values.
+    The rate is that since the last report with values, without what was paused for (saving, evaluating). The first
+    report waited for tracing, compilation or imports: it shows no time left, and no rate if it has no values; later
+    times and rates are of what came after it.
 
     Args:
       title: what is counted: "step", "evaluation batch", "MB of text".
@@ -96,14 +98,16 @@ class Progress:
         # Without values, the rate of all but the first report, which waited for imports and the like.
         last_done, last_time = self._last if self._values or values or not self._warm else self._warm
         rate = (done - last_done) * self._per / max(now - last_time - self._paused, 1e-9)
-        since_done, since = self._warm or self._last
-        left = ""
-        if self._total is not None and done > since_done:
-            left = f"{duration(max(self._total - done, 0) * (now - since) / (done - since_done))} left"
+        left = speed = ""
+        if self._warm is not None and self._total is not None and done > self._warm[0]:
+            seconds = (now - self._warm[1]) / (done - self._warm[0])
+            left = f"{duration(max(self._total - done, 0) * seconds)} left"
+        if self._unit and (self._warm is not None or values is not None):
+            speed = f"{_number(rate)} {self._unit}/s"
+        if values is not None or self._warm is None:
+            self._last, self._paused = (done, now), 0.0
         self._warm = self._warm or (done, now)
-        if values is not None:
-            self._values, self._last, self._paused = values, (done, now), 0.0
-        speed = f"{_number(rate)} {self._unit}/s" if self._unit else ""
+        self._values = self._values if values is None else values
         quiet = now - self._written
         if values is not None or quiet >= (QUIET_SECONDS if self._live is None else _REDRAW_SECONDS):
             self._written = now
@@ -111,8 +115,11 @@ class Progress:
                 self._draw(done, speed, left)
                 self._live.refresh()
             else:
-                parts = [self._count(done), speed, ", ".join(_shown(values or {})), left]
-                print("  ".join(part for part in parts if part), file=self._file, flush=True)
+                head, shown = [self._count(done), speed], ", ".join(_shown(values or {}))
+                line = "  ".join(part for part in (*head, shown, left) if part)
+                if len(line) > _LINE:
+                    line = "  ".join(part for part in (*head, left) if part) + f"\n  {shown}"
+                print(line, file=self._file, flush=True)
         return rate
 
     def line(self, text: str) -> None:

@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from electra_tf2.util.errors import UserError, reason, shown
 
@@ -19,6 +19,8 @@ _BLOCK_BYTES = 1 << 20
 _MAX_DIGITS = 300  # more do not fit into a float
 _MAX_DEPTH = 64  # of lists and objects in each other; Python's own limit depends on who asks
 _KINDS = {dict: "a JSON object", list: "a JSON list", str: "a JSON string", int: "an integer", float: "a number"}
+_TYPES: dict[type, str] = {dict: "an object", list: "a list", str: "a text", int: "an integer"}
+_Kind = TypeVar("_Kind", dict, list, str, int)
 HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
@@ -172,3 +174,10 @@ def _check_depth_and_strings(value: Any, what: str, half_pairs: bool) -> None:
             elif isinstance(one, str) and not half_pairs and HALF_PAIR.search(one):
                 raise UserError(f"{what}: {shown(one)} holds half of a surrogate pair, which is no character")
         level, depth = inner, depth + 1
+
+
+def typed(value: object, kind: type[_Kind], what: str) -> _Kind:
+    """The value, if it is of this type. Raises UserError."""
+    if not isinstance(value, kind) or value is True or value is False:
+        raise UserError(f"{what} must be {_TYPES[kind]}, got {shown(value)}")
+    return value

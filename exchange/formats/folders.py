@@ -15,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.corpus.vocabulary import TOKENIZER_FILE, load_tokens, load_vocab
 from electra_tf2.exchange.formats.huggingface_config import casing_of, is_huggingface, network_of
 from electra_tf2.exchange.formats.original_config import (
     GENERATOR_HPARAMS,
@@ -77,6 +77,15 @@ def models() -> dict[str, str]:
     return found
 
 
+def vocabulary_hparams(path: str) -> dict[str, int]:
+    """The vocab_size of a vocabulary; {} where there is none.
+
+    Raises:
+      UserError: a file that is no vocabulary.
+    """
+    return {"vocab_size": len(load_vocab(path))} if is_file(path) else {}
+
+
 def located(path: str) -> str:
     """Path of a model: as it is where something is there, or else the folder of the shipped model of that name.
 
@@ -100,13 +109,11 @@ def vocabulary_of(folder: str | Path, config: Mapping[str, Any]) -> str:
     Raises:
       UserError: no vocabulary in the folder, and none that its configuration names.
     """
-    own = Path(folder) / VOCABULARY
-    if own.is_file():
-        return str(own)
+    for name in (VOCABULARY, TOKENIZER_FILE):
+        if (own := Path(folder) / name).is_file():
+            return str(own)
     if is_huggingface(config):
-        raise UserError(
-            f"{folder} has no {VOCABULARY}: make a folder with one by convert_model.py --from {folder} --to FOLDER"
-        )
+        raise UserError(f"{folder} has neither {VOCABULARY} nor {TOKENIZER_FILE}: its vocabulary is needed")
     if "vocab_file" not in config:
         raise UserError(f"{Path(folder) / 'config.json'} is no configuration of a run: it lacks vocab_file")
     return config["vocab_file"]
@@ -159,7 +166,7 @@ def check_shared_vocabulary(name: str, theirs: Mapping[str, Any], ours: Mapping[
             f" ({files[0] or 'no file'}; {files[1]})"
         )
     if all(map(is_file, files)):
-        pairs = zip_longest(*map(load_vocab, files))
+        pairs = zip_longest(*map(load_tokens, files))
         differing = next(((number, pair) for number, pair in enumerate(pairs) if pair[0] != pair[1]), None)
         if differing is not None:
             number, (there, here) = differing

@@ -9,13 +9,13 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from electra_tf2.corpus.vocabulary import check_vocab, load_vocab
+from electra_tf2.corpus.vocabulary import TOKENIZER_FILE, added_tokens, is_wordpiece, load_tokens
 from electra_tf2.exchange.formats import ELSEWHERE, modernbert_config
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import read_json
+from electra_tf2.util.reading import read_json, typed
 
 MODEL_TYPES = ("electra", "bert", "modernbert")
 LAYER_NORM_EPSILON = 1e-12  # of every layer norm here
@@ -120,16 +120,19 @@ def _check_bert(config: Mapping[str, Any], where: str) -> None:
 
 
 def casing_of(folder: Path) -> Casing:
-    """Reads the casing from tokenizer.json, which transformers uses where it exists, or else tokenizer_config.json.
+    """Reads a WordPiece tokenizer's casing from tokenizer.json, which transformers uses where it exists, or else
+    tokenizer_config.json.
 
     Raises:
       UserError: the text is divided into words otherwise than BERT's tokenizer does it.
     """
-    where, problems = folder / "tokenizer.json", []
+    where, problems = folder / TOKENIZER_FILE, []
     fast = _json(where)
+    if fast and not (folder / "vocab.txt").is_file() and not is_wordpiece(where):
+        return Casing(False)  # its file says how text is read
     if fast:
         normalizer, words = (
-            _typed(fast.get(part) or {}, dict, f"{where}: {part}") for part in ("normalizer", "pre_tokenizer")
+            typed(fast.get(part) or {}, dict, f"{where}: {part}") for part in ("normalizer", "pre_tokenizer")
         )
         casing = Casing(normalizer.get("lowercase", True), normalizer.get("strip_accents"))
         if normalizer.get("type") != "BertNormalizer":
@@ -141,7 +144,7 @@ def casing_of(folder: Path) -> Casing:
         where = folder / "tokenizer_config.json"
         slow = _json(where)
         casing = Casing(slow.get("do_lower_case", True), slow.get("strip_accents"))
-        kind = _typed(slow.get("tokenizer_class") or "BertTokenizer", str, f"{where}: tokenizer_class")
+        kind = typed(slow.get("tokenizer_class") or "BertTokenizer", str, f"{where}: tokenizer_class")
         if not re.fullmatch(_TOKENIZERS, kind):
             problems.append(f"tokenizer_class {kind}")
         switches = {name: slow.get(name, True) for name in ("do_basic_tokenize", "tokenize_chinese_chars")}
@@ -159,8 +162,8 @@ def class_of(config: Mapping[str, Any]) -> str:
     Raises:
       UserError: `architectures` is no list of names.
     """
-    names = _typed(config.get("architectures") or [""], list, "config.json: architectures")
-    return _typed(names[0], str, "config.json: architectures")
+    names = typed(config.get("architectures") or [""], list, "config.json: architectures")
+    return typed(names[0], str, "config.json: architectures")
 
 
 def labels_of(config: Mapping[str, Any]) -> list[str]:
@@ -179,40 +182,32 @@ def tokens_in(folder: Path) -> list[str]:
     """Reads the vocabulary of a directory, from vocab.txt or tokenizer.json.
 
     Raises:
-      UserError: there is none, or it is no WordPiece vocabulary, or not all of the tokenizer's.
+      UserError: there is none, or it is not all of a WordPiece tokenizer's.
     """
-    fast = _json(folder / "tokenizer.json")
-    tokens = load_vocab(folder / "vocab.txt") if (folder / "vocab.txt").is_file() else _tokens_of(fast, folder)
-    listed = _typed(fast.get("added_tokens") or [], list, f"{folder}/tokenizer.json: added_tokens")
-    listed = [_typed(one, dict, f"{folder}/tokenizer.json: added_tokens") for one in listed]
-    added = _json(folder / "added_tokens.json") | {str(one.get("content")): one.get("id") for one in listed}
-    numbers = {
-        token: _typed(number, int, f"{folder}: id of the added token {token}") for token, number in added.items()
-    }
-    beyond = sorted(token for token, number in numbers.items() if number >= len(tokens))
-    if beyond:
-        raise UserError(
-            f"{folder}: its tokenizer has tokens beyond the WordPiece vocabulary, which ours cannot have: "
-            f"{', '.join(beyond[:5])}"
-        )
+    file = tokenizer_in(folder)
+    tokens = load_tokens(file)
+    if is_wordpiece(file):
+        added = _json(folder / "added_tokens.json") | added_tokens(_json(folder / "tokenizer.json"), folder)
+        ids = {token: typed(number, int, f"{folder}: id of the added token {token}") for token, number in added.items()}
+        beyond = sorted(token for token, number in ids.items() if number >= len(tokens))
+        if beyond:
+            raise UserError(
+                f"{folder}: its tokenizer has tokens beyond the WordPiece vocabulary, which ours cannot have: "
+                f"{', '.join(beyond[:5])}"
+            )
     return tokens
 
 
-def _tokens_of(fast: dict[str, Any], folder: Path) -> list[str]:
-    """Tokens of tokenizer.json; raises UserError."""
-    where = f"{folder}/tokenizer.json"
-    if fast.get("model") is None:
-        raise UserError(f"{folder} has neither vocab.txt nor tokenizer.json: its vocabulary is needed")
-    model = _typed(fast["model"], dict, f"{where}: model")
-    if model.get("type") != "WordPiece" or model.get("continuing_subword_prefix", "##") != "##":
-        raise UserError(f"{where}: the model is {model.get('type')!r}; only WordPiece can be read")
-    ids = _typed(model.get("vocab"), dict, f"{where}: vocab")
-    ids = {token: _typed(number, int, f"{where}: id of {token}") for token, number in ids.items()}
-    tokens = sorted(ids, key=ids.__getitem__)
-    if [ids[token] for token in tokens] != list(range(len(tokens))):
-        raise UserError(f"{where}: the ids of its vocabulary have gaps")
-    check_vocab(tokens, where)
-    return tokens
+def tokenizer_in(folder: Path) -> Path:
+    """The file that a directory's vocabulary is read from: vocab.txt or, where there is none, tokenizer.json.
+
+    Raises:
+      UserError: it has neither.
+    """
+    files = [path for name in ("vocab.txt", TOKENIZER_FILE) if (path := folder / name).is_file()]
+    if not files:
+        raise UserError(f"{folder} has neither vocab.txt nor {TOKENIZER_FILE}: its vocabulary is needed")
+    return files[0]
 
 
 def config_of(architecture: Architecture, model_type: str, class_name: str) -> dict[str, Any]:
@@ -258,19 +253,6 @@ def export_problems(architecture: Architecture) -> list[str]:
     if architecture.share_layers != "none":  # convert_model.py writes them out (exchange.sources.with_own_layers)
         problems.append(f"weights that layers share (share_layers {architecture.share_layers})")
     return problems
-
-
-_Kind = TypeVar("_Kind", dict, list, str, int)
-
-
-def _typed(value: object, kind: type[_Kind], what: str) -> _Kind:
-    """The value, if it is of this type. Raises UserError."""
-    if not isinstance(value, kind) or value is True or value is False:
-        raise UserError(f"{what} must be {_KINDS[kind]}, got {shown(value)}")
-    return value
-
-
-_KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", int: "an integer"}
 
 
 def _json(path: Path) -> dict[str, Any]:

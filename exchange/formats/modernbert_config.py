@@ -148,7 +148,7 @@ def config_of(architecture: Architecture, class_name: str) -> dict[str, Any]:
     a = architecture
     problems = export_problems(a)
     if problems:
-        raise UserError(f"Hugging Face's modernbert classes have no {'; no '.join(problems)}{ELSEWHERE}")
+        raise UserError(f"Hugging Face's modernbert classes have no {'; no '.join(problems)}: {ELSEWHERE}")
     period = a.global_attn_every_n_layers if a.local_attention else 1
     thetas = {_FULL: a.rope_theta, _SLIDING: a.local_rope_theta or a.rope_theta}
     return {

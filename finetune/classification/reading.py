@@ -6,18 +6,22 @@ A few in a thousand are passed over with a warning instead, since GLUE's own fil
 
 import csv
 import io
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from electra_tf2.finetune.tasks.spec import Column, Columns
+from electra_tf2.util import columnar
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.reading import parse_json, read_text
 
 TOLERATED = 0.002  # share of unusable lines in a file
 _LONGEST_CELL = 2**31 - 1
+_DELIMITERS = (",", ";", "\t", "|")
+_SAMPLE, _SAMPLE_ROWS = 100_000, 20  # characters and rows by which a csv file's delimiter is found
 
 
 class Span(NamedTuple):
@@ -62,7 +66,9 @@ def read_rows(
     problems: list[str] = []
     rows: list[Row] = []
     lines = 0
-    reader, where = (_json_rows, json_columns) if path.suffix == ".jsonl" else (_table_rows, columns)
+    reader, where = _table_rows, columns
+    if path.suffix == ".jsonl" or columnar.is_columnar(path):
+        reader, where = (_json_rows if path.suffix == ".jsonl" else _column_rows), json_columns
     for item in reader(path, where, label_optional):
         lines += 1
         if isinstance(item, Row):
@@ -81,23 +87,28 @@ def read_rows(
     return rows
 
 
-def table_lines(text: str, comma: bool, where: str) -> Iterator[tuple[int, list[str]]]:
+def table_lines(text: str, comma: bool, where: str, columns: Columns | None = None) -> Iterator[tuple[int, list[str]]]:
     """(1-based number of the first line, cells) of the rows of a table; blank lines are left out.
 
     Args:
-      comma: csv, whose quoted cells may hold commas and line ends; else tab-separated without quoting, as GLUE's files.
+      comma: csv, whose quoted cells may hold delimiters and line ends; else tab-separated without quoting, as GLUE's
+        files.
       where: the file, for error messages.
+      columns: whose delimiter and quoting count where they say any.
 
     Raises:
       UserError: what the csv parser refuses.
     """
-    if not comma:
+    delimiter, quoted = ("", None) if columns is None else (columns.delimiter, columns.quoted)
+    if not (comma if quoted is None else quoted):
+        delimiter = delimiter or ("," if comma else "\t")
         for number, line in enumerate(text.split("\n"), start=1):
             if line.rstrip("\r"):
-                yield number, line.rstrip("\r").split("\t")
+                yield number, line.rstrip("\r").split(delimiter)
         return
     csv.field_size_limit(_LONGEST_CELL)
-    reader = csv.reader(io.StringIO(text, newline=""))
+    delimiter = delimiter or (_delimiter_of(text) if comma else "\t")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     while True:
         number = reader.line_num + 1
         try:
@@ -110,8 +121,22 @@ def table_lines(text: str, comma: bool, where: str) -> Iterator[tuple[int, list[
             yield number, cells
 
 
+def _delimiter_of(text: str) -> str:
+    """The delimiter of a csv file: the first by which its first rows have equally many cells, more than one; else that
+    of which the first line has most."""
+    for delimiter in _DELIMITERS:
+        try:
+            reader = csv.reader(io.StringIO(text[:_SAMPLE], newline=""), delimiter=delimiter)
+            widths = {len(cells) for cells in itertools.islice(reader, _SAMPLE_ROWS) if cells}
+        except csv.Error:
+            continue
+        if len(widths) == 1 and widths != {1}:
+            return delimiter
+    return max(_DELIMITERS, key=text.partition("\n")[0].count)
+
+
 def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[Row | str]:
-    lines = table_lines(read_text(path, "task"), path.suffix == ".csv", str(path))
+    lines = table_lines(read_text(path, "task"), path.suffix == ".csv", str(path), columns)
     places: list[int] = []
     label: int | None = None
     only: int | None = None
@@ -176,6 +201,14 @@ def _json_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[R
                 yield row_from_json(parse_json(line, where), columns, where, number, label_optional)
             except UserError as error:
                 yield str(error)
+
+
+def _column_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[Row | str]:
+    for number, row in enumerate(columnar.read_rows(path), start=1):
+        try:
+            yield row_from_json(row, columns, f"{path}, row {number}", number, label_optional)
+        except UserError as error:
+            yield str(error)
 
 
 def row_from_json(row: dict[str, Any], columns: Columns, where: str, number: int, label_optional: bool = False) -> Row:

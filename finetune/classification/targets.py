@@ -3,7 +3,7 @@
 Both kinds of `Target` have the same methods: `checked` (a label as a file holds it; UserError that names the place),
 `encoded` (as the head learns it, 0 for None), `group` (which few-shot splits and demonstrations take equally many of),
 `answer` (a prediction as it is written), `submitted` (an answer as GLUE's server wants it), `balance` (how labels are
-distributed, one line). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax,
+distributed). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax,
 `num_outputs` that of the numbers which a head makes.
 """
 
@@ -69,8 +69,8 @@ class Classes:
     def submitted(self, answer: dict[str, Any]) -> str:
         return answer["label"]
 
-    def balance(self, labels: Sequence[str | float]) -> str:
-        return shares(Counter(map(str, labels)))
+    def balance(self, labels: Sequence[str | float]) -> dict[str, float]:
+        return dict(Counter(map(str, labels)).most_common())
 
 
 class Scale:
@@ -106,16 +106,9 @@ class Scale:
     def submitted(self, answer: dict[str, Any]) -> str:
         return f"{min(self.high, max(self.low, answer['label'])):.3f}"
 
-    def balance(self, labels: Sequence[str | float]) -> str:
-        quartiles = np.percentile(np.array(labels, float), [0, 25, 50, 75, 100])
-        return "quartiles " + ", ".join(f"{value:g}" for value in quartiles)
+    def balance(self, labels: Sequence[str | float]) -> dict[str, float]:
+        values = np.percentile(np.array(labels, float), [0, 50, 100])
+        return dict(zip(("lowest", "median", "highest"), map(float, values), strict=True))
 
 
 Target = Classes | Scale
-
-
-def shares(counts: Counter[str]) -> str:
-    """Shares of the commonest labels: "x 60.0 %, y 40.0 %"."""
-    total = sum(counts.values())
-    listed = ", ".join(f"{name} {100 * count / total:.1f} %" for name, count in counts.most_common(10))
-    return listed + (f" and {len(counts) - 10} other labels" if len(counts) > 10 else "")

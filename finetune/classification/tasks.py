@@ -25,6 +25,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
 from electra_tf2.util.progress import Progress
+from electra_tf2.util.reading import parse_json
 
 _CHUNK = 20_000  # texts that are tokenised at a time
 FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data, beside the K that train
@@ -43,7 +44,7 @@ class TextExample(NamedTuple):
 class TextTask(Task):
     """Classification or regression over one or two texts."""
 
-    endings = ("tsv", "jsonl", "csv")
+    endings = ("tsv", "jsonl", "csv", "parquet", "arrow")
     takes_share = True  # of the file's examples, before pairs are turned around; demonstrations are of the share, too
 
     def __init__(
@@ -53,8 +54,17 @@ class TextTask(Task):
         tokenizer: WordpieceTokenizer,
         spec: TextTaskSpec,
         files: Mapping[str, str] | None = None,
+        held_out: float = 0.0,
     ) -> None:
-        super().__init__(name, config, tokenizer, files=files, folders=spec.folders, file_names=spec.file_names)
+        super().__init__(
+            name,
+            config,
+            tokenizer,
+            files=files,
+            held_out=held_out,
+            folders=spec.folders,
+            file_names=spec.file_names,
+        )
         self.spec = spec
         self.primary_metric = spec.metrics[0]
         self.predicts = "label" if spec.value_range is None else "value"
@@ -99,28 +109,12 @@ class TextTask(Task):
 
     # Files to features.
 
-    def path(self, split: str) -> Path:
-        try:
-            return super().path(split)
-        except UserError as error:
-            if split != "dev" or self.name not in self.config.tasks:
-                raise
-            raise UserError(
-                f'{error}. "files" in its description names a file elsewhere; "held_out": 0.1 scores on a tenth '
-                "of the training data"
-            ) from None
-
-    @property
-    def holds_out(self) -> bool:
-        """Tells whether the development data are a part of the training data, which is not trained on."""
-        return bool(self.spec.held_out) and not self.exists("dev")
-
     def has_labels(self, split: str) -> bool:
         return split not in self.spec.submission and self.exists(split)
 
     def files(self, split: str) -> list[Path]:
         """The split's file, and for training a teacher's outputs."""
-        found = super().files("train" if split == FEW_SHOT_DEV or (split == "dev" and self.holds_out) else split)
+        found = super().files("train" if split == FEW_SHOT_DEV else split)
         if split == "train" and self.config.distill_from:
             found.append(outputs_file(self.config.distill_from, self.name))
         return found
@@ -160,17 +154,9 @@ class TextTask(Task):
 
     def read_examples(self, split: str) -> list[TextExample]:
         """All examples of a split; a task whose files are of another kind overrides this."""
-        parted = split in ("train", "dev") and self.holds_out
-        file = "train" if parted else split
+        file = self.file_of(split)
         rows = zip(self._rows(file), self._labels_of(file), strict=True)
-        examples = [TextExample(row.texts, label, row.id, row.spans) for row, label in rows]
-        if parted:
-            order = np.random.default_rng([self.config.seed, 3]).permutation(len(examples))
-            size = max(1, round(self.spec.held_out * len(examples)))
-            examples = [examples[i] for i in sorted(order[size:] if split == "train" else order[:size])]
-            if not examples:
-                raise UserError(f"{self.path('train')} has too few examples to hold out {self.spec.held_out:g} of them")
-        return examples
+        return self.part_of(split, [TextExample(row.texts, label, row.id, row.spans) for row, label in rows])
 
     def examples(self, split: str) -> list[TextExample]:
         """The examples of a split that are used: the share or the few of the training data that are asked for."""
@@ -291,7 +277,27 @@ class TextTask(Task):
 
     def make_head(self, encoder: Encoder, seed: int) -> Head:
         scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
-        return ClassificationHead(scope, hidden_size, self.target.num_classes, self.config, seed)
+        return ClassificationHead(scope, hidden_size, self.target.num_classes, self.config, seed, self.class_weights())
+
+    def class_weights(self) -> list[float] | None:
+        """Weights of the classes' losses in training, in their order; None where all examples count alike.
+
+        "balanced" weighs a class by examples / (classes * examples of it), so that the mean over the examples is 1.
+        """
+        given = self.config.class_weights
+        if given == "none" or not self.config.do_train:
+            return None
+        if given == "balanced":
+            counts = np.bincount(self.groups(self.examples("train")), minlength=len(self.label_names))
+            return [float(counts.sum() / (len(counts) * max(count, 1))) for count in counts]
+        weights = parse_json(given, "class_weights") if given.lstrip().startswith("{") else None
+        if weights is None:
+            raise UserError(f"class_weights must be none, balanced or a JSON object of labels, got {shown(given)}")
+        for label, weight in weights.items():
+            self.target.checked(label, "class_weights")
+            if type(weight) not in (int, float) or weight < 0:
+                raise UserError(f"class_weights: {label} must be a number from 0 on, got {shown(weight)}")
+        return [float(weights.get(label, 1.0)) for label in self.label_names]
 
     def averaged(self, split: Split, predictions: Sequence[Prediction]) -> tuple[Split, list[Prediction]]:
         """One feature and one prediction per example: the mean of the logits, or of the numbers, of its features."""
@@ -327,7 +333,7 @@ class TextTask(Task):
             rows.append(dict(zip(names, example.texts, strict=True)) | gold)
         return rows
 
-    def balance(self, split: Split) -> str | None:
+    def balance(self, split: Split) -> dict[str, float]:
         return self.target.balance([example.label for example in split.examples])
 
     def majority(self, split: Split) -> dict[str, float]:

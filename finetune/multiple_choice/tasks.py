@@ -18,7 +18,6 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
-from electra_tf2.finetune.classification.targets import shares
 from electra_tf2.finetune.results import write_json_lines
 from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.metrics import accuracy
@@ -223,14 +222,14 @@ class ChoiceTask(Task):
             rows.append(answers[0] if len(answers) == 1 else {"answers": answers})
         return rows
 
-    def balance(self, split: Split) -> str | None:
+    def balance(self, split: Split) -> dict[str, float]:
         names = [
             str(item.names[number]) if self.choices > 1 else ("right" if number in (item.right or ()) else "wrong")
             for passage in split.examples
             for item in passage.items
             for number in ((item.right or ())[:1] if self.choices > 1 else range(len(item.candidates)))
         ]
-        return shares(Counter(names))
+        return dict(Counter(names).most_common())
 
     def majority(self, split: Split) -> dict[str, float]:
         """{} where candidates differ by their texts alone, as ReCoRD's entities do: none is the commonest."""

@@ -130,8 +130,9 @@ class PromptTask(TextTask):
         tokenizer: WordpieceTokenizer,
         spec: TextTaskSpec,
         files: Mapping[str, str] | None = None,
+        held_out: float = 0.0,
     ) -> None:
-        super().__init__(name, config, tokenizer, spec, files)
+        super().__init__(name, config, tokenizer, spec, files, held_out)
         self.prompt = prompt_of(name, spec.prompt, config.prompt_template, config.prompt_words)
         self.parts = parse_template(self.prompt.template)
         texts = len(spec.json_columns.texts)

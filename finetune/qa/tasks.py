@@ -48,8 +48,9 @@ class QATask(Task):
         v2: bool = False,
         mrqa: bool = False,
         files: Mapping[str, str] | None = None,
+        held_out: float = 0.0,
     ) -> None:
-        super().__init__(name, config, tokenizer, files=files)
+        super().__init__(name, config, tokenizer, files=files, held_out=held_out)
         self.v2, self.mrqa = v2, mrqa
         self.endings = ("jsonl", "jsonl.gz") if mrqa else ("json",)
 
@@ -58,11 +59,14 @@ class QATask(Task):
         return {name: Label("int32") for name in ("start_positions", "end_positions", "is_impossible")}
 
     def load(self, split: str) -> Split:
-        path = self.path(split)
+        path = self.path(self.file_of(split))
         training = split == "train"
         questions = read_questions(path, self.mrqa, self.v2, training, self.config.compat == "original")
         ids_are_unique(questions, str(path))
-        return self._split(questions, split)
+        # Documents are held out, not questions: those about one document share its words.
+        documents = list({id(question.paragraph): None for question in questions})
+        kept = {documents[i] for i in self.part_of(split, range(len(documents)))}
+        return self._split([question for question in questions if id(question.paragraph) in kept], split)
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         """Rows with `question`, `context` and, if wanted, `id`."""

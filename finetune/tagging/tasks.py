@@ -12,7 +12,6 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.classification.targets import shares
 from electra_tf2.finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
 from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
 from electra_tf2.model.auxiliary_heads import PredictionHead
@@ -84,8 +83,9 @@ class TaggingTask(Task):
         *,
         spans: bool = True,
         files: Mapping[str, str] | None = None,
+        held_out: float = 0.0,
     ) -> None:
-        super().__init__(name, config, tokenizer, files=files)
+        super().__init__(name, config, tokenizer, files=files, held_out=held_out)
         self.spans = spans
         self.primary_metric = "f1" if spans else "accuracy"
         self._as_original = config.compat == "original"
@@ -118,7 +118,9 @@ class TaggingTask(Task):
     def files(self, split: str) -> list[Path]:
         """The split's file; as the original does all of them, which its label set is of."""
         splits = ("train", "dev", "test") if self._as_original else (split,)
-        return [path for one in splits if self.exists(one) for path in super(TaggingTask, self).files(one)]
+        return [
+            path for one in splits if self.exists(self.file_of(one)) for path in super(TaggingTask, self).files(one)
+        ]
 
     def _sentences(self, split: str) -> list[Sentence]:
         return read_sentences(self.path(split), split not in self.test_splits, unended=not self._as_original)
@@ -130,7 +132,7 @@ class TaggingTask(Task):
         return bioes(spans, len(sentence.words))
 
     def load(self, split: str) -> Split:
-        sentences = self._sentences(split)
+        sentences = self.part_of(split, self._sentences(self.file_of(split)))
         labels: list[list[str] | None] = [None] * len(sentences)
         if any(sentence.tags for sentence in sentences):
             try:
@@ -143,7 +145,7 @@ class TaggingTask(Task):
         return Split(examples, self._features(examples), labelled=labels[0] is not None)
 
     def _checked_labels(self, sentence: Sentence, split: str) -> list[str]:
-        where = f"{self.path(split)}, line {sentence.line}"
+        where = f"{self.path(self.file_of(split))}, line {sentence.line}"
         if len(sentence.tags) < len(sentence.words):
             raise UserError(f"{where}: a sentence with fewer tags than words")
         for tag in sentence.tags if self.spans else ():
@@ -244,8 +246,8 @@ class TaggingTask(Task):
     def inputs(self, split: Split) -> list[dict[str, Any]]:
         return [{"gold": self._as_read(example.labels)} if split.labelled else {} for example in split.examples]
 
-    def balance(self, split: Split) -> str | None:
-        return shares(Counter(label for example in split.examples for label in example.labels or ()))
+    def balance(self, split: Split) -> dict[str, float]:
+        return dict(Counter(label for example in split.examples for label in example.labels or ()).most_common())
 
     def majority(self, split: Split) -> dict[str, float]:
         gold = [list(example.labels) for example in split.examples]

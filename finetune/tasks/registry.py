@@ -12,14 +12,16 @@ from electra_tf2.finetune.tasks.spec import Columns, Entry, TextTaskSpec
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
 
-_FILES = {"files": (dict,)}
+HELD_OUT = 0.1  # share of the training data that is scored where there is no development data
+_FILES: dict[str, tuple[type, ...]] = {"files": (dict,), "held_out": (int, float)}
 _TEXT_KEYS: dict[str, tuple[type, ...]] = _FILES | {
     "text_columns": (list,),
     "label_column": (str, int),
     "metric": (str,),
     "header": (bool,),
     "double_unordered": (bool,),
-    "held_out": (int, float),
+    "delimiter": (str,),
+    "quoted": (bool,),
 }
 _KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "classification": _TEXT_KEYS | {"labels": (list,)},
@@ -27,6 +29,7 @@ _KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "tagging": _FILES | {"spans": (bool,)},
     "qa": _FILES | {"v2": (bool,), "mrqa": (bool,)},
 }
+KINDS = tuple(_KEYS)
 _LIKE = {"regression": "sts", "tagging": "chunk", "qa": "squad"}
 _WORDS = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false", dict: "an object"}
 _SPLITS = ("train", "dev", "test")
@@ -87,11 +90,14 @@ def _described(name: str, described: Any) -> Entry:
         if split not in _SPLITS:
             raise UserError(f"{where}: files: {split!r} is no split (one of {', '.join(_SPLITS)})")
         _check_type(f"{where}: files: {split}", path, str)
+    held_out = float(options.get("held_out", HELD_OUT))
+    if not 0 <= held_out < 1:
+        raise UserError(f"{where}: held_out is a share of the training data, from 0 to below 1, got {held_out:g}")
     like = _LIKE.get(kind, "")
     hparams = BUILT_IN[like].hparams if like else {}
     if kind in ("tagging", "qa"):
-        return Entry(kind, None, options, hparams, like=like)
-    files = {key: value for key, value in options.items() if key == "files"}
+        return Entry(kind, None, options | {"held_out": held_out}, hparams, like=like)
+    files = {"files": options.get("files", {}), "held_out": held_out}
     return Entry(kind, _text_spec(where, kind == "regression", options), files, hparams, like=like)
 
 
@@ -116,14 +122,19 @@ def _text_spec(where: str, regression: bool, options: Mapping[str, Any]) -> Text
     metric = options.get("metric", "spearman" if regression else "accuracy")
     if metric not in valid:
         raise UserError(f"{where}: metric {metric!r}{closest(metric, valid)} (one of {', '.join(sorted(valid))})")
-    low, high, held_out = (
-        float(options.get(key, default)) for key, default in (("min", 0), ("max", 1), ("held_out", 0))
-    )
+    low, high = (float(options.get(key, default)) for key, default in (("min", 0), ("max", 1)))
     if low >= high:
         raise UserError(f"{where}: min {low:g} must be below max {high:g}")
-    if not 0 <= held_out < 1:
-        raise UserError(f"{where}: held_out is a share of the training data, from 0 to below 1, got {held_out:g}")
-    columns = Columns(tuple(texts), options.get("label_column", "label"), options.get("header", True))
+    delimiter = options.get("delimiter", "")
+    if len(delimiter) > 1 or delimiter in ('"', "\n", "\r"):
+        raise UserError(f"{where}: delimiter is one character between two columns, got {shown(delimiter)}")
+    columns = Columns(
+        tuple(texts),
+        options.get("label_column", "label"),
+        options.get("header", True),
+        delimiter=delimiter,
+        quoted=options.get("quoted"),
+    )
     return TextTaskSpec(
         columns,
         columns._replace(texts=tuple(map(str, texts)), label=str(columns.label)),
@@ -131,5 +142,4 @@ def _text_spec(where: str, regression: bool, options: Mapping[str, Any]) -> Text
         tuple(map(str, labels)) if labels else None,
         value_range=(low, high) if regression else None,
         double_unordered=options.get("double_unordered", False),
-        held_out=held_out,
     )

@@ -15,6 +15,8 @@ class Columns(NamedTuple):
     header: whether the first line of a tsv or csv file is one.
     id: field of JSON lines that names an example in a submission; "" without one.
     only: column of a table of several splits, and its value in the rows that count.
+    delimiter: between the cells of a tsv or csv file; "": tabs in tsv, in csv what is found there.
+    quoted: whether cells may stand in quotes; None: in csv.
     """
 
     texts: tuple[Column, ...]
@@ -22,6 +24,8 @@ class Columns(NamedTuple):
     header: bool = True
     id: str = ""
     only: tuple[str, str] | None = None
+    delimiter: str = ""
+    quoted: bool | None = None
 
 
 _TEXT_AND_LABEL = Columns(("text",), "label")
@@ -50,7 +54,6 @@ class TextTaskSpec:
     test_splits, optional_test_splits: predicted if that is asked for, the latter where their files are.
     folders: other names of the task's folder.
     file_names: split -> other names of its file, with or without an ending.
-    held_out: share of the training data that are the development data where there is no file of those.
     submission: split -> file name of the benchmark's server, which has the labels of these splits: a table as GLUE's
       wants it, or JSON lines as SuperGLUE's.
     submitted_labels: label -> how the server spells it, where that differs.
@@ -72,7 +75,6 @@ class TextTaskSpec:
     optional_test_splits: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     file_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    held_out: float = 0.0
     submission: Mapping[str, str] = dataclasses.field(default_factory=dict)
     submitted_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     prompt: Prompt | None = None

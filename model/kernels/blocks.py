@@ -164,7 +164,7 @@ class _Norm(NamedTuple):
     inverse: tf.Tensor
 
 
-def _normalised(
+def normalised(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Norm, mean and 1 / deviation [..., 1]."""
@@ -185,7 +185,7 @@ def _normalised_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tupl
 def _layer_norm(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = LAYER_NORM_EPSILON
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    y, mean, inverse = _normalised(wide(x), gamma, beta, epsilon)
+    y, mean, inverse = normalised(wide(x), gamma, beta, epsilon)
     return narrow(y, x.dtype), mean, inverse
 
 
@@ -205,7 +205,7 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float =
 # The end of a residual branch: s = x + dropout(branch + bias), and the layer norm of s.
 
 
-def _sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+def sum_of(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
     return wide(x) + dropped_out(wide(branch) + wide(bias), seed, rate)
 
 
@@ -220,7 +220,7 @@ def _norm_of_sum(
     rate: float,
     epsilon: float = LAYER_NORM_EPSILON,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    y, mean, inverse = _normalised(_sum(x, branch, bias, seed, rate), gamma, beta, epsilon)
+    y, mean, inverse = normalised(sum_of(x, branch, bias, seed, rate), gamma, beta, epsilon)
     return narrow(y, x.dtype), mean, inverse
 
 
@@ -242,7 +242,7 @@ def _of_arguments(found: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor | None, ...]:
 def _norm_of_sum_gradient(
     upstream: tf.Tensor, terms: tuple[tf.Tensor, tf.Tensor, tf.Tensor], norm: _Norm, seed: tf.Tensor, rate: float
 ) -> tuple[tf.Tensor, ...]:
-    to_sum, *to_scales = _normalised_gradient(upstream, _sum(*terms, seed, rate), norm)
+    to_sum, *to_scales = _normalised_gradient(upstream, sum_of(*terms, seed, rate), norm)
     return _through_sum(to_sum, to_scales, upstream.dtype, seed, rate)
 
 
@@ -274,8 +274,8 @@ def _sum_and_norm(
     rate: float,
     epsilon: float = LAYER_NORM_EPSILON,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    total = narrow(_sum(x, branch, bias, seed, rate), x.dtype)
-    y, mean, inverse = _normalised(wide(total), gamma, beta, epsilon)
+    total = narrow(sum_of(x, branch, bias, seed, rate), x.dtype)
+    y, mean, inverse = normalised(wide(total), gamma, beta, epsilon)
     return total, narrow(y, x.dtype), mean, inverse
 
 
@@ -309,7 +309,7 @@ def sum_and_norm(
 
 
 @xla
-def _split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> tuple[tf.Tensor, ...]:
+def heads_apart(product: tf.Tensor, bias: tf.Tensor, heads: int) -> tuple[tf.Tensor, ...]:
     biased = narrow(wide(product) + wide(bias), product.dtype)
     rows, length = tf.unstack(tf.shape(product))[:2]
     return tuple(tf.unstack(tf.transpose(tf.reshape(biased, [rows, length, 3, heads, -1]), [2, 0, 3, 1, 4])))
@@ -325,7 +325,7 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
         to_product = tf.reshape(joined, tf.shape(product))
         return to_product, bias_gradient(to_product)
 
-    return _split_heads(product, bias, heads=heads), gradient
+    return heads_apart(product, bias, heads=heads), gradient
 
 
 # Attention: o = (m p) v with p = softmax(scale s + position bias), dropout as a mask m. With do the gradient of o, that
@@ -334,7 +334,7 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
 
 
 @xla
-def _biased(scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
+def biased_scores(scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
     biased = wide(scores) * scale + wide(position_bias)
     return narrow(biased + tf.where(allowed, tf.zeros([], biased.dtype), MASKED_SCORE), scores.dtype)
 
@@ -361,7 +361,7 @@ def _attention_gradient(
 
 
 @xla
-def _position_bias_gradient(to_scores: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
+def position_bias_gradient(to_scores: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
     summed = [axis for axis in range(4) if position_bias.shape[axis] == 1]  # of rows, at least
     return tf.cast(tf.reduce_sum(folded(wide(to_scores)), summed, keepdims=True) / scale, position_bias.dtype)
 
@@ -387,7 +387,7 @@ def attention(
     """
     # The softmax is not compiled: on CPUs TensorFlow's own (oneDNN's) keeps a row in the cache, where XLA's goes over
     # memory for the maximum, the sum and the quotient. In one program it computes as kernels do, in float32.
-    biased = _biased(scores, allowed, position_bias, scale=scale)
+    biased = biased_scores(scores, allowed, position_bias, scale=scale)
     probs = tf.nn.softmax(biased) if are_compiled_alone() else tf.cast(tf.nn.softmax(wide(biased)), scores.dtype)
     dropped = _probabilities_after_dropout(probs, seed, rate=rate) if rate else probs
     output = tf.matmul(dropped, values)
@@ -397,7 +397,7 @@ def attention(
         to_scores = _attention_gradient(to_dropped, probs, (output, upstream), seed, scale=scale, rate=rate)
         to_values = tf.matmul(dropped, upstream, transpose_a=True)
         # A constant's gradient is not asked for, and TensorFlow drops what nobody asks for.
-        return to_scores, to_values, None, _position_bias_gradient(to_scores, position_bias, scale=scale), None
+        return to_scores, to_values, None, position_bias_gradient(to_scores, position_bias, scale=scale), None
 
     return output, gradient
 

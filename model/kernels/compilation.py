@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager import record
 
 Parts = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]
@@ -49,18 +50,29 @@ def are_compiled_alone() -> bool:
     return _mode.get() == "kernels"
 
 
-def with_kernel(kernel: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def are_one_program() -> bool:
+    """Tells whether kernels are parts of one program of the whole step."""
+    return _mode.get() == "program"
+
+
+def with_kernel(
+    kernel: Callable[..., Any], within_program: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorates a formula of tensors that `kernel` computes as well, which runs in its place unless kernels are off.
 
     Either computes in float32, or in float64 if the first argument is float64, and returns the first argument's type.
     Keyword arguments are Python values.
+
+    Args:
+      within_program: takes the kernel's place in programs of whole steps.
     """
 
     def decorate(formula: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(formula)
         def call(*tensors: Any, **static: Any) -> Any:
             if are_on():
-                return kernel(*tensors, **static)
+                chosen = within_program if within_program is not None and are_one_program() else kernel
+                return chosen(*tensors, **static)
             dtype = tensors[0].dtype
             exact = tf.float64 if dtype == tf.float64 else tf.float32
             floats = [tf.is_tensor(tensor) and tensor.dtype.is_floating for tensor in tensors]
@@ -156,6 +168,79 @@ def in_sequence(part: Callable[[tf.Tensor], Parts], count: int) -> tuple[list[tf
     return [array.stack() for array in arrays], list(sums)
 
 
+# Programs of whole steps. XLA joins their operations as it sees fit: often an array is stored in float32, or computed
+# twice, to spare a launch.
+
+
+def stored(*tensors: tf.Tensor) -> list[tf.Tensor]:
+    """Bars XLA, within one program, from computing on past these tensors: each is in memory once, in its own type.
+
+    They pass as matrices: of more axes XLA could put any last in memory, and for the sum over the batch that is the
+    gradient of the embeddings of positions it would do so with the batch, for all layers.
+    """
+    if not are_one_program():
+        return list(tensors)
+    flat = [tf.reshape(x, [-1, x.shape[-1]]) if x.shape.rank > 2 and x.shape[-1] else x for x in tensors]
+    passed = gen_xla_ops.xla_optimization_barrier(flat)
+    return [
+        tf.reshape(y, tf.shape(x)) if y.shape.rank != x.shape.rank else y for x, y in zip(tensors, passed, strict=True)
+    ]
+
+
+def in_one_array(scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Reads scalars, two or more, from one array: XLA joins operations on equal shapes that share an array."""
+    return tf.unstack(stored(tf.stack(scalars))[0]) if are_one_program() else list(scalars)
+
+
+def cast_weight(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Casts a weight to the type of activations; within one program all weights of a shape together."""
+    if not are_one_program() or weight.dtype != tf.float32 or dtype not in (tf.bfloat16, tf.float16):
+        return tf.cast(weight, dtype)
+    graph = tf.compat.v1.get_default_graph()
+    # TensorFlow evaluates on the host, while it lowers a program, what depends on constants alone. With this barrier
+    # among that, which has no kernel for processors, it leaves all of it to XLA.
+    if not hasattr(graph, "shared_one"):
+        graph.shared_one = in_one_array([tf.constant(1.0)] * 2)[0]
+
+    @differentiable
+    def cast(weight: tf.Tensor) -> Any:
+        return tf.cast(weight * graph.shared_one, dtype), lambda upstream: (wide(upstream),)
+
+    return cast(weight)
+
+
+def part_sums(x: tf.Tensor) -> tf.Tensor:
+    """Sums the axes between the first and the last, [n, ..., m] -> [n, m], which the pass that computes `x` can do."""
+    if x.shape.rank == 2:
+        return tf.reduce_sum(x, 0, keepdims=True)
+    return tf.reduce_sum(x, list(range(1, x.shape.rank - 1)))
+
+
+def sums_at_once(tensors: Sequence[Any], most: int = 64) -> list[Any]:
+    """Computes what are sums [m] of arrays [n, m] among the tensors of a graph side by side, `most` at a time."""
+    found, alike = list(tensors), dict[int, list[int]]()
+    for index, tensor in enumerate(tensors) if are_one_program() else ():
+        if tf.is_tensor(tensor) and tensor.op.type == "Sum" and tensor.shape.rank == 1:
+            summed, axis = tensor.op.inputs
+            if summed.shape.rank == 2 and summed.shape.is_fully_defined() and tf.get_static_value(axis) == 0:
+                alike.setdefault(summed.shape[0], []).append(index)
+    for indices in alike.values():
+        for some in (indices[start : start + most] for start in range(0, len(indices), most)):
+            total = tf.reduce_sum(tf.concat([tensors[index].op.inputs[0] for index in some], 1), 0)
+            parts = tf.split(total, [tensors[index].shape[0] for index in some])
+            found = [parts[some.index(i)] if i in some else one for i, one in enumerate(found)]
+    return found
+
+
+def global_norm(tensors: Sequence[tf.Tensor], most: int = 64) -> tf.Tensor:
+    """Takes the root of the sum of all squares; within one program, `most` tensors are summed at a time."""
+    if not are_one_program():
+        return tf.linalg.global_norm(tensors)
+    flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
+    joined = [tf.concat(flat[start : start + most], 0) for start in range(0, len(flat), most)]
+    return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(one)) for one in joined]))
+
+
 # Types and sums.
 
 
@@ -170,7 +255,12 @@ def narrow(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     Rounds to the nearest bfloat16, ties to even, by integers: LLVM makes much faster code of them on CPUs than of XLA's
     conversion (an exponential with dropout: 12 in place of 31 ms, benchmarks/RESULTS.md). NaN and infinities stay.
     """
-    if dtype != tf.bfloat16 or not are_compiled_alone():
+    return rounded(x, dtype) if are_compiled_alone() else tf.cast(x, dtype)
+
+
+def rounded(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Casts as `narrow` does, in programs as well, where XLA would go on with the float32 that it came from."""
+    if dtype != tf.bfloat16:
         return tf.cast(x, dtype)
     bits, half = tf.bitcast(x, tf.uint32), tf.constant(16, tf.uint32)
     odd = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, half), tf.constant(1, tf.uint32))

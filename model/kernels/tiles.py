@@ -34,11 +34,13 @@ from electra_tf2.model.kernels.compilation import (
     Parts,
     are_compiled_alone,
     are_on,
+    are_one_program,
     differentiable,
     in_sequence,
     narrow,
     row_maxima,
     row_sums,
+    stored,
     wide,
     xla,
 )
@@ -48,6 +50,7 @@ Bias = Literal["none", "fixed", "learned"]
 QUERIES = 256  # of a tile, at most
 FEWEST = 32  # queries of a tile; a length without a divisor from here to QUERIES is not cut
 SCORES = 2**20  # of a tile, if it has more rows than one
+SCORES_IN_PROGRAM = 2**18  # of a row and head in one program, whose tiles have all rows: memory counts, not the cache
 
 
 class Tiling(NamedTuple):
@@ -72,7 +75,8 @@ def queries_of_tile(shape: tf.TensorShape) -> int | None:
     length = shape[1]
     if not shape.is_fully_defined() or not are_on():
         return None
-    return next((size for size in range(QUERIES, FEWEST - 1, -1) if length % size == 0), None)
+    most = max(QUERIES, SCORES_IN_PROGRAM // length) if are_one_program() else QUERIES
+    return next((size for size in range(most, FEWEST - 1, -1) if length % size == 0), None)
 
 
 def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -269,7 +273,8 @@ def _attend(*arguments: tf.Tensor, attention: Attention) -> Any:
     output, normalizers = _forward(*arguments, attention=attention)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        *to_products, to_bias = _gradient(upstream, (output, normalizers), arguments, attention=attention)
+        again = tuple(stored(*arguments))  # else the scores would be kept
+        *to_products, to_bias = _gradient(upstream, (output, normalizers), again, attention=attention)
         return *to_products, None, to_bias, None
 
     return output, gradient

@@ -13,10 +13,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import Parts, bias_gradient, differentiable, in_sequence, narrow, wide, xla
+from electra_tf2.model.kernels.compilation import (
+    Parts,
+    are_compiled_alone,
+    bias_gradient,
+    cast_weight,
+    differentiable,
+    in_sequence,
+    narrow,
+    stored,
+    wide,
+    xla,
+)
 
 BLOCK = 128  # words
 CHUNK = 1024  # tokens whose gradient exists at the same time
+CHUNK_IN_PROGRAM = 8192  # the same where the whole step is one program: launches count for more than memory there
 
 Gradients = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
@@ -85,11 +97,23 @@ class FusedSoftmax:
         self._axes = tf.shape(states)[:-1]
         self._states = tf.reshape(states, [-1, states.shape[-1]])
         self._table, self._bias = tf.convert_to_tensor(table), tf.convert_to_tensor(bias)
-        self._words = tf.cast(self._table, states.dtype)
-        self._product = tf.matmul(self._states, self._words, transpose_b=True)
+        self._words = cast_weight(self._table, states.dtype)
+        self._wide_product = self._product = tf.matmul(self._states, self._padded_words, transpose_b=True)
+        if self._padding:
+            (self._wide_product,) = stored(self._product)
+            self._product = self._wide_product[:, : self._table.shape[0]]
         self._block_maxima = _block_maxima(self._product, self._bias)
         self._maximum, self._sums = self._blocks(tf.constant(1.0))
         self._log_normalizer = tf.squeeze(self._maximum, 1) + tf.math.log(tf.reduce_sum(self._sums, 1))
+
+    @property
+    def _padding(self) -> int:
+        """Rows of zeros below the word table, where GPUs multiply whole eights only and XLA would copy all logits."""
+        return 0 if are_compiled_alone() else -self._table.shape[0] % 8
+
+    @property
+    def _padded_words(self) -> tf.Tensor:
+        return tf.pad(self._words, [[0, self._padding], [0, 0]]) if self._padding else self._words
 
     def _blocks(self, temperature: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return _block_sums(self._product, self._bias, self._block_maxima, temperature)
@@ -107,7 +131,7 @@ class FusedSoftmax:
 
     def _logits_of(self, ids: tf.Tensor) -> tf.Tensor:
         """Logits, float32, of words int32 [T] or [T, n]."""
-        return wide(tf.gather(self._product, ids, batch_dims=1)) + tf.gather(self._bias, ids)
+        return wide(tf.gather(self._wide_product, ids, batch_dims=1)) + tf.gather(self._bias, ids)
 
     def are_likeliest(self, token_ids: tf.Tensor) -> tf.Tensor:
         """Tells where no word is likelier than the given one: bool [...]."""
@@ -126,7 +150,8 @@ class FusedSoftmax:
         The logits' is upstream x (onehot - softmax); the one-hot part is a gather and two scatters.
         """
         tokens = self._states.shape[0]
-        chunks = 1 if tokens is None else next(n for n in range(-(-tokens // CHUNK), tokens + 1) if tokens % n == 0)
+        most = CHUNK if are_compiled_alone() else CHUNK_IN_PROGRAM
+        chunks = 1 if tokens is None else next(n for n in range(-(-tokens // most), tokens + 1) if tokens % n == 0)
 
         def part(index: tf.Tensor) -> Gradients:
             fields = (upstream, token_ids, self._states, self._product, self._log_normalizer)
@@ -185,7 +210,7 @@ def invert_cumulative(cumulative: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
 
 
 def chunked_log_probs(
-    states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_ids: tf.Tensor, chunk: int = CHUNK
+    states: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, token_ids: tf.Tensor, chunk: int = 0
 ) -> tf.Tensor:
     """Log softmax(states table^T + bias) at token_ids, without logits of all tokens at once.
 
@@ -196,14 +221,14 @@ def chunked_log_probs(
       states: [T, E], in the compute type.
       table: float32 [V, E]. bias: float32 [V].
       token_ids: int32 [T].
-      chunk: tokens whose logits exist at the same time.
+      chunk: tokens whose logits exist at the same time; 0: as many as are good.
 
     Returns:
       float32 [T].
     """
     if states.shape[0] is None:
         raise ValueError("chunked_log_probs needs a static number of tokens")
-    chunk = min(chunk, states.shape[0])
+    chunk = min(chunk or (CHUNK if are_compiled_alone() else CHUNK_IN_PROGRAM), states.shape[0])
     padding = -states.shape[0] % chunk
     states, token_ids = tf.pad(states, [[0, padding], [0, 0]]), tf.pad(token_ids, [[0, padding]])
     chunks = states.shape[0] // chunk

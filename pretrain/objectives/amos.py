@@ -34,7 +34,7 @@ class AmosHparams(AblationHparams):
         "mixed (AMOS: [4, 6, 8] of 8); none given: the last layer alone, not mixed",
         heading="AMOS",
     )
-    mixture_temperature: float = hparam(0.3, "temperature of the softmax whose gradient samples have", above=0)
+    mixture_temperature: float = hparam(0.3, "temperature of the straight-through softmax of samples", above=0)
     mixture_gradient: float = hparam(
         -1.0,
         "factor of the main network's gradient where it reaches the shares of generator_exits: -1: samples become "

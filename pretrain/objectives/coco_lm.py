@@ -17,11 +17,10 @@ from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.contrast import Contrast, ContrastHparams, without_padding
 from electra_tf2.pretrain.objectives.electra_ablations import (
     AblationHparams,
+    MainLanguageModel,
     copy_log_prob,
-    head_part,
-    head_problems,
+    copy_metrics,
     is_original,
-    main_language_model,
 )
 from electra_tf2.pretrain.objectives.objective import (
     Forward,
@@ -94,10 +93,6 @@ class CopyDetection(Objective[CocoHparams]):
     shown = ("copy_accuracy_replaced",)
 
     @classmethod
-    def problems(cls, config: CocoHparams) -> Iterator[str]:
-        return head_problems(config)
-
-    @classmethod
     def parts(cls, config: CocoHparams) -> list[Part]:
         return [token_unit("copy head", config.architecture, config.max_seq_length)]
 
@@ -116,38 +111,24 @@ class CopyDetection(Objective[CocoHparams]):
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
         logits, original = self.logits(forward), is_original(forward)
-        weights = self.token_weights(forward.masked)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(original, tf.float32), logits)
-        correct = tf.equal(logits >= 0, original)
-        replaced_weights = weights * tf.cast(~original, tf.float32)
-        metrics = {
-            "copy_accuracy_replaced": weighted_mean(correct, replaced_weights),
-            "copy_accuracy_original": weighted_mean(correct, weights - replaced_weights),
-            "replaced_rate": weighted_mean(~original, weights),
-        }
-        return self.output(forward, losses, metrics)
+        return self.output(forward, losses, copy_metrics(logits, original, self.token_weights(forward.masked)))
 
 
-class CorrectiveLM(Objective[CocoHparams]):
+class CorrectiveLM(MainLanguageModel[CocoHparams]):
     """The original token at every masked position, by copying or predicting (COCO-LM, L_LM).
 
     clm_loss "mixture" is the paper's equation 2; "weighted_ce" the authors' code, cross-entropy weighted by 1 - p_copy;
     "plain_ce" the ablation "w/o copy". The copy probability is a constant unless clm_stop_gradient is off.
     """
 
-    flag, title, role = CopyDetection.flag, CopyDetection.title, CopyDetection.role
+    flag, title = CopyDetection.flag, CopyDetection.title
     loss_name = "clm_loss"
-    weight = "clm_weight"
-
-    @classmethod
-    def parts(cls, config: CocoHparams) -> list[Part]:
-        return [head_part(config, config.max_predictions_per_seq)]
 
     def __init__(self, config: CocoHparams, networks: Networks) -> None:
         super().__init__(config, networks)
         self.copy = networks.first(CopyDetection)
         self.initial_loss = math.log(2 * config.vocab_size)
-        self.head = main_language_model(config, networks)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked = forward.masked

@@ -39,7 +39,7 @@ class Detection(Objective[E]):
     loss_name = "disc_loss"
     weight = "disc_weight"
     initial_loss = math.log(2)
-    shown = ("disc_recall",)
+    shown = ("disc_auc", "disc_recall")
 
     @classmethod
     def parts(cls, config: E) -> list[Part]:

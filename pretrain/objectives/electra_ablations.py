@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from electra_tf2.model.flops import Part, language_model_head, token_unit
 from electra_tf2.pretrain.masking import MaskedBatch
@@ -16,10 +16,6 @@ from electra_tf2.pretrain.objectives.electra import ElectraHparams, ReplacedToke
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
 from electra_tf2.util.hparams import hparam
 from electra_tf2.util.lazy import tf
-
-if TYPE_CHECKING:
-    from electra_tf2.model.auxiliary_heads import TiedHead
-    from electra_tf2.model.heads import LanguageModelHead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +34,9 @@ class AblationHparams(ElectraHparams):
         "before it",
         choices=("tied", "transform"),
     )
+
+
+A = TypeVar("A", bound=AblationHparams, contravariant=True)
 
 
 # The adversarial generator (appendix F).
@@ -124,13 +123,6 @@ class AdversarialGenerator(Objective[AblationHparams]):
 # Language models of the main network (section 3.5).
 
 
-def head_problems(config: AblationHparams) -> Iterator[str]:
-    """Says why the main network cannot have such a head over the vocabulary."""
-    sizes = config.architecture
-    if config.clm_head == "tied" and sizes.embedding_size != sizes.hidden_size:
-        yield f"clm_head tied needs embedding_size {sizes.hidden_size}, the hidden size"
-
-
 def head_part(config: AblationHparams, positions: int) -> Part:
     """The main network's head over the vocabulary, at so many positions of a sequence."""
     sizes = config.architecture
@@ -138,14 +130,6 @@ def head_part(config: AblationHparams, positions: int) -> Part:
         flops = 2 * positions * sizes.hidden_size * sizes.vocab_size
         return Part("language-model head", sizes.vocab_size, flops, positions * sizes.vocab_size)
     return language_model_head("language-model head", sizes.hidden_size, sizes, positions)
-
-
-def main_language_model(config: AblationHparams, networks: Networks) -> LanguageModelHead | TiedHead:
-    """The main network's head over the vocabulary: with a transform as in BERT, or tied softmax and bias only."""
-    from electra_tf2.model.auxiliary_heads import vocabulary_head
-
-    assert networks.encoder is not None
-    return vocabulary_head("clm_predictions", networks.encoder, config.clm_head == "transform", config.seed)
 
 
 def is_original(forward: Forward) -> tf.Tensor:
@@ -168,27 +152,52 @@ def copy_log_prob(copy_logits: tf.Tensor, log_probs: tf.Tensor, copied: tf.Tenso
     return tf.where(copied, tf.reduce_logsumexp(tf.stack([copy, predicted], -1), -1), predicted)
 
 
-class ReplaceMLM(Objective[AblationHparams]):
+def copy_metrics(copy_logits: tf.Tensor, original: tf.Tensor, weights: tf.Tensor) -> Metrics:
+    """Accuracy of copying, of float32 logits and bool [B, L], on replaced and on original tokens, and their share."""
+    replaced = weights * tf.cast(~original, tf.float32)
+    copies = tf.equal(copy_logits >= 0, original)
+    return {
+        "copy_accuracy_replaced": weighted_mean(copies, replaced),
+        "copy_accuracy_original": weighted_mean(copies, weights - replaced),
+        "replaced_rate": weighted_mean(~original, weights),
+    }
+
+
+class MainLanguageModel(Objective[A]):
+    """Base of losses with a head over the vocabulary on the main network: with a transform as in BERT, or tied."""
+
+    role = "main"
+    weight = "clm_weight"
+
+    @classmethod
+    def problems(cls, config: A) -> Iterator[str]:
+        sizes = config.architecture
+        if config.clm_head == "tied" and sizes.embedding_size != sizes.hidden_size:
+            yield f"clm_head tied needs embedding_size {sizes.hidden_size}, the hidden size"
+
+    @classmethod
+    def parts(cls, config: A) -> list[Part]:
+        return [head_part(config, config.max_predictions_per_seq)]
+
+    def __init__(self, config: A, networks: Networks) -> None:
+        from electra_tf2.model.auxiliary_heads import vocabulary_head
+
+        super().__init__(config, networks)
+        assert networks.encoder is not None
+        transform = config.clm_head == "transform"
+        self.head = vocabulary_head("clm_predictions", networks.encoder, transform, config.seed)
+
+
+class ReplaceMLM(MainLanguageModel[AblationHparams]):
     """Cross-entropy of the originals at masked positions, which hold the generator's samples instead of [MASK]."""
 
     flag = "replace_mlm_objective"
     title = "Replace MLM"
-    role = "main"
     loss_name = "replace_mlm_loss"
-    weight = "clm_weight"
-
-    @classmethod
-    def problems(cls, config: AblationHparams) -> Iterator[str]:
-        return head_problems(config)
-
-    @classmethod
-    def parts(cls, config: AblationHparams) -> list[Part]:
-        return [head_part(config, config.max_predictions_per_seq)]
 
     def __init__(self, config: AblationHparams, networks: Networks) -> None:
         super().__init__(config, networks)
         self.initial_loss = math.log(config.vocab_size)
-        self.head = main_language_model(config, networks)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
         masked = forward.masked
@@ -201,18 +210,12 @@ class ReplaceMLM(Objective[AblationHparams]):
         return self.output(forward, losses, metrics)
 
 
-class AllTokensMLM(Objective[AblationHparams]):
+class AllTokensMLM(MainLanguageModel[AblationHparams]):
     """The original at every real token, by a model that copies or predicts (section 3.5, All-Tokens MLM)."""
 
     flag = "all_tokens_mlm_objective"
     title = "All-Tokens MLM"
-    role = "main"
     loss_name = "all_tokens_mlm_loss"
-    weight = "clm_weight"
-
-    @classmethod
-    def problems(cls, config: AblationHparams) -> Iterator[str]:
-        return head_problems(config)
 
     @classmethod
     def parts(cls, config: AblationHparams) -> list[Part]:
@@ -223,11 +226,10 @@ class AllTokensMLM(Objective[AblationHparams]):
     def __init__(self, config: AblationHparams, networks: Networks) -> None:
         from electra_tf2.model.heads import CopyHead
 
+        self.gate = CopyHead("copy_predictions", config.architecture, config.seed)  # the first in checkpoints
         super().__init__(config, networks)
         share = config.mask_prob
         self.initial_loss = share * math.log(2 * config.vocab_size) + (1 - share) * math.log(2)
-        self.gate = CopyHead("copy_predictions", config.architecture, config.seed)
-        self.head = main_language_model(config, networks)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return tf.cast(masked.input_mask, tf.float32)
@@ -246,12 +248,5 @@ class AllTokensMLM(Objective[AblationHparams]):
         original = is_original(forward)
         gate = self.gate(forward.states)
         losses = -copy_log_prob(gate, tf.reshape(log_probs, masked.input_ids.shape), original)
-        weights = self.token_weights(masked)
-        replaced = weights * tf.cast(~original, tf.float32)
-        copies = tf.equal(gate >= 0, original)
-        metrics = {
-            "copy_accuracy_replaced": weighted_mean(copies, replaced),
-            "copy_accuracy_original": weighted_mean(copies, weights - replaced),
-            "replaced_rate": weighted_mean(replaced, weights),
-        }
+        metrics = copy_metrics(gate, original, self.token_weights(masked))
         return self.output(forward, losses, metrics)

@@ -15,7 +15,7 @@ from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.flops import Part
 from electra_tf2.pretrain.hparams import PretrainingHparams
-from electra_tf2.pretrain.masking import Arranged, CorruptedBatch, Draw, MaskedBatch
+from electra_tf2.pretrain.masking import Arranged, Batch, CorruptedBatch, Draw, MaskedBatch
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.lazy import tf
 
@@ -233,7 +233,7 @@ class Objective(Generic[H]):
         text has one in any case: its metrics, whose names begin with it, are evaluated in a pass of their own.
       loss_name: key of the term in losses and logs.
       weight: the hparam that is its factor in the total loss; "" where `__init__` sets `loss_weight`.
-      shown: metrics of training that tell how it fares, beside the loss in the progress.
+      shown: metrics that tell how it fares, of training or of an evaluation: what is printed beside the loss.
 
     Attributes:
       loss_weight: its factor in the total loss, once all schedules are at their end.
@@ -281,7 +281,7 @@ class Objective(Generic[H]):
         if self.weight:
             self.loss_weight = getattr(config, self.weight)
 
-    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         """Changes the sequences before they are masked, for everyone, and says in labels by name how.
 
         Args:

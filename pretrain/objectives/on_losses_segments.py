@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from electra_tf2.model.flops import Part
-from electra_tf2.pretrain.masking import Arranged, Draw, MaskedBatch
+from electra_tf2.pretrain.masking import Arranged, Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.objectives.contrast import Contrast, normalised, without_padding
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Needs, Networks, View, weighted_mean
 from electra_tf2.pretrain.objectives.on_losses import (
@@ -40,7 +40,7 @@ class SentenceOrder(Classification):
     def needs(cls, config: OnLossesHparams) -> Needs:
         return Needs(two_segments=True)
 
-    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         second = tf.reduce_sum(batch["segment_ids"] * batch["input_mask"], -1)
         swapped = (draw(0, []) < 0.5) & (second > 0) & active
         labels = tf.where((second > 0) & active, tf.cast(swapped, tf.int32), -1)
@@ -79,7 +79,7 @@ class SegmentRelation(Classification):
     def needs(cls, config: OnLossesHparams) -> Needs:
         return Needs(two_segments=True, other_segments=frozenset(cls.texts))
 
-    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         possible = active & tf.reduce_any(batch["segment_ids"] * batch["input_mask"] > 0, -1)
         for name in self.texts:
             possible &= batch[name][:, 0] > 0
@@ -87,9 +87,7 @@ class SegmentRelation(Classification):
         labels = tf.where(possible, drawn, -1)
         return self.rearranged(batch, candidates, draw, labels), {self.task: labels}
 
-    def rearranged(
-        self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, labels: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def rearranged(self, batch: Batch, candidates: tf.Tensor, draw: Draw, labels: tf.Tensor) -> Batch:
         """The batch with segments of the relation that labels, int32 [B], say; -1: untouched."""
         raise NotImplementedError
 
@@ -99,9 +97,7 @@ class AdjacentSegments(SegmentRelation):
 
     task, loss_name, head_name, texts = "asp", "asp_loss", "asp", ("other_document_ids",)
 
-    def rearranged(
-        self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, labels: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def rearranged(self, batch: Batch, candidates: tf.Tensor, draw: Draw, labels: tf.Tensor) -> Batch:
         other = begun_later(batch["other_document_ids"], draw(2, [1]))
         longest = tf.reduce_sum(tf.cast(other > 0, tf.int32), -1, keepdims=True)  # whatever the label
         order = tf.where(labels == 2, 0, labels)
@@ -114,9 +110,7 @@ class SameDocument(SegmentRelation):
 
     task, loss_name, head_name, texts = "sdp", "sdp_loss", "sdp", ("same_document_ids", "other_document_ids")
 
-    def rearranged(
-        self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, labels: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def rearranged(self, batch: Batch, candidates: tf.Tensor, draw: Draw, labels: tf.Tensor) -> Batch:
         for label, name in enumerate(self.texts, start=1):
             batch = replaced_segment(batch, batch[name], labels == label)
         return batch
@@ -262,7 +256,7 @@ def halves(config: OnLossesHparams, masked: MaskedBatch) -> tuple[View, View]:
     return parts[0], parts[1]
 
 
-def swapped_segments(batch: dict[str, tf.Tensor], candidates: tf.Tensor, swapped: tf.Tensor) -> dict[str, tf.Tensor]:
+def swapped_segments(batch: Batch, candidates: tf.Tensor, swapped: tf.Tensor) -> Batch:
     """[CLS] A [SEP] B [SEP] becomes [CLS] B [SEP] A [SEP] in the rows of `swapped`, bool [B]; segment ids follow.
 
     A token between [CLS] and A that marks a source is no candidate, float32 [B, L], and stays: else it would give the
@@ -287,12 +281,12 @@ def _start(candidates: tf.Tensor) -> tf.Tensor:
 
 
 def rearranged_segments(
-    batch: dict[str, tf.Tensor],
+    batch: Batch,
     candidates: tf.Tensor,
     draws: tf.Tensor,
     order: tf.Tensor,
     longest: tf.Tensor | None = None,
-) -> dict[str, tf.Tensor]:
+) -> Batch:
     """The text of both segments, parted anew: in order where `order`, int32 [B], is 0, swapped where it is 1, untouched
     where it is -1.
 
@@ -352,7 +346,7 @@ def _drawn(draws: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     return tf.minimum(tf.cast(draws * tf.cast(number, tf.float32), tf.int32), number - 1)
 
 
-def replaced_segment(batch: dict[str, tf.Tensor], text: tf.Tensor, replaced: tf.Tensor) -> dict[str, tf.Tensor]:
+def replaced_segment(batch: Batch, text: tf.Tensor, replaced: tf.Tensor) -> Batch:
     """[CLS] A [SEP] B [SEP] becomes [CLS] A [SEP] text [SEP] in the rows of `replaced`, bool [B]; the mask follows.
 
     Args:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from electra_tf2.model.flops import Part, state_classes
-from electra_tf2.pretrain.masking import Arranged, Draw, MaskedBatch, unmaskable
+from electra_tf2.pretrain.masking import Arranged, Batch, Draw, MaskedBatch, unmaskable
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, weighted_mean
 from electra_tf2.pretrain.objectives.on_losses import (
     TAKE_TURNS,
@@ -53,7 +53,7 @@ class TrigramOrder(Classification):
         self.head = StateHead("trigram_predictions", sizes, self.classes, config.seed, 3 * sizes.hidden_size)
         self._threes = (config.max_seq_length - 1) // 3
 
-    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         whole = tf.reshape(candidates[:, 1 : 1 + 3 * self._threes], [-1, self._threes, 3])
         drawn = (draw(0, [self._threes]) < _SHARE) & tf.reduce_all(whole > 0, -1) & active
         order = tf.minimum(tf.cast(draw(1, [self._threes]) * self.classes, tf.int32), self.classes - 1)
@@ -68,7 +68,7 @@ class TrigramOrder(Classification):
         return self.head(together)
 
 
-def shuffled(batch: dict[str, tf.Tensor], orders: tf.Tensor) -> dict[str, tf.Tensor]:
+def shuffled(batch: Batch, orders: tf.Tensor) -> Batch:
     """Tokens 1 + 3k, 2 + 3k, 3 + 3k of each row in the order ORDERS[orders[:, k]], int32 [B, K]."""
     ids, threes = batch["input_ids"], orders.shape[1]
     body = tf.reshape(ids[:, 1 : 1 + 3 * threes], [-1, threes, 3])
@@ -99,7 +99,7 @@ class TokenCorruption(Classification):
         super().__init__(config, networks)
         self._ordinary = ordinary_ids(config)
 
-    def changed(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw) -> tf.Tensor:
+    def changed(self, batch: Batch, candidates: tf.Tensor, draw: Draw) -> tf.Tensor:
         ids, kinds = batch["input_ids"], len(self._ordinary)
         length = ids.shape[1]
         drawn = tf.minimum(tf.cast(draw(1, [length]) * kinds, tf.int32), kinds - 1)
@@ -107,7 +107,7 @@ class TokenCorruption(Classification):
         exchanged = draw(2, [(length - 1) // 2]) < _SHARE
         return tampered(ids, candidates, draw(0, [length]) < _SHARE, random_ids, exchanged)
 
-    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         ids = batch["input_ids"]
         changed = tf.where(active, self.changed(batch, candidates, draw), ids)
         labels = tf.where((candidates > 0) & active, tf.cast(changed != ids, tf.int32), -1)
@@ -124,7 +124,7 @@ class SequenceCorruption(TokenCorruption):
     def problems(cls, config: OnLossesHparams) -> Iterator[str]:
         return iter(())
 
-    def arrange(self, batch: dict[str, tf.Tensor], candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
         ids = batch["input_ids"]
         chosen = (draw(3, []) < 0.5) & active
         changed = tf.where(chosen[:, tf.newaxis], self.changed(batch, candidates, draw), ids)

@@ -56,7 +56,7 @@ def test_files_are_found_sorted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["corpus.tar.xz", "records.tfrecord", "table.parquet", "dump.json", "all.zip", "a.txt.lz4"]
+    "name", ["corpus.tar.xz", "records.tfrecord", "table.npz", "dump.json", "all.zip", "a.txt.lz4"]
 )
 def test_a_file_that_is_not_text_is_refused(tmp_path, name):
     write(tmp_path / name, b"x")

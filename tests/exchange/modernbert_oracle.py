@@ -36,7 +36,7 @@ def main() -> None:
         model = getattr(transformers, class_name)(made).eval()
         with torch.no_grad():
             for parameter in model.parameters():  # biases and layer norms that do something
-                parameter += 0.1 * torch.randn(parameter.shape)
+                parameter += 0.05 * torch.randn(parameter.shape)
         model.save_pretrained(folder / name)
         states, logits = outputs(model, inputs)
         real = inputs["attention_mask"][..., None]

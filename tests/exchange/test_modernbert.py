@@ -1,6 +1,7 @@
 """Hugging Face's ModernBERT, both ways: equal to transformers, which runs in a process of its own, where it is
 installed (the extra `oracle`, or ORACLE_PYTHON: the interpreter of an environment that has it); refusals."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -40,7 +41,7 @@ SIZES: dict[str, Any] = {
     "cls_token_id": 2,
     "eos_token_id": 3,
     "sep_token_id": 3,
-    "initializer_range": 0.3,
+    "initializer_range": 0.1,
 }
 BIASES = dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), True)
 LABELS = {"id2label": {0: "original", 1: "replaced"}, "label2id": {"original": 0, "replaced": 1}}
@@ -64,7 +65,10 @@ SWITCHES |= {"hidden_size": 24, "num_attention_heads": 2}
 def ours(**hparams: Any) -> Model:
     """A model of ours in this architecture."""
     sizes = SWITCHES | hparams.pop("sizes", {})
-    return support.with_crc_weights(model_hparam_overrides=sizes, **hparams)
+    model = support.with_crc_weights(model_hparam_overrides=sizes, **hparams)
+    # Small enough that float32 has 1e-5 in logits.
+    halves = {name: value if name.endswith("gamma") else 0.5 * value for name, value in model.weights.items()}
+    return model._replace(weights=halves)
 
 
 def tuned(task: str, last: dict[str, int], state: dict[str, Any], **hparams: Any) -> Model:
@@ -153,7 +157,7 @@ def test_what_transformers_makes_has_its_states_logits_and_gradients_here(name: 
     weights = np.load(folder / "inputs.npz")["weights"] * real[..., np.newaxis]
     variables = network.encoder.trainable_variables
     for off in (True, False):
-        with kernels.off() if off else tf.init_scope(), tf.GradientTape() as tape:
+        with kernels.off() if off else contextlib.nullcontext(), tf.GradientTape() as tape:
             states = network.states(*batch)
             loss = tf.reduce_sum(states * weights)
         assert np.abs(states.numpy() - expected["states"])[real].max() < 1e-5
@@ -213,8 +217,7 @@ def test_what_goes_out_comes_back(name: str, tmp_path: Path) -> None:
     before, after = (
         check.our_outputs(one, which, exported.class_name) for one, which in ((model, part), (again, "main"))
     )
-    for key, value in before.items():
-        np.testing.assert_allclose(after[key], value, atol=1e-5)
+    assert check.largest_at_tokens(after, before, check.check_inputs(model)) < 1e-5
     if isinstance(model.config, FinetuningConfig):
         assert isinstance(again.config, FinetuningConfig)
         return

@@ -15,7 +15,7 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 import electra_tf2 as electra
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exchange import check, onnx_export
+from electra_tf2.exchange import check, network_file, onnx_export
 from electra_tf2.exchange.sources import Model
 from electra_tf2.finetune import onnx_heads
 from electra_tf2.finetune.predictor import Predictor
@@ -29,12 +29,12 @@ TEXTS = ("the man went to the house", "of", ("Some OTHER text, with Café.", "we
 
 def _written(model: Model, folder: Path, part: str = "main", int8: bool = False) -> tuple[str, float]:
     make = functools.partial(onnx_export.pretrained, model, part)
-    return onnx_export.write_onnx(folder, model, make, onnx_export.comparison(model, part), int8)
+    return onnx_export.write_onnx(folder, model, make, network_file.comparison(model, part), int8)
 
 
-def _on_other_texts(model: Model, part: str) -> onnx_export.Comparison:
+def _on_other_texts(model: Model, part: str) -> network_file.Comparison:
     """Rows of another batch and length than the self-check's."""
-    compared = onnx_export.comparison(model, part)
+    compared = network_file.comparison(model, part)
     found = check.our_outputs(model, "generator" if part == "generator" else "main", sentences=TEXTS)
     return compared._replace(rows=check.check_inputs(model, TEXTS), ours={"last_hidden_state": found["states"]})
 
@@ -43,6 +43,7 @@ NETWORKS: list[dict[str, Any]] = [
     {"norm_style": "pre"},
     {"type_vocab_size": 0, "hidden_act": "relu"},
     {"share_layers": "ffn", "norm_style": "pre"},
+    {"architecture": "modernbert", "local_attention": 8, "qk_norm": True, "hidden_act": "relu2"},
     *({"relative_positions": scheme} for scheme in ("t5", "coco", "alibi", "rotary", "xl")),
 ]
 
@@ -167,7 +168,7 @@ def test_int8_is_a_quarter_of_the_size_and_nearly_the_same(tmp_path: Path) -> No
     run_program(*words, "--to", f"{tmp_path}/whole")
     sizes = [(tmp_path / name / "model.onnx").stat().st_size for name in ("int8", "whole")]
     assert sizes[0] < 0.35 * sizes[1]
-    compared = onnx_export.comparison(support.tiny(), "main")
+    compared = network_file.comparison(support.tiny(), "main")
     for _, ours, theirs in compared.pairs(onnx_export.run(tmp_path / "int8" / "model.onnx", compared)):
         assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.99
 
@@ -184,7 +185,7 @@ def test_int8_that_makes_another_network_of_it_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--format", "huggingface", "--quantize", "int8"], "--quantize int8: for --format onnx"),
+        (["--format", "huggingface", "--quantize", "int8"], "--quantize int8: for --format onnx and tflite"),
         (["--format", "onnx", "--dtype", "bfloat16"], "onnx stores float32"),
         (["--format", "saved_model", "--part", "body"], "holds the whole model"),
     ],

@@ -217,7 +217,7 @@ def test_files_that_this_trial_did_not_write_are_not_taken_for_its_own(done):
 
 def test_a_missing_data_folder_is_not_made(tmp_path):
     output = run_program(*command(tmp_path / "nowhere", tmp_path / "nowhere" / "out")[1:])
-    assert output.returncode == 2 and "no file of split 'dev'" in line(output.stderr)
+    assert output.returncode == 2 and "no file of split 'train'" in line(output.stderr)
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -46,7 +46,7 @@ def test_a_task_is_fine_tuned_as_the_one_that_it_is_like(tmp_path, task, describ
         ({"type": "tagging"}, ["a B-X", "", "b O", ""]),
         (
             {"type": "qa", "mrqa": True},
-            [json.dumps({"context": "a b", "qas": [QUESTION]})],
+            [json.dumps({"context": "a b", "qas": [QUESTION | {"qid": name}]}) for name in "12"],
         ),
     ],
 )  # fmt: skip
@@ -66,8 +66,8 @@ def test_without_development_data_a_share_is_held_out_or_the_error_says_how(tmp_
     rows = [f"text {number},{number % 2}" for number in range(20)]
     path = write_lines(tmp_path / "finetuning_data" / "mine" / "train.csv", "text,label", *rows)
     with pytest.raises(UserError, match=r"no file of split 'dev'.*\"files\" in .*\"held_out\": 0.1 scores"):
-        make(tmp_path, {"type": "classification"}).load("dev")
-    described = {"type": "classification", "held_out": 0.1}
+        make(tmp_path, {"type": "classification", "held_out": 0}).load("dev")
+    described = {"type": "classification"}
     task = make(tmp_path, described)
     parts = [[example.texts[0] for example in task.load(split).examples] for split in ("train", "dev")]
     assert [len(part) for part in parts] == [18, 2] and sorted(parts[0] + parts[1]) == sorted(
@@ -104,6 +104,20 @@ def test_rows_without_a_text_are_told_from_wrong_ones(tmp_path, described, rows)
     assert _parse(task, numbered[1:], "new.jsonl") == (None, empty)
     with pytest.raises(UserError, match=r"new\.jsonl, line 9:"):
         _parse(task, [*numbered, (9, {"other": 1})], "new.jsonl")
+
+
+def test_sentences_and_documents_are_held_out_too(tmp_path):
+    folder = tmp_path / "finetuning_data" / "mine"
+    write_lines(folder / "train.txt", *["the B-X", "file O", ""] * 10)
+    task = make(tmp_path, {"type": "tagging", "held_out": 0.2})
+    assert [len(task.load(split).examples) for split in ("train", "dev")] == [8, 2] and task.files("dev")
+    asked = [QUESTION | {"qid": f"{n}"} for n in range(20)]
+    documents = [{"context": f"a file {n}", "qas": asked[2 * n : 2 * n + 2]} for n in range(10)]
+    write_lines(folder / "train.jsonl", *map(json.dumps, documents))
+    task = make(tmp_path, {"type": "qa", "mrqa": True})
+    ids = [{example.question.id for example in task.load(split).examples} for split in ("train", "dev")]
+    assert [len(part) for part in ids] == [18, 2] and len(ids[0] | ids[1]) == 20
+    assert len({int(i) // 2 for i in ids[1]}) == 1, "both questions about a document"
 
 
 def test_an_empty_text_does_not_stop_a_prediction(trained, data_dir, tmp_path):

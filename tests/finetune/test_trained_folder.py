@@ -161,7 +161,8 @@ def untrained(tmp_path):
 def test_a_missing_development_file_is_noticed_before_training(data_dir, tmp_path):
     shutil.copytree(data_dir / "finetuning_data", tmp_path / "tasks")
     (tmp_path / "tasks" / "kind" / "dev.jsonl").unlink()
-    output = run(data_dir, tmp_path / "out", raw_data_dir=str(tmp_path / "tasks"), expect=2)
+    tasks = {"kind": {"type": "classification", "held_out": 0}}
+    output = run(data_dir, tmp_path / "out", raw_data_dir=str(tmp_path / "tasks"), tasks=tasks, expect=2)
     assert "no file of split 'dev'" in output and "initial loss" not in output
     assert not untrained(tmp_path / "out")
 

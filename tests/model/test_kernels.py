@@ -92,7 +92,8 @@ def test_formulas_and_kernels_keep_the_type_of_what_they_read(name, dtype, toler
     with kernels.off():
         exact, plain = values_and_gradients(formula, *tensors), values_and_gradients(formula, *narrow)
     outputs = len(exact) - len(tensors)
-    for found in (plain, values_and_gradients(formula, *narrow)):
+    part = compilation.one_program(lambda *tensors: values_and_gradients(formula, *tensors))(*narrow)
+    for found in (plain, values_and_gradients(formula, *narrow), part):
         assert all(value.dtype == dtype for value in found[:outputs])
         assert [value.dtype for value in found[outputs:]] == [tensor.dtype for tensor in narrow]
         for value, expected in zip(found, exact, strict=True):
@@ -136,8 +137,8 @@ PASSES: dict[str, Any] = {
     "its gradient   ": (
         blocks._sum_and_norm_gradient, (_X, (_X, _X), _NORM, SEED), {"rate": 0.0}, 7, 0,
     ),
-    "heads split": (blocks._split_heads, (big(8, LENGTH, 3 * WIDTH), big(3 * WIDTH)), {"heads": HEADS}, 3, 0),
-    "attention, before the softmax": (blocks._biased, (_SCORES, _KEYS, _BIAS), {"scale": 0.125}, 1, 0),
+    "heads split": (blocks.heads_apart, (big(8, LENGTH, 3 * WIDTH), big(3 * WIDTH)), {"heads": HEADS}, 3, 0),
+    "attention, before the softmax": (blocks.biased_scores, (_SCORES, _KEYS, _BIAS), {"scale": 0.125}, 1, 0),
     "attention, after it": (blocks._probabilities_after_dropout, (_SCORES, SEED), {"rate": 0.1}, 1, 0),
     "attention's gradient": (
         blocks._attention_gradient, (_SCORES, _SCORES, (_VALUES, _VALUES), SEED), {"scale": 0.125, "rate": 0.1}, 2, 0,

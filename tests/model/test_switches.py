@@ -28,7 +28,8 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "no norm of embeddings": {"embedding_norm": "none"},
     "local": {"local_attention": 8, "global_attn_every_n_layers": 2},
     "local, theta": {"relative_positions": "rotary", "local_attention": 7, "local_rope_theta": 30.0},
-    "local, distances": {"relative_positions": "coco", "relative_position_start": "local", "local_attention": 6},
+    "local, distances": {"relative_positions": "coco", "local_attention": 6}
+    | {"relative_position_buckets": 8, "relative_position_max_distance": 16},
     "first norm left out": {"norm_style": "pre", "first_norm": False},
     "no segments": {"type_vocab_size": 0},
     "together": NO_BIASES

@@ -83,7 +83,8 @@ def test_the_first_losses_are_those_of_knowing_nothing():
     model, masked = model_and_batch(**ALL_TOKENS)
     forward = model.forward(masked)
     objective = model.objectives[-1]
-    objective.embeddings.word_embeddings.assign(tf.zeros_like(objective.embeddings.word_embeddings))
+    words = objective.head.embeddings.word_embeddings
+    words.assign(tf.zeros_like(words))
     objective.gate.dense.kernel.assign(tf.zeros_like(objective.gate.dense.kernel))
     vocabulary = model.config.vocab_size
     replaced = (forward.corrupted.is_replaced.numpy() > 0).sum()

@@ -52,11 +52,16 @@ def trained(finished, settings):
 
 def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, settings, tmp_path, finished):
     out = finished[1]
-    for words in ("parameters", "GFLOP per training example", "60 records", "see 0.533 times"):
+    for words in ("parameters", "600 WordPieces", "FLOP in all", "60 records", "seen 0.533 times"):
         assert words in out
-    assert "hparams        other than the recipe's or the defaults: " in out and "embedding_size 16" in out
-    assert '"embedding_size"' not in out
-    assert "initial loss   about 41.05 expected" in out  # ln 600 + 50 ln 2
+    assert "hparams        other than the recipe's: " in out and "embedding_size 16" in out
+    assert '"embedding_size"' not in out and "vocab_file" not in out and "/job:" not in out
+    assert "devices        1 x CPU, float32, XLA o" in out and "micro-batch" not in out
+    shown = out.partition("evaluation at step 4: ")[2].partition("\n\n")[0]
+    order = ["loss ", "masked_lm_loss ", "disc_loss ", "disc_auc ", "disc_recall "]
+    assert sorted(order, key=shown.index) == order and "plateau" not in out and "cosine" not in out
+    assert max(map(len, out.partition("tracing")[2].splitlines())) <= 80
+    assert "initial loss   about 41.05 expected, a tenth more or less" in out  # ln 600 + 50 ln 2
     first = float(out.split("initial loss")[2].split()[0])
     assert first == pytest.approx(41.05, rel=0.1)
     folder = tmp_path / "model"

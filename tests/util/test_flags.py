@@ -90,6 +90,16 @@ def test_hparams_may_name_the_model(parse: Any) -> None:
     assert parse("--hparams", '{"model_name": "electra_large"}').mask_prob == 0.25
 
 
+def test_vocab_size_is_the_vocabularys_where_nobody_set_another(parse: Any, tmp_path: Path) -> None:
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    here, of_recipe = ["--data-dir", str(tmp_path)], ["--recipe", "electra_tiny"]
+    assert parse().vocab_size == 30522 and parse(*here).vocab_size == 7
+    assert parse("--data-dir", "data", *of_recipe).vocab_size == 8192 and parse(*here, *of_recipe).vocab_size == 7
+    assert parse("--data-dir", "data", "--vocab-file", str(tmp_path / "vocab.txt")).vocab_size == 7
+    assert parse(*here, "--vocab-size", "9").vocab_size == 9  # which is refused when a run begins
+
+
 def test_hparams_may_be_a_file(parse: Any, tmp_path: Path) -> None:
     path = tmp_path / "hparams.json"
     path.write_text('{"train_batch_size": 16}')

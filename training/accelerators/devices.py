@@ -38,10 +38,22 @@ class Device(NamedTuple):
         return "{" not in self.target
 
 
+# Name, model, CUDA's compute capability, streaming multiprocessors, of each of them float32 units, threads at most and
+# KiB of shared memory, MiB of second-level cache, GHz, bytes of memory, GB/s, TFLOP/s of products in float32 (TF32
+# where there is that), bfloat16, float16.
+_GPUS = (
+    ("t4", "Tesla T4", (7, 5), 40, 64, 1024, 64, 4, 1.59, 15843721216, 320.064, (8.1, 8.1, 65.0)),
+    ("l4", "NVIDIA L4", (8, 9), 58, 128, 1536, 100, 48, 2.04, 23580639232, 300.096, (60.0, 121.0, 121.0)),
+    ("a100_40", "NVIDIA A100-SXM4-40GB", (8, 0), 108, 64, 2048, 164, 40, 1.41, 42331013120, 1555.2, (156, 312, 312)),
+    ("a100_80", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 2048, 164, 40, 1.41, 85100068864, 2039.04, (156, 312, 312)),
+    ("h100", "NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 2048, 228, 50, 1.98, 84978434048, 3352.32, (495, 989, 989)),
+    ("h200", "NVIDIA H200 141GB HBM3e", (9, 0), 132, 128, 2048, 228, 50, 1.98, 151397597184, 4800.0, (495, 989, 989)),
+)
+
+
 def _gpu(
     name: str,
     full_name: str,
-    *,
     capability: tuple[int, int],
     cores: int,
     units: int,
@@ -50,40 +62,27 @@ def _gpu(
     cache: int,
     clock: float,
     memory: int,
-    bandwidth: int,
+    bandwidth: float,
     peaks: tuple[float, float, float],
 ) -> Device:
-    """A GPU.
-
-    Args:
-      capability: CUDA's compute capability.
-      cores: streaming multiprocessors.
-      units: float32 units of a core.
-      threads: of a core at most.
-      shared: bytes of shared memory of a core; a block may use 1 kB less.
-      cache: bytes of the second-level cache.
-      clock: GHz.
-      memory: bytes.
-      bandwidth: bytes a second.
-      peaks: TFLOP/s of products in float32 (TF32 where there is that), bfloat16, float16.
-    """
+    """A row of `_GPUS`; a block may use 1 kB less of the shared memory."""
     major, minor = capability
     target = f"""gpu_device_info {{
   threads_per_block_limit: 1024
   threads_per_warp: 32
   shared_memory_per_block: 49152
-  shared_memory_per_core: {shared}
+  shared_memory_per_core: {shared << 10}
   threads_per_core_limit: {threads}
   core_count: {cores}
   fpus_per_core: {units}
   block_dim_limit_x: 2147483647
   block_dim_limit_y: 65535
   block_dim_limit_z: 65535
-  memory_bandwidth: {bandwidth}
-  l2_cache_size: {cache}
+  memory_bandwidth: {round(bandwidth * 1e9)}
+  l2_cache_size: {cache << 20}
   clock_rate_ghz: {clock}
   device_memory_size: {memory}
-  shared_memory_per_block_optin: {shared - (1024 if major > 7 else 0)}
+  shared_memory_per_block_optin: {(shared - (major > 7)) << 10}
   cuda_compute_capability {{ major: {major} minor: {minor} }}
   registers_per_core_limit: 65536
   registers_per_block_limit: 65536
@@ -94,7 +93,7 @@ runtime_version {{ major: 12 minor: 8 }}
 device_description_str: "{full_name}"
 """
     rates = {precision: peak * 1e12 for precision, peak in zip(("float32", "bfloat16", "float16"), peaks, strict=True)}
-    return Device(name, full_name, int(_USABLE * memory), bandwidth, rates, 2e-6, target)
+    return Device(name, full_name, int(_USABLE * memory), bandwidth * 1e9, rates, 2e-6, target)
 
 
 def _tpu(name: str, memory: float, bandwidth: float, peak: float) -> Device:
@@ -104,94 +103,10 @@ def _tpu(name: str, memory: float, bandwidth: float, peak: float) -> Device:
     return Device(name, f"TPU {name}", int(memory * 2**30) - (256 << 20), bandwidth * 1e9, rates, 0.0, f"{name}:2x2x1")
 
 
-_KIB, _MIB = 2**10, 2**20
 DEVICES = {
     device.name: device
     for device in (
-        _gpu(
-            "t4",
-            "Tesla T4",
-            capability=(7, 5),
-            cores=40,
-            units=64,
-            threads=1024,
-            shared=64 * _KIB,
-            cache=4 * _MIB,
-            clock=1.59,
-            memory=15_843_721_216,
-            bandwidth=320_064_000_000,
-            peaks=(8.1, 8.1, 65.0),
-        ),
-        _gpu(
-            "l4",
-            "NVIDIA L4",
-            capability=(8, 9),
-            cores=58,
-            units=128,
-            threads=1536,
-            shared=100 * _KIB,
-            cache=48 * _MIB,
-            clock=2.04,
-            memory=23_580_639_232,
-            bandwidth=300_096_000_000,
-            peaks=(60.0, 121.0, 121.0),
-        ),
-        _gpu(
-            "a100_40",
-            "NVIDIA A100-SXM4-40GB",
-            capability=(8, 0),
-            cores=108,
-            units=64,
-            threads=2048,
-            shared=164 * _KIB,
-            cache=40 * _MIB,
-            clock=1.41,
-            memory=42_331_013_120,
-            bandwidth=1_555_200_000_000,
-            peaks=(156.0, 312.0, 312.0),
-        ),
-        _gpu(
-            "a100_80",
-            "NVIDIA A100-SXM4-80GB",
-            capability=(8, 0),
-            cores=108,
-            units=64,
-            threads=2048,
-            shared=164 * _KIB,
-            cache=40 * _MIB,
-            clock=1.41,
-            memory=85_100_068_864,
-            bandwidth=2_039_040_000_000,
-            peaks=(156.0, 312.0, 312.0),
-        ),
-        _gpu(
-            "h100",
-            "NVIDIA H100 80GB HBM3",
-            capability=(9, 0),
-            cores=132,
-            units=128,
-            threads=2048,
-            shared=228 * _KIB,
-            cache=50 * _MIB,
-            clock=1.98,
-            memory=84_978_434_048,
-            bandwidth=3_352_320_000_000,
-            peaks=(495.0, 989.0, 989.0),
-        ),
-        _gpu(
-            "h200",
-            "NVIDIA H200 141GB HBM3e",
-            capability=(9, 0),
-            cores=132,
-            units=128,
-            threads=2048,
-            shared=228 * _KIB,
-            cache=50 * _MIB,
-            clock=1.98,
-            memory=151_397_597_184,
-            bandwidth=4_800_000_000_000,
-            peaks=(495.0, 989.0, 989.0),
-        ),
+        *(_gpu(*row) for row in _GPUS),
         _tpu("v4", 32, 1228, 275),
         _tpu("v5e", 16, 819, 197),
         _tpu("v5p", 95, 2765, 459),

@@ -14,6 +14,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 _BITS = {"PRED": 8, "BF16": 16, "C64": 64, "C128": 128, "TOKEN": 0, "TUPLE": 0, "OPAQUE_TYPE": 0}
 _NO_KERNEL = {"parameter", "get-tuple-element", "bitcast", "constant", "tuple", "after-all", "partition-id", "while"}
+_NO_OPERATION = {"parameter", "constant", "tuple", "get-tuple-element", "opt-barrier"}
 # What waits for, or only names, what another operation moves.
 _NO_BYTES = {"copy-done", "async-done", "slice-done", "opt-barrier", "conditional", "call", "dynamic-slice-done"}
 _PART_OF_FIRST = ("dynamic-slice", "gather", "slice")
@@ -59,8 +60,8 @@ class Program:
 
     @property
     def operations(self) -> int:
-        """Operations of the program's text, but parameters and constants."""
-        return sum(i.opcode not in ("parameter", "constant") for i in self.instructions())
+        """Operations of the program's text, but those that only give, name or order values."""
+        return sum(i.opcode not in _NO_OPERATION for i in self.instructions())
 
     @property
     def largest_constant(self) -> int:

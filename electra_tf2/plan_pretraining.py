@@ -1,0 +1,1 @@
+../plan_pretraining.py

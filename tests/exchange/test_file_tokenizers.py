@@ -1,0 +1,145 @@
+"""Folders whose vocabulary is a tokenizer.json: WordPiece as of a vocab.txt, others by their file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, pre_tokenizers, processors, trainers
+from tokenizers.models import BPE, Unigram
+
+import electra_tf2 as electra
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.file_tokenizer import FileTokenizer, tokenizer_for
+from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
+from electra_tf2.exchange.formats.folders import network_hparams
+from electra_tf2.exchange.huggingface_export import write_tokenizer
+from electra_tf2.exchange.sources import read_model, write_folder
+from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.util.errors import UserError
+from tests.exchange import exchange_support as support
+from tests.programs import run_program
+
+TEXTS = ["the man went to the house", "Some OTHER text, with Café: 北京!", "of", "  two   blanks [SEP] "]
+_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def _tokenizer(kind: str) -> Tokenizer:
+    """A small tokenizer of another model than WordPiece, trained on a few texts."""
+    texts = [*TEXTS, *(f"{word} and the other {word}s" for word in ("house", "man", "text", "city", "tree"))]
+    if kind == "BPE":
+        tokenizer = Tokenizer(BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer: Any = trainers.BpeTrainer(vocab_size=300, special_tokens=_SPECIAL, initial_alphabet=alphabet)
+    else:
+        tokenizer = Tokenizer(Unigram())
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        tokenizer.decoder = decoders.Metaspace()
+        trainer = trainers.UnigramTrainer(vocab_size=80, special_tokens=_SPECIAL, unk_token="[UNK]")
+    tokenizer.train_from_iterator(texts, trainer)
+    ids = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    pair = "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair=pair, special_tokens=ids)
+    return tokenizer
+
+
+def _folder(folder: Path, kind: str, class_name: str = "BertForMaskedLM") -> Path:
+    """A Hugging Face directory with a tokenizer.json and no vocab.txt, as transformers 5 saves it."""
+    support.write_crc_directory(folder, class_name)
+    (folder / "vocab.txt").unlink()
+    if kind == "WordPiece":
+        write_tokenizer(folder, support.tiny().tokens, support.LOWER, 512)
+        (folder / "vocab.txt").unlink()
+    else:
+        _tokenizer(kind).save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["BPE", "Unigram"])
+def test_ids_are_those_of_the_file(kind: str, tmp_path: Path) -> None:
+    file = str(_folder(tmp_path, kind) / "tokenizer.json")
+    theirs, ours = Tokenizer.from_file(file), FileTokenizer(file)
+    theirs.encode_special_tokens = True
+    for text, row in zip(TEXTS, electra.load(tmp_path).states(TEXTS), strict=True):
+        assert row.tokens == theirs.encode(text).tokens
+    assert TEXTS[0] in ours.readable([*theirs.encode(TEXTS[0]).ids, ours.special.pad]).replace("[CLS]", "")
+    ids, lengths = ours.tokenize([b"", TEXTS[0].encode()])
+    assert lengths.tolist() == [0, len(ids)]
+
+
+@pytest.mark.parametrize("kind", ["WordPiece", "BPE", "Unigram"])
+def test_a_folder_without_vocab_txt_loads_fills_and_moves(kind: str, tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "theirs", kind)
+    model = electra.load(folder)
+    [best, *_] = model.fill("the man [MASK] to the house", top=2)[0]
+    assert 0 < best.probability <= 1 and best.token in model.source.tokens
+    write_folder(tmp_path / "ours", read_model(str(folder)))
+    for before, after in zip(model.states(TEXTS), electra.load(tmp_path / "ours").states(TEXTS), strict=True):
+        assert before.tokens == after.tokens
+        np.testing.assert_allclose(after.vectors, before.vectors, atol=1e-6)
+    done = run_program(
+        "convert_model.py", "--from", f"{tmp_path}/ours", "--to", f"{tmp_path}/back", "--format", "huggingface"
+    )
+    assert done.returncode == 0, done.stderr
+    assert [row.tokens for row in electra.load(tmp_path / "back").states(TEXTS)] == [
+        row.tokens for row in model.states(TEXTS)
+    ]
+
+
+def test_wordpiece_of_a_tokenizer_json_is_that_of_its_vocabulary(tmp_path: Path) -> None:
+    hparams = network_hparams(_folder(tmp_path, "WordPiece"))
+    assert hparams["vocab_file"] == str(tmp_path / "tokenizer.json") and hparams["do_lower_case"]
+    ours = tokenizer_for(hparams["vocab_file"], hparams["do_lower_case"], hparams["do_strip_accents"])
+    assert not isinstance(ours, FileTokenizer) and ours.vocab == support.tiny().tokens
+    # Records that were built with either file fit a run with the other.
+    (tmp_path / "vocab.txt").write_bytes(vocab_bytes(tmp_path / "tokenizer.json"))
+    assert load_vocab(tmp_path / "vocab.txt") == ours.vocab
+    assert vocab_sha256(tmp_path / "vocab.txt") == vocab_sha256(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("kind", ["WordPiece", "BPE"])
+def test_a_folder_without_vocab_txt_is_fine_tuned_and_predicts(kind: str, tmp_path: Path) -> None:
+    start, data = _folder(tmp_path / "start", kind, "ElectraForPreTraining"), tmp_path / "data"
+    (data / "finetuning_data" / "cola").mkdir(parents=True)
+    rows = "".join(f'{{"text": "{TEXTS[0]} {number}", "label": "{number % 2}"}}\n' for number in range(8))
+    for split in ("train", "dev"):
+        (data / "finetuning_data" / "cola" / f"{split}.jsonl").write_text(rows.replace('"text"', '"sentence"'))
+    words = ["--data-dir", str(data), "--task-names", "cola", "--init-checkpoint", str(start)]
+    words += ["--model-dir", f"{tmp_path}/tuned", "--train-batch-size", "4", "--num-train-epochs", "1"]
+    done = run_program("run_finetuning.py", *words, "--max-seq-length", "32", "--num-trials", "1")
+    assert done.returncode == 0, done.stderr
+    model = electra.load(f"{tmp_path}/tuned_1")
+    assert isinstance(model.tokenizer, FileTokenizer) == (kind == "BPE")
+    assert model.predict(TEXTS[:2])[0]["label"] in ("0", "1")
+
+
+def test_what_needs_wordpiece_says_so(tmp_path: Path) -> None:
+    file = _folder(tmp_path / "bpe", "BPE") / "tokenizer.json"
+    with pytest.raises(UserError, match=r"tokenizer.json is of a BPE tokenizer: .* needs WordPiece"):
+        load_vocab(file)  # what builds and reads records calls
+    config = FinetuningConfig.from_dict({"task_names": ["chunk"], "vocab_file": str(file), "vocab_size": 300})
+    with pytest.raises(UserError, match="chunk: tags, answers, spans and prompts are placed by WordPiece"):
+        make_tasks(config, FileTokenizer(file))
+    words = ["--from", str(file.parent), "--to", f"{tmp_path}/x", "--format", "saved_model"]
+    done = run_program("convert_model.py", *words)
+    assert "holds a WordPiece vocabulary" in done.stderr and "onnx" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"post_processor": None}, r"puts nothing around two texts: \[CLS\] A \[SEP\] B \[SEP\] is needed"),
+        ({"model": {"type": "BPE", "vocab": {"a": 2**40}, "merges": []}}, "the ids of its tokens must be from 0 to"),
+        ({"model": {"type": "BPE", "vocab": {"a": "b"}}}, "id of a must be an integer, got 'b'"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": 7}}, "is no tokenizer"),
+    ],
+)
+def test_damaged_tokenizers_are_refused_in_one_line(change: dict, message: str, tmp_path: Path) -> None:
+    file = _folder(tmp_path, "BPE") / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(UserError, match=message) as raised:
+        FileTokenizer(file)
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,236 @@
+"""From one file to a classifier: what flags name, tables as programs write them, what is printed before and after."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.finetune.overview import data_table, errors_of, shown_errors
+from electra_tf2.finetune.results import table_of_rows
+from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.util.errors import UserError
+from tests import finetuning_support as support
+from tests import golden_support as golden
+from tests.finetune.conftest import WORDS
+from tests.finetuning_support import write_lines
+from tests.programs import run_program
+
+SIZES = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
+
+
+def write_reviews(path, rows=240, delimiter=";"):
+    """A table of other columns too, as spreadsheets write it: quoted where a cell holds delimiters or line ends."""
+    random = np.random.RandomState(1)
+    with open(path, "w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerow(["id", "the text", "mood"])
+        for number in range(rows):
+            bad = number % 4 == 0
+            words = [*random.choice(WORDS, 5), f"a{delimiter} b\nc", *(["error", "error"] if bad else [])]
+            writer.writerow([number, " ".join(random.permutation(words)), "bad" if bad else "good"])
+    return path
+
+
+def finetune(folder, *words, expect=0, **hparams):
+    sizes = {name: SIZES[name] for name in ("model_hparam_overrides", "embedding_size", "vocab_size")}
+    small = {
+        "vocab_file": str(golden.CHECKPOINT / "vocab.txt"),
+        "data_dir": str(folder),
+        "max_seq_length": 32,
+        "train_batch_size": 8,
+        "num_train_epochs": 4.0,
+        "learning_rate": 1e-3,
+    }
+    done = run_program("run_finetuning.py", "--hparams", json.dumps(sizes | small | hparams), *words)
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """The folder, and what the one command printed."""
+    folder = tmp_path_factory.mktemp("reviews")
+    file = write_reviews(folder / "my reviews.csv")
+    words = ["--train-file", str(file), "--text-column", "the text", "--label-column", "mood"]
+    return folder, finetune(folder, *words, "--model", str(golden.CHECKPOINT), "--class-weights", "balanced")
+
+
+def test_one_command_makes_a_classifier_of_one_file(learned):
+    folder, output = learned
+    assert "my_reviews: no dev file: 10 % of train held out (seed 0)" in output
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    assert "my_reviews train dev" in lines and "examples 216 24" in lines
+    assert any(line.startswith("label good 16") and line.count("%)") == 2 for line in lines)
+    results = json.loads((folder / "models" / "tiny_checkpoint" / "results" / "my_reviews_results.json").read_text())
+    (trial,) = results["trials"]
+    errors = trial["errors"]["my_reviews dev"]
+    assert errors["labels"] == ["bad", "good"] and np.sum(errors["confusion"]) == 24
+    right = np.trace(errors["confusion"]) / 24
+    assert 100 * right == pytest.approx(trial["scores"]["my_reviews"]["dev"]["accuracy"]) and right > 0.8
+    assert "rows: the right label, columns: the predicted one" in output
+    assert max(map(len, output.partition("rows: ")[2].splitlines()[1:-1]), default=0) <= 80
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_predictions_as_a_table(learned, tmp_path, suffix):
+    folder, _ = learned
+    model = folder / "models" / "tiny_checkpoint" / "finetuning_models" / "my_reviews_model_1"
+    new = write_reviews(tmp_path / "new.csv", rows=9, delimiter=",")  # other than in training
+    done = run_program(
+        "run_finetuning.py",
+        "--model-dir",
+        str(model),
+        "--predict",
+        str(new),
+        f"--predict-output={tmp_path}/out.{suffix}",
+    )
+    assert done.returncode == 0, done.stderr
+    with open(tmp_path / f"out.{suffix}", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="," if suffix == "csv" else "\t"))
+    assert [row["id"] for row in rows] == [str(number) for number in range(9)] and "\nc" in rows[0]["the text"]
+    for row in rows:
+        shares = {label: float(row[f"probability_{label}"]) for label in ("bad", "good")}
+        assert sum(shares.values()) == pytest.approx(1) and row["label"] == max(shares, key=shares.__getitem__)
+
+
+def test_lists_in_a_table_are_one_cell():
+    text = table_of_rows([{"words": ["a", "b"], "n": 1}, {"n": 2, "error": "x,y"}], ",")
+    assert list(csv.reader(text.splitlines())) == [["words", "n", "error"], ["a b", "1", ""], ["", "2", "x,y"]]
+
+
+def test_early_stopping_keeps_the_best_and_is_done(tmp_path):
+    file = write_reviews(tmp_path / "own.csv", rows=80)
+    words = ["--train-file", str(file), "--text-column=the text", "--label-column=mood", "--early-stopping=2"]
+    settings = {"num_train_epochs": 30.0, "learning_rate": 0.0, "model": str(golden.CHECKPOINT)}
+    output = finetune(tmp_path, *words, **settings)  # which learns nothing: the first evaluation stays the best
+    assert "early stopping at step 27: no evaluation since step 9 was better" in output
+    folder = tmp_path / "models" / "tiny_checkpoint"
+    scores = json.loads((folder / "finetuning_models" / "own_model_1" / "scores.json").read_text())
+    assert scores["training"]["steps"] == 27 and scores["training"]["best_step"] == 9
+    assert "done before" in finetune(tmp_path, *words, **settings)
+    assert "so its scores are not kept" not in finetune(tmp_path, *words, "--no-do-train", **settings)
+
+
+def config(tmp_path, **given):
+    return FinetuningConfig.from_dict({"data_dir": str(tmp_path)} | given)
+
+
+def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = config(tmp_path, model="electra_mini", train_file="a b.csv", test_file="t.csv", text_column=["x", "y"])
+    files = {"train": f"{tmp_path}/a b.csv", "test": f"{tmp_path}/t.csv"}
+    described = {"type": "classification", "text_columns": ["x", "y"], "label_column": "label", "files": files}
+    assert (made.model_name, made.task_names, made.tasks) == ("electra_mini", ["a_b"], {"a_b": described})
+    assert made.init_checkpoint.endswith("pretrained/electra_mini")
+    assert FinetuningConfig.from_dict(vars(made)) == made
+    made = config(tmp_path, train_file="tags.txt", task_type="tagging", dev_file="more.txt", model_name="electra_mini")
+    assert made.kind_of("tags") == "tagging"
+    for wrong, message in (
+        ({"dev_file": "x.csv"}, "dev_file: what belongs to a train_file, which is not given"),
+        ({"train_file": "x.csv", "task_names": ["cola"]}, "train_file x.csv and task_names"),
+        ({"train_file": "x.csv", "task_names": ["x"], "tasks": {"x": {"type": "qa"}}}, "which tasks describes"),
+        ({"model": "electra_mini", "model_name": "electra_evening"}, "model electra_mini and model_name"),
+    ):
+        with pytest.raises(UserError, match=message):
+            config(tmp_path, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options", "lines"),
+    [
+        ("csv", {}, ["text,label", '"a, ""b""",x', "c,y"]),
+        ("csv", {}, ["text;label", "a, b;x", "c;y"]),
+        ("csv", {}, ["text|label", "a; b|x", "c, d; e|y"]),
+        ("csv", {}, ["text\tlabel", '"a\tb"\tx', "c\ty"]),
+        (
+            "csv",
+            {},
+            ["text;label", "a;x", "c;d;y", *(f"{n};y" for n in range(1000))],
+        ),  # a bad line
+        ("csv", {"delimiter": "^"}, ["text^label", "a, b^x", "c^y"]),
+        ("csv", {"quoted": False}, ["text,label", '"a,x', 'c"",y']),
+        ("tsv", {"quoted": True}, ["text\tlabel", '"a\tb"\tx', "c\ty"]),
+        ("tsv", {}, ["text\tlabel", '"a\tx', "c\ty"]),
+    ],
+)
+def test_delimiters_and_quotes(tmp_path, suffix, options, lines):
+    path = write_lines(tmp_path / f"own.{suffix}", *lines)
+    described = {"type": "classification", "files": {"train": str(path)}, "held_out": 0} | options
+    settings = support.config("own", tasks={"own": described}, data_dir=str(tmp_path))
+    examples = make_tasks(settings, support.tokenizer())[0].load("train").examples
+    assert [one.label for one in examples[:2]] == ["x", "y"]
+    assert examples[0].texts[0][:1] in 'a"' and all(one.texts[0] for one in examples)
+    with pytest.raises(UserError, match="delimiter is one character"):
+        support.config("own", tasks={"own": described | {"delimiter": "::"}}, data_dir=str(tmp_path))
+
+
+def task_of(tmp_path, rows, **overrides):
+    path = write_lines(tmp_path / "own.jsonl", *map(json.dumps, rows))
+    described = {"type": "classification", "files": {"train": str(path), "dev": str(path)}}
+    return make_tasks(support.config("own", tasks={"own": described}, **overrides), support.tokenizer())[0]
+
+
+def test_class_weights(tmp_path):
+    rows = [{"text": "the file", "label": label} for label in "aaabbc"]
+    weights = {"balanced": [2 / 3, 1, 2], '{"c": 5, "a": 0}': [0, 1, 5], "none": None}
+    for given, expected in weights.items():
+        assert task_of(tmp_path, rows, class_weights=given).class_weights() == (expected and pytest.approx(expected))
+    for given, message in (
+        ("heavy", "must be none, balanced or"),
+        ('{"d": 1}', "unknown label 'd'"),
+        ('{"a": -1}', "a"),
+    ):
+        with pytest.raises(UserError, match=f"class_weights.*{message}"):
+            task_of(tmp_path, rows, class_weights=given).class_weights()
+    with pytest.raises(UserError, match="class_weights are for classification"):
+        support.config("sts", class_weights="balanced")
+
+
+def test_class_weights_weigh_the_loss_in_training_alone(tmp_path):
+    import tensorflow as tf
+
+    from electra_tf2.finetune.task import HeadInput
+    from electra_tf2.finetune.text_heads import ClassificationHead
+
+    head = ClassificationHead("task_specific/own", 4, 3, support.config("cola"), 0, [0.0, 1.0, 5.0])
+    mask = tf.ones([3, 2], tf.int32)
+    inputs = HeadInput(tf.random.normal([3, 2, 4]), mask, mask, {"label_ids": tf.constant([0, 1, 2])})
+    plain, weighted = (head(inputs, None, training=training).losses.numpy() for training in (False, True))
+    np.testing.assert_allclose(weighted, plain * [0, 1, 5], rtol=1e-6)
+
+
+def test_the_tables_of_many_labels_fit_80_columns(tmp_path):
+    labels = [f"label number {n} with a long name" for n in range(30)]
+    rows = [{"text": f"the file {n}", "label": labels[n % 30]} for n in range(60)]
+    task = task_of(tmp_path, rows)
+    split = task.load("train")
+    shown = data_table(task, {"train": split, "dev": split}, 128)
+    assert "22 other labels" in shown and "44 (73 %)" in shown
+    logits = np.eye(30, dtype=np.float32)
+    predictions = [{"logits": logits[(n + n % 2) % 30], "predictions": np.array((n + n % 2) % 30)} for n in range(60)]
+    errors = errors_of(task, split, predictions)
+    listed = shown_errors("own dev", errors)
+    assert len(errors["mistakes"]) == 5 and " taken for " in listed
+    assert max(len(line) for line in (shown + listed).splitlines() if " taken for " not in line) <= 80
+
+
+def test_losses_of_tagging_are_the_same_quantity_in_training_and_evaluation(tmp_path):
+    """The sum over a sentence's words, the mean over sentences: nothing is learned, nothing dropped out."""
+    file = write_lines(tmp_path / "tags.txt", *["the O", "file B-X", "is O", ""] * 16)
+    words = [
+        "--train-file",
+        str(file),
+        "--dev-file",
+        str(file),
+        "--task-type=tagging",
+        "--model",
+        str(golden.CHECKPOINT),
+    ]
+    words += ["--hidden-dropout-prob=0", "--attention-probs-dropout-prob=0", "--classifier-dropout=0"]
+    finetune(tmp_path, *words, num_train_epochs=1.0, learning_rate=0.0)
+    folder = tmp_path / "models" / "tiny_checkpoint" / "finetuning_models" / "tags_model_1"
+    scores = json.loads((folder / "scores.json").read_text())["scores"]["tags"]["dev"]
+    lines = [json.loads(line) for line in (folder / "train_metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["step"] == 2 and lines[-1]["loss"] == pytest.approx(scores["loss"], rel=1e-4)

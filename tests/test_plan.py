@@ -1,0 +1,88 @@
+"""A plan for a small budget: what it chooses by, that its commands are legal, and that they run in their order."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.flops import training_flops
+from electra_tf2.pretrain.small_budget import MOST_EPOCHS, RULES, make_plan
+from electra_tf2.util import flags as util_flags
+from tests.programs import ROOT, flags_of_its_own, run_program
+
+
+def recipes(plan):
+    return [run.stage.recipe for run in plan.runs]
+
+
+def test_the_budget_chooses_the_stages_and_is_spent():
+    for budget, last in ((2e13, "electra_tiny"), (8e14, "electra_mini"), (6e15, "electra_evening")):
+        plan = make_plan(300e6, budget)
+        assert recipes(plan)[-1] == last and plan.vocab_size == 8192
+        assert 0.98 * budget < plan.flops <= 1.02 * budget == 1.02 * plan.asked
+        assert all(0 < run.warmup <= run.steps // 4 and run.warmup + run.decay <= run.steps for run in plan.runs)
+    for rule in RULES:
+        assert sum(stage.share for stage in rule.stages) == pytest.approx(1)
+    assert make_plan(300e6, 8e14).expected.startswith("disc_auc 0.790")
+    assert make_plan(300e6, 6e15).expected.startswith("disc_auc 0.867")
+
+
+def test_a_small_text_has_a_small_vocabulary_and_is_not_read_for_ever():
+    plan = make_plan(3e6, 6e15)
+    assert plan.vocab_size == 4096 and plan.epochs <= MOST_EPOCHS * 1.01 and plan.flops < 0.5 * plan.asked
+    assert make_plan(300e6, 6e15).epochs < 5
+
+
+def plan_of(folder: Path, *words: str) -> tuple[str, list[list[str]]]:
+    (folder / "my corpus").mkdir(exist_ok=True)
+    (folder / "my corpus" / "a.txt").touch()
+    os.truncate(folder / "my corpus" / "a.txt", 100_000_000)  # only its size is looked at
+    done = run_program("plan_pretraining.py", "--corpus-dir", str(folder / "my corpus"), *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.replace("\\\n", " ").splitlines()
+    return done.stdout, [shlex.split(line) for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("hours", ["0.1", "1", "2.5", "7"])
+def test_the_commands_are_legal_and_cost_what_is_said(hours, tmp_path):
+    shown, commands = plan_of(tmp_path, "--hours", hours, "--tflops", "0.2", "--data-dir", "d e")
+    assert max(map(len, shown.splitlines())) <= 80 + len(str(tmp_path))
+    assert commands[0] == ["set", "-e"] and all("electra_tf2" in words for words in commands[1:])
+    assert commands[1][:4] == ["test", "-e", "d e/vocab.txt", "||"] and commands[1][-2:] == ["--vocab-size", "8192"]
+    flops = 0
+    for words in commands[3:]:
+        with flags_of_its_own() as values:
+            util_flags.define_hparam_flags(PretrainingConfig)
+            values(util_flags.with_underscores(words[words.index("pretrain") :][:-1]))
+            config = util_flags.config_from_flags(PretrainingConfig)
+        flops += training_flops(config) if words[-1] == "--do-eval" else 0
+    assert f"{flops:.2g}" == re.findall(r"budget +(\S+) FLOP", shown)[0]
+    assert f"{flops / 0.2e12 / 3600:.1f}" == f"{float(hours):.1f}"
+
+
+def test_what_is_needed_is_said(tmp_path):
+    assert "--corpus-dir is needed" in run_program("plan_pretraining.py").stderr
+    words = ["--corpus-dir", str(tmp_path), "--hours", "0"]
+    assert "--hours and --tflops must be above 0" in run_program("plan_pretraining.py", *words).stderr
+
+
+@pytest.mark.slow
+def test_the_script_runs_and_runs_again(tmp_path):
+    """All four stages, of a few steps each; a second time it finds everything done."""
+    shown, _ = plan_of(tmp_path, "--hours", "7", "--tflops", "0.2", "--data-dir", str(tmp_path / "data"))
+    text = "\n".join(f"{n} the file {n % 7} is open and the list {n % 11} of names" for n in range(4000))
+    (tmp_path / "my corpus" / "a.txt").write_text(text)
+    small = re.sub(r"--num-train-steps \d+", "--num-train-steps 8 --num-eval-steps 1", shown)
+    small = re.sub(r"--(num-warmup|lr-decay)-steps \d+", r"--\1-steps 2", small)
+    small = re.sub(r"--vocab-size \d+", "--vocab-size 400", small)
+    (tmp_path / "plan.sh").write_text(small.replace("python -m", f"{sys.executable} -m"))
+    for _ in range(2):
+        done = subprocess.run(["sh", tmp_path / "plan.sh"], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "Nothing to train" in done.stdout
+    assert (tmp_path / "data" / "models" / "electra_evening" / "results" / "unsup_results.json").exists()
