@@ -13,9 +13,11 @@ becomes:
   tf_models    a checkpoint of official.nlp.modeling's encoder
   saved_model  a SavedModel that takes strings, with the tokenizer inside; for TensorFlow Serving
   sentence_transformers
-               a folder for SentenceTransformer(path): the encoder, how it is pooled, normalisation
-  onnx         any of our networks for ONNX Runtime and others, with its tokenizer's files; --quantize int8;
-               --part body: states and a vector of the whole text, --part generator
+               a folder for SentenceTransformer(path): encoder, pooling,
+               normalisation
+  onnx         any of our networks for ONNX Runtime and others, with its
+               tokenizer's files; --quantize int8; --part body: states and a
+               vector of the whole text, --part generator
   tflite       the same for LiteRT (TensorFlow Lite)
 
 Every conversion is checked: fixed sentences go through our network and through what was written, read back from the

@@ -1,7 +1,7 @@
 """Prints what a pre-training run costs: parameters and floating-point operations of any recipe or configuration.
 
-  python flops_computation.py                              the original's table, and every recipe
-  python flops_computation.py --recipe electra_base        one configuration, part by part
+  python flops_computation.py                        a table of all recipes
+  python flops_computation.py --recipe electra_base  one of them by part
   python flops_computation.py --hparams '{"max_seq_length": 512}' --tflops 100
 
 Two rules of counting. "Original rule" is that of google-research/electra's script, by which the paper's FLOPs were

@@ -241,8 +241,9 @@ def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
         f"weight_decay_rate {config.weight_decay_rate:g}, {config.num_train_epochs:g} epochs in batches of "
         f"{config.train_batch_size}, max_seq_length {config.max_seq_length}",
     ]
-    lines += [f"WARNING: the model is {problem}" for problem in problems_of_start(config.init_checkpoint)]
-    say("\n".join(lines), indent=15)
+    say("\n".join(lines), indent=15, broken=True)
+    for problem in problems_of_start(config.init_checkpoint):
+        say(f"WARNING: the model is {problem}", indent=2)
 
 
 def problems_of_start(folder: str | None) -> list[str]:

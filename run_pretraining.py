@@ -25,7 +25,7 @@ from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow, quiet_tensorflow
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import check_writable, write_atomically, write_json
-from electra_tf2.util.hparams import places
+from electra_tf2.util.hparams import free_on_resume, places
 from electra_tf2.util.progress import duration, say
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def print_summary(phase: Phase, whole: "Run", task: "PretrainingTask") -> None:
     terms = [f"{objective.loss_weight:g} x {objective.loss_name}" for objective in task.model.objectives]
     expected = sum(objective.loss_weight * objective.initial_loss for objective in task.model.objectives)
     lines.append(f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}")
-    say("\n".join(lines), indent=15)
+    say("\n".join(lines), indent=15, broken=True)
 
 
 def main() -> int:
@@ -163,12 +163,11 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
     """Trains one phase after the other, and evaluates as in the last; evaluation alone as in the phase of the
     checkpoint that is restored; a dry run times each. Records and batches of all are checked before the first.
     """
-    elsewhere = {"model_name", *places(PretrainingConfig)}  # what is trained, not where
-    changed = util_flags.changed_hparams(PretrainingConfig)
-    changed = {name: value for name, value in changed.items() if name not in elsewhere}
+    changed = util_flags.changed_hparams(PretrainingConfig)  # of what is trained, not where or how often it is saved
+    changed = {name: value for name, value in changed.items() if name not in free_on_resume(PretrainingConfig)}
     if changed:
         described = ", ".join(f"{name} {shown(value)}" for name, value in changed.items())
-        say(f"hparams        other than the recipe's: {described}", indent=15)
+        say(f"hparams        other than the recipe's: {described}", indent=15, broken=True)
     import_tensorflow()
     from electra_tf2.training.checkpoints import newest_good
     from electra_tf2.training.distribution import make_strategy

@@ -223,4 +223,5 @@ def evaluation_batches(records: Records, batch_size: int, rows: slice | None = N
 
 def dataset_summary(records: Records) -> str:
     """ "12,345 records in 8 files" with their folder."""
-    return f"{records.total:,} records in {len(records.files)} files of {Path(records.files[0]).parent}"
+    files = len(records.files)
+    return f"{records.total:,} records in {files} file{'s' * (files > 1)} of {Path(records.files[0]).parent}"

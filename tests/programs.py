@@ -8,9 +8,10 @@ import multiprocessing
 import os
 import runpy
 import sys
+import threading
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 from absl import flags
@@ -63,7 +64,22 @@ def run_program(script: str | Path, *words: str) -> Finished:
     return Finished(code, out.getvalue(), err.getvalue())
 
 
-def _run_in_child(words: list[str], log: Path, environment: dict[str, str]) -> None:
+def _report_when_settled() -> None:
+    """Reports of steps wait for the checkpoint that is being written."""
+    from electra_tf2.training.reporting import Reporter
+
+    steps = Reporter.steps
+
+    def report(*given: Any) -> None:
+        for thread in threading.enumerate():
+            if thread.name == "checkpoint writer":
+                thread.join()
+        steps(*given)
+
+    mock.patch.object(Reporter, "steps", report).start()
+
+
+def _run_in_child(words: list[str], log: Path, environment: dict[str, str], settled: bool = False) -> None:
     """In the process: the program, its output in a file. It leads a process group, as from a shell."""
     os.setpgid(0, 0)
     os.environ.update(environment)
@@ -72,6 +88,8 @@ def _run_in_child(words: list[str], log: Path, environment: dict[str, str]) -> N
             os.dup2(file.fileno(), descriptor)
     sys.argv = words
     os.chdir(ROOT)
+    if settled:
+        _report_when_settled()
     runpy.run_path(words[0], run_name="__main__")
 
 
@@ -86,10 +104,15 @@ def start_fork_server() -> None:
     process.join()
 
 
-def start_forked(words: list[str], log: Path, **environment: str) -> ForkServerProcess:
-    """`python words` in a process of its own, its output and errors in a file or a pipe."""
+def start_forked(words: list[str], log: Path, settled: bool = False, **environment: str) -> ForkServerProcess:
+    """`python words` in a process of its own, its output and errors in a file or a pipe.
+
+    Args:
+      settled: a step is reported when the checkpoint before it is whole.
+    """
     start_fork_server()
-    process = multiprocessing.get_context("forkserver").Process(target=_run_in_child, args=(words, log, environment))
+    arguments = (words, log, environment, settled)
+    process = multiprocessing.get_context("forkserver").Process(target=_run_in_child, args=arguments)
     process.start()
     return process
 
@@ -97,11 +120,12 @@ def start_forked(words: list[str], log: Path, **environment: str) -> ForkServerP
 def run_forked(words: list[str], pipe: Path, step: int = 0, number: int = 0) -> tuple[int | None, str]:
     """`python words` in a process of its own, sent a signal when it reports a step, if one is given.
 
-    Returns its exit code and output, which comes through a named pipe.
+    What was to be saved before that step is whole then. Returns its exit code and output, which comes through a named
+    pipe.
     """
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
-    process = start_forked(words, pipe)
+    process = start_forked(words, pipe, settled=bool(step))
     output = []
     with open(pipe) as lines:
         for line in lines:

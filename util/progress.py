@@ -119,7 +119,8 @@ class Progress:
                 line = "  ".join(part for part in (*head, shown, left) if part)
                 if len(line) > _LINE:
                     line = "  ".join(part for part in (*head, left) if part) + f"\n  {shown}"
-                print(line, file=self._file, flush=True)
+                if speed or shown or left or not self._total:  # a place alone says nothing
+                    print(line, file=self._file, flush=True)
         return rate
 
     def line(self, text: str) -> None:
@@ -160,14 +161,16 @@ def track(items: Iterable[T], title: str, total: float | None = None, unit: str 
             progress.update(number)
 
 
-def say(text: str, indent: int = 0) -> None:
+def say(text: str, indent: int = 0, broken: bool = False) -> None:
     """Prints a line; on a terminal, one that is too long is broken between words.
 
     Args:
       indent: blanks before what follows the first break.
+      broken: also elsewhere, at 80 columns: text for people, of which no program looks for a part.
     """
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns
+    terminal = sys.stdout.isatty()
+    if terminal or broken:
+        width = shutil.get_terminal_size().columns if terminal else _LINE
         fill = textwrap.TextWrapper(width, subsequent_indent=" " * indent, break_long_words=False)
         fill.break_on_hyphens = False
         text = "\n".join(fill.fill(line) for line in text.splitlines())

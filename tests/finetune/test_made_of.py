@@ -113,7 +113,7 @@ def test_scores_of_changed_data_are_made_anew_without_training(done):
 def test_scores_by_other_settings_are_not_averaged(done):
     folder, settings = done
     output = run(folder, folder / "out", expect=2, **settings | {"qa_na_threshold": 1.0})
-    assert "scores.json was made with qa_na_threshold -2.75, not 1.0: with --no-do-train" in line(output)
+    assert "scores.json was made with qa_na_threshold -2.75, not 1.0: --no-do-train scores" in line(output)
 
 
 def test_a_stopped_trial_does_not_go_on_with_other_data(done):

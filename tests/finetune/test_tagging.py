@@ -134,7 +134,7 @@ def test_a_last_sentence_needs_no_blank_line(tmp_path):
 
 def test_ones_own_tagging_task(tmp_path):
     write_lines(tmp_path / "mine" / "train.txt", *TRAIN)
-    task = make(tmp_path, "mine", tasks={"mine": {"type": "tagging"}})
+    task = make(tmp_path, "mine", tasks={"mine": {"type": "tagging", "held_out": 0}})
     assert isinstance(task, TaggingTask) and task.load("train").examples[0].labels == ["B-NP", "E-NP", "S-VP"]
     with pytest.raises(UserError, match="unknown key 'span'; did you mean 'spans'"):
         make(tmp_path, "mine", tasks={"mine": {"type": "tagging", "span": True}})
