@@ -102,9 +102,22 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
     classifier_pooling: str = model_hparam(
         "cls",
-        "what such a classifier reads: cls: the state of [CLS] (the papers); mean: the mean of all tokens' states, "
-        "better for models whose pre-training taught [CLS] little",
+        "what such a classifier reads, and what an embedding is: cls: the state of [CLS] (the papers); mean: the mean "
+        "of all tokens' states, better for models whose pre-training taught [CLS] little [sentence_embedding: mean]",
         choices=("cls", "mean"),
+    )
+    contrast_temperature: float = hparam(
+        0.05,
+        "temperature of the softmax over the sentences of a batch, of embedding tasks (SimCSE, section 6)",
+        above=0,
+    )
+    embedding_projection: int = model_hparam(
+        0, "width of a linear map from a text's state to its embedding; 0: none", at_least=0
+    )
+    lexical_weight: float = hparam(
+        0.0,
+        "weight of a loss that draws embeddings' cosines to those of TF-IDF of wordpieces, beside the contrast (ours)",
+        at_least=0,
     )
     classifier_dropout: float = hparam(0.1, "dropout before a classifier", at_least=0, below=1)
     class_weights: str = hparam(
@@ -295,6 +308,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return os.path.join(self.raw_data_dir, task)
 
     def kind_of(self, task: str) -> str:
-        """ "classification", "regression", "tagging", "qa", "choice" or "spans"; "" of a task made in Python."""
+        """Kind of a task, as `finetune.tasks.spec.Entry` lists them; "" of a task made in Python."""
         entry = entry_of(task, self.tasks)
         return entry.kind if entry else ""

@@ -3,7 +3,8 @@
     import electra_tf2 as electra
 
     model = electra.load("electra_evening")                # a shipped model, a run, a folder, a Hugging Face directory
-    model.states(["One sentence.", ("A pair", "of two")])  # vectors of tokens and sentences
+    model.states(["One sentence.", ("A pair", "of two")])  # vectors of tokens
+    model.embed(["One sentence.", "Another."])             # one vector of each text
     model.replaced("The chef eight the meal.")             # tokens that look wrong
     model.fill("The capital of France is [MASK].")         # the likeliest words
     model.score(["A sentence.", "Sentence a."])            # pseudo-log-likelihoods
@@ -17,11 +18,11 @@ package imports no TensorFlow; the first use of `load` does.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from electra_tf2.exchange.inference import Model, Replaced, States, Suggestion, load, models
+    from electra_tf2.exchange.inference import Answer, Model, Replaced, States, Suggestion, load, models
     from electra_tf2.util.errors import UserError
 
 __version__ = "0.2.0"
-__all__ = ["Model", "Replaced", "States", "Suggestion", "UserError", "__version__", "load", "models"]
+__all__ = ["Answer", "Model", "Replaced", "States", "Suggestion", "UserError", "__version__", "load", "models"]
 
 
 def __getattr__(name: str) -> object:

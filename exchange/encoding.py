@@ -76,11 +76,22 @@ def at_tokens(
     Rows of similar length are computed together.
     """
     found: list[np.ndarray] = [np.zeros(0)] * len(rows)
+    for places, values, lengths in of_rows(function, rows, special, batch_size):
+        for place, of_row, length in zip(places, values, lengths, strict=True):
+            found[place] = of_row[:length]
+    return found
+
+
+def of_rows(
+    function: Callable[..., Any], rows: Sequence[Row], special: SpecialIds, batch_size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(places of the rows of a batch, values [B, ...] of a function of `Encoded`, numbers of tokens), batch by batch.
+
+    Rows of similar length are computed together.
+    """
     for places in by_length([len(row.input_ids) for row in rows], batch_size):
         inputs = padded([rows[place] for place in places], special)
-        for place, values, length in zip(places, function(*inputs).numpy(), inputs.lengths, strict=True):
-            found[place] = values[:length]
-    return found
+        yield places, function(*inputs).numpy(), inputs.lengths
 
 
 def refuse_single(texts: object) -> None:

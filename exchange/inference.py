@@ -6,6 +6,7 @@ the batch, L the length, H the width of its layers.
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -14,9 +15,10 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import MASK
-from electra_tf2.exchange.encoding import Row, Text, at_tokens, rows_of
+from electra_tf2.exchange.encoding import Row, Text, at_tokens, of_rows, rows_of
 from electra_tf2.exchange.formats.folders import located, models
 from electra_tf2.exchange.network import EncoderModel, Network, assign, graph_of_any_shape
+from electra_tf2.exchange.pooling import pooling_of
 from electra_tf2.exchange.scoring import Scorer
 from electra_tf2.exchange.sources import Given, check_given, read_model, with_generator
 from electra_tf2.exchange.sources import Model as Source
@@ -26,21 +28,38 @@ from electra_tf2.util.errors import UserError, shown
 if TYPE_CHECKING:
     from electra_tf2.finetune.predictor import Predictor
 
-__all__ = ["Model", "Replaced", "States", "Suggestion", "UserError", "load", "models"]
+__all__ = ["Answer", "Model", "Replaced", "States", "Suggestion", "UserError", "load", "models"]
 
 _BATCH = 32
 
 
+def _item(found: tuple[Any, ...], key: Any) -> Any:
+    """A field by its name, as of `predict`'s answers, or by its place in the tuple."""
+    if isinstance(key, str):
+        if key.startswith("_") or not hasattr(found, key):
+            raise KeyError(key)
+        return getattr(found, key)
+    return tuple.__getitem__(found, key)
+
+
 class States(NamedTuple):
-    """Vectors of a text.
+    """Vectors of a text: `states.mean` or `states["mean"]`.
 
     tokens: wordpieces, [CLS] and [SEP] included. vectors: float32 [tokens, H], the last layer. sentence: float32 [H],
-    the vector of [CLS].
+    the vector of [CLS], which means little before fine-tuning; `mean` or `Model.embed` say more of a whole text.
     """
 
     tokens: list[str]
     vectors: np.ndarray
     sentence: np.ndarray
+
+    def __getitem__(self, key: Any) -> Any:
+        return _item(self, key)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """float32 [H], the mean of `vectors`."""
+        return self.vectors.mean(0)
 
 
 class Replaced(NamedTuple):
@@ -49,12 +68,27 @@ class Replaced(NamedTuple):
     token: str
     probability: float
 
+    def __getitem__(self, key: Any) -> Any:
+        return _item(self, key)
+
 
 class Suggestion(NamedTuple):
     """A wordpiece for a [MASK], and its probability."""
 
     token: str
     probability: float
+
+    def __getitem__(self, key: Any) -> Any:
+        return _item(self, key)
+
+
+class Answer(dict[str, Any]):
+    """An answer of `Model.predict`: `answer["label"]` or `answer.label`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self:
+            raise AttributeError(f"the answer has no {name!r}; it has {', '.join(self)}")
+        return self[name]
 
 
 def load(
@@ -109,6 +143,7 @@ class Model:
         self._states = graph_of_any_shape(self.network.states)
         self._replaced = graph_of_any_shape(lambda *inputs: tf.nn.sigmoid(self.network.replaced_logits(*inputs)))
         self._fill = graph_of_any_shape(self.network.token_logits)
+        self._vectors: dict[str, Any] = {}  # pooling -> graph
         self._scorers: dict[tuple[str, float | None], Scorer] = {}
         self._predictor: Predictor | None = None
 
@@ -128,6 +163,37 @@ class Model:
         rows = rows_of(self.tokenizer, texts, self.max_length)
         found = zip(rows, at_tokens(self._states, rows, self.tokenizer.special, _BATCH), strict=True)
         return [States(self._tokens(row), vectors, vectors[0]) for row, vectors in found]
+
+    @property
+    def pooling(self) -> str:
+        """How `embed` makes one vector of a text: as the model was trained to if it was, or else "mean"."""
+        return pooling_of(self.source).mode
+
+    @property
+    def width(self) -> int:
+        """Numbers of an embedding."""
+        return pooling_of(self.source).width(self.source)
+
+    def embed(self, texts: str | Sequence[Text], pooling: str | None = None) -> np.ndarray:
+        """Vectors of texts, float32 [texts, width] of length 1, so that the product of two is their cosine.
+
+        Args:
+          texts: a text, whose vector [width] is returned, or several; longer ones are cut at 512 tokens.
+          pooling: "mean" of all tokens' states, or "cls", that of [CLS]; default: `Model.pooling`.
+
+        Raises:
+          UserError: there is no such pooling.
+        """
+        pooling = self.pooling if pooling is None else pooling
+        if pooling not in self.network.poolings:
+            raise UserError(f"embed: pooling is one of {', '.join(self.network.poolings)}, not {shown(pooling)}")
+        if pooling not in self._vectors:
+            self._vectors[pooling] = graph_of_any_shape(partial(self.network.text_vectors, pooling=pooling))
+        rows = rows_of(self.tokenizer, [texts] if isinstance(texts, str) else texts, self.max_length)
+        found = np.zeros([len(rows), self.width], np.float32)
+        for places, vectors, _ in of_rows(self._vectors[pooling], rows, self.tokenizer.special, _BATCH):
+            found[places] = vectors
+        return found[0] if isinstance(texts, str) else found
 
     @overload
     def replaced(self, texts: str) -> list[Replaced]: ...
@@ -219,7 +285,7 @@ class Model:
             self._scorers[key] = Scorer(self.network, self.tokenizer.special, self.config, method, mask_prob)
         return self._scorers[key]
 
-    def predict(self, texts: Sequence[Any], task: str | None = None) -> list[dict[str, Any]]:
+    def predict(self, texts: Sequence[Any], task: str | None = None) -> list[Answer]:
         """The answers of a fine-tuned model: labels, tags or spans with scores, as --predict writes them.
 
         Args:
@@ -234,7 +300,7 @@ class Model:
             from electra_tf2.finetune.predictor import Predictor
 
             self._predictor = Predictor(self.source, self.tokenizer)
-        return self._predictor(texts, task)
+        return [Answer(answer) for answer in self._predictor(texts, task)]
 
     def keras(self) -> EncoderModel:
         """The encoder as a `tf_keras.Model` with these weights: {"input_ids", "input_mask", "segment_ids"} in, states

@@ -18,9 +18,12 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.auxiliary_heads import TiedHead, vocabulary_head
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
-from electra_tf2.model.layers import Layer, SeedStream
+from electra_tf2.model.layers import Dense, Layer, SeedStream
 from electra_tf2.model.other_generators import TwoTowerClozeModel
+from electra_tf2.model.pooling import POOLINGS, orthogonal, text_vectors
 from electra_tf2.util.errors import UserError
+
+_PROJECTION = "/projection/kernel"  # below a task's scope (finetune.embedding)
 
 
 class Network(Layer):
@@ -35,6 +38,8 @@ class Network(Layer):
     Raises:
       UserError: the weights do not belong to these sizes.
     """
+
+    poolings = POOLINGS
 
     def __init__(
         self,
@@ -58,6 +63,11 @@ class Network(Layer):
             tables = None if "generator_ltr/embeddings/word_embeddings" in weights else self.encoder.embeddings
             self.towers = TwoTowerClozeModel(generator, tables, compute_dtype)
         self.language_model = self._language_model(weights)
+        kernel = next((name for name in weights if name.endswith(_PROJECTION)), None)
+        self.projection = None
+        if kernel is not None:
+            width, output_size = weights[kernel].shape
+            self.projection = Dense(kernel.removesuffix("/kernel"), width, output_size, orthogonal)
         assign(self.trainable_variables, weights)
 
     def _language_model(self, weights: Mapping[str, np.ndarray]) -> LanguageModelHead | TiedHead | None:
@@ -75,6 +85,13 @@ class Network(Layer):
     def states(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L, H], the last layer."""
         return tf.cast(self.encoder(input_ids, input_mask, segment_ids).sequence, tf.float32)
+
+    def text_vectors(
+        self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, pooling: str
+    ) -> tf.Tensor:
+        """float32 [B, H or the projection's width] of length 1, of one of `model.pooling.POOLINGS`."""
+        sequence = self.encoder(input_ids, input_mask, segment_ids).sequence
+        return text_vectors(sequence, input_mask, pooling, self.projection)
 
     def replaced_logits(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """float32 [B, L], positive where a token looks replaced; Electric's energies.
@@ -97,14 +114,18 @@ class Network(Layer):
         return self.language_model(self.filler(input_ids, input_mask, segment_ids).sequence)
 
 
-def graph_of_any_shape(function: Callable[..., Any]) -> Any:
-    """Makes a graph that is traced once for inputs of all shapes; without XLA, which would compile each shape."""
+def graph_of_any_shape(function: Callable[..., Any], signature: Sequence[Any] | None = None) -> Any:
+    """Makes a graph that is traced once for inputs of all shapes; without XLA, which would compile each shape.
+
+    Args:
+      signature: of the inputs; None: they are rows of tokens, int32 [B, L] each, as many as are given.
+    """
 
     def plain(*inputs: Any) -> Any:
         with kernels.off():
             return function(*inputs)
 
-    return tf.function(plain, autograph=False, reduce_retracing=True)
+    return tf.function(plain, input_signature=signature, autograph=False, reduce_retracing=True)
 
 
 def assign(variables: Sequence[tf.Variable], weights: Mapping[str, np.ndarray]) -> None:

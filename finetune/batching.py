@@ -168,6 +168,41 @@ class FeatureTable:
         return batch
 
 
+def plain_batches(
+    task: TaskFeatures, max_length: int, batch_size: int, fixed_padding: bool = False, choices: int = 1
+) -> Iterator[dict[str, np.ndarray]]:
+    """The batches of `FeatureTable.evaluation_batches` as arrays, at hand at once: a dataset takes 0.1 s to begin.
+
+    Padded to their longest row; the last one is as short as it comes out.
+    """
+    lengths = np.array([len(feature.input_ids) for feature in task.features], np.int32)
+    order = np.argsort(-lengths.reshape(-1, choices).max(1, initial=0), kind="stable")
+    for start in range(0, len(order), batch_size):
+        rows = (order[start : start + batch_size, np.newaxis] * choices + np.arange(choices)).reshape(-1)
+        length = max_length if fixed_padding else int(lengths[rows].max())
+        chosen = [task.features[int(row)] for row in rows]
+        batch = {
+            "row": rows,
+            "task_id": np.zeros(len(rows), np.int32),
+            "input_mask": (np.arange(length) < lengths[rows, np.newaxis]).astype(np.int32),
+            "input_ids": _padded([feature.input_ids for feature in chosen], length, "int32"),
+            "segment_ids": _padded([feature.segment_ids for feature in chosen], length, "int32"),
+        }
+        for name, label in task.labels.items():
+            values = [feature.labels[name] for feature in chosen]
+            padded = _padded(values, length, label.dtype) if label.per_token else np.array(values, label.dtype)
+            batch[f"{task.name}/{name}"] = padded
+        yield batch
+
+
+def _padded(rows: Sequence[Sequence[float] | np.ndarray], length: int, dtype: str) -> np.ndarray:
+    """[rows, length], zeros behind each row."""
+    values = np.zeros([len(rows), length], dtype)
+    for number, row in enumerate(rows):
+        values[number, : len(row)] = row[:length]
+    return values
+
+
 def _ragged(rows: Sequence[Sequence[float] | np.ndarray], dtype: str) -> tf.RaggedTensor:
     lengths = [len(row) for row in rows]
     values = np.concatenate([np.asarray(row, dtype) for row in rows]) if rows else np.zeros(0, dtype)

@@ -114,7 +114,7 @@ class Evaluation:
         split, key = self.load(task, name), (task.name, name)
         if key not in self._tables:
             features = TaskFeatures(task.name, split.features, task.labels)
-            shape = self.config.max_seq_length, self.config.fixed_padding, task.choices
+            shape = self.config.max_seq_length, self.config.fixed_padding, task.predicted_choices
             self._tables[key] = FeatureTable([features], *shape)
         table = self._tables[key]
         with Progress(f"evaluating {task.name} {name}: input", len(table), unit="inputs") as progress:
@@ -244,7 +244,10 @@ def _scores(task: Task, name: str, predicted: Predicted) -> dict[str, float]:
     complaint = task.complaint(predicted.split, predicted.predictions)
     if complaint is not None:
         say(f"WARNING: {task.name} {name}: {complaint}")
-    return task.scores(predicted.split, predicted.predictions) | {"loss": float(predicted.losses.mean()) * task.choices}
+    scores = task.scores(predicted.split, predicted.predictions)
+    if task.competes_in_training_only:
+        return scores
+    return scores | {"loss": float(predicted.losses.mean()) * task.choices}
 
 
 def _answers(task: Task, predicted: Predicted) -> Iterator[dict[str, Any]]:

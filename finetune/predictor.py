@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
@@ -17,7 +18,7 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import refuse_single
 from electra_tf2.exchange.network import assign, graph_of_any_shape
 from electra_tf2.exchange.sources import Model, read_model
-from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.batching import TaskFeatures, plain_batches
 from electra_tf2.finetune.classification.reading import table_lines
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.results import json_lines, table_of_rows
@@ -48,7 +49,7 @@ class Predictor:
         adopt_states(self.tasks, source.task_states, source.origin)
         self.model = FinetuningModel(self.config, self.tasks, self.config.seed)
         assign(self.model.trainable_variables, source.weights)
-        self._predict = graph_of_any_shape(self._predict_batch)
+        self._predict: dict[int, Any] = {}  # number of a task -> its graph, for the life of the model
 
     def __call__(self, texts: Sequence[Any], name: str | None = None) -> list[dict[str, Any]]:
         """The answers, in the order of the texts."""
@@ -67,17 +68,23 @@ class Predictor:
         """The predictions of the task of this number on all features of a split."""
         task, size = self.tasks[number], self.config.predict_batch_size
         features = TaskFeatures(task.name, split.features, task.labels)
-        table = FeatureTable([features], self.config.max_seq_length, self.config.fixed_padding, task.choices)
-        predictions: list[Prediction] = [{} for _ in range(len(table))]
-        for batch in track(table.evaluation_batches(size), f"batch of {size}", -(-table.examples // size)):
-            output = {key: value.numpy() for key, value in self._predict(batch, number).items()}
-            for i, row in enumerate(batch["row"].numpy()):
-                if row >= 0:
-                    predictions[row] = {key: value[i] for key, value in output.items()}
+        shape = self.config.max_seq_length, size, self.config.fixed_padding, task.predicted_choices
+        batches = -(-len(split.features) // (size * task.predicted_choices))
+        predictions: list[Prediction] = [{} for _ in split.features]
+        for batch in track(plain_batches(features, *shape), f"batch of {size}", batches):
+            output = {key: value.numpy() for key, value in self._graph(number, batch)(batch).items()}
+            for i, row in enumerate(batch["row"]):
+                predictions[row] = {key: value[i] for key, value in output.items()}
         return predictions
 
-    def _predict_batch(self, batch: dict[str, tf.Tensor], number: int) -> dict[str, tf.Tensor]:
-        return self.model.predict(batch, number).predictions
+    def _graph(self, number: int, batch: dict[str, np.ndarray]) -> Any:
+        """The predictions of the task of this number on batches such as this one, of any number of rows and length."""
+        if number not in self._predict:
+            shapes = {name: tf.TensorSpec([None] * value.ndim, value.dtype) for name, value in batch.items()}
+            self._predict[number] = graph_of_any_shape(
+                lambda rows: self.model.predict(rows, number).predictions, [shapes]
+            )
+        return self._predict[number]
 
     def _row(self, task: Task, text: Any) -> dict[str, Any]:
         """A text or a pair as the object that the task's `parse` reads."""
@@ -90,7 +97,9 @@ class Predictor:
             return {"text": text} if isinstance(text, str) else {"words": list(text)}
         parts = (text,) if isinstance(text, str) else tuple(text)
         columns: Sequence[Any] = ("question", "context")
-        if kind != "qa":
+        if kind == "embedding":
+            columns = ("text",) if len(parts) == 1 else ("text1", "text2")
+        elif kind != "qa":
             spec = getattr(task, "spec", None)
             if spec is None:
                 raise UserError(f"predict: give objects as in the .jsonl files of {task.name}")

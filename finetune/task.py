@@ -139,6 +139,7 @@ class Task(abc.ABC):
     test_splits: tuple[str, ...] = ("test",)
     outputs = "outputs"  # of a run's files in results_dir: the ending of their folder's name
     choices = 1  # features that make one example of a batch, each with a share of its loss: candidates that compete
+    competes_in_training_only = False  # whether features are predicted one by one all the same, without a loss
     endings: tuple[str, ...] = ()  # of files' names, the first that is there
     predicts = "label"  # what people call a prediction
     prompts = False  # whether its head is the pre-trained language model's, as config.prompt asks for
@@ -250,6 +251,11 @@ class Task(abc.ABC):
         Args:
           where: the file, for error messages; row i is its line i + 1.
         """
+
+    @property
+    def predicted_choices(self) -> int:
+        """`choices` where nothing is trained."""
+        return 1 if self.competes_in_training_only else self.choices
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         """A line of plain text as `parse` wants it; for --predict."""

@@ -6,6 +6,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.file_tokenizer import FileTokenizer
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.classification.tasks import TextTask
+from electra_tf2.finetune.embedding import EmbeddingTask
 from electra_tf2.finetune.multiple_choice.formats import Copa, MultiRc, Race, Record
 from electra_tf2.finetune.prompting.tasks import PromptTask
 from electra_tf2.finetune.qa.tasks import QATask
@@ -21,6 +22,7 @@ _CLASSES: dict[str, Callable[..., Task]] = {
     "regression": TextTask,
     "tagging": TaggingTask,
     "qa": QATask,
+    "embedding": EmbeddingTask,
     "spans": SpanTask,
     "prompt": PromptTask,
     "race": Race,
@@ -60,7 +62,7 @@ def make_tasks(config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> list[
     for task in tasks:
         if config.prompt and not task.prompts:
             raise UserError(f"prompt: {task.name} is a task in Python with another head: derive it from PromptTask")
-    if len({task.choices for task in tasks}) > 1:
+    if len(tasks) > 1 and len({task.choices for task in tasks}) > 1:
         listed = ", ".join(f"{task.name} has {task.choices}" for task in tasks)
         raise UserError(f"task_names: tasks that are learned together need as many candidates for an example: {listed}")
     return tasks

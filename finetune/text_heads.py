@@ -12,6 +12,7 @@ from electra_tf2.finetune.classification.distillation import TEACHER
 from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
 from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
+from electra_tf2.model.pooling import mean_state, text_state
 from electra_tf2.model.vocabulary import soft_losses
 
 NUM_SPANS = 2
@@ -32,7 +33,7 @@ class TextHead(Head):
     def __init__(self, scope: str, hidden_size: int, outputs: int, config: FinetuningConfig, seed: int) -> None:
         super().__init__(scope, seed)
         self.dropout_rate = config.classifier_dropout
-        self.averages = config.classifier_pooling == "mean"
+        self.pooling = config.classifier_pooling
         width = (1 + self.beside) * hidden_size
         self.inner = self.prediction_head = None
         if config.architecture.head_style == "modernbert":
@@ -45,7 +46,7 @@ class TextHead(Head):
 
     def logits(self, inputs: HeadInput, seeds: SeedStream | None, *beside: tf.Tensor) -> tf.Tensor:
         """float32 [B, outputs]; `beside` are further states, [B, H] each."""
-        of_text = mean_state(inputs.sequence, inputs.input_mask) if self.averages else inputs.sequence[:, 0]
+        of_text = text_state(inputs.sequence, inputs.input_mask, self.pooling)
         state = tf.concat([of_text, *beside], -1) if beside else of_text
         if self.prediction_head is not None:
             state = self.prediction_head(state)
@@ -53,13 +54,6 @@ class TextHead(Head):
         if self.inner is not None:
             state = dropout(self.activation(self.inner(state)), self.dropout_rate, seeds)
         return tf.cast(self.dense(state), tf.float32)
-
-
-def mean_state(sequence: tf.Tensor, marks: tf.Tensor) -> tf.Tensor:
-    """The mean of the states [B, L, H] whose mark, int32 [B, L], is 1: [B, H]; zeros where none is."""
-    weights = tf.expand_dims(tf.cast(marks, tf.float32), 2)
-    total = tf.reduce_sum(tf.cast(sequence, tf.float32) * weights, 1)
-    return tf.cast(total / tf.maximum(tf.reduce_sum(weights, 1), 1.0), sequence.dtype)
 
 
 class ClassificationHead(TextHead):

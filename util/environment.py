@@ -5,6 +5,7 @@ import functools
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ _ERROR, _FATAL = -2, -3  # of absl's --verbosity: 1 debug, 0 info, -1 warning
 def before_tensorflow(verbosity: int = _FATAL) -> None:
     """Keeps TensorFlow's messages off the screen, and Keras 3, which nothing here uses, from being imported along.
 
+    A program that has imported TensorFlow itself keeps the Keras that it has: `tf.keras`, which looks at the variable
+    when it is first used, would become Keras 2 otherwise. One that has imported Keras 3 alone is told.
+
     What goes wrong comes as an exception, so messages are noise unless somebody looks for a cause. With
     TF_USE_LEGACY_KERAS, TensorFlow imports tf_keras in Keras 3's place, which is needed anyway: about 3 s less.
 
@@ -26,7 +30,14 @@ def before_tensorflow(verbosity: int = _FATAL) -> None:
         decides for those of TensorFlow's C++.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", str(min(max(-verbosity, 0), 3)))
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    if "tensorflow" not in sys.modules:
+        if "keras" in sys.modules and "TF_USE_LEGACY_KERAS" not in os.environ:
+            warnings.warn(
+                "electra_tf2 uses Keras 2: in this process tf.keras is tf_keras, not the keras that was imported. To "
+                "keep it for tf.keras, import tensorflow before electra_tf2.load",
+                stacklevel=3,
+            )
+        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     flags = os.environ.get("XLA_FLAGS", "")  # a file's name, where it does not begin with a dash
     if flags[:1] in ("", "-") and "xla_cpu_prefer_vector_width" not in flags and _has_wide_vectors():
         os.environ["XLA_FLAGS"] = f"{flags} {_WIDE_VECTORS}".strip()

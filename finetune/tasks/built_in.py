@@ -216,6 +216,11 @@ def _answers(**options: bool) -> Entry:
     return Entry("qa", None, options, {"num_train_epochs": 2.0, "max_seq_length": 512})
 
 
+# Vectors of sentences, by contrast with the others of a batch. hparams: ours, for small models; SimCSE's are 1 epoch of
+# 64 sentences, or 3 of 512 pairs with negatives, of 32 tokens, at 1e-5 to 5e-5 (Gao et al. 2021, appendix A).
+
+_CONTRAST = {"classifier_pooling": "mean", "max_seq_length": 64, "train_batch_size": 128, "num_train_epochs": 1.0}
+
 BUILT_IN: dict[str, Entry] = {
     **_GLUE,
     "squad": _answers(v2=True),
@@ -224,6 +229,7 @@ BUILT_IN: dict[str, Entry] = {
     "race": Entry("choice", None, {"folders": ("RACE",)}, {"max_seq_length": 512}, "race"),
     **_SICK,
     **_SUPERGLUE,
+    "sentence_embedding": Entry("embedding", None, {}, _CONTRAST),
     "chunk": Entry("tagging", None, {"spans": True}, {"max_seq_length": 256}),
     "ner": Entry("tagging", None, {"spans": True}),
     "pos": Entry("tagging", None, {"spans": False}),

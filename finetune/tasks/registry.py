@@ -26,11 +26,12 @@ _TEXT_KEYS: dict[str, tuple[type, ...]] = _FILES | {
 _KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "classification": _TEXT_KEYS | {"labels": (list,)},
     "regression": _TEXT_KEYS | {"min": (int, float), "max": (int, float)},
+    "embedding": {"files": (dict,)},
     "tagging": _FILES | {"spans": (bool,)},
     "qa": _FILES | {"v2": (bool,), "mrqa": (bool,)},
 }
 KINDS = tuple(_KEYS)
-_LIKE = {"regression": "sts", "tagging": "chunk", "qa": "squad"}
+_LIKE = {"regression": "sts", "embedding": "sentence_embedding", "tagging": "chunk", "qa": "squad"}
 _WORDS = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false", dict: "an object"}
 _SPLITS = ("train", "dev", "test")
 _GREATEST = 2**63 - 1
@@ -95,6 +96,8 @@ def _described(name: str, described: Any) -> Entry:
         raise UserError(f"{where}: held_out is a share of the training data, from 0 to below 1, got {held_out:g}")
     like = _LIKE.get(kind, "")
     hparams = BUILT_IN[like].hparams if like else {}
+    if kind == "embedding":
+        return Entry(kind, None, options, hparams, like=like)
     if kind in ("tagging", "qa"):
         return Entry(kind, None, options | {"held_out": held_out}, hparams, like=like)
     files = {"files": options.get("files", {}), "held_out": held_out}

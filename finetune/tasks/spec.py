@@ -88,7 +88,7 @@ class TextTaskSpec:
 class Entry(NamedTuple):
     """A task by name.
 
-    kind: classification, regression, tagging, qa, choice or spans.
+    kind: classification, regression, embedding, tagging, qa, choice or spans.
     spec: of a task over one or two texts.
     options: further arguments of the class that learns it (finetune.task_classes).
     hparams: defaults of a run that learns this task alone.

@@ -58,6 +58,35 @@ def test_states_are_those_of_each_text_alone(model: electra.Model) -> None:
     assert model.states([]) == []
 
 
+def test_results_have_names_as_attributes_and_as_keys(model: electra.Model) -> None:
+    [states] = model.states(TEXTS[:1])
+    np.testing.assert_array_equal(states["sentence"], states.sentence)
+    np.testing.assert_array_equal(states["mean"], states.mean)
+    np.testing.assert_allclose(states.mean, states.vectors.mean(0))
+    tokens, vectors, sentence = states  # and it is the tuple that it was
+    assert states[0] is tokens and states[-1] is sentence and len(vectors) == len(tokens)
+    first = model.replaced(TEXTS[0])[0]
+    assert first["token"] == first.token == first[0] and model.fill("a [MASK]")[0][0]["probability"] != 0
+    [answer] = electra.Model(_fine_tuned("cola")).predict(TEXTS[:1])
+    assert answer.label == answer["label"] and dict(answer)
+    with pytest.raises(KeyError, match="sentences"):
+        states["sentences"]
+    with pytest.raises(AttributeError, match="no 'tags'; it has label, probabilities"):
+        _ = answer.tags
+
+
+def test_embed_is_the_mean_of_the_states_at_length_one(model: electra.Model) -> None:
+    vectors = model.embed(TEXTS)
+    for vector, states in zip(vectors, model.states(TEXTS), strict=True):
+        np.testing.assert_allclose(vector, states.mean / np.linalg.norm(states.mean), atol=1e-5)
+    np.testing.assert_allclose(model.embed(TEXTS[1]), vectors[1], atol=1e-6)
+    cls = model.states(TEXTS[2:])[0].sentence
+    np.testing.assert_allclose(model.embed(TEXTS, pooling="cls")[2], cls / np.linalg.norm(cls), atol=1e-5)
+    assert model.pooling == "mean" and model.embed([]).shape == (0, 128)
+    with pytest.raises(UserError, match="pooling is one of cls, mean, not 'max'"):
+        model.embed(TEXTS, pooling="max")
+
+
 def test_replaced_gives_the_detectors_probability_of_every_token(model: electra.Model) -> None:
     found = model.replaced(TEXTS[0])
     logits = model.network.replaced_logits(*_inputs(model, TEXTS[0])).numpy()[0, 1:-1]
@@ -194,6 +223,15 @@ def test_lengths_share_graphs_and_little_is_padding(model: electra.Model, monkey
     assert scorer is fresh.scorer()
     for graph in (scorer._fill, scorer._detect):
         assert graph.experimental_get_tracing_count() <= 3
+
+
+def test_predictions_of_any_number_and_length_share_a_graph() -> None:
+    cola = electra.Model(_fine_tuned("cola"))
+    together = cola.predict([*TEXTS, " ".join(["word"] * 40)] * 20)
+    alone = [cola.predict([text])[0] for text in TEXTS]
+    for one, other in zip(alone, together, strict=False):
+        assert one.probabilities["0"] == pytest.approx(other.probabilities["0"], abs=1e-5)
+    assert cola._predictor is not None and cola._predictor._predict[0].experimental_get_tracing_count() == 1
 
 
 def test_electric_scores_by_its_energies_in_one_pass() -> None:

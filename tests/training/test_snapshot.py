@@ -63,7 +63,7 @@ def test_what_a_snapshot_writes_is_what_the_original_writes(tmp_path, replicas):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-def test_a_snapshot_shares_no_memory_with_what_changes():
+def test_a_snapshot_stays_as_it_was_while_variables_change():
     variable = tf.Variable(tf.zeros([1000]))
     module = tf.Module()
     module.variable = variable

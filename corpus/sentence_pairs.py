@@ -1,0 +1,60 @@
+"""Pairs of sentences from plain text, for vectors of sentences: what needs no label means the same, more or less.
+
+corpus --sentences--> paragraphs of sentences --pairs_of--> (text, positive)
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from electra_tf2.corpus.text_files import Corpus
+
+KINDS = ("cropped", "adjacent", "single")
+_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')]))\s+(?=[\"'(]?[^\W\d_a-z])")
+_KEPT = (0.6, 0.95)  # share of a cropped sentence's words that stay, drawn for each
+
+
+def paragraphs(corpus: Corpus, min_words: int, max_words: int) -> Iterator[list[str]]:
+    """The sentences of each line of a corpus, those of other lengths left out."""
+    for file in corpus.files():
+        for block in corpus.read(file.name):
+            for line in block.lines:
+                found = _END.split(line.decode("utf-8", "ignore"))
+                kept = [sentence for sentence in found if min_words <= len(sentence.split()) <= max_words]
+                if kept:
+                    yield kept
+
+
+def cropped(text: str, random: np.random.Generator) -> str:
+    """The text with some of its words left out, at random; one word at least."""
+    words = text.split()
+    stays = random.random(len(words)) < random.uniform(*_KEPT)
+    stays[random.integers(len(words))] = True
+    return " ".join(word for word, here in zip(words, stays, strict=True) if here)
+
+
+def pairs_of(sentences: list[str], kind: str, random: np.random.Generator) -> list[dict[str, str]]:
+    """Rows of a training file from a paragraph's sentences.
+
+    Args:
+      kind: one of `KINDS`: a sentence and itself with words left out; a sentence and the next one; a sentence alone,
+        which dropout makes two of (SimCSE, section 3).
+    """
+    if kind == "adjacent":
+        return [{"text": one, "positive": other} for one, other in itertools.pairwise(sentences)]
+    if kind == "single":
+        return [{"text": sentence} for sentence in sentences]
+    return [{"text": sentence, "positive": cropped(sentence, random)} for sentence in sentences]
+
+
+def chosen(rows: Iterator[dict[str, str]], number: int, random: np.random.Generator) -> list[dict[str, str]]:
+    """So many rows at random, all of them equally likely (Vitter 1985, algorithm R), in a random order."""
+    kept: list[dict[str, str]] = []
+    for seen, row in enumerate(rows):
+        if seen < number:
+            kept.append(row)
+        elif (place := int(random.integers(seen + 1))) < number:
+            kept[place] = row
+    return [kept[place] for place in random.permutation(len(kept))]

@@ -1,0 +1,1 @@
+../build_sentence_pairs.py

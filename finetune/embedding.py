@@ -1,0 +1,334 @@
+"""Vectors of sentences: trained by contrast with the other sentences of a batch, scored by human judgments.
+
+    train file --read_texts--> (text, positive, negative) --packing--> Features, three or two that lie together
+    pairs with a score --TextTask--> cosines of two vectors --> Spearman's correlation
+
+An example is a text and one that means the same, and if there is one a text that does not although it looks alike
+(SimCSE, section 4). A text alone is its own partner: dropout makes its two passes different (section 3). Scored on
+STS-B's development data, on SICK's and on pairs of one's own, where their files are; their labels are not trained on.
+B rows, N examples, H hidden.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange.encoding import pack
+from electra_tf2.finetune.classification.reading import table_lines
+from electra_tf2.finetune.classification.tasks import TextExample, TextTask
+from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.built_in import BUILT_IN
+from electra_tf2.finetune.tasks.metrics import pearson, spearman
+from electra_tf2.finetune.tasks.spec import Columns, TextTaskSpec
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.layers import Dense, SeedStream
+from electra_tf2.model.pooling import orthogonal, text_vectors
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.reading import read_json_lines, read_text
+
+# Names of the columns of a training file: ours, then those of SimCSE's files, of sentence-transformers' and of GLUE's.
+_COLUMNS = (
+    ("text", "anchor", "sent0", "sentence1", "text1", "sentence", "query", "question", "question1", "premise"),
+    ("positive", "sent1", "sentence2", "text2", "answer", "question2", "hypothesis"),
+    ("negative", "hard_neg"),
+)
+_PAIR = (("text1", "sentence1", "sentence_A"), ("text2", "sentence2", "sentence_B"))
+_SCORED_PAIRS = TextTaskSpec(
+    columns=Columns(_PAIR, ("score", "label", "similarity")),
+    json_columns=Columns(_PAIR, ("score", "label", "similarity")),
+    metrics=("spearman", "pearson"),
+    value_range=(-np.inf, np.inf),
+)
+_IMPOSSIBLE = -1e9  # logit of what stands for nothing to contrast with
+
+
+class _Scored(NamedTuple):
+    """The split of another task's files that a split of ours reads."""
+
+    task: TextTask
+    split: str
+
+
+class EmbeddingTask(Task):
+    """Vectors whose cosine says how alike two sentences are."""
+
+    primary_metric = "spearman"
+    endings = ("jsonl", "tsv", "csv", "txt")
+    predicts = "similarity"
+    competes_in_training_only = True
+
+    def __init__(
+        self,
+        name: str,
+        config: FinetuningConfig,
+        tokenizer: WordpieceTokenizer,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(name, config, tokenizer, files=files)
+        own = TextTask(name, config, tokenizer, _SCORED_PAIRS, {} if files is None else files)
+        others = {of: TextTask(of, config, tokenizer, _spec_of(of)) for of in ("sts", "sick_relatedness")}
+        self._scored = {
+            "dev": _Scored(own, "dev"),
+            "sts": _Scored(others["sts"], "dev"),
+            "sick": _Scored(others["sick_relatedness"], "dev"),
+            "test": _Scored(own, "test"),
+            "sick_test": _Scored(others["sick_relatedness"], "test"),
+        }
+        there = [split for split, one in self._scored.items() if one.task.exists(one.split)]
+        self.evaluation_splits = tuple(split for split in there if "test" not in split) or ("dev",)
+        self.test_splits = tuple(split for split in there if "test" in split)
+        self._texts: list[tuple[str, str, str]] | None = None
+
+    @property
+    def choices(self) -> int:  # type: ignore[override]
+        """Texts of a training example: three if one of them has a negative, else two."""
+        return 2 + any(negative for _, _, negative in self._training_texts())
+
+    def _training_texts(self) -> list[tuple[str, str, str]]:
+        if self._texts is None:
+            path = super().path("train")
+            self._texts = read_texts(path)
+            sizes = self.config.architecture
+            if not sizes.hidden_dropout_prob and not sizes.attention_probs_dropout_prob:
+                alone = next((text for text, positive, _ in self._texts if not positive), None)
+                if alone is not None:
+                    raise UserError(
+                        f"{path}: {shown(alone)} has no other text beside it. Two passes over the same text differ by "
+                        "dropout alone, and this model has none: give --hidden-dropout-prob 0.1, or pairs"
+                    )
+        return self._texts
+
+    # Files to features.
+
+    @property
+    def labels(self) -> dict[str, Label]:
+        """`text`: a number of the text, the same for equal ones; 0 for one that is not there, or of another task."""
+        return {"text": Label("int32")}
+
+    def path(self, split: str) -> Path:
+        if split == "train":
+            return super().path(split)
+        try:
+            return self._scored[split].task.path(self._scored[split].split)
+        except UserError as error:
+            raise UserError(
+                f"{error}. Vectors are scored on STS-B's development data (sts/dev.tsv), SICK's (sick/), or pairs of "
+                "your own with a score: a dev file with the columns text1, text2, score"
+            ) from None
+
+    def has_labels(self, split: str) -> bool:
+        return self.exists(split)
+
+    def load(self, split: str) -> Split:
+        if split != "train":
+            one = self._scored[split]
+            self.path(split)  # which says what would do where there is none
+            return self._pairs(one.task.examples(one.split))
+        examples = [(text, positive or text, negative) for text, positive, negative in self._training_texts()]
+        choices = self.choices
+        number_of: dict[str, int] = {"": 0}
+        for texts in examples:
+            for text in texts:
+                number_of.setdefault(text, len(number_of))
+        features = self._features([text for texts in examples for text in texts[:choices]], number_of)
+        return Split(examples, features, [choices] * len(examples), labelled=False)
+
+    def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
+        """A text under `text`, whose vector is wanted, or two under `text1` and `text2`, whose similarity is."""
+        examples = []
+        for number, row in enumerate(rows, start=1):
+            texts = [_of_row(row, names) for names in (_PAIR if _of_row(row, _PAIR[1]) is not None else _COLUMNS[:1])]
+            if not all(isinstance(text, str) for text in texts):
+                raise UserError(f"{where}, line {number}: a text, or text1 and text2, are needed; got {shown(row)}")
+            if not all(str(text).strip() for text in texts):
+                raise EmptyText(f"{where}, line {number}: an empty sentence")
+            examples.append(TextExample(tuple(map(str, texts)), None))
+        return self._pairs(examples)
+
+    def _pairs(self, examples: Sequence[TextExample]) -> Split:
+        features = self._features([text for example in examples for text in example.texts], {})
+        labelled = all(example.label is not None for example in examples)
+        return Split(examples, features, [len(example.texts) for example in examples], labelled)
+
+    def _features(self, texts: Sequence[str], number_of: Mapping[str, int]) -> list[Features]:
+        """[CLS] text [SEP] of each text; one that stands several times is tokenised once."""
+        distinct = list(dict.fromkeys(texts))
+        ids, lengths = self.tokenizer.tokenize([text.replace("\n", " ").encode() for text in distinct])
+        pieces = dict(zip(distinct, np.split(ids, np.cumsum(lengths)[:-1]), strict=True))
+        special, length = self.tokenizer.special, self.config.max_seq_length
+        inputs = {text: pack([pieces[text]], special, length) for text in distinct}
+        return [Features(*inputs[text], {"text": number_of.get(text, 0)}) for text in texts]
+
+    def row_of_line(self, line: str) -> dict[str, Any]:
+        """A text, or two with a tab between them."""
+        texts = line.split("\t")
+        return {"text": line} if len(texts) == 1 else dict(zip(("text1", "text2"), texts, strict=False))
+
+    # Outputs.
+
+    def make_head(self, encoder: Encoder, seed: int) -> "ContrastHead":
+        scope, width = f"task_specific/{self.name}", encoder.architecture.hidden_size
+        choices, rarity = (self.choices, self._rarity()) if self.config.do_train else (2, None)
+        return ContrastHead(scope, width, choices, rarity, self.config, seed)
+
+    def _rarity(self) -> np.ndarray | None:
+        """float32 [V], log of texts to texts that hold a wordpiece, of the training data; 0 of special tokens."""
+        if not self.config.lexical_weight:
+            return None
+        found = np.zeros(len(self.tokenizer))
+        features = [feature for feature in self.load("train").features if feature.labels["text"]]
+        for feature in features:
+            found[np.unique(feature.input_ids)] += 1
+        rarity = np.log((1 + len(features)) / (1 + found))
+        rarity[list(self.tokenizer.special[:5])] = 0
+        return rarity.astype(np.float32)
+
+    def similarities(self, split: Split, predictions: Sequence[Prediction]) -> np.ndarray:
+        """float32 [examples], the cosine of each pair's vectors."""
+        vectors = np.stack([prediction["embedding"] for prediction in predictions])
+        return np.sum(vectors[0::2] * vectors[1::2], axis=1)
+
+    def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
+        gold = np.array([example.label for example in split.examples], np.float64)
+        found = self.similarities(split, predictions)
+        return {"spearman": spearman(gold, found), "pearson": pearson(gold, found)}
+
+    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
+        return np.round(self.similarities(split, predictions), 4).tolist()
+
+    def inputs(self, split: Split) -> list[dict[str, Any]]:
+        return [
+            {"text1": example.texts[0], "text2": example.texts[1], "gold": example.label} for example in split.examples
+        ]
+
+    def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        """`embedding` of a text, `similarity` of two."""
+        vectors = iter(prediction["embedding"] for prediction in predictions)
+        rows: list[dict[str, Any]] = []
+        for example in split.examples:
+            own = [next(vectors) for _ in example.texts]
+            rows.append({"embedding": own[0].tolist()} if len(own) == 1 else {"similarity": float(own[0] @ own[1])})
+        return rows
+
+
+class ContrastHead(Head):
+    """The softmax over the texts of a batch that could be a text's partner (SimCSE, equations 1 and 5).
+
+    Without variables: what is learned is the encoder. Texts are compared with those of their micro-batch on their
+    device; those equal to the text or to its partner, or partners of an equal text, are left out.
+
+    Args:
+      choices: texts of an example, which lie together: the text, its partner, and with 3 its negative.
+    """
+
+    def __init__(
+        self,
+        scope: str,
+        hidden_size: int,
+        choices: int,
+        rarity: np.ndarray | None,
+        config: FinetuningConfig,
+        seed: int,
+    ) -> None:
+        super().__init__(scope, seed)
+        self.projection = None
+        if config.embedding_projection:
+            width = config.embedding_projection
+            self.projection = Dense(f"{scope}/projection", hidden_size, width, orthogonal, seed)
+        self.choices, self.rarity, self.lexical_weight = choices, rarity, config.lexical_weight
+        self.pooling, self.temperature = config.classifier_pooling, config.contrast_temperature
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Labels: int32 [B] `text`. Losses: the example's, in equal parts on its rows. Predictions: float32
+        `embedding` [B, H], of length 1."""
+        del seeds
+        vectors = text_vectors(inputs.sequence, inputs.input_mask, self.pooling, self.projection)
+        if not training:
+            return HeadOutput(tf.zeros_like(vectors[:, 0]), {"embedding": vectors})
+        # [N, H] and [N] of each place; candidates [N (choices - 1), H].
+        vectors = tf.unstack(tf.reshape(vectors, [-1, self.choices, vectors.shape[-1]]), axis=1)
+        texts = tf.unstack(tf.reshape(inputs.labels["text"], [-1, self.choices]), axis=1)
+        candidates, names = tf.concat(vectors[1:], 0), tf.concat(texts[1:], 0)
+        cosines = tf.matmul(vectors[0], candidates, transpose_b=True)
+        anchors = tf.concat([texts[0], *map(tf.zeros_like, texts[2:])], 0)  # the texts whose partners candidates are
+        same = (names == 0) | (names == texts[0][:, tf.newaxis]) | (names == texts[1][:, tf.newaxis])
+        same |= anchors == texts[0][:, tf.newaxis]
+        rows = tf.range(tf.shape(cosines)[0])
+        own = rows[:, tf.newaxis] == tf.range(tf.shape(cosines)[1])
+        logits = tf.where(same & ~own, _IMPOSSIBLE, cosines / self.temperature)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(rows, logits)
+        if self.rarity is not None:
+            words = _words(inputs, self.rarity)
+            words = tf.unstack(tf.reshape(words, [-1, self.choices, words.shape[-1]]), axis=1)
+            targets = tf.matmul(words[0], tf.concat(words[1:], 0), transpose_b=True)
+            errors = tf.where(names == 0, 0.0, tf.square(cosines - targets))
+            # A text's partner counts as much as all others, whose cosines differ little.
+            weights = tf.where(own, 1.0, 1.0 / tf.cast(tf.shape(cosines)[1], tf.float32))
+            losses += self.lexical_weight * tf.reduce_sum(weights * errors, -1)
+        return HeadOutput(tf.repeat(losses / self.choices, self.choices), {})
+
+
+def _words(inputs: HeadInput, rarity: np.ndarray) -> tf.Tensor:
+    """float32 [B, V] of length 1, log(1 + count) * rarity of each wordpiece."""
+    assert inputs.input_ids is not None
+    ids = inputs.input_ids * inputs.input_mask
+    places = tf.stack([tf.range(tf.shape(ids)[0])[:, tf.newaxis] + tf.zeros_like(ids), ids], -1)
+    counts = tf.scatter_nd(places, tf.ones_like(ids, tf.float32), [tf.shape(ids)[0], len(rarity)])
+    return tf.math.l2_normalize(tf.math.log1p(counts) * rarity, -1)
+
+
+def read_texts(path: Path) -> list[tuple[str, str, str]]:
+    """(text, positive, negative) of each line of a training file.
+
+    JSON lines and tables (a header says which column is what) have them under one of the names of `_COLUMNS`; plain
+    text has a sentence a line. What a line lacks is "".
+
+    Raises:
+      UserError: no or an empty text; names file and line.
+    """
+    found = []
+    for number, row in _rows(path):
+        text, positive, negative = (_of_row(row, names) for names in _COLUMNS)
+        if not all(value is None or isinstance(value, str) for value in (text, positive, negative)):
+            raise UserError(f"{path}, line {number}: texts are needed, got {shown(row)}")
+        if not text or not text.strip():
+            names = ", ".join(_COLUMNS[0])
+            raise UserError(f"{path}, line {number}: no text (a column named {names}); it has {shown(', '.join(row))}")
+        found.append((text, positive if positive and positive.strip() else "", negative or ""))
+    if not found:
+        raise UserError(f"{path} holds no texts")
+    return found
+
+
+def _rows(path: Path) -> Any:
+    if path.suffix == ".jsonl":
+        yield from read_json_lines(path, "task")
+    elif path.suffix == ".txt":
+        for number, line in enumerate(read_text(path, "task").split("\n"), start=1):
+            if line.strip():
+                yield number, {"text": line.strip()}
+    else:
+        header: list[str] | None = None
+        for number, cells in table_lines(read_text(path, "task"), path.suffix == ".csv", str(path)):
+            if header is None:
+                header = cells
+            elif len(cells) != len(header):
+                raise UserError(f"{path}, line {number}: {len(cells)} columns, but {len(header)} are expected")
+            else:
+                yield number, dict(zip(header, cells, strict=True))
+
+
+def _of_row(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The value of the first name that is there; None without one."""
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def _spec_of(name: str) -> TextTaskSpec:
+    spec = BUILT_IN[name].spec
+    assert spec is not None
+    return spec

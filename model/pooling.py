@@ -1,0 +1,34 @@
+"""One vector of a text from the states of its tokens."""
+
+import tensorflow as tf
+
+from electra_tf2.model.layers import Dense
+
+POOLINGS = ("cls", "mean")
+
+
+def mean_state(sequence: tf.Tensor, marks: tf.Tensor) -> tf.Tensor:
+    """The mean of the states [B, L, H] whose mark, int32 [B, L], is 1: [B, H]; zeros where none is."""
+    weights = tf.cast(marks, tf.float32)[:, :, tf.newaxis]
+    total = tf.reduce_sum(tf.cast(sequence, tf.float32) * weights, 1)
+    return tf.cast(total / tf.maximum(tf.reduce_sum(weights, 1), 1.0), sequence.dtype)
+
+
+def text_state(sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
+    """[B, H]: the state of [CLS] ("cls"), or the mean of all tokens' states, special ones too ("mean")."""
+    return mean_state(sequence, input_mask) if pooling == "mean" else sequence[:, 0]
+
+
+def orthogonal(shape: list[int], seed: list[int]) -> tf.Tensor:
+    """A random map that keeps cosines, or does on average where it makes vectors shorter."""
+    rows, columns = shape
+    q, _ = tf.linalg.qr(tf.random.stateless_normal([max(shape), min(shape)], seed))
+    return q if rows >= columns else tf.transpose(q)
+
+
+def text_vectors(
+    sequence: tf.Tensor, input_mask: tf.Tensor, pooling: str, projection: Dense | None = None
+) -> tf.Tensor:
+    """float32 [B, H or width]: `text_state`, projected, at length 1, so that the product of two is their cosine."""
+    state = tf.cast(text_state(sequence, input_mask, pooling), tf.float32)
+    return tf.math.l2_normalize(state if projection is None else projection(state), -1)
