@@ -1,8 +1,8 @@
 """Tokens that occur near one another, and their scores.
 
-build_table.py counts pairs of tokens within a window and turns the counts C into scores in [0, 1]; kept are the
-K highest of every token. pretrain.objectives.mpa looks up which tokens of a sequence may have misled a
-prediction. What the scores are the source leaves open ("derived from C"); all three here are ours.
+build_table.py counts pairs of tokens within a window and turns the counts C into scores in [0, 1]; kept are the K
+highest of every token. An objective looks up which tokens of a sequence may have misled a prediction. What the scores
+are the source leaves open ("derived from C"); all three here are ours.
 """
 
 from collections.abc import Iterable, Sequence

@@ -67,7 +67,7 @@ def difference(model: Model, exported: Exported, folder: Path) -> float:
 
 
 def _vectors(folder: Path, states: np.ndarray, encoded: check.Encoded) -> np.ndarray:
-    """What the modules after the encoder make of its states [B, L, H]."""
+    """Result of the modules after the encoder, of its states [B, L, H]."""
     found = states
     for module in read_json(folder / "modules.json", "modules", list)[1:]:
         path, kind = folder / module["path"], module["type"].removeprefix(_MODULES)

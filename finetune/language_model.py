@@ -71,7 +71,7 @@ class AuxiliaryLanguageModel(Layer):
     """Masked language modelling on the batches of fine-tuning.
 
     Args:
-      scope, transform: of the head, see `language_model_head`.
+      head: its scope, and whether it has a transform (`language_model_head`).
       special: ids of [MASK] and of what is never masked.
     """
 

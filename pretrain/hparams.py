@@ -84,7 +84,7 @@ class GeneratorHparams(MaskingHparams):
     """The source of replacements."""
 
     gen_weight: float = hparam(1.0, "weight of the generator's loss", at_least=0, heading="Generator")
-    uniform_generator: bool = hparam(False, "replacements are uniform draws from the vocabulary; no generator trains")
+    uniform_generator: bool = hparam(False, "replacements are uniform draws; no generator is trained")
     two_tower_generator: bool = hparam(False, "the generator is two causal towers over the unmasked input")
     untied_generator: bool = hparam(True, "the generator has a network of its own; false: it is the main network")
     untied_generator_embeddings: bool = hparam(False, "the generator has embeddings of its own")

@@ -157,7 +157,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def run(words: list[str]) -> str:
-    """What a command prints that was made small."""
+    """Output of a command that was made small."""
     vocab = next((value for flag, value in itertools.pairwise(words) if flag in ("--data-dir", "--vocab-file")), "")
     path = Path(vocab) if vocab.endswith(".txt") else Path(vocab, "vocab.txt")
     size = str(len(path.read_text(encoding="utf-8").splitlines())) if path.exists() else ""

@@ -40,7 +40,7 @@ class Snapshot:
 
 def _on_host(variable: tf.Variable) -> tf.Tensor:
     with tf.device("CPU:0"):
-        return tf.raw_ops.DeepCopy(x=variable)  # a plain read shares the variable's memory
+        return tf.raw_ops.DeepCopy(x=variable)  # a plain read shares memory, which the next step would copy
 
 
 class Writer:

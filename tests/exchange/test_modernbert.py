@@ -14,12 +14,15 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange import check, modernbert, reference
 from electra_tf2.exchange.formats.huggingface_config import network_of
 from electra_tf2.exchange.huggingface import Tensors, prefix_of
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
 from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.sources import Model, read_model
+from electra_tf2.finetune.model import FinetuningModel
+from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
@@ -225,6 +228,27 @@ def test_what_goes_out_comes_back(name: str, tmp_path: Path) -> None:
     assert exported_again.tensors.keys() == exported.tensors.keys()
     for key, value in exported.tensors.items():
         np.testing.assert_array_equal(exported_again.tensors[key], value, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    ("task", "hparams"),
+    [("cola", {}), ("sts", {"classifier_pooling": "mean"}), ("squadv1", {"joint_prediction": False})],
+)
+def test_fine_tuned_heads_as_they_are_trained_go_out_and_come_back(task, hparams, tmp_path: Path) -> None:
+    given = {"task_names": [task], "vocab_file": str(golden.CHECKPOINT / "vocab.txt"), "vocab_size": 600}
+    given |= {"embedding_size": 24, "max_seq_length": 32, "model_hparam_overrides": SWITCHES}
+    config = FinetuningConfig.from_dict(given | hparams)
+    tasks = make_tasks(config, WordpieceTokenizer(config.vocab_file, config.do_lower_case))
+    with kernels.off():
+        network = FinetuningModel(config, tasks, seed=1)
+    weights = {variable.name.split(":")[0]: variable.numpy() for variable in network.trainable_variables}
+    state = {"labels": ["0", "1"]} if task == "cola" else {}
+    model = support.tiny()._replace(config=config, weights=weights, task_states={task: state})
+    exported = to_huggingface(model)
+    write_huggingface(tmp_path, model, exported)
+    assert check.huggingface_difference(model, exported, str(tmp_path)) < 1e-5
+    difference = check.source_difference(read_model(str(tmp_path)), str(tmp_path))
+    assert difference is not None and difference < 1e-5
 
 
 TYPES = ["full_attention", "sliding_attention", "full_attention", "sliding_attention"]
