@@ -32,7 +32,6 @@ from electra_tf2.model.layers import (
     shape_of,
     sum_and_norm,
     truncated_normal,
-    zeros,
 )
 from electra_tf2.model.local_attention import in_blocks, keys_of_blocks, windows, within
 from electra_tf2.model.positions import blocks_of
@@ -45,7 +44,7 @@ from electra_tf2.model.relative_positions import (
     rotated,
     rotation,
     sloped_bias,
-    turned_locally,
+    start_of_turns,
 )
 
 LONG = 2048  # length from which attention is in tiles: memory counts for more than their time (benchmarks/RESULTS.md)
@@ -84,11 +83,7 @@ def attention(
 
 
 class SelfAttention(SizedLayer):
-    """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2).
-
-    Args:
-      theta: base of the angles by which rotary turns queries and keys; None: the architecture's.
-    """
+    """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2)."""
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0, theta: float | None = None) -> None:
         super().__init__(scope, architecture, seed)
@@ -97,10 +92,8 @@ class SelfAttention(SizedLayer):
         self.num_heads = architecture.num_attention_heads
         self.head_size = architecture.head_size
         self.probs_dropout_rate = architecture.attention_probs_dropout_prob
-        turns = architecture.positions.frequencies is not None
-        bias_start = turned_locally(architecture, theta) if turns and architecture.starts_locally else zeros
-        kernel = (f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed)
-        self.qkv = Dense(*kernel, has_bias=has_bias, bias_initializer=bias_start)
+        start, kernel = start_of_turns(architecture, theta), (hidden, 3 * hidden, initializer, seed)
+        self.qkv = Dense(f"{scope}/self/qkv", *kernel, has_bias=has_bias, bias_initializer=start)
         to_residual = truncated_normal(architecture.residual_initializer_range)
         self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed, has_bias=has_bias)
         self.query_norm = self.key_norm = None
@@ -171,7 +164,7 @@ class TransformerLayer(SizedLayer):
       attention_of, ffn_of: layers whose attention or feed-forward network, with its norm, is used instead of an own
         one (ALBERT, Lan et al. 2020, section 3.1).
       has_norm: whether attention has a norm; without one, `read` is `x` as it is.
-      theta: as for `SelfAttention`.
+      theta: base of the angles by which rotary turns queries and keys; None: the architecture's.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ import tensorflow as tf
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.kernels import blocks
 from electra_tf2.model.kernels.compilation import with_kernel
-from electra_tf2.model.layers import Layer, constant, shape_of, truncated_normal
+from electra_tf2.model.layers import Layer, constant, shape_of, truncated_normal, zeros
 from electra_tf2.model.positions import local_bias
 
 
@@ -170,10 +170,15 @@ def local_turns(frequencies: Sequence[float], head: int) -> tuple[np.ndarray, np
     return np.append(size, np.zeros_like(size)), np.append(size * np.cos(phase), size * np.sin(phase))
 
 
-def turned_locally(architecture: Architecture, theta: float | None) -> Callable[..., tf.Tensor]:
-    """Initializer of the bias [3 A D] of queries, keys and values, for `relative_position_start` local with rotary."""
+def start_of_turns(architecture: Architecture, theta: float | None = None) -> Callable[..., tf.Tensor]:
+    """Initializer of the bias [3 A D] of queries, keys and values: `local_turns` where rotary starts locally, else 0.
+
+    Args:
+      theta: base of the angles; None: the architecture's.
+    """
     a = architecture
-    assert a.positions.frequencies is not None
+    if a.positions.frequencies is None or not a.starts_locally:
+        return zeros
     frequencies = a.positions.frequencies(a.head_size, a.rope_theta if theta is None else theta)
     queries, keys = zip(*(local_turns(frequencies, head) for head in range(a.num_attention_heads)), strict=True)
     return constant(np.concatenate([*queries, *keys, np.zeros(a.hidden_size)]).tolist())

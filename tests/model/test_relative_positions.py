@@ -21,7 +21,7 @@ from electra_tf2.model.relative_positions import (
     rotated,
     rotation,
     shifted,
-    turned_locally,
+    start_of_turns,
 )
 from electra_tf2.util.errors import UserError
 from tests.model import encoder_reference
@@ -111,8 +111,8 @@ def test_local_layers_start_locally_by_their_own_angles():
     thetas = {"rope_theta": 160000.0, "local_rope_theta": 100.0, "relative_position_start": "local"}
     architecture = make_architecture("small", sizes | thetas, 50, None)
     everywhere, near = (layer.attention.qkv.bias.numpy() for layer in Encoder("test", architecture).transformer_layers)
-    np.testing.assert_array_equal(everywhere, turned_locally(architecture, 160000.0)([192], [0, 0]))
-    np.testing.assert_array_equal(near, turned_locally(architecture, 100.0)([192], [0, 0]))
+    np.testing.assert_array_equal(everywhere, start_of_turns(architecture, 160000.0)([192], [0, 0]))
+    np.testing.assert_array_equal(near, start_of_turns(architecture, 100.0)([192], [0, 0]))
 
 
 def test_a_local_start_needs_a_bias():
