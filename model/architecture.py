@@ -102,7 +102,8 @@ class Architecture:
     relative_position_start: str = hparam(
         "random",
         "what the learned bias of t5 and coco starts from: random: initializer_range; local: heads that look to the "
-        "left, to the right, to both sides and everywhere, which leaves the plateau of young models much earlier",
+        "left, to the right, to both sides and everywhere, which leaves the plateau of young models much earlier; with "
+        "rotary, biases of queries and keys do so",
         choices=("random", "local"),
     )
     norm_style: str = hparam(
@@ -159,6 +160,14 @@ class Architecture:
         numbers = [layer * groups // layers for layer in range(layers)]
         return [-(-(number + 1) * layers // groups) - 1 for number in numbers]
 
+    @property
+    def starts_locally(self) -> bool:
+        return self.relative_position_start == "local"
+
+    def theta(self, layer: int) -> float:
+        """Base of rotary's angles in a layer, from 0."""
+        return self.rope_theta if self.reach(layer) is None else self.local_rope_theta or self.rope_theta
+
     def reach(self, layer: int) -> int | None:
         """Distance of the farthest token that a layer, from 0, sees; None where it sees all."""
         is_local = self.local_attention and layer % self.global_attn_every_n_layers
@@ -207,10 +216,14 @@ class Architecture:
                 f"relative_position_max_distance {self.relative_position_max_distance} must exceed a quarter of the "
                 f"{self.relative_position_buckets} buckets by 2 at least"
             )
-        if self.relative_position_start != "random" and self.positions.bucket is None:
+        if self.starts_locally and self.positions.bucket is None and self.positions.frequencies is None:
             problems.append(
-                f"relative_position_start {self.relative_position_start} needs relative_positions t5 or coco, got "
-                f"{self.relative_positions}"
+                f"relative_position_start {self.relative_position_start} needs relative_positions t5, coco or rotary, "
+                f"got {self.relative_positions}"
+            )
+        if self.starts_locally and self.positions.frequencies is not None and not self.attention_bias:
+            problems.append(
+                "relative_position_start local sets biases of queries and keys, which attention_bias false leaves out"
             )
         if self.positions.frequencies is not None and self.head_size % 2:
             problems.append(

@@ -44,6 +44,7 @@ from electra_tf2.model.relative_positions import (
     rotated,
     rotation,
     sloped_bias,
+    start_of_turns,
 )
 
 LONG = 2048  # length from which attention is in tiles: memory counts for more than their time (benchmarks/RESULTS.md)
@@ -84,14 +85,15 @@ def attention(
 class SelfAttention(SizedLayer):
     """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2)."""
 
-    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0, theta: float | None = None) -> None:
         super().__init__(scope, architecture, seed)
         hidden = architecture.hidden_size
         initializer, has_bias = truncated_normal(architecture.initializer_range), architecture.attention_bias
         self.num_heads = architecture.num_attention_heads
         self.head_size = architecture.head_size
         self.probs_dropout_rate = architecture.attention_probs_dropout_prob
-        self.qkv = Dense(f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed, has_bias=has_bias)
+        start, kernel = start_of_turns(architecture, theta), (hidden, 3 * hidden, initializer, seed)
+        self.qkv = Dense(f"{scope}/self/qkv", *kernel, has_bias=has_bias, bias_initializer=start)
         to_residual = truncated_normal(architecture.residual_initializer_range)
         self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed, has_bias=has_bias)
         self.query_norm = self.key_norm = None
@@ -162,6 +164,7 @@ class TransformerLayer(SizedLayer):
       attention_of, ffn_of: layers whose attention or feed-forward network, with its norm, is used instead of an own
         one (ALBERT, Lan et al. 2020, section 3.1).
       has_norm: whether attention has a norm; without one, `read` is `x` as it is.
+      theta: base of the angles by which rotary turns queries and keys; None: the architecture's.
     """
 
     def __init__(
@@ -172,6 +175,7 @@ class TransformerLayer(SizedLayer):
         attention_of: "TransformerLayer | None" = None,
         ffn_of: "TransformerLayer | None" = None,
         has_norm: bool = True,
+        theta: float | None = None,
     ) -> None:
         super().__init__(scope, architecture, seed)
         hidden, inner = architecture.hidden_size, architecture.intermediate_size
@@ -182,7 +186,7 @@ class TransformerLayer(SizedLayer):
             self.attention: SelfAttention = attention_of.attention
             self.attention_norm: LayerNorm = attention_of.attention_norm
         else:
-            self.attention = SelfAttention(f"{scope}/attention", architecture, seed)
+            self.attention = SelfAttention(f"{scope}/attention", architecture, seed, theta)
             if has_norm:
                 self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, architecture)
         if ffn_of is not None:
@@ -306,8 +310,8 @@ class Encoder(SizedLayer):
         shared = zip(a.shared_with("attention"), a.shared_with("ffn"), strict=True)
         for number, (attending, feeding) in reversed(list(enumerate(shared))):
             scope = f"{self.scope}/encoder/layer_{number}"
-            has_norm = a.first_norm or number > 0
-            made[number] = TransformerLayer(scope, a, self.seed, made.get(attending), made.get(feeding), has_norm)
+            own = (a.first_norm or number > 0, a.theta(number))
+            made[number] = TransformerLayer(scope, a, self.seed, made.get(attending), made.get(feeding), *own)
         return [made[number] for number in range(a.num_hidden_layers)]
 
     def call(

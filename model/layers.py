@@ -7,7 +7,7 @@ loss. `with_kernel` names the compiled form of a formula, with the same numbers,
 
 import dataclasses
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -177,7 +177,7 @@ def zeros(shape: list[int], seed: list[int]) -> tf.Tensor:
     return tf.zeros(shape)
 
 
-def constant(values: list[list[float]]) -> Callable[..., tf.Tensor]:
+def constant(values: Sequence[float] | Sequence[Sequence[float]]) -> Callable[..., tf.Tensor]:
     return lambda shape, seed: tf.reshape(tf.constant(values), shape)
 
 
@@ -191,7 +191,7 @@ class Dense(Layer):
 
     Args:
       input_size, output_size: the kernel's shape.
-      initializer: of the kernel; the bias starts at zero.
+      initializer: of the kernel; bias_initializer: of the bias.
       act: name of the activation.
       has_bias: whether there is b.
     """
@@ -205,12 +205,13 @@ class Dense(Layer):
         seed: int = 0,
         act: str = "linear",
         has_bias: bool = True,
+        bias_initializer: Callable[..., tf.Tensor] = zeros,
     ) -> None:
         super().__init__(scope, seed)
         self.output_size = output_size
         self._activation = activation(act)
         self.kernel = self.weight("kernel", [input_size, output_size], initializer)
-        self.bias: tf.Variable = self.weight("bias", [output_size], zeros, decay=False) if has_bias else None
+        self.bias: tf.Variable = self.weight("bias", [output_size], bias_initializer, decay=False) if has_bias else None
 
     @property
     def added(self) -> tf.Tensor:

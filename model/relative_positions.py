@@ -5,7 +5,7 @@ position - query position, [A, 2L - 1] from 1 - L up to L - 1; `between` spreads
 L length, H hidden, A heads, D head size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import tensorflow as tf
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.kernels import blocks
 from electra_tf2.model.kernels.compilation import with_kernel
-from electra_tf2.model.layers import Layer, constant, shape_of, truncated_normal
+from electra_tf2.model.layers import Layer, constant, shape_of, truncated_normal, zeros
 from electra_tf2.model.positions import local_bias
 
 
@@ -44,7 +44,7 @@ class RelativePositionBias(Layer):
         )
         shape = [a.relative_position_buckets, a.num_attention_heads]
         initializer = truncated_normal(a.initializer_range)
-        if a.relative_position_start == "local":
+        if a.starts_locally:
             far_to_near = sorted(range(1 - longest, longest), key=abs, reverse=True)
             nearest = {int(self._bucket_of[distance + longest - 1]): distance for distance in far_to_near}
             initializer = constant(
@@ -142,6 +142,46 @@ def rotation(frequencies: Sequence[float] | np.ndarray, length: int | tf.Tensor)
     """Angles position x frequency of a sequence of this length."""
     angles = tf.range(tf.cast(length, tf.float32))[:, tf.newaxis] * tf.constant(frequencies)
     return Rotation(tf.cos(angles), tf.sin(angles))
+
+
+_FITTED = 64  # distances, to either side, on which a local start is fitted
+_RIDGE = 0.3
+
+
+def local_turns(frequencies: Sequence[float], head: int) -> tuple[np.ndarray, np.ndarray]:
+    """Biases [D] of a head's query and key by which `rotated` makes scores like `local_bias`; float64.
+
+    Biases (r, 0) of pair f of the query and (r cos p, r sin p) of the key add r^2 cos(t_f distance + p) to the score,
+    which can so be any sum of such waves. Amplitudes and phases are a ridge regression of `local_bias`, in which
+    distances count by the attention that they are to have: a low score may be wrong as long as it is low.
+    """
+    distances = np.arange(1 - _FITTED, _FITTED)
+    wanted = np.array([local_bias(int(distance), head) for distance in distances])
+    angles = np.outer(distances, frequencies)
+    waves = np.concatenate([np.cos(angles), np.sin(angles), np.ones([len(distances), 1])], axis=1)
+    counts = np.exp(wanted / 2) + 0.05
+    small = _RIDGE * np.eye(waves.shape[1])
+    small[-1] = 0.0  # a constant changes no attention
+    rows = np.concatenate([waves * counts[:, np.newaxis], small])
+    fitted, *_ = np.linalg.lstsq(rows, np.append(wanted * counts, np.zeros(len(small))), rcond=None)
+    cosines, sines, _ = np.split(fitted, [len(frequencies), 2 * len(frequencies)])
+    size = np.sqrt(np.hypot(cosines, sines) * (2 * len(frequencies)) ** 0.5)  # scores are divided by the root of D
+    phase = -np.arctan2(sines, cosines)
+    return np.append(size, np.zeros_like(size)), np.append(size * np.cos(phase), size * np.sin(phase))
+
+
+def start_of_turns(architecture: Architecture, theta: float | None = None) -> Callable[..., tf.Tensor]:
+    """Initializer of the bias [3 A D] of queries, keys and values: `local_turns` where rotary starts locally, else 0.
+
+    Args:
+      theta: base of the angles; None: the architecture's.
+    """
+    a = architecture
+    if a.positions.frequencies is None or not a.starts_locally:
+        return zeros
+    frequencies = a.positions.frequencies(a.head_size, a.rope_theta if theta is None else theta)
+    queries, keys = zip(*(local_turns(frequencies, head) for head in range(a.num_attention_heads)), strict=True)
+    return constant(np.concatenate([*queries, *keys, np.zeros(a.hidden_size)]).tolist())
 
 
 @with_kernel(blocks.rotated)

@@ -124,7 +124,7 @@ def test_long_texts_leave_the_mask_and_every_block_in_place(folder):
     path = folder / "long" / "train.jsonl"
     texts = ["dog " * 300, "cat " * 200, "a film", "dog barks"]
     write_lines(path, *[json.dumps({"text": text, "label": "ab"[i % 2]}) for i, text in enumerate(texts)])
-    own = {"long": {"type": "classification"}}
+    own = {"long": {"type": "classification", "held_out": 0}}
     words = {"a": "good", "b": "bad"}
     task = make(folder, "long", tasks=own, prompt_template="{0} it was [MASK] .", prompt_words=words, max_seq_length=64)
     for feature in task.load("train").features:

@@ -10,12 +10,19 @@ from hypothesis import strategies as st
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
-from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.architecture import Architecture, make_architecture
+from electra_tf2.model.encoder import Encoder, SelfAttention
 from electra_tf2.model.kernels.blocks import summed_by_distance
 from electra_tf2.model.kernels.compilation import one_program
-from electra_tf2.model.positions import SCHEMES, alibi_slopes, coco_bucket, t5_bucket
-from electra_tf2.model.relative_positions import RelativePositionBias, between, shifted
+from electra_tf2.model.positions import SCHEMES, alibi_slopes, coco_bucket, sinusoid_frequencies, t5_bucket
+from electra_tf2.model.relative_positions import (
+    RelativePositionBias,
+    between,
+    rotated,
+    rotation,
+    shifted,
+    start_of_turns,
+)
 from electra_tf2.util.errors import UserError
 from tests.model import encoder_reference
 
@@ -73,9 +80,48 @@ def test_a_local_start_looks_to_the_left_to_the_right_to_both_sides_and_everywhe
     np.testing.assert_array_equal(bias[3], np.zeros(33))
 
 
-def test_a_local_start_needs_a_learned_bias():
-    with pytest.raises(UserError, match="relative_position_start local needs relative_positions t5 or coco, got none"):
-        PretrainingConfig.from_dict({"relative_position_start": "local"})
+def attention_of_the_middle(theta: float, local: bool) -> np.ndarray:
+    """Attention [A, L] of the middle query of 65 that a layer's biases alone make, of queries and keys turned as rotary
+    turns them."""
+    sizes = {"hidden_size": 128, "num_attention_heads": 4, "relative_positions": "rotary", "rope_theta": theta}
+    start = "local" if local else "random"
+    architecture = make_architecture("small", sizes | {"relative_position_start": start}, 50, None)
+    layer = SelfAttention("test", architecture)
+    biases = tf.reshape(layer.qkv.bias, [3, 1, 4, 1, 32])
+    assert not np.any(biases[2])
+    q, k = (
+        rotated(tf.tile(bias, [1, 1, 65, 1]), *rotation(sinusoid_frequencies(32, theta), 65)) for bias in biases[:2]
+    )
+    return tf.nn.softmax(tf.matmul(q, k, transpose_b=True)[0, :, 32] / 32**0.5).numpy()
+
+
+@pytest.mark.parametrize("theta", [100.0, 10000.0, 160000.0])
+def test_a_local_start_of_rotary_looks_to_the_left_to_the_right_to_both_sides_and_everywhere(theta):
+    left, right, both, everywhere = attention_of_the_middle(theta, local=True)
+    assert left.argmax() == 31 and left[29:32].sum() > max(0.25, 3 * left[33:36].sum())
+    np.testing.assert_allclose(right, left[::-1], atol=1e-5)
+    np.testing.assert_allclose(both, both[::-1], atol=1e-5)
+    assert both.argmax() == 32 and both[28:37].sum() > 0.6
+    np.testing.assert_allclose(everywhere, np.full(65, 1 / 65), rtol=1e-5)
+    np.testing.assert_allclose(attention_of_the_middle(theta, local=False), 1 / 65, rtol=1e-5)
+
+
+def test_local_layers_start_locally_by_their_own_angles():
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "relative_positions": "rotary", "local_attention": 8}
+    thetas = {"rope_theta": 160000.0, "local_rope_theta": 100.0, "relative_position_start": "local"}
+    architecture = make_architecture("small", sizes | thetas, 50, None)
+    everywhere, near = (layer.attention.qkv.bias.numpy() for layer in Encoder("test", architecture).transformer_layers)
+    np.testing.assert_array_equal(everywhere, start_of_turns(architecture, 160000.0)([192], [0, 0]))
+    np.testing.assert_array_equal(near, start_of_turns(architecture, 100.0)([192], [0, 0]))
+
+
+def test_a_local_start_needs_a_bias():
+    local = {"relative_position_start": "local"}
+    needed = "relative_position_start local needs relative_positions t5, coco or rotary, got none"
+    with pytest.raises(UserError, match=needed):
+        PretrainingConfig.from_dict(local)
+    with pytest.raises(UserError, match="biases of queries and keys, which attention_bias false leaves out"):
+        PretrainingConfig.from_dict(local | {"model_hparam_overrides": {"architecture": "modernbert"}})
 
 
 def test_the_published_slopes():
