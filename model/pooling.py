@@ -9,7 +9,7 @@ POOLINGS = ("cls", "mean")
 
 def mean_state(sequence: tf.Tensor, marks: tf.Tensor) -> tf.Tensor:
     """The mean of the states [B, L, H] whose mark, int32 [B, L], is 1: [B, H]; zeros where none is."""
-    weights = tf.cast(marks, tf.float32)[:, :, tf.newaxis]
+    weights = tf.expand_dims(tf.cast(marks, tf.float32), 2)  # LiteRT has no such slice
     total = tf.reduce_sum(tf.cast(sequence, tf.float32) * weights, 1)
     return tf.cast(total / tf.maximum(tf.reduce_sum(weights, 1), 1.0), sequence.dtype)
 

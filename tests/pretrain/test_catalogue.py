@@ -106,7 +106,8 @@ def test_an_objective_in_its_own_files_is_trained_counted_and_checked(toy):
     result = task.train_step(batch_of(), tf.constant(0, tf.int64))
     task.train_step(batch_of(), tf.constant(1, tf.int64))  # the first step of the warm-up has rate 0
     assert float(result["losses"]["toy_loss"]) > 0
-    assert task.shown == ["loss", "masked_lm_loss", "disc_loss", "disc_recall", "toy_loss"]  # beside the progress
+    shown = ["loss", "masked_lm_loss", "unigram_entropy", "disc_loss", "disc_auc", "disc_recall", "toy_loss"]
+    assert task.shown == shown  # beside the progress and after an evaluation
     assert (head_of(task).dense.kernel.numpy() != before).any()
     totals = task.eval_step(batch_of(), tf.constant(0, tf.int64))
     assert {"toy_loss", "loss", "disc_loss"} <= task.summarise(totals).keys()
