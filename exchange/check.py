@@ -199,16 +199,18 @@ def report(difference: float, dtype: str, what: str) -> str:
     return f"{line} ({dtype} weights)" if dtype != "float32" else line
 
 
-def largest_at_tokens(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], encoded: Encoded) -> float:
-    """The largest difference at real tokens; states beyond a row's end mean nothing.
+def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The largest difference; where values go beyond 1, as a share of the largest of them.
 
-    Where an output has values above 1, differences are shares of its largest one: float32 rounds in proportion, and the
-    logits of a trained language model go to 30 and more.
+    Sums of float32 round in proportion to their largest terms, and the logits of a trained language model go to 30.
     """
-    differences = []
+    return float(np.abs(ours - theirs).max() / max(1.0, np.abs(ours).max()))
+
+
+def largest_at_tokens(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], encoded: Encoded) -> float:
+    """The largest `distance` at real tokens; states beyond a row's end mean nothing."""
+    real, distances = encoded.input_mask.astype(bool), []
     for name, value in ours.items():
-        difference = np.abs(value - theirs[name]) / max(1.0, np.abs(theirs[name]).max())
-        if difference.shape[:2] == encoded.input_mask.shape:
-            difference = difference[encoded.input_mask.astype(bool)]
-        differences.append(difference.max())
-    return largest(differences)
+        by_token = value.shape[:2] == real.shape
+        distances.append(distance(value[real], theirs[name][real]) if by_token else distance(value, theirs[name]))
+    return largest(distances)

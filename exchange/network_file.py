@@ -94,10 +94,8 @@ class Comparison(NamedTuple):
             yield (name, ours[real], theirs[real]) if ours.shape[:2] == real.shape else (name, ours, theirs)
 
     def difference(self, outputs: dict[str, np.ndarray]) -> float:
-        """The largest difference; of numbers beyond 1, which float32 keeps to fewer places, as a share of them."""
-        return check.largest(
-            (np.abs(ours - theirs) / np.maximum(np.abs(ours), 1)).max() for _, ours, theirs in self.pairs(outputs)
-        )
+        """The largest `check.distance` of an output."""
+        return check.largest(check.distance(ours, theirs) for _, ours, theirs in self.pairs(outputs))
 
 
 def comparison(model: Model, part: str) -> Comparison:
