@@ -182,7 +182,7 @@ def test_a_folder_is_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("described", "message"),
     [
-        (5, "mine needs a type, one of classification, regression, tagging, qa; got None"),
+        (5, "mine needs a type, one of classification, regression, embedding, tagging, qa; got None"),
         ({"type": ["qa"]}, r"needs a type, .*got \['qa'\]"),
         (OWN | {"min": 0}, "unknown key 'min'.*classification has"),
         (OWN | {"labels": ["x"]}, "labels must be different names, at least two"),

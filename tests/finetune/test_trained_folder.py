@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 
 import pytest
@@ -146,8 +147,8 @@ def test_labelled_test_data_is_scored_beside_the_commonest_label(trained):
     assert set(scores) == {"dev", "test"} and scores["test"]["accuracy"] > 60
     assert set(written["majority"]["kind"]["dev"]) == {"accuracy"}
     assert 50 <= written["majority"]["kind"]["dev"]["accuracy"] < scores["dev"]["accuracy"]
-    assert "accuracy of the commonest label" in output and "kind train: 320 examples" in output
-    assert "; some 6" in output.split("kind train:")[1].splitlines()[0]
+    assert "accuracy of the commonest label" in output
+    assert re.search(r"(?m)^examples +320 ", output) and re.search(r"(?m)^tokens, median +1?\d +", output)
     answers = [json.loads(line) for line in (folder / "predictions" / "kind_dev.jsonl").read_text().splitlines()]
     assert list(answers[0]) == ["text", "gold", "label", "probabilities"]
     right = sum(answer["gold"] == answer["label"] for answer in answers)
@@ -194,7 +195,7 @@ def test_a_model_on_the_plateau_is_no_good_start_and_its_recipe_is_named(data_di
     write_lines(tmp_path / "results" / "unsup_results.json", "[]")
     output = run(data_dir, tmp_path, num_train_epochs=0.05, init_checkpoint=str(tmp_path))
     assert "WARNING: the model is on the plateau" in output
-    assert "those of recipe electra_small for fine-tuning, learning_rate 0.001" in output
+    assert "those of recipe electra_small for fine-tuning, learning_rate 0.001" in " ".join(output.split())
 
 
 def test_upper_layers_may_start_anew():
