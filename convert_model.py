@@ -241,7 +241,7 @@ def to_litert(model: "Model", target: Path) -> Written:
 
 
 def of_fine_tuned(model: "Model") -> "tuple[Predictor | None, str]":
-    """What predicts with the heads of a fine-tuned model, where they are to be written, and the part that is."""
+    """Makes the predictor whose heads are to be written, None without any, and names the part that is written."""
     from electra_tf2.configure_finetuning import FinetuningConfig
     from electra_tf2.exchange.pooling import embeds
 

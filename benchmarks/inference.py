@@ -72,7 +72,7 @@ def alone(function: Callable[..., Any], inputs: Sequence[np.ndarray]) -> Callabl
 
 
 def contenders(model: Any, fine_tuned: Any, text: str) -> dict[str, Contender]:
-    """What the model can do."""
+    """Lists the calls to time, by name."""
     from electra_tf2.exchange.encoding import encode
 
     network, masked = model.network, text.replace("word", "[MASK]")

@@ -286,7 +286,7 @@ def _only_task(config: FinetuningConfig) -> str:
 
 
 def _said_of_task(model: Model, config: FinetuningConfig) -> dict[str, Any]:
-    """What a configuration says of a classifier or tagger: labels, dropout, kind of problem."""
+    """Fields of a configuration for a classifier or tagger: labels, dropout, kind of problem."""
     task = _only_task(config)
     labels = (model.task_states or {}).get(task, {}).get("labels")
     said = _labels(["value"] if labels is None else list(map(str, labels)))

@@ -1,4 +1,4 @@
-"""What files of a network for other runtimes have in common: names, facts beside the weights, and their check.
+"""Parts that files of a network for other runtimes share: names, facts beside the weights, and their check.
 
     input_ids, attention_mask, token_type_ids: [batch, length]  ->  last_hidden_state, logits, sentence_embedding
 
@@ -61,7 +61,7 @@ def head_of(model: Model, part: str) -> str:
 
 
 def meaning(head: str) -> dict[str, str]:
-    """What a head's logits are, for model.json."""
+    """Names the meaning of a head's logits, for model.json."""
     return {LOGITS: _MEANINGS[head]} if head else {}
 
 

@@ -1,4 +1,4 @@
-"""What the heads of a fine-tuned model say of rows of tokens, without labels: for files for other runtimes.
+"""Outputs of a fine-tuned model's heads for rows of tokens, without labels: for files for other runtimes.
 
 B batch, L length.
 """

@@ -54,7 +54,7 @@ def _cell(found: Mapping[str, float], names: Collection[str], counts: bool) -> s
 
 
 def errors_of(task: Task, split: Split, predictions: Sequence[Prediction]) -> dict[str, Any]:
-    """What a model got wrong of a labelled split; {} of tasks whose answers are neither a class nor a number.
+    """Finds what a model got wrong of a labelled split; {} of tasks whose answers are neither a class nor a number.
 
     Returns:
       "mistakes": the worst, by the probability of the wrong label or the distance of the number: rows as in the file of

@@ -202,7 +202,7 @@ class Task(abc.ABC):
         return "train" if split == "dev" and self.holds_out else split
 
     def part_of(self, split: str, items: Sequence[T]) -> list[T]:
-        """What belongs to a split of that file's examples, in their order; all of them but with `holds_out`."""
+        """Picks those of a file's examples that belong to a split, in their order; all of them but with `holds_out`."""
         if split not in ("train", "dev") or not self.holds_out:
             return list(items)
         order = np.random.default_rng([self.config.seed, 3]).permutation(len(items))

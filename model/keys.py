@@ -1,4 +1,4 @@
-"""What attention of all layers needs to know of a batch of sequences: its keys."""
+"""Keys: a batch of sequences as attention of all layers sees it."""
 
 from typing import NamedTuple
 

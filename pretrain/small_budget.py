@@ -1,4 +1,4 @@
-"""What to pre-train on 10 to 100 MB of one's own text in the hours at hand, by what docs/small_budgets.md measured.
+"""Plans of what to pre-train on 10 to 100 MB of one's own text in the hours at hand, as docs/small_budgets.md measured.
 
 The rules are the tables at the top. `make_plan` prices the recipes that they name and divides the hours among them. No
 TensorFlow is imported.
@@ -89,7 +89,7 @@ class Run(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to run.
+    """Runs to make, one after the other.
 
     tokens: of the corpus, about. flops: of all runs. asked: FLOPs of the hours at hand, of which `flops` may be less.
     epochs: times that the text is read.

@@ -1,4 +1,4 @@
-"""What the site has beside the pages: the notebook as a page, and the help of every command."""
+"""Pages that the site makes of other files: the notebook, and the help of every command."""
 
 import base64
 import json
