@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.common import parser_of, processor
 from benchmarks.step import Contender
-from benchmarks.step_contenders import Job, Size, product_flops
+from benchmarks.step_job import Job, Size, product_flops
 from electra_tf2.util.files import write_json
 
 BASE = Job("pretraining", Size(256, 4, 4, 128, 4, 32768), batch_size=32, length=128, precision="bfloat16")

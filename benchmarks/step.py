@@ -22,7 +22,7 @@ import subprocess
 import sys
 
 from benchmarks.common import ROOT, parser_of, processor
-from benchmarks.step_contenders import add_job_flags, job_arguments, make_job, product_flops
+from benchmarks.step_job import add_job_flags, job_arguments, make_job, product_flops
 
 
 class Contender:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import parser_of, processor
-from benchmarks.step_contenders import add_job_flags, job_arguments, make_job, make_step, product_flops
+from benchmarks.step_contenders import make_step
+from benchmarks.step_job import add_job_flags, job_arguments, make_job, product_flops
 from electra_tf2.util.environment import before_tensorflow
 
 # What the names of kernels (model/kernels/) and of TensorFlow's operations begin with.

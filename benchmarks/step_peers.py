@@ -1,0 +1,158 @@
+"""Contenders of benchmarks/step.py by others: tf-models-official's and, on PyTorch, Hugging Face's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.step_job import Job, Size, Step
+
+
+def tf_models_encoder(job: Job, size: Size) -> Any:
+    """An encoder's configuration, whose precision is a setting of the whole process."""
+    import tf_keras
+    from official.nlp.configs import encoders
+
+    if job.precision == "bfloat16":
+        tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    sizes = size.encoder
+    bert = encoders.BertEncoderConfig(num_layers=sizes.pop("num_hidden_layers"), **sizes)
+    return encoders.EncoderConfig(type="bert", bert=bert)
+
+
+def tf_models_step(job: Job, model: Any, loss_of: Callable[[bool], Any]) -> Step:
+    """`loss_of(training)` is the loss of the batch."""
+    import tensorflow as tf
+    from official.nlp import optimization
+
+    optimizer = optimization.create_optimizer(5e-4, 1_000_000, 10_000)
+
+    @tf.function
+    def step() -> tf.Tensor:
+        if job.what == "evaluation":
+            return loss_of(False)
+        with tf.GradientTape() as tape:
+            loss = loss_of(True)
+        variables = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))  # which clips them
+        return loss
+
+    return lambda: float(step())
+
+
+def tf_models_inputs(job: Job, ids: np.ndarray) -> dict[str, Any]:
+    import tensorflow as tf
+
+    fields = {"input_word_ids": ids, "input_mask": np.ones_like(ids), "input_type_ids": np.zeros_like(ids)}
+    return {name: tf.constant(value, tf.int32) for name, value in fields.items()}
+
+
+def tf_models(job: Job) -> Step:
+    import tensorflow as tf
+    import tf_keras
+    from official.nlp.configs import electra
+    from official.nlp.tasks import electra_task
+
+    data = job.masked_batch
+    count = data["places"].shape[1]
+    model_config = electra.ElectraPretrainerConfig(
+        num_masked_tokens=count,
+        sequence_length=job.length,
+        generator_encoder=tf_models_encoder(job, job.size.generator),
+        discriminator_encoder=tf_models_encoder(job, job.size),
+    )
+    task = electra_task.ElectraPretrainTask(electra_task.ElectraPretrainConfig(model=model_config))
+    model = task.build_model()
+    names = ("lm_example_loss", "discriminator_loss", "total_loss")
+    metrics = [tf_keras.metrics.Mean(name=name) for name in names]
+    batch = tf_models_inputs(job, data["masked"]) | {
+        "masked_lm_positions": tf.constant(data["places"], tf.int32),
+        "masked_lm_ids": tf.constant(data["labels"], tf.int32),
+        "masked_lm_weights": tf.ones([job.batch_size, count]),
+    }
+    return tf_models_step(
+        job, model, lambda training: task.build_losses(batch, model(batch, training=training), metrics)
+    )
+
+
+def tf_models_classifier(job: Job) -> Step:
+    import tensorflow as tf
+    from official.nlp.configs import encoders
+    from official.nlp.modeling import models
+
+    model = models.BertClassifier(encoders.build_encoder(tf_models_encoder(job, job.size)), num_classes=2)
+    inputs, labels = tf_models_inputs(job, job.token_ids), tf.constant(job.labels)
+
+    def loss_of(training: bool) -> tf.Tensor:
+        logits = tf.cast(model(inputs, training=training), tf.float32)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+    return tf_models_step(job, model, loss_of)
+
+
+def hugging_face_step(job: Job, modules: list[Any], losses: Callable[[], Any], compiled: bool) -> Step:
+    """`losses` is the loss of the batch, a function of the modules' parameters."""
+    import torch
+
+    parameters = list({id(p): p for module in modules for p in module.parameters()}.values())
+    optimizer = torch.optim.AdamW(parameters, lr=5e-4, eps=1e-6, weight_decay=0.01, fused=True)
+    function = torch.compile(losses) if compiled else losses
+    for module in modules:
+        module.train(job.what != "evaluation")
+
+    def step() -> float:
+        if job.what == "evaluation":
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=job.precision == "bfloat16"):
+                return float(function())
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=job.precision == "bfloat16"):
+            loss = function()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def hugging_face(job: Job, compiled: bool) -> Step:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    configs = [transformers.ElectraConfig(**size.encoder) for size in (job.size.generator, job.size)]
+    generator = transformers.ElectraForMaskedLM(configs[0])
+    discriminator = transformers.ElectraForPreTraining(configs[1])
+    generator.electra.embeddings = discriminator.electra.embeddings
+    generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
+    data = {name: torch.tensor(value) for name, value in job.masked_batch.items()}
+
+    def losses() -> Any:
+        states = generator.generator_predictions(generator.electra(data["masked"]).last_hidden_state)
+        places = data["places"].unsqueeze(-1).expand(-1, -1, states.shape[-1])
+        logits = generator.generator_lm_head(torch.gather(states, 1, places)).float()
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), data["labels"].flatten())
+        with torch.no_grad():
+            cumulative = torch.softmax(logits, -1).cumsum(-1)
+            draws = torch.rand(logits.shape[:-1]).unsqueeze(-1) * cumulative[..., -1:]
+            sampled = torch.searchsorted(cumulative, draws).squeeze(-1).clamp(max=job.size.vocabulary - 1)
+            corrupted = data["ids"].scatter(1, data["places"], sampled)
+            fake = (corrupted != data["ids"]).float()
+        found = discriminator(corrupted).logits.float()
+        return loss + 50.0 * torch.nn.functional.binary_cross_entropy_with_logits(found, fake)
+
+    return hugging_face_step(job, [generator, discriminator], losses, compiled)
+
+
+def hugging_face_classifier(job: Job, compiled: bool) -> Step:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    model = transformers.ElectraForSequenceClassification(transformers.ElectraConfig(**job.size.encoder))
+    ids, labels = torch.tensor(job.token_ids), torch.tensor(job.labels)
+
+    def losses() -> Any:
+        return torch.nn.functional.cross_entropy(model(ids).logits.float(), labels)
+
+    return hugging_face_step(job, [model], losses, compiled)
