@@ -6,7 +6,7 @@ B batch, L length, W words.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +24,7 @@ from electra_tf2.finetune.qa.tasks import QATask
 from electra_tf2.finetune.qa.windows import Window
 from electra_tf2.finetune.spans import SpanTask
 from electra_tf2.finetune.tagging.tasks import TaggingTask
-from electra_tf2.finetune.task import Prediction
+from electra_tf2.finetune.task import Prediction, Task
 from electra_tf2.util.errors import UserError
 
 _TEXTS = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))  # of the self-check
@@ -39,7 +39,7 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
     """
     signatures: dict[str, Signature] = {}
     for number, task in enumerate(predictor.tasks):
-        run = _Run(predictor.model, number, task, tokenizer)
+        place = (predictor.model, number)
         if isinstance(task, PromptTask):
             raise UserError(f"{task.name}: a prompted model reads demonstrations, which only --format electra keeps")
         if isinstance(task, SpanTask):
@@ -48,11 +48,11 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
             )
         if isinstance(task, TextTask):
             two = len(task.spec.json_columns.texts) == 2
-            signatures[task.name] = (("text", "text_pair") if two else ("text",), run.text)
+            signatures[task.name] = (("text", "text_pair") if two else ("text",), _Run(*place, task, tokenizer).text)
         elif isinstance(task, TaggingTask):
-            signatures[task.name] = (("text",), run.tags)
+            signatures[task.name] = (("text",), _Run(*place, task, tokenizer).tags)
         elif isinstance(task, QATask):
-            signatures[task.name] = (("question", "context"), run.span)
+            signatures[task.name] = (("question", "context"), _Run(*place, task, tokenizer).span)
         else:
             raise UserError(f"{task.name}: there is no signature for a task of this kind: try --format onnx")
     return signatures
@@ -120,10 +120,13 @@ def _span_scores(prediction: Prediction, window: Window, config: FinetuningConfi
     return np.where(legal, scores[:stop, :stop], -np.inf)
 
 
-class _Run:
-    """The signature functions of one task."""
+T = TypeVar("T", bound=Task)
 
-    def __init__(self, model: FinetuningModel, number: int, task: Any, tokenizer: GraphTokenizer) -> None:
+
+class _Run(Generic[T]):
+    """The signature functions of one task; each is of one kind of tasks."""
+
+    def __init__(self, model: FinetuningModel, number: int, task: T, tokenizer: GraphTokenizer) -> None:
         self.model, self.number, self.task, self.tokenizer = model, number, task, tokenizer
 
     def _predict(self, inputs: dict[str, tf.Tensor], labels: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -134,7 +137,7 @@ class _Run:
     def _no_labels(self, rows: tf.Tensor) -> dict[str, tf.Tensor]:
         return {name: tf.zeros([rows], label.dtype) for name, label in self.task.labels.items()}
 
-    def text(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+    def text(self: "_Run[TextTask]", text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """string [B] -> label string [B] and probabilities [B, C], or value float32 [B]."""
         target = self.task.target
         key = "predictions" if isinstance(target, Scale) else "logits"
@@ -150,10 +153,10 @@ class _Run:
             "labels": tf.tile(names[tf.newaxis], [tf.shape(text)[0], 1]),
         }
 
-    def _of_texts(self, text: tf.Tensor, text_pair: tf.Tensor | None) -> dict[str, tf.Tensor]:
+    def _of_texts(self: "_Run[TextTask]", text: tf.Tensor, text_pair: tf.Tensor | None) -> dict[str, tf.Tensor]:
         return self._predict(self.tokenizer.rows(text, text_pair), self._no_labels(tf.shape(text)[0]))
 
-    def tags(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+    def tags(self: "_Run[TaggingTask]", text: tf.Tensor) -> dict[str, tf.Tensor]:
         """string [B], words separated by blanks -> words, tags string [B, W] and probabilities [B, W]; "" and 0 beyond
         a row's words, and for words that do not fit. Tags are as they were learned, spans in BIOES."""
         words = tf.strings.split(text)
@@ -180,7 +183,7 @@ class _Run:
             "probabilities": tf.pad(scores, missing),
         }
 
-    def span(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
+    def span(self: "_Run[QATask]", question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         """string [B] twice -> answer string [B] as wordpieces spell it, its probability, start and end in tokens
         [B, L], and the logit of there being no answer (positive: none)."""
         config = self.task.config
@@ -216,7 +219,7 @@ class _Run:
             "no_answer_logit": found["answerable_logit"],
         }
 
-    def _question_rows(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _question_rows(self: "_Run[QATask]", question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         """Questions are cut to their own limit, documents to what remains."""
         asked = self.tokenizer.pieces(question)[:, : self.task.config.max_query_length]
         document = self.tokenizer.pieces(context)

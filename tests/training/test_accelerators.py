@@ -119,7 +119,9 @@ def test_the_search_finds_the_largest_micro_batch(
     monkeypatch.setattr(fitting, "compile_for", compiler(per_row * GB, fixed * GB, memory))
     monkeypatch.setattr(fitting, "Program", OfNothing)
     shown: list[Any] = []
-    search = fitting.Fitting(device, lambda config: json.dumps(dataclasses.asdict(config)).encode(), shown.append)
+    search = fitting.Fitting[Config](
+        device, lambda config: json.dumps(dataclasses.asdict(config)).encode(), shown.append
+    )
     assert answer in fitting.verdict(search.search(Config()))
     assert len(shown) <= 14 and all(len(fitting.cells(row, device)) == len(fitting.HEADINGS) for row in shown)
 

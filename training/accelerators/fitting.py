@@ -3,19 +3,40 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from electra_tf2.training.accelerators.compiling import ASSUMPTIONS, Compiled, check_compiler, compile_for
 from electra_tf2.training.accelerators.devices import Device
 from electra_tf2.training.accelerators.program import Program
-from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util.progress import say
 
 _TRIES = 5  # micro-batches that are compiled, at most
 HEADINGS = ("", "fits", "micro-batch", "memory", "kernels", "moved", "products", "steps/s", "compiled in", "host")
 _WIDTHS = (44, 5, 12, 20, 9, 13, 13, 9, 12, 8)
 
-C = TypeVar("C")  # a dataclass of NetworkHparams, OptimizerHparams, DeviceHparams and train_batch_size
+
+class Configuration(Protocol):
+    """A configuration of pre-training or fine-tuning, a dataclass, as far as a fit depends on it."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    @property
+    def train_batch_size(self) -> int: ...
+    @property
+    def gradient_accumulation_steps(self) -> int: ...
+    @property
+    def max_seq_length(self) -> int: ...
+    @property
+    def precision(self) -> str: ...
+    @property
+    def recompute(self) -> str: ...
+    @property
+    def num_gpus(self) -> int | None: ...
+    @property
+    def num_tpu_cores(self) -> int: ...
+
+
+C = TypeVar("C", bound=Configuration)
 
 
 class Row(NamedTuple):
@@ -63,7 +84,7 @@ def _line(values: tuple[str, ...]) -> str:
     )
 
 
-class Fitting:
+class Fitting(Generic[C]):
     """Looks for settings with which a configuration fits a device.
 
     Args:
@@ -72,11 +93,11 @@ class Fitting:
       show: called with each row as soon as it is known.
     """
 
-    def __init__(self, device: Device, lower: Callable[[Any], bytes], show: Callable[[Row], object]) -> None:
+    def __init__(self, device: Device, lower: Callable[[C], bytes], show: Callable[[Row], object]) -> None:
         self.device, self._lower, self._show = device, lower, show
         self._argument_bytes = 0
 
-    def try_out(self, config: Any, name: str) -> Row:
+    def try_out(self, config: C, name: str) -> Row:
         """Compiles a configuration as it is."""
         program = self._lower(config)
         self._argument_bytes = Program(program).argument_bytes
@@ -85,7 +106,7 @@ class Fitting:
         self._show(row)
         return row
 
-    def search(self, config: Any) -> list[Row]:
+    def search(self, config: C) -> list[Row]:
         """The configuration as it is; if it does not fit, with less precision, with recomputation, and with the largest
         micro-batch that fits, each alone; the latter with both where it does not fit alone."""
         rows = [self.try_out(config, "as configured")]
@@ -109,7 +130,7 @@ class Fitting:
             found = self.largest_micro_batch(changed, tried[-1][1], f"{_named(both)}, ")
         return rows + found
 
-    def largest_micro_batch(self, config: Any, refused: Row, before: str) -> list[Row]:
+    def largest_micro_batch(self, config: C, refused: Row, before: str) -> list[Row]:
         """Tries micro-batches, from an estimate up and down, until the largest that fits is known; it comes last.
 
         Args:
@@ -148,12 +169,12 @@ def _named(changes: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in changes.items())
 
 
-def replicas(config: DeviceHparams, device: Device) -> int:
+def replicas(config: Configuration, device: Device) -> int:
     """Devices that share a batch: num_gpus or num_tpu_cores, one if that is left open."""
     return config.num_tpu_cores if device.is_tpu else config.num_gpus or 1
 
 
-def report(config: Any, devices: list[Device], lower: Callable[[Any], bytes]) -> None:
+def report(config: C, devices: list[Device], lower: Callable[[C], bytes]) -> None:
     """Prints whether a configuration's training step fits each device, and with what if it does not.
 
     Args:
