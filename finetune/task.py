@@ -128,7 +128,7 @@ class Task(abc.ABC):
 
     Args:
       name: of the task; its files lie in `config.task_data_dir(name)`.
-      files: split -> path of a file elsewhere, which counts from data_dir.
+      files: split -> path of a file elsewhere, which counts from data_dir; with "train" among them, all that there are.
       held_out: share of the training data that are the development data where there is no file of those.
       folders: other names of the task's folder.
       file_names: split -> other names of its file, with or without an ending.
@@ -174,6 +174,8 @@ class Task(abc.ABC):
             if path is None:
                 raise UserError(f"tasks: {self.name}: files: there is no file {places[0]}")
             return path
+        if "train" in self._given:  # data that lie elsewhere have nothing to do with a folder of the task's name
+            raise UserError(f"tasks: {self.name}: files names no file of split {split!r} beside that of train")
         try:
             return find_file(self.folders, split, self._names.get(split, ()), self.endings)
         except UserError as error:

@@ -137,6 +137,16 @@ def test_what_flags_name_is_a_task_and_a_model(tmp_path, monkeypatch):
             config(tmp_path, **wrong)
 
 
+def test_a_folder_of_the_files_name_is_another_tasks(tmp_path):
+    write_reviews(tmp_path / "reviews.csv", rows=20, delimiter=",")
+    for split in ("dev", "test"):
+        write_lines(tmp_path / "finetuning_data" / "reviews" / f"{split}.jsonl", json.dumps({"other": "columns"}))
+    named = {"train_file": str(tmp_path / "reviews.csv"), "text_column": ["the text"], "label_column": "mood"}
+    task = make_tasks(config(tmp_path, model_name="electra_mini", **named), None)[0]
+    assert not task.exists("test") and task.holds_out
+    assert task.files("dev") == [tmp_path / "reviews.csv"]
+
+
 @pytest.mark.parametrize(
     ("suffix", "options", "lines"),
     [
