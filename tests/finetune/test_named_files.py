@@ -142,7 +142,7 @@ def test_a_folder_of_the_files_name_is_another_tasks(tmp_path):
     for split in ("dev", "test"):
         write_lines(tmp_path / "finetuning_data" / "reviews" / f"{split}.jsonl", json.dumps({"other": "columns"}))
     named = {"train_file": str(tmp_path / "reviews.csv"), "text_column": ["the text"], "label_column": "mood"}
-    task = make_tasks(config(tmp_path, model_name="electra_mini", **named), None)[0]
+    task = make_tasks(config(tmp_path, model_name="electra_mini", **named), support.tokenizer())[0]
     assert not task.exists("test") and task.holds_out
     assert task.files("dev") == [tmp_path / "reviews.csv"]
 
