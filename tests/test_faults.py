@@ -1,0 +1,29 @@
+"""A few of the faults of tests.faults; `python -m tests.faults` causes all of them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults import KINDS, PROGRAMS, Campaign, Fault, Point, campaign
+
+
+@pytest.mark.parametrize(
+    ("name", "faults"),
+    [
+        ("prediction", [Fault("kill", Point("replace", 0)), Fault("full", Point("write", 1))]),
+        ("conversion", [Fault("kill", Point("replace", 3), after=True), Fault("eio", Point("write", 2))]),
+    ],
+)
+def test_a_program_that_met_a_fault_leaves_what_it_leaves_undisturbed(
+    name: str, faults: list[Fault], tmp_path: Path
+) -> None:
+    result = Campaign(name, tmp_path)
+    for number, fault in enumerate(faults):
+        result.run(number, fault)
+    assert not result.problems
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_that_met_any_of_many_faults_leaves_what_it_leaves_undisturbed(name: str, tmp_path: Path) -> None:
+    assert not campaign(name, 10, 0, KINDS, tmp_path).problems
