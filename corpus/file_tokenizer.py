@@ -34,6 +34,8 @@ class FileTokenizer(WordpieceTokenizer):
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self.special = self._special_ids()
+        added = self._tokenizer.get_added_tokens_decoder().get(self.special.mask)
+        self.mask_takes_blank = added is not None and added.lstrip
         self._tokenizer.encode_special_tokens = True  # what is written like a special token is text
 
     def _special_ids(self) -> SpecialIds:

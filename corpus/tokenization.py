@@ -70,6 +70,8 @@ class WordpieceTokenizer:
     do_lower_case, strip_accents: as in the original; accents are only stripped when lower-casing, and None means yes.
     """
 
+    mask_takes_blank = True  # the one before it; wordpieces have no blanks
+
     def __init__(
         self,
         vocab_file: str | os.PathLike[str] | list[str],

@@ -63,11 +63,8 @@ def answer_pieces(question: Question, document: Located, answer_ids: np.ndarray)
         return -1, -1
     if document.spans is not None:
         starts, ends = document.spans.T
-        first, last = (
-            np.searchsorted(ends, question.place[0], "right"),
-            np.searchsorted(starts, question.place[1], "right"),
-        )
-        return min(int(first), len(ends) - 1), max(int(last) - 1, int(first))
+        first = min(int(np.searchsorted(ends, question.place[0], "right")), len(ends) - 1)
+        return first, max(int(np.searchsorted(starts, question.place[1], "right")) - 1, first)
     first = int(document.first_piece[question.start])
     last = len(document.ids) - 1
     if question.end + 1 < len(document.first_piece):
