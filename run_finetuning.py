@@ -20,6 +20,7 @@ from absl import flags
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
+from electra_tf2.exchange.formats.folders import RELEASED
 from electra_tf2.finetune import search as searching
 from electra_tf2.finetune.tasks.defaults import recipe_of
 from electra_tf2.finetune.tasks.named_files import with_named
@@ -232,8 +233,9 @@ def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
     """Prints the model, the settings and whose they are, and what is wrong with the model."""
     sizes, recipe = config.architecture, recipe_of(given)
     of_run = given.keys() - free_on_resume(FinetuningConfig) - shapes_model(FinetuningConfig)
+    start = Path(config.init_checkpoint or "random weights")
     lines = [
-        f"model          {config.init_checkpoint or 'random weights'}: {sizes.num_hidden_layers} layers of "
+        f"model          {start.name if start.parent == RELEASED else start}: {sizes.num_hidden_layers} layers of "
         f"{sizes.hidden_size}, {config.vocab_size:,} tokens",
         f"settings       {f'those of recipe {recipe} for fine-tuning' if recipe else 'defaults'}"
         + "".join(f", {name} {given[name]}" for name in sorted(of_run)),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from tokenizers import Tokenizer
 
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words, starts_of
 from electra_tf2.corpus.vocabulary import SpecialIds, is_wordpiece, load_tokens
 from electra_tf2.util.errors import UserError
 
@@ -34,6 +34,8 @@ class FileTokenizer(WordpieceTokenizer):
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self.special = self._special_ids()
+        added = self._tokenizer.get_added_tokens_decoder().get(self.special.mask)
+        self.mask_takes_blank = added is not None and added.lstrip
         self._tokenizer.encode_special_tokens = True  # what is written like a special token is text
 
     def _special_ids(self) -> SpecialIds:
@@ -59,10 +61,37 @@ class FileTokenizer(WordpieceTokenizer):
         lengths = np.array([len(ids) for ids in found], np.int32)
         return np.array([number for ids in found for number in ids], np.int32), lengths
 
+    def located(self, texts: Sequence[Words]) -> list[Located]:
+        """The pieces of texts that are divided into words.
+
+        A text is tokenised as a whole, blanks included, as the model has seen text. A piece belongs to the word of its
+        first character that is no blank; one of blanks alone to the word before it.
+        """
+        found = []
+        # What is no Unicode (halves of surrogate pairs) becomes "?", so that places stay as they are.
+        strings = [text.text.encode("utf-8", "replace").decode() for text in texts]
+        encoded = self._tokenizer.encode_batch(strings, add_special_tokens=False)
+        for text, one in zip(texts, encoded, strict=True):
+            spans = _without_blanks(text.text, np.array(one.offsets, np.int32).reshape([-1, 2]))
+            words = np.maximum(np.searchsorted(text.starts, spans[:, 0], side="right") - 1, 0)
+            words = np.maximum.accumulate(words).astype(np.int32)
+            first = starts_of(np.bincount(words, minlength=len(text.words)))
+            found.append(Located(np.array(one.ids, np.int32), words, first, spans))
+        return found
+
     def readable(self, ids: Iterable[int]) -> str:
         """Text for people to look at, padding left out."""
         kept = [number for number in ids if number != self.special.pad]
         return self._tokenizer.decode(kept, skip_special_tokens=False)
+
+
+def _without_blanks(text: str, spans: np.ndarray) -> np.ndarray:
+    """Spans [pieces, 2] of a text's characters less the blanks at either end; those of blanks alone as they are."""
+    places = np.flatnonzero([not character.isspace() for character in text])
+    low, high = np.searchsorted(places, spans[:, 0]), np.searchsorted(places, spans[:, 1])
+    inside, found = low < high, spans.copy()
+    found[inside] = np.stack([places[low[inside]], places[high[inside] - 1] + 1], -1)
+    return found
 
 
 def tokenizer_for(

@@ -11,14 +11,15 @@ What remains different from the original:
     character that Unicode added later was unassigned, and so dropped, under an older Python: records built with Python
     3.10, 3.11, 3.12 and 3.13 (Unicode 13, 14, 15, 15.1) can differ in such characters, and in nothing else.
   - a vocabulary that the original would load with repeated or blank lines is refused.
-Words are not reported with their places in the text; what needs those (spans, tags) belongs beside `tokenize`.
+Words are not reported with their places in the text: where tags and answers need those, words are divided first
+(`located`).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,12 +32,45 @@ _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
 _TOO_LONG_FOR_KERNEL = b"x" * (_MAX_BYTES_PER_WORD + 1)
 
 
+class Words(NamedTuple):
+    """A text, its words, and int32 [words] the character that each begins with."""
+
+    text: str
+    words: Sequence[str]
+    starts: np.ndarray
+
+    def word_at(self, character: int) -> int:
+        """The number of the word that a character is in or, if it is a blank, behind; -1 before the first word."""
+        return int(np.searchsorted(self.starts, character, side="right")) - 1
+
+
+class Located(NamedTuple):
+    """Pieces of a text's words.
+
+    ids, word_of_piece: int32 [pieces], the number of each piece's word. first_piece: int32 [words]; of a word without
+    pieces the next one's. spans: int32 [pieces, 2], a piece's first character in the text and the one behind its last;
+    None of WordPiece, which does not say.
+    """
+
+    ids: np.ndarray
+    word_of_piece: np.ndarray
+    first_piece: np.ndarray
+    spans: np.ndarray | None = None
+
+
+def starts_of(lengths: np.ndarray) -> np.ndarray:
+    """int32 [parts], where each of several parts one after the other begins, by their lengths."""
+    return (np.cumsum(lengths) - lengths).astype(np.int32)
+
+
 class WordpieceTokenizer:
     """Text to ids of a BERT vocabulary and back.
 
     vocab_file: the vocabulary, or the list of its tokens.
     do_lower_case, strip_accents: as in the original; accents are only stripped when lower-casing, and None means yes.
     """
+
+    mask_takes_blank = True  # the one before it; wordpieces have no blanks
 
     def __init__(
         self,
@@ -69,6 +103,19 @@ class WordpieceTokenizer:
         """int32 [pieces] ids of each text."""
         ids, lengths = self.tokenize([text.encode("utf-8", "ignore") for text in texts])
         return np.split(ids, np.cumsum(lengths))[:-1]
+
+    def located(self, texts: Sequence[Words]) -> list[Located]:
+        """The pieces of texts that are divided into words; every distinct word is tokenised once."""
+        words = list(dict.fromkeys(word for text in texts for word in text.words))
+        pieces = dict(zip(words, self.pieces(words), strict=True))
+        found = []
+        for text in texts:
+            of_words = [pieces[word] for word in text.words]
+            lengths = np.array([len(ids) for ids in of_words], np.int32)
+            ids = np.concatenate([*of_words, np.zeros(0, np.int32)]).astype(np.int32)
+            numbers = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+            found.append(Located(ids, numbers, starts_of(lengths)))
+        return found
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """The tokens of ids; raises IndexError for an id beyond the vocabulary."""

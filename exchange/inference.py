@@ -236,7 +236,8 @@ class Model:
         special = self.tokenizer.special
         row = [special.cls]
         *before, last = text.split(MASK)
-        before = [part.rstrip() for part in before]  # byte-level tokens begin with their blank, as [MASK] does
+        if self.tokenizer.mask_takes_blank:
+            before = [part.rstrip() for part in before]
         for part in self.tokenizer.pieces([*before, last]):
             row += [*part, special.mask]
         row[-1] = special.sep

@@ -43,7 +43,7 @@ def outputs(
 
 
 def _encoder(config: Mapping[str, Any], tensors: Tensors, prefix: str, inputs: Inputs) -> np.ndarray:
-    epsilon, heads = config["layer_norm_eps"], config["num_attention_heads"]
+    epsilon, heads = config.get("layer_norm_eps", 1e-12), config["num_attention_heads"]
     tables = f"{prefix}embeddings"
     x = tensors[f"{tables}.word_embeddings.weight"].astype(np.float64)[inputs.input_ids]
     x += tensors[f"{tables}.position_embeddings.weight"][: x.shape[1]]
@@ -104,7 +104,7 @@ def _logits(head: _Head, config: Mapping[str, Any], tensors: Tensors, states: np
     if head.dense:
         hidden = _activation(head.activation or config["hidden_act"], _dense(tensors, head.dense, hidden))
     if head.norm:
-        hidden = _layer_norm(tensors, head.norm, hidden, config["layer_norm_eps"])
+        hidden = _layer_norm(tensors, head.norm, hidden, config.get("layer_norm_eps", 1e-12))
         return hidden @ tensors[f"{config['model_type']}.embeddings.word_embeddings.weight"].T + tensors[head.last]
     logits = _dense(tensors, head.last, hidden)
     return logits[..., 0] if config["architectures"] == ["ElectraForPreTraining"] else logits

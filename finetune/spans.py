@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.file_tokenizer import FileTokenizer
+from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words
 from electra_tf2.exchange.encoding import pack
 from electra_tf2.finetune.classification.reading import Row, Span, row_from_json
 from electra_tf2.finetune.classification.tasks import TextExample, TextTask
@@ -71,16 +72,13 @@ class SpanTask(TextTask):
         return found._replace(spans=spans)
 
     def features(self, examples: Sequence[TextExample]) -> list[Features]:
-        """One per example, as of any texts. Texts are tokenised between the borders of their spans."""
-        cut = [[_parts(example, text) for text in range(len(example.texts))] for example in examples]
-        pieces = iter(self.pieces([part for texts in cut for parts in texts for part, _ in parts]))
+        """One per example, as of any texts."""
         special, length = self.tokenizer.special, self.config.max_seq_length
         features = []
-        for example, texts in zip(examples, cut, strict=True):
+        for example, texts in zip(examples, self._pieces(examples), strict=True):
             ids: list[np.ndarray] = []
             marks: list[list[np.ndarray]] = [[] for _ in range(NUM_SPANS)]
-            for parts in texts:
-                found = [(next(pieces), inside) for _, inside in parts]
+            for found in texts:
                 ids.append(np.concatenate([piece for piece, _ in found]))
                 for number in range(NUM_SPANS):
                     of_parts = [np.full(len(piece), number in inside, np.int32) for piece, inside in found]
@@ -90,6 +88,19 @@ class SpanTask(TextTask):
                 labels[span_label(number)] = pack(marks[number], special._replace(cls=0, sep=0), length)[0]
             features.append(Features(*pack(ids, special, length), labels))
         return features
+
+    def _pieces(self, examples: Sequence[TextExample]) -> list[list[list[tuple[np.ndarray, set[int]]]]]:
+        """The pieces of each text of each example, with the numbers of the spans that they belong to.
+
+        For WordPiece texts are cut at the borders of their spans; other tokenizers say which characters a piece is of.
+        """
+        if not isinstance(self.tokenizer, FileTokenizer):
+            cut = [[_parts(example, text) for text in range(len(example.texts))] for example in examples]
+            pieces = iter(self.pieces([part for texts in cut for parts in texts for part, _ in parts]))
+            return [[[(next(pieces), inside) for _, inside in parts] for parts in texts] for texts in cut]
+        whole = [Words(text, [text], np.zeros(1, np.int32)) for example in examples for text in example.texts]
+        located = iter(self.tokenizer.located(whole))
+        return [[_inside(next(located), example, text) for text in range(len(example.texts))] for example in examples]
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         del line
@@ -109,6 +120,17 @@ def _parts(example: TextExample, text: int) -> list[tuple[str, set[int]]]:
         inside = {number for number, first, last in spans if first <= start and end <= last}
         parts.append((example.texts[text][start:end], inside))
     return parts
+
+
+def _inside(located: Located, example: TextExample, text: int) -> list[tuple[np.ndarray, set[int]]]:
+    """The pieces of a text one by one, and the numbers of the spans that each belongs to."""
+    spans = [(number, span.start, span.end) for number, span in enumerate(example.spans) if span.text == text]
+    assert located.spans is not None
+    found = []
+    for place, (first, last) in enumerate(located.spans):
+        inside = {number for number, start, end in spans if first < end and start < last}
+        found.append((located.ids[place : place + 1], inside))
+    return found or [(located.ids, set())]
 
 
 def wic_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:

@@ -53,11 +53,11 @@ def make_tasks(config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> list[
     """The tasks of a run, nothing loaded yet. Raises UserError for tasks that cannot be learned together, or so."""
     tasks = [make_task(name, config, tokenizer) for name in config.task_names]
     if isinstance(tokenizer, FileTokenizer):
-        placed = [task.name for task in tasks if isinstance(task, (TaggingTask, QATask, SpanTask, PromptTask))]
+        placed = [task.name for task in tasks if isinstance(task, PromptTask)]
         if placed:
             raise UserError(
-                f"task_names: {', '.join(placed)}: tags, answers, spans and prompts are placed by WordPiece, and "
-                f"{tokenizer.path} is of another tokenizer: such models learn tasks on whole texts"
+                f"task_names: {', '.join(placed)}: a prompt's words are looked up in a WordPiece vocabulary, and "
+                f"{tokenizer.path} is of another tokenizer: leave prompt out"
             )
     for task in tasks:
         if config.prompt and not task.prompts:

@@ -7,7 +7,7 @@ Imports neither TensorFlow nor numpy (exchange.formats.folders calls this for co
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json, typed
 
 MODEL_TYPES = ("electra", "bert", "modernbert")
-LAYER_NORM_EPSILON = 1e-12  # of every layer norm here
+_EPSILON = 1e-12  # of layer norms, if a configuration names none: their default and ours
 # Entries of model_hparam_overrides, which have the same names there.
 _OVERRIDES = (
     "hidden_size",
@@ -88,6 +88,8 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     else:
         _check_bert(config, where)
         overrides = {name: values[name] for name in same}
+        epsilon = values.get("layer_norm_eps", _EPSILON)
+        overrides |= {} if epsilon == _EPSILON else {"norm_eps": epsilon}
     hidden = values["hidden_size"]
     tokens = len(tokens_in(folder))
     if tokens > values["vocab_size"]:
@@ -107,9 +109,9 @@ def _check_bert(config: Mapping[str, Any], where: str) -> None:
     activation = config.get("hidden_act", "gelu")
     if activation not in _ACTIVATIONS:
         problems.append(f"hidden_act {activation!r} (one of {', '.join(_ACTIVATIONS)})")
-    epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
-    if epsilon != LAYER_NORM_EPSILON:
-        problems.append(f"layer_norm_eps {shown(epsilon)} (ours is {LAYER_NORM_EPSILON:g})")
+    epsilon = config.get("layer_norm_eps", _EPSILON)
+    if not modernbert_config.is_positive(epsilon):
+        problems.append(f"layer_norm_eps {shown(epsilon)} (a positive number)")
     if config.get("position_embedding_type", "absolute") != "absolute":
         problems.append(f"position_embedding_type {config['position_embedding_type']!r} (absolute only)")
     for name in ("is_decoder", "add_cross_attention"):
@@ -220,7 +222,7 @@ def config_of(architecture: Architecture, model_type: str, class_name: str) -> d
     Raises:
       UserError: names every part that Hugging Face's classes do not have.
     """
-    problems = export_problems(architecture)
+    problems = export_problems(architecture, but=("norm_eps",))
     if model_type == "bert" and architecture.embedding_size != architecture.hidden_size:
         problems.append(f"embeddings narrower than its layers ({class_name})")
     if problems:
@@ -229,7 +231,7 @@ def config_of(architecture: Architecture, model_type: str, class_name: str) -> d
         "architectures": [class_name],
         "model_type": model_type,
         "vocab_size": architecture.vocab_size,
-        "layer_norm_eps": LAYER_NORM_EPSILON,
+        "layer_norm_eps": architecture.norm_eps,
         "position_embedding_type": "absolute",
         "tie_word_embeddings": True,
     }
@@ -240,15 +242,20 @@ def config_of(architecture: Architecture, model_type: str, class_name: str) -> d
     return config
 
 
-def export_problems(architecture: Architecture) -> list[str]:
-    """Parts of this network that the original, Hugging Face's ELECTRA and BERT and tf-models have not."""
+def export_problems(architecture: Architecture, but: Sequence[str] = ()) -> list[str]:
+    """Parts of this network that the original, Hugging Face's ELECTRA and BERT and tf-models have not.
+
+    Args:
+      but: switches that may be as they like.
+    """
     problems = []
     if architecture.relative_positions != "none":
         problems.append("relative position bias (relative_positions)")
     if architecture.norm_style != "post":
         problems.append("layer norm before each branch (norm_style pre)")
     defaults = {field.name: field.default for field in dataclasses.fields(Architecture)}
-    others = {name: getattr(architecture, name) for name in _OF_BERT if getattr(architecture, name) != defaults[name]}
+    switches = {name: getattr(architecture, name) for name in _OF_BERT if name not in but}
+    others = {name: value for name, value in switches.items() if value != defaults[name]}
     problems += [f"{name} {json.dumps(value)}" for name, value in others.items()]
     if architecture.share_layers != "none":  # convert_model.py writes them out (exchange.sources.with_own_layers)
         problems.append(f"weights that layers share (share_layers {architecture.share_layers})")

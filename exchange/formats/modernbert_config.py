@@ -49,7 +49,7 @@ def overrides_of(config: Mapping[str, Any], where: str, activations: tuple[str, 
     for name in _SAME:
         value = config.get(name, PRESETS["modernbert"].get(name, {"initializer_range": 0.02}.get(name, True)))
         kind = _KINDS.get(name, float)
-        if (type(value) is not bool) if kind is bool else not _is_positive(value):
+        if (type(value) is not bool) if kind is bool else not is_positive(value):
             problems.append(f"{name} {shown(value)} ({'true or false' if kind is bool else 'a positive number'})")
         found[name] = value
     dropouts = {name: config.get(name, 0.0) for name in ("embedding_dropout", "mlp_dropout", "attention_dropout")}
@@ -73,7 +73,8 @@ def overrides_of(config: Mapping[str, Any], where: str, activations: tuple[str, 
     return found
 
 
-def _is_positive(value: object) -> bool:
+def is_positive(value: object) -> bool:
+    """True for a finite number above 0."""
     return type(value) in (int, float) and 0 < value < float("inf")  # type: ignore[operator]
 
 
@@ -114,7 +115,7 @@ def _theta(config: Mapping[str, Any], kind: str) -> tuple[float, str]:
     found = of_kind.get("rope_theta", config.get(old, theta))
     if found is None:  # of local layers: that of the others
         found = config.get("global_rope_theta", _THETAS[_FULL][1])
-    if not _is_positive(found) or found <= 1:
+    if not is_positive(found) or found <= 1:
         return theta, f"rope_theta {shown(found)} of {kind} (above 1)"
     return found, ""
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from electra_tf2.corpus.tokenization import Words
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.progress import track
 from electra_tf2.util.reading import field, parse_json, read_json
@@ -18,42 +19,31 @@ _WORD = re.compile("[^ \t\r\n\u202f]+")
 _SHOWN = 5  # how many questions a warning lists
 
 
-class Paragraph(NamedTuple):
-    """A document: its text, its words (split at blanks), and int32 [words] the character that each begins with."""
-
-    text: str
-    words: list[str]
-    starts: np.ndarray
-
-    def word_at(self, character: int) -> int:
-        """The number of the word that a character is in or, if it is a blank, behind; -1 before the first word."""
-        return int(np.searchsorted(self.starts, character, side="right")) - 1
-
-
 class Question(NamedTuple):
     """A question about a paragraph.
 
     answers: acceptable texts; none if it is impossible, or unknown.
     start, end: first and last word of the answer that is learned; -1 if there is none.
-    answer: its text.
+    answer: its text. place: its first and last character.
     """
 
     id: str
-    paragraph: Paragraph
+    paragraph: Words
     text: str
     answers: list[str]
     is_impossible: bool
     start: int = -1
     end: int = -1
     answer: str = ""
+    place: tuple[int, int] = (-1, -1)
 
 
-def split_words(text: str) -> Paragraph:
+def split_words(text: str) -> Words:
     """Splits at blanks, tabs, line ends and narrow no-break spaces, as SQuAD's tools do."""
     found = list(_WORD.finditer(text))
     # A word that occurs again is the same object: MRQA's training files have tens of millions.
     words = [sys.intern(word[0]) for word in found]
-    return Paragraph(text, words, np.array([word.start() for word in found], np.int32))
+    return Words(text, words, np.array([word.start() for word in found], np.int32))
 
 
 def read_questions(path: Path, mrqa: bool, v2: bool, training: bool, compat: bool = False) -> list[Question]:
@@ -107,7 +97,7 @@ def _locate(question: Question, place: tuple[int, int] | None, compat: bool) -> 
         found = " ".join(found.split())
     if wanted.lower() not in found.lower():
         return f"{question.answer!r} is not at character {first}, where {found!r} stands"
-    return question._replace(start=start, end=end)
+    return question._replace(start=start, end=end, place=place)
 
 
 def _squad_entries(path: Path) -> Iterator[tuple[Question, tuple[int, int] | None]]:
@@ -176,7 +166,7 @@ def _span(spans: Any, where: str) -> tuple[int, int]:
         raise UserError(f"{where}: char_spans must be like [[first, last]], got {shown(spans)}") from None
 
 
-def _check(paragraph: Paragraph, question: str, where: str) -> None:
+def _check(paragraph: Words, question: str, where: str) -> None:
     if not paragraph.words:
         raise UserError(f"{where}: an empty context")
     if not question.strip():

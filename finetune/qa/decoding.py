@@ -8,8 +8,9 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.normalization import TextNormalizer
+from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.finetune.qa.data import Question
-from electra_tf2.finetune.qa.windows import Document, Window, max_context
+from electra_tf2.finetune.qa.windows import Window, max_context
 from electra_tf2.finetune.task import Prediction
 
 _ASCII_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
@@ -38,19 +39,13 @@ class _Place(NamedTuple):
 
 def decode(
     question: Question,
-    document: Document,
+    document: Located,
     windows: Sequence[Window],
     predictions: Sequence[Prediction],
     config: FinetuningConfig,
-    tokens: Sequence[str],
-    normalize: TextNormalizer,
+    tokenizer: WordpieceTokenizer,
 ) -> Decoded:
-    """The answers to a question from the predictions on its windows.
-
-    Args:
-      tokens: of the document's pieces.
-      normalize: of the tokenizer; the answer is what the document spells, not what the tokenizer makes of it.
-    """
+    """The answers to a question from the predictions on its windows: what the document spells, not the tokenizer."""
     places: list[_Place] = []
     null_score = np.inf
     for number, (window, best, prediction) in enumerate(zip(windows, max_context(windows), predictions, strict=True)):
@@ -65,7 +60,7 @@ def decode(
     for place in places:
         if len(found) >= config.n_best_size:
             break
-        text = _text(question, document, windows[place.window], place, tokens, normalize)
+        text = _text(question, document, windows[place.window], place, tokenizer)
         if text not in seen:
             seen.add(text)
             found.append(Candidate(text, place.score))
@@ -116,16 +111,18 @@ def _best(logits: np.ndarray, count: int) -> np.ndarray:
 
 def _text(
     question: Question,
-    document: Document,
+    document: Located,
     window: Window,
     place: _Place,
-    tokens: Sequence[str],
-    normalize: TextNormalizer,
+    tokenizer: WordpieceTokenizer,
 ) -> str:
     first, last = (position - window.offset + window.start for position in (place.start, place.end))
-    predicted = " ".join(tokens[first : last + 1]).replace(" ##", "").replace("##", "")
+    if document.spans is not None:
+        return question.paragraph.text[document.spans[first, 0] : document.spans[last, 1]].strip()
+    tokens = tokenizer.convert_ids_to_tokens(document.ids[first : last + 1])
+    predicted = " ".join(tokens).replace(" ##", "").replace("##", "")
     words = question.paragraph.words[document.word_of_piece[first] : document.word_of_piece[last] + 1]
-    return final_text(" ".join(predicted.split()), " ".join(words), normalize)
+    return final_text(" ".join(predicted.split()), " ".join(words), tokenizer.normalize)
 
 
 def final_text(predicted: str, original: str, normalize: TextNormalizer) -> str:

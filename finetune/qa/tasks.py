@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
 from electra_tf2.finetune.qa.data import Question, ids_are_unique, read_questions, split_words
 from electra_tf2.finetune.qa.decoding import Decoded, decode
 from electra_tf2.finetune.qa.head import AnswerHead
 from electra_tf2.finetune.qa.scoring import answered_scores, squad_v2_scores
-from electra_tf2.finetune.qa.windows import Document, Window, answer_pieces, positions, tokenized, windows_of
+from electra_tf2.finetune.qa.windows import Window, answer_pieces, positions, windows_of
 from electra_tf2.finetune.task import EmptyText, Features, Label, Prediction, Split, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError
@@ -24,7 +24,7 @@ class QAExample(NamedTuple):
     """A question, its tokenised document, and its windows, one feature each."""
 
     question: Question
-    document: Document
+    document: Located
     windows: list[Window]
 
 
@@ -125,7 +125,7 @@ class QATask(Task):
         self,
         question: Question,
         question_ids: np.ndarray,
-        document: Document,
+        document: Located,
         window: Window,
         found: tuple[int, int],
         training: bool,
@@ -148,12 +148,10 @@ class QATask(Task):
         labels = {"start_positions": start, "end_positions": end, "is_impossible": int(impossible)}
         return Features(input_ids, segment_ids, labels)
 
-    def _documents(self, questions: Sequence[Question]) -> dict[int, Document]:
-        """Paragraphs, by identity, to their pieces; every distinct word is tokenised once."""
+    def _documents(self, questions: Sequence[Question]) -> dict[int, Located]:
+        """Paragraphs, by identity, to their pieces."""
         paragraphs = {id(question.paragraph): question.paragraph for question in questions}
-        words = list(dict.fromkeys(word for paragraph in paragraphs.values() for word in paragraph.words))
-        pieces = dict(zip(words, self.tokenizer.pieces(words), strict=True))
-        return {key: tokenized([pieces[word] for word in value.words]) for key, value in paragraphs.items()}
+        return dict(zip(paragraphs, self.tokenizer.located(list(paragraphs.values())), strict=True))
 
     # Outputs.
 
@@ -167,10 +165,7 @@ class QATask(Task):
         for question, document, windows in track(split.examples, f"answers of {self.name}", len(split.examples)):
             part = predictions[at : at + len(windows)]
             at += len(windows)
-            tokens = self.tokenizer.convert_ids_to_tokens(document.ids)
-            result[question.id] = decode(
-                question, document, windows, part, self.config, tokens, self.tokenizer.normalize
-            )
+            result[question.id] = decode(question, document, windows, part, self.config, self.tokenizer)
         return result
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:

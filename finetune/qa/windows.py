@@ -5,15 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from electra_tf2.corpus.tokenization import Located
 from electra_tf2.finetune.qa.data import Question
-
-
-class Document(NamedTuple):
-    """A tokenised paragraph: int32 [pieces] ids and the word of each, int32 [words] the first piece of each."""
-
-    ids: np.ndarray
-    word_of_piece: np.ndarray
-    first_piece: np.ndarray
 
 
 class Window(NamedTuple):
@@ -27,14 +20,6 @@ class Window(NamedTuple):
     def offset(self) -> int:
         """Position of the window's first piece in the input: after [CLS], the question and [SEP]."""
         return self.question_length + 2
-
-
-def tokenized(words_ids: Sequence[np.ndarray]) -> Document:
-    """A document from its words' pieces."""
-    lengths = np.array([len(ids) for ids in words_ids], np.int32)
-    first = np.cumsum(lengths, dtype=np.int32) - lengths
-    ids = np.concatenate(words_ids).astype(np.int32)
-    return Document(ids, np.repeat(np.arange(len(words_ids), dtype=np.int32), lengths), first)
 
 
 def windows_of(pieces: int, room: int, stride: int, question_length: int) -> list[Window]:
@@ -67,13 +52,19 @@ def max_context(windows: Sequence[Window]) -> list[np.ndarray]:
     return [owner[start : start + length] == number for number, (start, length, _) in enumerate(windows)]
 
 
-def answer_pieces(question: Question, document: Document, answer_ids: np.ndarray) -> tuple[int, int]:
-    """First and last piece of the answer: within its words, the first stretch that equals the answer's own pieces.
+def answer_pieces(question: Question, document: Located, answer_ids: np.ndarray) -> tuple[int, int]:
+    """First and last piece of the answer; -1, -1 for an impossible question.
 
-    So "1895" is found in "(1895-1943)." (BERT's _improve_answer_span). -1, -1 for an impossible question.
+    Where pieces have their places in the text, those that hold the answer's first and last character. Else, within the
+    answer's words, the first stretch that equals the answer's own pieces, so that "1895" is found in "(1895-1943)."
+    (BERT's _improve_answer_span).
     """
     if question.is_impossible:
         return -1, -1
+    if document.spans is not None:
+        starts, ends = document.spans.T
+        first = min(int(np.searchsorted(ends, question.place[0], "right")), len(ends) - 1)
+        return first, max(int(np.searchsorted(starts, question.place[1], "right")) - 1, first)
     first = int(document.first_piece[question.start])
     last = len(document.ids) - 1
     if question.end + 1 < len(document.first_piece):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from seqeval.metrics import f1_score, precision_score, recall_score
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.tokenization import WordpieceTokenizer, Words, starts_of
 from electra_tf2.finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
 from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
 from electra_tf2.model.auxiliary_heads import PredictionHead
@@ -176,11 +176,11 @@ class TaggingTask(Task):
         return {"text": line}
 
     def _features(self, examples: Sequence[TaggedSentence]) -> list[Features]:
-        pieces = iter(self.tokenizer.pieces([word for example in examples for word in example.words]))
+        located = self.tokenizer.located([_joined(example.words) for example in examples])
         index = {label: number for number, label in enumerate(self.label_names)}
         features = []
-        for example in examples:
-            tokens = [next(pieces) for _ in example.words]
+        for example, found in zip(examples, located, strict=True):
+            tokens = np.split(found.ids, found.first_piece[1:])
             input_ids, positions = self._fit(example.words, tokens)
             labels = [index.get(label, 0) for label in (example.labels or [])[: len(positions)]]
             labels += [0] * (len(positions) - len(labels))
@@ -285,6 +285,11 @@ class TaggingTask(Task):
         if self._label_names is None and not self.config.do_train:
             self._label_names = names
         self.check_names(self.label_names, names)
+
+
+def _joined(words: Sequence[str]) -> Words:
+    """Words as a text, blanks between them."""
+    return Words(" ".join(words), words, starts_of(np.array([len(word) + 1 for word in words], np.int32)))
 
 
 def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: bool) -> dict[str, float]:

@@ -16,7 +16,10 @@ from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
 from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.exchange.huggingface_export import write_tokenizer
 from electra_tf2.exchange.sources import read_model, write_folder
+from electra_tf2.finetune.qa.data import split_words
+from electra_tf2.finetune.task import Task
 from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.text_heads import span_label
 from electra_tf2.util.errors import UserError
 from tests.exchange import exchange_support as support
 from tests.programs import run_program
@@ -100,28 +103,111 @@ def test_wordpiece_of_a_tokenizer_json_is_that_of_its_vocabulary(tmp_path: Path)
     assert vocab_sha256(tmp_path / "vocab.txt") == vocab_sha256(tmp_path / "tokenizer.json")
 
 
-@pytest.mark.parametrize("kind", ["WordPiece", "BPE"])
-def test_a_folder_without_vocab_txt_is_fine_tuned_and_predicts(kind: str, tmp_path: Path) -> None:
+CONTEXT = "Charles Étienne\n(1895-1943)  lived in 北京 ."
+
+
+def _write_tasks(folder: Path) -> None:
+    """Files of cola, chunk, squadv1 and wic."""
+    rows = "".join(f'{{"sentence": "{TEXTS[0]} {number}", "label": "{number % 2}"}}\n' for number in range(8))
+    answers = {"when": ("1895", 17), "what": ("(1895-1943)", 16), "where": ("北京", 38), "who": ("Charles Étienne", 0)}
+    questions = [
+        {"id": name, "question": f"{name}?", "answers": [{"text": text, "answer_start": start}]}
+        for name, (text, start) in answers.items()
+    ]
+    squad = json.dumps({"data": [{"paragraphs": [{"context": CONTEXT, "qas": questions}]}]})
+    wic = {"word": "man", "sentence1": "A man went, man.", "sentence2": "No mantle, man!", "label": True}
+    wic |= {"start1": 2, "end1": 5, "start2": 11, "end2": 14}
+    files = {"cola/{}.jsonl": rows, "chunk/{}.txt": "the B-NP\nCafé:northwards I-NP\n北京 O\n\n" * 4,
+             "squadv1/{}.json": squad, "wic/{}.jsonl": json.dumps(wic) + "\n"}  # fmt: skip
+    for name, content in files.items():
+        for split in ("train", "dev"):
+            path = folder / name.format(split)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+
+
+@pytest.mark.parametrize(("kind", "tasks"), [("WordPiece", "cola"), ("BPE", "cola,chunk,squadv1")])
+def test_a_folder_without_vocab_txt_is_fine_tuned_and_predicts(kind: str, tasks: str, tmp_path: Path) -> None:
     start, data = _folder(tmp_path / "start", kind, "ElectraForPreTraining"), tmp_path / "data"
-    (data / "finetuning_data" / "cola").mkdir(parents=True)
-    rows = "".join(f'{{"text": "{TEXTS[0]} {number}", "label": "{number % 2}"}}\n' for number in range(8))
-    for split in ("train", "dev"):
-        (data / "finetuning_data" / "cola" / f"{split}.jsonl").write_text(rows.replace('"text"', '"sentence"'))
-    words = ["--data-dir", str(data), "--task-names", "cola", "--init-checkpoint", str(start)]
+    _write_tasks(data / "finetuning_data")
+    words = ["--data-dir", str(data), "--task-names", tasks, "--init-checkpoint", str(start)]
     words += ["--model-dir", f"{tmp_path}/tuned", "--train-batch-size", "4", "--num-train-epochs", "1"]
-    done = run_program("run_finetuning.py", *words, "--max-seq-length", "32", "--num-trials", "1")
+    done = run_program("run_finetuning.py", *words, "--max-seq-length", "48", "--num-trials", "1")
     assert done.returncode == 0, done.stderr
     model = electra.load(f"{tmp_path}/tuned_1")
     assert isinstance(model.tokenizer, FileTokenizer) == (kind == "BPE")
-    assert model.predict(TEXTS[:2])[0]["label"] in ("0", "1")
+    assert model.predict(TEXTS[:2], task="cola")[0]["label"] in ("0", "1")
+    if kind == "BPE":
+        assert model.predict(["Café 北京 !"], task="chunk")[0]["words"] == ["Café", "北京", "!"]
+        assert model.predict([("where?", CONTEXT)], task="squadv1")[0]["prediction_text"] in CONTEXT
+
+
+@pytest.mark.parametrize("kind", ["BPE", "Unigram"])
+def test_pieces_belong_to_the_word_that_they_are_of(kind: str, tmp_path: Path) -> None:
+    tokenizer = FileTokenizer(_folder(tmp_path, kind) / "tokenizer.json")
+    text = " \tThe  other   men\n(of Café:北京 ) \ud800 went"
+    words = split_words(text).words
+    [located] = tokenizer.located([split_words(text)])
+    assert located.spans is not None and len(located.first_piece) == len(words) == 8
+    assert located.ids.tolist() == tokenizer.pieces([text.replace("\ud800", "?")])[0].tolist()
+    of_words = [np.split(of, located.first_piece[1:]) for of in (located.ids, located.spans, located.word_of_piece)]
+    for number, (word, ids, spans, numbers) in enumerate(zip(words, *of_words, strict=True)):
+        start = text.index(word)
+        if kind == "BPE":
+            assert tokenizer.readable(ids).strip() == word.replace("\ud800", "?")
+        assert start in range(*spans[-1 if number == 0 else 0]) or number == 0
+        assert start + len(word) - 1 in {place for span in spans for place in range(*span)}
+        assert (numbers == number).all() and len(numbers)
+
+
+def _task(name: str, folder: Path, **hparams: Any) -> Task:
+    """A task on `_write_tasks`' files with a byte-level BPE tokenizer."""
+    _write_tasks(folder)
+    file = _folder(folder / "bpe", "BPE") / "tokenizer.json"
+    given = {"task_names": [name], "vocab_file": str(file), "raw_data_dir": str(folder), "max_seq_length": 64}
+    [task] = make_tasks(FinetuningConfig.from_dict(given | hparams), FileTokenizer(file))
+    return task
+
+
+def test_tags_stand_at_the_pieces_that_begin_their_words(tmp_path: Path) -> None:
+    feature, text = _task("chunk", tmp_path).load("train").features[0], "the Café:northwards 北京"
+    theirs = Tokenizer.from_file(str(tmp_path / "bpe" / "tokenizer.json")).encode(text)
+    assert feature.input_ids.tolist() == theirs.ids
+    places = [theirs.char_to_token(text.index(word)) for word in text.split()]
+    assert feature.labels["labeled_positions"].tolist() == places and len(theirs.ids) > 6
+
+
+def test_answers_are_what_the_document_says(tmp_path: Path) -> None:
+    task = _task("squadv1", tmp_path, joint_prediction=False, doc_stride=16, max_seq_length=48)
+    split = task.load("train")
+    assert split.counts is not None and max(split.counts) > 1
+    predictions = []
+    for feature in split.features:  # of a head that has learned its labels
+        logits = np.full([2, len(feature.input_ids)], -9.0)
+        found = feature.labels["start_positions"] > 0
+        logits[0, feature.labels["start_positions"]] = logits[1, feature.labels["end_positions"]] = 9 if found else -8
+        predictions.append({"start_logits": logits[0], "end_logits": logits[1], "answerable_logit": np.zeros([])})
+    answers = {row["id"]: row["prediction_text"] for row in task.answers(split, predictions)}
+    assert answers == {"when": "1895", "what": "(1895-1943)", "where": "北京", "who": "Charles Étienne"}
+
+
+def test_spans_are_marked_at_the_pieces_of_their_characters(tmp_path: Path) -> None:
+    task = _task("wic", tmp_path)
+    [feature] = task.load("train").features
+    whole = Tokenizer.from_file(str(tmp_path / "bpe" / "tokenizer.json")).encode("A man went, man.", "No mantle, man!")
+    assert feature.input_ids.tolist() == whole.ids
+    for number, (start, sequence) in enumerate([(2, 0), (11, 1)]):
+        marked = np.flatnonzero(feature.labels[span_label(number)])
+        assert marked[0] == whole.char_to_token(start, sequence)
+        assert task.tokenizer.readable(feature.input_ids[marked]) == " man"
 
 
 def test_what_needs_wordpiece_says_so(tmp_path: Path) -> None:
     file = _folder(tmp_path / "bpe", "BPE") / "tokenizer.json"
     with pytest.raises(UserError, match=r"tokenizer.json is of a BPE tokenizer: .* needs WordPiece"):
         load_vocab(file)  # what builds and reads records calls
-    config = FinetuningConfig.from_dict({"task_names": ["chunk"], "vocab_file": str(file), "vocab_size": 300})
-    with pytest.raises(UserError, match="chunk: tags, answers, spans and prompts are placed by WordPiece"):
+    config = FinetuningConfig.from_dict({"task_names": ["sst"], "vocab_file": str(file), "prompt": True})
+    with pytest.raises(UserError, match="sst: a prompt's words are looked up in a WordPiece vocabulary"):
         make_tasks(config, FileTokenizer(file))
     words = ["--from", str(file.parent), "--to", f"{tmp_path}/x", "--format", "saved_model"]
     done = run_program("convert_model.py", *words)

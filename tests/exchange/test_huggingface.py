@@ -16,10 +16,12 @@ from tokenizers import Tokenizer
 import electra_tf2 as electra
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange import check, reference
+from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.exchange.formats.huggingface_config import Casing, casing_of, tokens_in
 from electra_tf2.exchange.huggingface import HuggingFaceWeights, Tensors
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface, write_tokenizer
 from electra_tf2.exchange.network import Network
+from electra_tf2.exchange.original import write_checkpoint
 from electra_tf2.exchange.sources import Given, check_given, read_model
 from electra_tf2.exchange.tensor_file import write_tensors
 from electra_tf2.util.errors import UserError
@@ -65,6 +67,23 @@ def test_their_tensors_come_back_bit_for_bit(name: str, tmp_path: Path) -> None:
     assert exported.tensors.keys() == tensors.keys()
     for key, value in tensors.items():
         np.testing.assert_array_equal(exported.tensors[key], value, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["ElectraForMaskedLM", "BertForMaskedLM"])
+def test_the_epsilon_of_layer_norms_is_theirs(name: str, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path / "theirs", name)
+    config = oracle.config_of(name) | {"layer_norm_eps": 0.01}
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
+    model = read_model(str(tmp_path / "theirs"))
+    difference = check.source_difference(model, str(tmp_path / "theirs"))
+    assert difference is not None and difference < 1e-5
+    assert network_hparams(tmp_path / "theirs")["model_hparam_overrides"]["norm_eps"] == 0.01
+    exported = to_huggingface(model)
+    write_huggingface(tmp_path / "ours", model, exported)
+    assert check.huggingface_difference(model, exported, str(tmp_path / "ours")) < 1e-5
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["layer_norm_eps"] == 0.01
+    with pytest.raises(UserError, match=r"the original program has no norm_eps 0.01"):
+        write_checkpoint(tmp_path / "tf1", model.weights, model.architecture, 0, False)
 
 
 @pytest.mark.parametrize("part", ["main", "generator", "body"])
@@ -127,7 +146,7 @@ def test_networks_that_they_do_not_have_are_refused_with_the_reason() -> None:
     [
         ({"model_type": "roberta"}, "roberta"),
         ({"hidden_act": "gelu_new"}, "gelu_new"),
-        ({"layer_norm_eps": 1e-5}, "layer_norm_eps"),
+        ({"layer_norm_eps": 0}, "layer_norm_eps 0"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"is_decoder": True}, "is_decoder"),
         ({"hidden_size": "24"}, "hidden_size"),
