@@ -277,7 +277,7 @@ class Attack:
         if self.rng.random() < 0.15:
             alive, phase = outlive(process, self.rng.uniform(0, self.starting)), "starting"
         else:
-            moment = self.rng.uniform(0, self.working)
+            moment = self.rng.uniform(0, self.working) / 3  # so that a run is killed several times on its way
             alive = wait_until(self._began(folder, log), process)
             alive, phase = alive and outlive(process, moment), "working"
         kind = signal.SIGTERM if self.rng.random() < 0.2 else signal.SIGKILL
