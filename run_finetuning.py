@@ -52,7 +52,7 @@ def check_start(config: FinetuningConfig) -> None:
     start = "" if Path(f"{config.model_dir}_1").exists() else config.init_checkpoint  # what was begun has its own
     if start and "://" not in start and not any(Path(path).exists() for path in (start, f"{start}.index")):
         raise UserError(
-            f"no model at {start}: pre-train it with run_pretraining.py, or name another by --model-name or "
+            f"no model at {start}: pre-train it with electra pretrain, or name another by --model-name or "
             "--init-checkpoint"
         )
 
@@ -229,10 +229,16 @@ def label(given: dict[str, Any], source: str) -> int:
     return 0
 
 
+_SUMMED_UP = {  # hparams of the summary's last line
+    *("learning_rate", "layerwise_lr_decay", "weight_decay_rate"),
+    *("num_train_epochs", "train_batch_size", "max_seq_length"),
+}
+
+
 def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
     """Prints the model, the settings and whose they are, and what is wrong with the model."""
     sizes, recipe = config.architecture, recipe_of(given)
-    of_run = given.keys() - free_on_resume(FinetuningConfig) - shapes_model(FinetuningConfig)
+    of_run = given.keys() - free_on_resume(FinetuningConfig) - shapes_model(FinetuningConfig) - _SUMMED_UP
     start = Path(config.init_checkpoint or "random weights")
     lines = [
         f"model          {start.name if start.parent == RELEASED else start}: {sizes.num_hidden_layers} layers of "

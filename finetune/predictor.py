@@ -43,7 +43,7 @@ class Predictor:
 
     def __init__(self, source: Model, tokenizer: WordpieceTokenizer) -> None:
         if not isinstance(source.config, FinetuningConfig) or source.task_states is None:
-            raise UserError(f"{source.origin} is not fine-tuned: run_finetuning.py makes models that predict")
+            raise UserError(f"{source.origin} is not fine-tuned: electra finetune makes models that predict")
         self.config = FinetuningConfig.from_dict({**vars(source.config), "do_train": False})
         self.tasks = make_tasks(self.config, tokenizer)
         adopt_states(self.tasks, source.task_states, source.origin)
