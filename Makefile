@@ -26,7 +26,7 @@ lint: $(VENV)/installed
 # The documentation, in build/site/index.html.
 docs: $(VENV)/installed
 	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/uv pip install --quiet -r pyproject.toml --extra docs -c $(CONSTRAINTS)
-	$(RUN) -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
 
 # The tests with the newest versions that pyproject.toml allows, in an environment of their own.
 newest:

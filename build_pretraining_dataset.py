@@ -72,7 +72,7 @@ def define_common_flags() -> None:
 
 def define_flags() -> None:
     flags.DEFINE_string("corpus_dir", None, "Directory of the text.")
-    flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary (build_vocab.py makes one).")
+    flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary (electra build-vocab makes one).")
     flags.DEFINE_string("output_dir", None, "Directory of the records.")
     flags.DEFINE_bool("blanks_separate_docs", True, "Blank lines end documents; else only files and JSON lines do.")
     flags.DEFINE_string("text_field", "text", "The field of .jsonl files that holds the text.")

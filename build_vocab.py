@@ -165,8 +165,6 @@ def main() -> None:
     if options.vocab_size <= len(SPECIAL_TOKENS) + options.num_unused:
         raise UserError(f"--vocab-size {options.vocab_size} is used up by --num-unused {options.num_unused}")
     check_writable(path)  # before anything slow
-    for left in path.parent.glob(f"{path.name}.*.tmp"):  # by a run that was killed while writing
-        left.unlink()
     vocab = build_vocab(Corpus(values.corpus_dir, values.text_field, values.recursive), options)
     write_atomically(path, "".join(token + "\n" for token in vocab))
     print(f"wrote {path}: {len(vocab)} tokens, sha256 {vocab_sha256(path)}")

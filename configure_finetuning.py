@@ -26,7 +26,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     recipe: str = free_hparam("", "recipe whose section finetuning applies [the pre-trained model's]", place="other")
     data_dir: str = free_hparam("data", "folder of vocabulary, models and finetuning_data", place="other")
     task_names: list[str] = model_hparam(["chunk"], "tasks to learn together: names with commas, or a JSON list")
-    tasks: dict[str, Any] = model_hparam({}, "tasks of your own: name -> {type, text_columns, ...} (see README)")
+    tasks: dict[str, Any] = model_hparam({}, "tasks of your own: name -> {type, text_columns, ...} (docs/own_tasks.md)")
     model: str = free_hparam("", "model to start from: a name as model_name, or a folder in any format", place="other")
     train_file: str = free_hparam("", "table or JSON lines to learn from: a task called like the file", place="other")
     dev_file: str = free_hparam("", "file to score on, beside train_file [a tenth of that, held out]", place="other")

@@ -105,7 +105,7 @@ def _wrapped(words: list[str]) -> str:
 
 
 def command() -> None:
-    flags.DEFINE_string("corpus_dir", None, "directory of the text, as of build_pretraining_dataset.py")
+    flags.DEFINE_string("corpus_dir", None, "directory of the text, as of electra build-data")
     flags.DEFINE_string("data_dir", "data", "folder for vocabulary, records and models")
     flags.DEFINE_float("hours", 1.0, "hours to train, on all cores that this process may use")
     flags.DEFINE_float(

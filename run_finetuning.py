@@ -20,6 +20,7 @@ from absl import flags
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
+from electra_tf2.exchange.formats.folders import RELEASED
 from electra_tf2.finetune import search as searching
 from electra_tf2.finetune.tasks.defaults import recipe_of
 from electra_tf2.finetune.tasks.named_files import with_named
@@ -51,7 +52,7 @@ def check_start(config: FinetuningConfig) -> None:
     start = "" if Path(f"{config.model_dir}_1").exists() else config.init_checkpoint  # what was begun has its own
     if start and "://" not in start and not any(Path(path).exists() for path in (start, f"{start}.index")):
         raise UserError(
-            f"no model at {start}: pre-train it with run_pretraining.py, or name another by --model-name or "
+            f"no model at {start}: pre-train it with electra pretrain, or name another by --model-name or "
             "--init-checkpoint"
         )
 
@@ -228,12 +229,19 @@ def label(given: dict[str, Any], source: str) -> int:
     return 0
 
 
+_SUMMED_UP = {  # hparams of the summary's last line
+    *("learning_rate", "layerwise_lr_decay", "weight_decay_rate"),
+    *("num_train_epochs", "train_batch_size", "max_seq_length"),
+}
+
+
 def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
     """Prints the model, the settings and whose they are, and what is wrong with the model."""
     sizes, recipe = config.architecture, recipe_of(given)
-    of_run = given.keys() - free_on_resume(FinetuningConfig) - shapes_model(FinetuningConfig)
+    of_run = given.keys() - free_on_resume(FinetuningConfig) - shapes_model(FinetuningConfig) - _SUMMED_UP
+    start = Path(config.init_checkpoint or "random weights")
     lines = [
-        f"model          {config.init_checkpoint or 'random weights'}: {sizes.num_hidden_layers} layers of "
+        f"model          {start.name if start.parent == RELEASED else start}: {sizes.num_hidden_layers} layers of "
         f"{sizes.hidden_size}, {config.vocab_size:,} tokens",
         f"settings       {f'those of recipe {recipe} for fine-tuning' if recipe else 'defaults'}"
         + "".join(f", {name} {given[name]}" for name in sorted(of_run)),

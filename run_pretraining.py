@@ -83,17 +83,22 @@ def print_summary(phase: Phase, whole: "Run", task: "PretrainingTask") -> None:
         f"model          {config.model_name}: {parameters:,} parameters, {config.vocab_size:,} WordPieces",
         f"               {flops:.3g} FLOP in all",
         f"devices        {devices}, {config.precision}, XLA {'on' if task.jit_compile else 'off'}",
-        f"batch          {', '.join(parts)}",
     ]
     if task.train_records is not None:
+        lines.append(f"batch          {', '.join(parts)}")
         epochs = steps * config.train_batch_size / task.train_records.total
         lines.append(f"data           {task.train_records.total:,} records, seen {epochs:.3g} times in {steps:,} steps")
         if epochs > 100:
             lines.append("               WARNING: more than 100 epochs: a larger corpus or fewer steps serve better")
+    say("\n".join(lines), indent=15, broken=True)
+
+
+def print_expected_loss(task: "PretrainingTask") -> None:
+    """Prints the first loss of a run from random weights."""
     terms = [f"{objective.loss_weight:g} x {objective.loss_name}" for objective in task.model.objectives]
     expected = sum(objective.loss_weight * objective.initial_loss for objective in task.model.objectives)
-    lines.append(f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}")
-    say("\n".join(lines), indent=15, broken=True)
+    text = f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}"
+    say(text, indent=15, broken=True)
 
 
 def main() -> int:
@@ -245,6 +250,8 @@ def run(phase: Phase, data: PhaseData, whole: Run, first: bool) -> int:
         say(f"resuming {config.model_dir} at step {step:,}")
     else:
         load_initial_weights(task.model, config)
+        if task.train_records is not None and not config.init_checkpoint:
+            print_expected_loss(task)
     if whole.dry_run:
         return time_some_steps(trainer, config, phase.end - phase.start)
 

@@ -43,7 +43,7 @@ def read_results(path: Path) -> dict[str, Any]:
             return results
     except (KeyError, TypeError, IndexError):
         pass
-    raise UserError(f"{path} holds no results of run_finetuning.py --search: move it elsewhere, or search again")
+    raise UserError(f"{path} holds no results of electra finetune --search: move it elsewhere, or search again")
 
 
 def is_curve(results: Mapping[str, Any]) -> bool:

@@ -338,5 +338,5 @@ def check_tokens(tokens: Mapping[str, str], sources: Sequence[str], vocab: Seque
         if token not in vocab or not (token.startswith("[unused") and token.endswith("]")):
             raise UserError(
                 f"--domain-tokens: {token} must be an [unusedN] of the vocabulary, which no text holds "
-                "(build_vocab.py --num-unused reserves some)"
+                "(electra build-vocab --num-unused reserves some)"
             )

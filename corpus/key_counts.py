@@ -78,7 +78,7 @@ def record_inputs(pattern: str, vocab_file: str) -> TableInputs:
     """The records that a pattern names. Raises UserError if there are none, or of another vocabulary."""
     files = record_files(pattern)
     if not files:
-        raise UserError(f"--pretrain-tfrecords: no file matches {pattern!r}: build some, build_pretraining_dataset.py")
+        raise UserError(f"--pretrain-tfrecords: no file matches {pattern!r}: build some, electra build-data")
     metadata = read_metadata(os.path.dirname(files[0]) or ".")
     if metadata is None:
         raise UserError(f"{os.path.dirname(files[0])} has no metadata.json, which says how long its records are")

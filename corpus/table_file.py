@@ -35,7 +35,7 @@ def read_table(path: str, hparam: str, kind: str, vocab_file: str) -> dict[str, 
     Raises:
       UserError: there is no such file, it is no table of this kind, or one of another vocabulary.
     """
-    hint = f"make it with build_table.py {kind}"
+    hint = f"make it with electra build-table {kind}"
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

@@ -296,7 +296,7 @@ def _text_chunks(chunks: Iterator[bytes], path: Path) -> Iterator[bytes]:
     if first.startswith(_TAR_MARK, _TAR_MARK_AT):
         raise UserError(
             f"corpus file {str(path)!r} holds a tar archive: unpack it. Those of OpenWebText are for "
-            "build_openwebtext_pretraining_dataset.py"
+            "electra build-openwebtext"
         )
     yield first.removeprefix(_BYTE_ORDER_MARK)
     yield from chunks

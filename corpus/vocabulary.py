@@ -56,7 +56,7 @@ def load_tokens(path: str | os.PathLike[str]) -> list[str]:
     """
     path = os.fspath(path)
     if not os.path.lexists(path):
-        raise UserError(f"{_WHAT} {path!r} does not exist; give an existing vocab.txt or make one with build_vocab.py")
+        raise UserError(f"{_WHAT} {path!r} does not exist; give an existing one or make it with electra build-vocab")
     if path.endswith(".json"):
         return _tokens_of(path)
     tokens = [line.strip() for line in read_text(path, _WHAT).split("\n")]

@@ -43,7 +43,8 @@ COMMANDS: dict[str, Command] = {
     "models": Command("", "list the models that come with the package, and yours"),
     "recipes": Command("", "list the settings that --recipe knows"),
 }
-PREDICT_HELP = """Labels a file with a fine-tuned model: its rows come out with label and probabilities.
+PREDICT_HELP = """Labels a file with a fine-tuned model: its rows come out with label and
+probabilities.
 
   {name} FILE --model-dir FOLDER [--output FILE]
 

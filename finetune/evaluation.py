@@ -1,6 +1,5 @@
 """The data of a run, read once before anything slow, and what a model makes of it: scores, predictions, submissions."""
 
-import os
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from electra_tf2.finetune.results import Scores, write_json_lines
 from electra_tf2.finetune.task import Prediction, Split, Task
 from electra_tf2.finetune.tasks.defaults import run_name
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import writing
+from electra_tf2.util.files import replacing
 from electra_tf2.util.progress import Progress, say
 
 # The servers' archives: the ending of the files in one -> that of its name. Other tasks' files are for no server.
@@ -226,18 +225,11 @@ def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:
       The archive and the names in it.
     """
     path = folder.with_name(f"{folder.name}{_ARCHIVES[suffix]}.zip")
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with writing(path):
-        try:
-            with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
-                for file in sorted(folder.iterdir()):
-                    if file.suffix == suffix:
-                        archive.write(file, file.name)
-                names = archive.namelist()
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    return path, names
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(folder.iterdir()):
+            if file.suffix == suffix:
+                archive.write(file, file.name)
+    return path, archive.namelist()
 
 
 def _scores(task: Task, name: str, predicted: Predicted) -> dict[str, float]:

@@ -43,7 +43,7 @@ class Predictor:
 
     def __init__(self, source: Model, tokenizer: WordpieceTokenizer) -> None:
         if not isinstance(source.config, FinetuningConfig) or source.task_states is None:
-            raise UserError(f"{source.origin} is not fine-tuned: run_finetuning.py makes models that predict")
+            raise UserError(f"{source.origin} is not fine-tuned: electra finetune makes models that predict")
         self.config = FinetuningConfig.from_dict({**vars(source.config), "do_train": False})
         self.tasks = make_tasks(self.config, tokenizer)
         adopt_states(self.tasks, source.task_states, source.origin)
@@ -169,7 +169,8 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     split, empty = _parse(task, numbered, source)
     answers = iter(task.answers(split, predictor.predictions(number, split)) if split else ())
     if empty:
-        say(f"WARNING: {len(empty):,} rows of {source} have an empty text, so no answer; the first: line {min(empty)}")
+        more = f" (and of {len(empty) - 1:,} more)" if len(empty) > 1 else ""
+        say(f"WARNING: {source}, line {min(empty)}{more}: an empty text, so no answer")
     rows = (row | _NO_TEXT if line in empty else _joined(row, next(answers)) for line, row in numbered)
     return table_of_rows(rows, _TABLES[suffix]) if suffix in _TABLES else json_lines(rows)
 

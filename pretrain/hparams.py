@@ -39,11 +39,11 @@ class MaskingHparams(NetworkHparams):
     mask_unit: str = hparam(
         "token",
         "what is masked as a whole: a token, a word with all its pieces, a span of words (SpanBERT), an n-gram of "
-        "build_table.py (PMI-masking)",
+        "electra build-table (PMI-masking)",
         choices=tuple(UNITS),
     )
     unmasked_tokens: list[str] = hparam(
-        [], "tokens that are never masked: those that mark sources (build_pretraining_dataset.py --domain-tokens)"
+        [], "tokens that are never masked: those that mark sources (electra build-data --domain-tokens)"
     )
     mask_separators: bool = hparam(False, "whether [SEP] may be masked")
     mask_rates: list[float] = hparam(

@@ -74,7 +74,7 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
         folder = os.path.dirname(pattern) or "."
         found = sorted(os.listdir(folder))[:8] if os.path.isdir(folder) else None
         there = f"{folder} does not exist" if found is None else f"{folder} holds {', '.join(found) or 'nothing'}"
-        raise UserError(f"{flag}: no file matches {pattern!r} ({there}). Build some by build_pretraining_dataset.py.")
+        raise UserError(f"{flag}: no file matches {pattern!r} ({there}). Build some by electra build-data.")
     needs = config.needs
     listed: dict[str, Shard] = {}
     folders = sorted({os.path.dirname(file) for file in files} or {os.path.dirname(pattern)})

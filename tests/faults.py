@@ -38,6 +38,7 @@ from electra_tf2.training import checkpoint_files
 from electra_tf2.util.files import write_json
 from tests import golden_support as golden
 from tests import programs, test_kills
+from tests.finetuning_support import TASKS, write_lines
 from tests.test_kills import Program, differences, left_by
 
 KINDS = ("kill", "full", "readonly", "eio", "clock")
@@ -205,12 +206,16 @@ def _old_run(program: Program, folder: Path) -> None:
     old = folder.parent / "old"
     if not old.exists():
         script, flag, hparams, _ = program.words(old)
-        log = old.with_suffix(".log")
-        log.write_text("")
-        process = start([script, flag, json.dumps(json.loads(hparams) | {"seed": 1})], log, old)
-        process.join()
-        assert process.exitcode == 0, log.read_text()
+        _run_well([script, flag, json.dumps(json.loads(hparams) | {"seed": 1})], old)
     shutil.copytree(old, folder)
+
+
+def _run_well(words: list[str], folder: Path) -> None:
+    log = folder.with_suffix(".log")
+    log.write_text("")
+    process = start(words, log, folder)
+    process.join()
+    assert process.exitcode == 0, log.read_text()
 
 
 def _holds_a_run(folder: Path) -> str | None:
@@ -222,10 +227,48 @@ def _holds_a_run(folder: Path) -> str | None:
     return "neither the old run nor a checkpoint of the new one is left"
 
 
+def multi_task(data: Path) -> Program:
+    """Two tasks learned together, with the files and the archive of GLUE's server."""
+    program = test_kills.finetuning(data)
+    several = {"task_names": ["sst", "rte"], "num_trials": 1, "write_test_outputs": True}
+    for path in [*TASKS.glob("sst/*"), *TASKS.glob("rte/*")]:
+        rows = [line for line in path.read_text().splitlines() if all(cell.strip() for cell in line.split("\t"))]
+        write_lines(data / "finetuning_data" / path.parent.name / path.name, *rows)  # without damaged ones
+
+    def words(folder: Path) -> list[str]:
+        script, flag, hparams = program.words(folder)
+        return [script, flag, json.dumps(json.loads(hparams) | several)]
+
+    return program._replace(name="multi_task", words=words)
+
+
+def prediction(data: Path) -> Program:
+    """Rows of a file are labelled by a fine-tuned model."""
+    rows = write_lines(data / "rows.jsonl", *(json.dumps({"text": f"the {word} is open"}) for word in ("file", "line")))
+    words = ["run_finetuning.py", "--predict", str(rows)]
+
+    def of(folder: Path) -> list[str]:
+        return [*words, "--model-dir", str(folder / "model"), "--predict-output", str(folder / "labelled.jsonl")]
+
+    return Program("prediction", of, lambda folder, log: True)
+
+
+def _trained(program: Program, folder: Path) -> None:
+    """A fine-tuned model, made once and copied."""
+    del program
+    run = folder.parent / "trained"
+    if not run.exists():
+        script, flag, hparams = test_kills.finetuning(folder.parent / "data").words(run)
+        _run_well([script, flag, json.dumps(json.loads(hparams) | {"num_trials": 1, "num_train_epochs": 1.0})], run)
+    shutil.copytree(run / "finetuning_models" / "mine_model_1", folder / "model")
+
+
 PROGRAMS: dict[str, Scenario] = {
     "pretraining": Scenario(short_pretraining),
     "overwriting": Scenario(overwriting, _old_run, _holds_a_run),
     "trials": Scenario(test_kills.finetuning),
+    "multi_task": Scenario(multi_task),
+    "prediction": Scenario(prediction, _trained),
     "builder": Scenario(test_kills.builder),
     "conversion": Scenario(conversion),
 }
@@ -263,7 +306,8 @@ class Campaign:
         return found
 
     def _run(self, folder: Path, fault: Fault | None = None, record: Path | None = None) -> tuple[int | None, str]:
-        log = self.work / f"{folder.name}.log"
+        log = self.work / "logs" / f"{folder.name}.txt"  # beside what a fault may hit
+        log.parent.mkdir(exist_ok=True)
         log.write_text("")
         process = start(self.program.words(folder), log, folder, fault, record)
         process.join(300)

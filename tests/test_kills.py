@@ -11,6 +11,7 @@ The programs run in processes forked from one that has imported TensorFlow, or m
 
 import argparse
 import collections
+import contextlib
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ import signal
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -71,7 +73,7 @@ def pretraining(data: Path) -> Program:
         results = {f"results_{kind}": str(folder / f"results.{kind}") for kind in ("txt", "json")}
         return ["run_pretraining.py", "--hparams", json.dumps(hparams | {"model_dir": str(folder)} | results)]
 
-    return Program("pretraining", words, lambda folder, log: "tracing and compiling" in log)
+    return Program("pretraining", words, lambda folder, log: "\nstep " in log)
 
 
 def builder(data: Path) -> Program:
@@ -115,7 +117,7 @@ def finetuning(data: Path) -> Program:
     def words(folder: Path) -> list[str]:
         return ["run_finetuning.py", "--hparams", json.dumps(hparams | {"pretrained_model_dir": str(folder)})]
 
-    return Program("finetuning", words, lambda folder, log: "tracing and compiling" in log)
+    return Program("finetuning", words, lambda folder, log: "\nstep " in log)
 
 
 PROGRAMS = {make.__name__: make for make in (pretraining, builder, finetuning)}
@@ -133,17 +135,27 @@ def wait_until(condition: Callable[[], bool], process: ForkServerProcess) -> boo
     return False
 
 
-def outlive(process: ForkServerProcess, seconds: float) -> bool:
-    process.join(seconds)
-    return process.exitcode is None
-
-
 def workers(process: ForkServerProcess) -> list[int]:
     """The children of a process."""
     try:
         return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+def used(process: ForkServerProcess) -> float:
+    """Seconds of the processor that a process and its children have used; 0 once it is gone."""
+    ticks = 0
+    for pid in (process.pid, *workers(process)):
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def outlive(process: ForkServerProcess, seconds: float) -> bool:
+    """True if a process goes on for so many seconds of the processor: what else the machine does changes no moment."""
+    begun = used(process)
+    return wait_until(lambda: used(process) >= begun + seconds, process)
 
 
 def group_is_gone(group: int) -> bool:
@@ -193,6 +205,9 @@ def left_by(folder: Path) -> dict[str, Any]:
             left[name] = _without_clock(json.loads(path.read_text()), folder)
         elif path.suffix == ".jsonl":
             left[name] = [_without_clock(json.loads(line), folder) for line in path.read_text().splitlines()]
+        elif path.suffix == ".zip":  # beside the times
+            with zipfile.ZipFile(path) as archive:
+                left[name] = {one.filename: one.CRC for one in archive.infolist()}
         else:
             left[name] = _digest(path)
     return left
@@ -216,7 +231,7 @@ class Attack:
         self.program, self.work, self.rng = program, work, rng
         self.counts: collections.Counter[str] = collections.Counter()
         self.problems: list[str] = []
-        self.starting = self.working = 0.0  # seconds of an undisturbed run
+        self.starting = self.working = 0.0  # seconds of the processor in an undisturbed run
         self.expected = self._undisturbed()
 
     def _start(self, folder: Path) -> tuple[ForkServerProcess, Path]:
@@ -230,12 +245,13 @@ class Attack:
     def _undisturbed(self) -> dict[str, Any]:
         folder = self.work / "undisturbed"
         start_server()
-        began = time.monotonic()
         process, log = self._start(folder)
         wait_until(self._began(folder, log), process)
-        self.starting = time.monotonic() - began
-        process.join()
-        self.working = time.monotonic() - began - self.starting
+        self.starting = total = used(process)
+        while process.exitcode is None:
+            total = max(total, used(process))
+            process.join(0.01)
+        self.working = total - self.starting
         assert process.exitcode == 0, log.read_text()
         return left_by(folder)
 
@@ -261,7 +277,7 @@ class Attack:
         if self.rng.random() < 0.15:
             alive, phase = outlive(process, self.rng.uniform(0, self.starting)), "starting"
         else:
-            moment = self.rng.uniform(0, self.working)
+            moment = self.rng.uniform(0, self.working) / 3  # so that a run is killed several times on its way
             alive = wait_until(self._began(folder, log), process)
             alive, phase = alive and outlive(process, moment), "working"
         kind = signal.SIGTERM if self.rng.random() < 0.2 else signal.SIGKILL

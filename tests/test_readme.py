@@ -11,6 +11,7 @@ import pytest
 from electra_tf2.__main__ import COMMANDS, predict_words
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.formats.folders import models
 from electra_tf2.util.flags import read_recipe, recipe_names
 from electra_tf2.util.hparams import all_hparams, checked
 from tests import finetuning_support as support
@@ -103,6 +104,15 @@ def test_a_command_of_the_pages_parses(words):
         assert words[0] in SHELL
 
 
+def test_guides_call_electra_and_one_page_says_how_the_scripts_are_called():
+    of_scripts = re.compile(rf"python ({'|'.join(of.module for of in COMMANDS.values() if of.module)})\.py")
+    guides = {page for page in PAGES if page.parent.name == "docs"} - {
+        Path("docs", f"{page}.md")
+        for page in ("exchange", "small_budgets")  # with commands that measured something
+    }
+    assert {page for page in guides if of_scripts.search(PAGES[page])} == {Path("docs/installation.md")}
+
+
 def test_every_flag_that_is_named_exists():
     scripts = [path.name for path in ROOT.glob("*.py") if "def main(" in path.read_text()]
     others = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tests/*.py")]
@@ -139,6 +149,21 @@ def test_the_package_holds_links_to_all_that_is_installed():
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "demo", "electra_tf2"}
     assert links.keys() == {path.name for path in ROOT.glob("*.py")} | folders | {"recipes", "pretrained"}
     assert links == {name: f"../{name}" for name in links}
+
+
+def test_every_dependency_extra_and_shipped_model_is_in_its_table():
+    _, needed, extras = re.split(
+        r"^dependencies = |^\[project\.optional.*|^\[project\.scripts",
+        (ROOT / "pyproject.toml").read_text(encoding="utf-8"),
+        maxsplit=2,
+        flags=re.MULTILINE,
+    )
+    names = re.findall(r'^  "([\w.-]+)', needed, re.MULTILINE)
+    names += re.findall(r"^([\w-]+) = \[", extras.partition("[project.scripts]")[0], re.MULTILINE)
+    assert {"numpy", "onnx"} <= {*names}
+    tables = "".join(line for line in PAGES[Path("docs/installation.md")].splitlines(True) if line.startswith("| `"))
+    assert [name for name in names if f"`{name}`" not in tables] == []
+    assert [name for name in models() if not rows_of("README.md", f"`{name}`")] == []
 
 
 def test_every_recipe_is_in_the_table():

@@ -192,6 +192,7 @@ def test_the_readmes_commands_print_what_it_shows(tmp_path, monkeypatch):
 
 def test_the_readmes_python_prints_what_it_shows():
     shown = blocks("README.md", "text")
+    assert ".embed(" in blocks("README.md", "python")[0]
     for number, block in enumerate(blocks("README.md", "python")):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):

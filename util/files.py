@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import glob
 import json
 import os
 import socket
@@ -88,7 +89,8 @@ def _is_open_file(path: Path, descriptor: int) -> bool:
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary file beside a path, which takes its name when what is written to it in here is whole.
 
-    It may be read by whom a new file may be read (umask), whatever mode a library gives to what it writes there.
+    It may be read by whom a new file may be read (umask), whatever mode a library gives to what it writes there. What
+    processes left that were killed here while they wrote this file goes.
 
     Raises:
       UserError: as `writing`; nothing half-written stays.
@@ -97,6 +99,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
+            if _has_ended(left.name[len(path.name) + 1 : -len(".tmp")]):
+                left.unlink(missing_ok=True)
         try:
             temporary.touch()
             mode = temporary.stat().st_mode
@@ -107,6 +112,19 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def _has_ended(process: str) -> bool:
+    """Whether no process of this machine has that number; False where that cannot be told."""
+    if os.name != "posix" or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:  # another user's
+        pass
+    return False
 
 
 def write_atomically(path: str | os.PathLike[str], text: str) -> None:

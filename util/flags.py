@@ -365,8 +365,6 @@ def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) 
       goes_on: the work is worth finishing after nobody reads standard output any more ("... | head").
     """
     open_standard_streams()
-    if goes_on:
-        sys.stdout = cast(TextIO, OutputWithoutReader(sys.stdout))
     if any(map(_asks_for_help, sys.argv[1:])):
         try:
             _define_extensions(
@@ -379,6 +377,8 @@ def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) 
         except BrokenPipeError:  # "... --help | head"
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    if goes_on:
+        sys.stdout = cast(TextIO, OutputWithoutReader(sys.stdout))
     try:
         _define_extensions(with_underscores(with_flagfiles(sys.argv)))
         rest = flags.FLAGS(with_underscores(with_flagfiles(sys.argv)))

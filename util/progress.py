@@ -15,7 +15,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TextIO, TypeVar
+from typing import Any, NamedTuple, TextIO, TypeVar
 
 QUIET_SECONDS = 10.0  # between two lines of a log that bring no values
 _REDRAW_SECONDS = 0.1
@@ -24,12 +24,22 @@ _LINE = 80  # columns of a line in a log; values that do not fit have one of the
 T = TypeVar("T")
 
 
+class _Pace(NamedTuple):
+    """How much was done at a time; `busy` is that time without pauses."""
+
+    done: float
+    time: float
+    busy: float
+
+
 class Progress:
     """Reports progress; a context manager, or `close` it.
 
     The rate is that since the last report with values, without what was paused for (saving, evaluating). The first
-    report waited for tracing, compilation or imports: it shows no time left, and no rate if it has no values; later
-    times and rates are of what came after it.
+    report waited for tracing, compilation or imports: it shows no rate if it has no values, and later rates are of what
+    came after it. The time left is that at the pace of the later half of what came after it. It is not shown in the
+    first seconds, nor while that half was more than half again as fast as the quarter before it, as when shapes of
+    batches are still being compiled.
 
     Args:
       title: what is counted: "step", "evaluation batch", "MB of text".
@@ -54,7 +64,8 @@ class Progress:
         self._file = file or sys.stdout
         self._last = (done, time.monotonic())  # the last report: done, time
         self._warm: tuple[float, float] | None = None  # the first
-        self._paused = 0.0
+        self._paces: list[_Pace] = []  # of the first report and some later ones
+        self._paused = self._all_paused = 0.0
         self._values: Mapping[str, float] = {}
         self._written = time.monotonic()
         self._live: Any = _live(self._file) if self._file.isatty() else None
@@ -78,6 +89,7 @@ class Progress:
             yield
         finally:
             self._paused += time.monotonic() - start
+            self._all_paused += time.monotonic() - start
             if self._live is not None:
                 shown = self._live.renderable
                 self._live = _live(self._file)  # the old one would draw over what was printed meanwhile
@@ -99,18 +111,21 @@ class Progress:
         last_done, last_time = self._last if self._values or values or not self._warm else self._warm
         rate = (done - last_done) * self._per / max(now - last_time - self._paused, 1e-9)
         left = speed = ""
-        if self._warm is not None and self._total is not None and done > self._warm[0]:
-            seconds = (now - self._warm[1]) / (done - self._warm[0])
-            left = f"{duration(max(self._total - done, 0) * seconds)} left"
         if self._unit and (self._warm is not None or values is not None):
             speed = f"{_number(rate)} {self._unit}/s"
         if values is not None or self._warm is None:
             self._last, self._paused = (done, now), 0.0
         self._warm = self._warm or (done, now)
         self._values = self._values if values is None else values
+        if not self._paces or (done > self._paces[-1].done and (values is not None or now > self._paces[-1].time + 1)):
+            self._paces.append(_Pace(done, now, now - self._all_paused))
+            if len(self._paces) > 256:
+                del self._paces[1:-1:2]
         quiet = now - self._written
         if values is not None or quiet >= (QUIET_SECONDS if self._live is None else _REDRAW_SECONDS):
             self._written = now
+            if self._total is not None and (seconds := self._seconds_per_one()) is not None:
+                left = f"{duration(max(self._total - done, 0) * seconds)} left"
             if self._live is not None:
                 self._draw(done, speed, left)
                 self._live.refresh()
@@ -122,6 +137,20 @@ class Progress:
                 if speed or shown or left or not self._total:  # a place alone says nothing
                     print(line, file=self._file, flush=True)
         return rate
+
+    def _seconds_per_one(self) -> float | None:
+        """Seconds that one of what is counted takes, pauses included; None while that is not known."""
+        first, last = self._paces[0], self._paces[-1]
+        if last.busy - first.busy < 2 * QUIET_SECONDS:
+            return None
+        quarter, half = (
+            next(pace for pace in reversed(self._paces) if pace.done <= first.done + share * (last.done - first.done))
+            for share in (0.25, 0.5)
+        )
+        seconds, busy = last.time - half.time, last.busy - half.busy
+        after = busy / (last.done - half.done)
+        before = after if quarter is half else (half.busy - quarter.busy) / (half.done - quarter.done)
+        return None if before > 1.5 * after else seconds / (last.done - half.done)
 
     def line(self, text: str) -> None:
         """A line that stays."""

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import subprocess
 import sys
@@ -53,6 +54,7 @@ def notebook_page(notebook: str) -> tuple[str, dict[str, bytes]]:
 
 def command_help(name: str) -> str:
     words = [sys.executable, "-m", "electra_tf2", name, "--help"]
-    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    environment = os.environ | {"COLUMNS": "84"}  # what fits beside both of the site's columns
+    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, env=environment).stdout
     printed = re.sub(re.escape(str(ROOT)) + "/?", "", printed.replace("python -m electra_tf2", "electra"))
     return f"## electra {name}\n\n```text\n{printed}```\n"

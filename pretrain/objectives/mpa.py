@@ -52,7 +52,7 @@ class MpaHparams(PretrainingHparams):
         choices=("sparse", "dense"),
     )
     cooccurrence_file: str = free_hparam(
-        "", "file of mpa_objective's table, of build_table.py; default <data_dir>/cooccurrence.npz", place="read"
+        "", "file of mpa_objective's table, of electra build-table; default <data_dir>/cooccurrence.npz", place="read"
     )
 
     def derived(self) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class OnLossesHparams(ContrastHparams):
     )
     document_frequency_file: str = free_hparam(
         "",
-        "file of tf_idf's table, of build_table.py; default <data_dir>/document_frequency.npz",
+        "file of tf_idf's table, of electra build-table; default <data_dir>/document_frequency.npz",
         place="read",
     )
 

@@ -195,7 +195,7 @@ def test_a_model_on_the_plateau_is_no_good_start_and_its_recipe_is_named(data_di
     write_lines(tmp_path / "results" / "unsup_results.json", "[]")
     output = run(data_dir, tmp_path, num_train_epochs=0.05, init_checkpoint=str(tmp_path))
     assert "WARNING: the model is on the plateau" in output
-    assert "those of recipe electra_small for fine-tuning, learning_rate 0.001" in " ".join(output.split())
+    assert "those of recipe electra_small for fine-tuning learning_rate 0.001, " in " ".join(output.split())
 
 
 def test_upper_layers_may_start_anew():

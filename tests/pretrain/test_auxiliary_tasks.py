@@ -191,7 +191,7 @@ def test_document_frequencies(tmp_path):
     write_frequencies(path, totals, VOCAB)
     inverse = inverse_frequencies(path, VOCAB)
     assert inverse[[7, 8, 2, 11]] == pytest.approx([math.log(4 / 3), math.log(4), 0, math.log(4)])
-    with pytest.raises(UserError, match=r"is no table of this kind; make it with build_table\.py cooccurrence"):
+    with pytest.raises(UserError, match=r"is no table of this kind; make it with electra build-table cooccurrence"):
         read_table(path, "cooccurrence_file", "cooccurrence", VOCAB)
 
 
@@ -487,5 +487,5 @@ def test_what_cannot_be_combined_is_refused(folder):
     ):
         with pytest.raises(UserError, match=message):
             config_of(folder, tasks, **changes)
-    with pytest.raises(UserError, match=r"document_frequency_file.*make it with build_table\.py document_frequency"):
+    with pytest.raises(UserError, match=r"document_frequency_file.*make it with electra build-table doc"):
         PretrainingModel(config_of(folder, ["tf_idf"], document_frequency_file="nowhere.npz"))

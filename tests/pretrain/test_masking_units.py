@@ -293,7 +293,7 @@ def test_spans_are_masked_as_in_spanberts_own_loop(pmi_file):
 def test_a_unit_needs_sampling_without_replacement_and_a_table_of_its_own_vocabulary(pmi_file, tmp_path):
     with pytest.raises(UserError, match="mask_unit span needs mask_sampling without_replacement"):
         golden.config(mask_unit="span")
-    with pytest.raises(UserError, match=r"pmi_vocab_file: .*does not exist; make it with build_table\.py pmi_vocab"):
+    with pytest.raises(UserError, match=r"pmi_vocab_file: .*does not exist; make it with electra build-table pmi"):
         unit_of(config_of("pmi", str(tmp_path / "none.npz")))
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join([*TOKENS[:-1], "another"]))

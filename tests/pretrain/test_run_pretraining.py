@@ -77,7 +77,9 @@ def test_a_run_is_summed_up_saved_evaluated_and_not_repeated(run, trained, setti
     assert {"eval/disc_auc", "train/disc_recall"} <= {value.tag for event in events for value in event.summary.value}
 
     code, out, _ = run(settings, "--do-eval")
-    assert code == 0 and "Nothing to train" in out
+    assert code == 0 and "Nothing to train" in out and "expected" not in out
+    code, out, _ = run(settings, "--do-eval", "--no-do-train")
+    assert code == 0 and "expected" not in out and "batch " not in out
     assert json.loads((folder / "results" / "unsup_results.json").read_text()) == results
 
 

@@ -50,3 +50,9 @@ def test_a_run_trains_on_after_the_reader_of_its_output_has_ended(tmp_path: Path
     os.close(writer)
     assert done.returncode == 0 and done.stderr.count("nobody reads the output any more") == 1, done.stderr
     assert (tmp_path / "model" / "model.ckpt-3.index").exists()
+
+
+def test_help_that_nobody_reads_to_its_end_says_nothing() -> None:
+    command = f"{sys.executable} run_pretraining.py --help | head -1"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr == "" and done.stdout.startswith("Pre-trains")

@@ -30,17 +30,44 @@ def test_rates_are_of_the_last_steps_and_leave_pauses_out(clock, capsys):
     clock[0] = 72
     assert progress.update(30, {"loss": 35.0}) == pytest.approx(10 * 8 / 2)
     lines = capsys.readouterr().out.splitlines()
-    # 20 steps since the first report in 12 s, pauses included: 70 more take 42 s.
-    assert lines[-1] == "step 30/100  40 examples/s  loss 35  42 s left"
+    # Of 20 steps since the first report the later 10 took 2 s: no pause among them.
+    assert lines[-1] == "step 30/100  40 examples/s  loss 35"  # more than half again as fast as before
     assert len(lines) == 3
 
 
+def test_the_time_left_is_that_at_the_pace_of_late(clock, capsys):
+    progress, value = Progress("step", 1000), {"loss": 1.0}
+    clock[0] = 60  # compilation
+    progress.update(1, value)
+    for step in range(2, 7):  # each of these compiles another shape
+        clock[0] += 3
+        progress.update(step, value)
+    for step in (10, 30, 50, 70, 100):
+        clock[0] += 5
+        with progress.pause():
+            clock[0] += 1
+        progress.update(step, value)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[6:8] == ["step 10/1,000  loss 1", "step 30/1,000  loss 1"] and "left" not in "".join(lines[:8])
+    # The 50 steps since step 50 took 12 s, pauses included.
+    assert lines[-1] == "step 100/1,000  loss 1  3 min 36 s left"
+
+
+def test_few_of_many_reports_tell_the_pace(clock, capsys):
+    progress = Progress("step", 3000)
+    for step in range(1, 2001):
+        clock[0] += 2
+        progress.update(step, {})
+    assert capsys.readouterr().out.splitlines()[-1] == "step 2,000/3,000  33 min 20 s left"
+    assert len(progress._paces) <= 256
+
+
 def test_a_log_gets_a_line_every_ten_seconds_and_with_all_values(clock, capsys):
-    for number in track(range(25), "evaluation batch", 25):
+    for number in track(range(45), "evaluation batch", 45):
         clock[0] = number + 1.0
     assert capsys.readouterr().out.splitlines() == [
-        "evaluation batch 10/25  15 s left",
-        "evaluation batch 20/25  5 s left",
+        "evaluation batch 30/45  15 s left",
+        "evaluation batch 40/45  5 s left",
     ]
     with Progress("step", 2000, done=999, unit="examples") as progress:
         clock[0] += 1
@@ -51,21 +78,22 @@ def test_a_log_gets_a_line_every_ten_seconds_and_with_all_values(clock, capsys):
 
 def test_values_that_do_not_fit_a_line_of_a_log_have_their_own(clock, capsys):
     with Progress("step", 2000, unit="examples") as progress:
-        for step in (10, 20):
-            clock[0] += 5
+        for step in (10, 20, 30):
+            clock[0] += 10
             progress.update(step, dict.fromkeys(["loss", "masked_lm_loss", "disc_loss", "disc_recall"], 12.345))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[::2] == ["step 10/2,000  2 examples/s", "step 20/2,000  2 examples/s  16 min 30 s left"]
-    assert lines[1] == lines[3] and lines[1].startswith("  loss 12.3") and max(map(len, lines)) <= 80
+    assert lines[:4:2] == ["step 10/2,000  1 examples/s", "step 20/2,000  1 examples/s"]
+    assert lines[4] == "step 30/2,000  1 examples/s  32 min 50 s left"
+    assert lines[1] == lines[5] and lines[1].startswith("  loss 12.3") and max(map(len, lines)) <= 80
 
 
 def test_the_rate_of_what_has_no_values_leaves_the_first_report_out(clock, capsys):
     progress = Progress("MB of text", 100, unit="MB")
     clock[0] = 60  # imports
     progress.update(10)
-    clock[0] = 75
-    assert progress.update(40) == pytest.approx(2)
-    assert capsys.readouterr().out.splitlines()[-1] == "MB of text 40/100  2 MB/s  30 s left"
+    clock[0] = 90
+    assert progress.update(70) == pytest.approx(2)
+    assert capsys.readouterr().out.splitlines()[-1] == "MB of text 70/100  2 MB/s  15 s left"
 
 
 class Terminal(io.StringIO):

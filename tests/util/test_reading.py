@@ -123,3 +123,13 @@ def test_a_new_file_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("")
     modes = {path.stat().st_mode for path in tmp_path.iterdir()}
     assert len(list(tmp_path.iterdir())) == 2 and len(modes) == 1
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write_and_what_others_write_stays(tmp_path: Path) -> None:
+    path = tmp_path / "scores [1].json"
+    kept = {path.name, f"{path.name}.{os.getppid()}.tmp", f"{path.name}.notes.tmp", "scores 1.json.4999999.tmp"}
+    for name in (*kept, f"{path.name}.4999999.tmp"):  # a number that no process has
+        (tmp_path / name).write_text("{")
+    write_json(path, {"accuracy": 0.5})
+    assert {one.name for one in tmp_path.iterdir()} == kept
+    assert json.loads(path.read_text()) == {"accuracy": 0.5}
