@@ -5,9 +5,10 @@
 
 Turns of a few steps of the real training loop's parts (training.device_loop, training.checkpoints) on random tokens
 alternate, so that what else the machine does hits all kinds alike: no checkpoint; one that is written while the steps
-go on, as `Trainer` has it; one whose end is waited for before the first step. Printed are the medians of the turns:
-time of a step, what a checkpoint costs in all (the turn less one without), also in steps and in the processor's time of
-all threads, how long the state's copy took, and when all was on the disk.
+go on, as `Trainer` has it; one whose end is waited for before the first step. A turn ends with the last step and the
+checkpoint. Printed are the medians of the turns: time of a step, what a checkpoint costs in all (the turn less one
+without), also in steps and in the processor's time of all threads, how long the state's copy took, and when all was on
+the disk; then what the processor did for a checkpoint that was waited for.
 """
 
 import functools
@@ -15,6 +16,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +51,11 @@ def main() -> None:
     parser = parser_of(__doc__, rounds=5, recipe="electra_base", batch_size=8, length=128, steps=4)
     options = parser.parse_args()
     quiet_tensorflow()
+    from electra_tf2.training import checkpoint_files
     from electra_tf2.training.device_loop import DeviceLoop
 
     seconds: dict[str, list[float]] = defaultdict(list)
+    parts: dict[str, float] = defaultdict(float)  # of a checkpoint, in the processor's time
     with tempfile.TemporaryDirectory() as temporary:
         trainer = make_trainer(Path(temporary), options.recipe, options.batch_size, options.length)
         loop = DeviceLoop(trainer.task, trainer.strategy, iter(trainer.task.training_data(0)))
@@ -65,21 +69,38 @@ def main() -> None:
         def wrote(kind: str, began: float) -> None:
             seconds[f"writing, {kind}"].append(time.monotonic() - began)
 
+        def timed(part: str, function: Callable[[Path], object]) -> Callable[[Path], object]:
+            def run(path: Path) -> object:
+                used = time.process_time()
+                result = function(path)
+                parts[part] += time.process_time() - used
+                return result
+
+            return run
+
+        for part, name in (("checksums", "_sha256"), ("fsync", "_sync")):
+            setattr(checkpoint_files, name, timed(part, getattr(checkpoint_files, name)))
+
         steps(2)
         trainer.checkpoints.save(0, {})  # the first one makes room for the copy
         writer.wait()
         for _ in range(options.rounds):
             for kind in KINDS:
                 began, used = time.monotonic(), time.process_time()
+                parts.clear()
                 if kind != KINDS[0]:
                     trainer.checkpoints.save(trainer.current_step, {}, functools.partial(wrote, kind, began))
                     seconds[f"copy, {kind}"].append(time.monotonic() - began)
+                    parts["copy"] = time.process_time() - used
                 if kind == KINDS[2]:
                     writer.wait()
+                    parts["all"] = time.process_time() - used
+                    for part, value in parts.items():
+                        seconds[f"part, {part}"].append(value)
                 steps(options.steps)
+                writer.wait()
                 seconds[kind].append(time.monotonic() - began)
                 seconds[f"processor, {kind}"].append(time.process_time() - used)
-                writer.wait()
         size = sum(path.stat().st_size for path in trainer.model_dir.glob("model.ckpt-*.data-*"))
     median = {name: statistics.median(values) for name, values in seconds.items()}
     step, used = median[KINDS[0]] / options.steps, median[f"processor, {KINDS[0]}"] / options.steps
@@ -93,6 +114,9 @@ def main() -> None:
             f"{cost / step:.2f} steps, and {more:.2f} s of processors; copied in {median[f'copy, {kind}']:.2f} s, "
             f"on the disk in {median[f'writing, {kind}']:.2f} s"
         )
+    spent = {name.removeprefix("part, "): value for name, value in median.items() if name.startswith("part, ")}
+    spent["writing"] = spent.pop("all") - sum(spent.values())
+    print(f"processors, waited for: {', '.join(f'{part} {value:.2f} s' for part, value in spent.items())}")
 
 
 if __name__ == "__main__":

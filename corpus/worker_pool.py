@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from electra_tf2.util.environment import quiet_tensorflow
@@ -117,7 +118,10 @@ def _in_pool(
         processes, mp_context=context, initializer=_start_worker, initargs=(work, done, stopped)
     )
     try:
-        jobs = [pool.submit(_work, item) for item in items]
+        try:
+            jobs = [pool.submit(_work, item) for item in items]
+        except (EOFError, ConnectionError):  # the process that workers are forked from has ended
+            raise BrokenProcessPool from None
         waiting = set(jobs)
         while waiting:
             ended, waiting = concurrent.futures.wait(waiting, timeout=1, return_when="FIRST_COMPLETED")
@@ -125,7 +129,7 @@ def _in_pool(
                 job.result()
             progress.update(done.value)
         return [job.result() for job in jobs]
-    except concurrent.futures.process.BrokenProcessPool:
+    except BrokenProcessPool:
         raise UserError(f"a worker process was killed (out of memory?); {when_killed}") from None
     finally:
         stopped.set()  # whoever still works does not go on to the end of an item

@@ -33,3 +33,13 @@ def test_nobody_works_on_when_one_has_failed(tmp_path):
     with Progress("item", 2) as progress, pytest.raises(UserError, match="it fails"):
         run_on_processes(functools.partial(work, str(tmp_path)), ["fails", "goes on"], 2, progress, "")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [EOFError("unexpected EOF"), ConnectionResetError(104, "Connection reset by peer")])
+def test_a_kill_of_the_process_that_workers_are_forked_from_is_one_line(error, monkeypatch, tmp_path):
+    def killed(_):
+        raise error
+
+    monkeypatch.setattr("multiprocessing.forkserver.read_signed", killed)  # which waits for a worker's number
+    with Progress("item", 1) as progress, pytest.raises(UserError, match=r"a worker process was killed .*; go on"):
+        run_on_processes(functools.partial(work, str(tmp_path)), ["one", "two"], 2, progress, "go on")
