@@ -8,7 +8,7 @@ Which outputs a file has follows from the part (exchange.network_file).
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,13 @@ from electra_tf2.exchange.network_file import (
     movement,
     write_beside,
 )
-from electra_tf2.exchange.onnx_graph import Graph
+from electra_tf2.exchange.onnx_graph import Graph, peaks_in
 from electra_tf2.exchange.pooling import pooling_of
 from electra_tf2.exchange.sources import Model
 from electra_tf2.util.files import replacing
 
 NETWORK = "model.onnx"
+Peaks = Mapping[str, np.ndarray] | None
 
 
 @dataclasses.dataclass
@@ -48,10 +49,10 @@ class Written:
     about: dict[str, Any]
 
 
-def started(model: Model, int8: bool) -> Written:
-    """A graph with inputs and nothing else."""
-    graph = Graph(model.weights, int8)
-    return Written(graph, onnx.Inputs(graph), facts(model, int8))
+def started(model: Model, packed: bool, peaks: Peaks) -> Written:
+    """A graph with inputs and nothing else; arguments as those of `Graph`."""
+    graph = Graph(model.weights, packed, peaks)
+    return Written(graph, onnx.Inputs(graph), facts(model, graph.int8))
 
 
 def main_states(written: Written, model: Model) -> str:
@@ -59,16 +60,16 @@ def main_states(written: Written, model: Model) -> str:
     return onnx.Encoder(written.graph, model.architecture, "electra", "electra/embeddings").states(written.inputs)
 
 
-def pretrained(model: Model, part: str, int8: bool = False) -> Written:
+def pretrained(model: Model, part: str, packed: bool = False, peaks: Peaks = None) -> Written:
     """A pre-trained network.
 
     Args:
-      part: "main", "body" or "generator".
+      part: "main", "body" or "generator". packed, peaks: as of `Graph`.
 
     Raises:
       UserError: the model has no such part.
     """
-    head, written = head_of(model, part), started(model, int8)
+    head, written = head_of(model, part), started(model, packed, peaks)
     graph, rows, sizes, block = written.graph, ("batch", "length"), model.architecture, "electra/embeddings"
     written.about |= meaning(head)
     if part == "generator":
@@ -95,12 +96,12 @@ def pretrained(model: Model, part: str, int8: bool = False) -> Written:
 
 
 def write_onnx(
-    folder: Path, model: Model, make: Callable[[bool], Written], compared: Comparison, int8: bool
+    folder: Path, model: Model, make: Callable[..., Written], compared: Comparison, int8: bool
 ) -> tuple[str, float]:
     """Writes the folder; model.json last, so that one which has it is complete.
 
     Args:
-      make: the network, in float32 or, if it is given True, int8.
+      make: the network, given `packed` and `peaks` of `Graph`.
       compared: what it is checked by.
 
     Returns:
@@ -109,7 +110,11 @@ def write_onnx(
     Raises:
       UserError: int8 makes another network of it.
     """
-    written = make(int8)
+    written, outputs = make(int8), None
+    if int8:
+        written.graph.watch()
+        outputs = run(serialized(written), compared)
+        written = make(True, peaks_in(outputs))
     about = written.about | {
         "inputs": {value.name: _described(value) for value in written.graph.inputs},
         "outputs": {value.name: _described(value) for value in written.graph.outputs},
@@ -119,7 +124,7 @@ def write_onnx(
         temporary.write_bytes(serialized(written))
     moved = movement(compared, run(path, compared)) if int8 else []
     write_beside(folder, model, about)
-    outputs = run(serialized(make(False)) if int8 else path, compared)
+    outputs = outputs or run(path, compared)
     said = [f"{path}: {', '.join(about['outputs'])}; {about['weights']}, {path.stat().st_size / 1e6:.1f} MB", *moved]
     return "\n  ".join(said), compared.difference(outputs)
 

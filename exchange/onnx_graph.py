@@ -1,9 +1,11 @@
 """ONNX graphs as they are written: nodes, constants and weights, and layers of a network out of them.
 
 Operators are of ONNX itself (opset 20), none of a runtime's own, so that ONNX Runtime, OpenVINO and others read the
-files. With `int8`, matrix products multiply integers: a weight is stored as int8 with a scale for each column, and
+files. With `peaks`, matrix products multiply integers: a weight is stored as int8 with a scale for each column, and
 inputs are quantised as they come, by their own range (dynamic quantisation); tables of embeddings have a scale for each
-row. B batch, L length.
+row. A few channels of an input may be many times as large as all others, and would leave those few of the integers:
+they are divided by a factor, and their weights multiplied by it (as SmoothQuant does with every channel; Xiao et al.
+2023, equation 3). B batch, L length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,9 @@ from electra_tf2.util.errors import UserError
 OPSET = 20  # the first with Gelu
 _IR_VERSION = 9  # of opset 20: no newer than it has to be
 _MOST_BYTES = 2**31 - 2**20  # protocol buffers end at 2 GiB
+_PEAK = "peak/"  # before the names of outputs that say how large a product's input is
+_ORDINARY = 0.99  # share of an input's channels that are no outliers
+_OUTLYING = 1.5  # as many times as large as those is worth a factor
 _TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
 
 
@@ -27,18 +32,29 @@ class Graph:
 
     Args:
       weights: float32 arrays by name; those that are used are stored once.
-      int8: whether matrix products and tables are quantised.
+      packed: whether what is computed for each token leaves out padding (exchange.onnx_network.Encoder).
+      peaks: the largest magnitude of each channel of matrix products' inputs, by the names of their weights; with it
+        products and tables are quantised.
     """
 
-    def __init__(self, weights: Mapping[str, np.ndarray], int8: bool = False) -> None:
+    def __init__(
+        self, weights: Mapping[str, np.ndarray], packed: bool = False, peaks: Mapping[str, np.ndarray] | None = None
+    ) -> None:
         self.epsilon = LAYER_NORM_EPSILON  # of layer norms
-        self.weights, self.int8 = weights, int8
+        self.weights, self.packed, self.peaks = weights, packed, peaks
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs: list[onnx.ValueInfoProto] = []
         self._nodes: list[onnx.NodeProto] = []
         self._stored: dict[str, np.ndarray] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._quantized: dict[str, list[str]] = {}  # input of a product -> its integers, scale and zero point
+        self._even: dict[str, str] = {}  # input of a product -> the same with its outlying channels divided
+        self._read: dict[str, tuple[str, int]] = {}  # name of a product's weight -> its input and width
+
+    @property
+    def int8(self) -> bool:
+        """Tells whether matrix products and tables are quantised."""
+        return self.peaks is not None
 
     def input(self, name: str, shape: Sequence[str | int], dtype: str = "int64") -> str:
         self.inputs.append(helper.make_tensor_value_info(name, _TYPES[dtype], shape))
@@ -90,11 +106,23 @@ class Graph:
 
     def _product(self, x: str, name: str, kernel: np.ndarray) -> str:
         """x [..., n] times a kernel [n, m]; one of few columns, in which no time is spent, stays as it is."""
-        if not self.int8 or kernel.shape[-1] < 16:
+        if self.peaks is None or kernel.shape[-1] < 16:
+            self._read[name] = x, len(kernel)
             return self.op("MatMul", x, self._store(name, kernel))
+        ordinary = np.quantile(self.peaks[name], _ORDINARY)
+        factors = np.maximum(self.peaks[name] / (ordinary or np.inf), 1).astype(np.float32)
+        if factors.max() > _OUTLYING:
+            self._even[x] = self._even.get(x) or self.op("Mul", x, self.constant(1 / factors))
+            x, kernel = self._even[x], kernel * factors[:, np.newaxis]
         integers, scales = quantized(kernel, axis=0)
         self._store(f"{name}/int8", integers)
         return self._integer_product(x, f"{name}/int8", self._store(f"{name}/scale", scales[0]))
+
+    def watch(self) -> None:
+        """Adds an output for each product of a kernel so far, which `peaks_in` reads."""
+        for name, (x, width) in self._read.items():
+            rows = self.op("Reshape", self.op("Abs", x), self.ints(-1, width))
+            self.output(_PEAK + name, self.op("ReduceMax", rows, self.ints(0), keepdims=0), width)
 
     def _integer_product(self, x: str, integers: str, scale: str) -> str:
         if x not in self._quantized:
@@ -155,6 +183,11 @@ class Graph:
         )
         helper.set_model_props(model, dict(about))
         return model.SerializeToString()
+
+
+def peaks_in(outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Takes what `Graph.watch` added out of a graph's outputs: the weight's name -> float32 [inputs]."""
+    return {name.removeprefix(_PEAK): outputs.pop(name) for name in list(outputs) if name.startswith(_PEAK)}
 
 
 def quantized(array: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:

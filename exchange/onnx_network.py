@@ -3,7 +3,7 @@
     input_ids, attention_mask, token_type_ids: int64 [batch, length]  ->  last_hidden_state, logits, ...: float32
 
 Inputs have the names that transformers' tokenizers give them. Batch and length are dynamic; there is no dropout. B
-batch, L length, H hidden, A heads, D head size, V vocabulary.
+batch, L length, H hidden, A heads, D head size, V vocabulary, T [B, L], or of a packed graph [N], its real tokens.
 """
 
 import functools
@@ -28,6 +28,26 @@ class Inputs:
         self._graph = graph
         self.length = graph.op("Gather", graph.op("Shape", self.ids), graph.constant(1, "int64"))  # scalar
         self.marks = graph.floats(self.mask)
+        if graph.packed:
+            flat = graph.op("Reshape", self.mask, graph.ints(-1))
+            self._real = graph.op("Squeeze", graph.op("NonZero", flat), graph.ints(0))  # [N], places in the batch
+            # [B, L], the number of each token; padding has that of the token before, and nothing looks at it.
+            zero, one = (graph.constant(number, "int64") for number in (0, 1))
+            numbers = graph.op("Sub", graph.op("CumSum", flat, zero), one)
+            self._numbers = graph.op("Reshape", graph.op("Max", numbers, zero), graph.op("Shape", self.ids))
+
+    def packed(self, x: str, *width: int) -> str:
+        """[B, L, width] -> [T, width]."""
+        g = self._graph
+        return g.op("Gather", g.op("Reshape", x, g.ints(-1, *width)), self._real) if g.packed else x
+
+    def padded(self, x: str) -> str:
+        """[T, width] -> [B, L, width]; padding has what the token before it has."""
+        return self._graph.op("Gather", x, self._numbers) if self._graph.packed else x
+
+    def places(self) -> str:
+        """int64 [L], the positions, or [N], those of real tokens."""
+        return self._graph.op("Mod", self._real, self.length) if self._graph.packed else self.positions()
 
     def positions(self) -> str:
         """int64 [L], from 0."""
@@ -38,6 +58,9 @@ class Inputs:
 class Encoder:
     """The formulas of model.encoder on weights by our names.
 
+    A packed graph computes what is of one token (embeddings, dense layers, norms) for real tokens alone, and puts them
+    into rows where they look at each other: a batch is mostly padding where lengths differ.
+
     Args:
       scope: "electra" or "generator".
       embeddings: scope of the embedding block, which may be the main network's.
@@ -46,12 +69,13 @@ class Encoder:
     def __init__(self, graph: Graph, architecture: Architecture, scope: str, embeddings: str) -> None:
         self.graph, self.sizes, self.scope, self.embeddings = graph, architecture, scope, embeddings
         graph.epsilon = architecture.norm_eps
+        self._inputs: Inputs | None = None
         self._turns: dict[float, tuple[str, str]] = {}  # by base of the angles: cosines and sines, [L, D/2]
         self._distances = ""  # sines and cosines of distances, [2L - 1, H]
 
     def states(self, inputs: Inputs) -> str:
         """float32 [B, L, H]."""
-        g, sizes = self.graph, self.sizes
+        g, sizes, self._inputs = self.graph, self.sizes, inputs
         x = self._embedded(inputs)
         if sizes.embedding_size != sizes.hidden_size:
             x = g.dense(x, f"{self.scope}/embeddings_project")
@@ -70,7 +94,7 @@ class Encoder:
             )
             x = self._branch(x, norms[0], pre, attend) if layer or sizes.first_norm else g.op("Add", x, attend(x))
             x = self._branch(x, norms[1], pre, functools.partial(self._feed_forward, scope=of_ffn))
-        return g.layer_norm(x, f"{self.scope}/encoder/LayerNorm") if pre else x
+        return inputs.padded(g.layer_norm(x, f"{self.scope}/encoder/LayerNorm") if pre else x)
 
     def _branch(self, x: str, norm: str, pre: bool, branch: Callable[[str], str]) -> str:
         if pre:
@@ -79,27 +103,27 @@ class Encoder:
 
     def _embedded(self, inputs: Inputs) -> str:
         g, block = self.graph, self.embeddings
-        x = g.rows(f"{block}/word_embeddings", inputs.ids)
+        x = g.rows(f"{block}/word_embeddings", inputs.packed(inputs.ids))
         if self.sizes.positions.embedded:
-            length = g.op("Unsqueeze", inputs.length, g.ints(0))
-            table = g.op("Slice", g.weight(f"{block}/position_embeddings"), g.ints(0), length, g.ints(0))
-            x = g.op("Add", x, table)
+            x = g.op("Add", x, g.op("Gather", g.weight(f"{block}/position_embeddings"), inputs.places()))
         if self.sizes.type_vocab_size:
-            x = g.op("Add", x, g.op("Gather", g.weight(f"{block}/token_type_embeddings"), inputs.types))
+            types = inputs.packed(inputs.types)
+            x = g.op("Add", x, g.op("Gather", g.weight(f"{block}/token_type_embeddings"), types))
         return g.layer_norm(x, f"{block}/LayerNorm") if self.sizes.embedding_norm == "before" else x
 
     def _feed_forward(self, x: str, scope: str) -> str:
         g, act = self.graph, self.sizes.hidden_act
         if self.sizes.gated_mlp:
             both = g.dense(x, f"{scope}/intermediate/gated")
-            first, second = g.split("Split", both, parts=2, axis=2, num_outputs=2)
+            first, second = g.split("Split", both, parts=2, axis=-1, num_outputs=2)
             inner = g.op("Mul", g.activation(first, act), second)
         else:
             inner = g.activation(g.dense(x, f"{scope}/intermediate/dense"), act)
         return g.dense(inner, f"{scope}/output/dense")
 
     def _attention(self, x: str, bias: str, scope: str, reach: int | None) -> str:
-        """[B, L, H] -> [B, L, H]; queries are scaled by their weights."""
+        """[T, H] -> [T, H]; queries are scaled by their weights."""
+        assert self._inputs is not None
         g, heads, size, hidden = (
             self.graph,
             self.sizes.num_attention_heads,
@@ -113,6 +137,7 @@ class Encoder:
         for number, (kernel, offset, scale) in enumerate(zip(kernels, biases, scales, strict=True)):
             # Three products and no Split of one: its copies cost more than a wider product saves.
             part = g.dense(x, f"{name}_{number}", kernel * np.float32(scale), offset * np.float32(scale))
+            part = self._inputs.padded(part)
             parts.append(g.op("Transpose", g.op("Reshape", part, g.ints(0, 0, heads, size)), perm=[0, 2, 1, 3]))
         q, k, v = parts
         if normed:
@@ -125,7 +150,8 @@ class Encoder:
         scores = self._relative(q, k, scope) if self._distances else g.op("MatMul", q, k)
         probabilities = g.op("Softmax", g.op("Add", scores, bias), axis=-1)
         context = g.op("Transpose", g.op("MatMul", probabilities, v), perm=[0, 2, 1, 3])
-        return g.dense(g.op("Reshape", context, g.ints(0, 0, hidden)), f"{scope}/attention/output/dense")
+        context = self._inputs.packed(g.op("Reshape", context, g.ints(0, 0, hidden)), hidden)
+        return g.dense(context, f"{scope}/attention/output/dense")
 
     # Positions (model.relative_positions).
 

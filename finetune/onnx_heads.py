@@ -21,7 +21,7 @@ from scipy.special import log_softmax, softmax
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.exchange import onnx_network as onnx
 from electra_tf2.exchange.network_file import Comparison
-from electra_tf2.exchange.onnx_export import Written, main_states, started
+from electra_tf2.exchange.onnx_export import Peaks, Written, main_states, started
 from electra_tf2.exchange.sources import Model
 from electra_tf2.finetune.classification.targets import Scale
 from electra_tf2.finetune.classification.tasks import TextTask
@@ -149,14 +149,14 @@ class _Heads:
         return self.graph.op("Squeeze", self.graph.dense(x, name), self.graph.ints(-1))
 
 
-def fine_tuned(predictor: Predictor, model: Model, int8: bool = False) -> Written:
-    """A fine-tuned network with the heads of all its tasks.
+def fine_tuned(predictor: Predictor, model: Model, packed: bool = False, peaks: Peaks = None) -> Written:
+    """A fine-tuned network with the heads of all its tasks; `packed` and `peaks` as of `Graph`.
 
     Raises:
       UserError: a head that reads more than text.
     """
     refuse_prompts(predictor)
-    written = started(model, int8)
+    written = started(model, packed, peaks)
     written.about["max_length"] = min(written.about["max_length"], predictor.config.max_seq_length)
     heads = _Heads(written, predictor.config, main_states(written, model))
     several = len(predictor.tasks) > 1

@@ -1,4 +1,4 @@
-"""Signatures of a fine-tuned model's SavedModel: strings in; labels, values, tags or spans with probabilities out.
+"""Signatures of a fine-tuned model's SavedModel: strings in; labels, values, tags, answers or vectors out.
 
 Each follows what `Task.answers` makes of the head's predictions, in TensorFlow operations (exchange.saved_model). A
 question's document is cut at the model's length: windows over long documents remain with run_finetuning.py --predict.
@@ -17,6 +17,7 @@ from electra_tf2.exchange.graph_tokenizer import GraphTokenizer
 from electra_tf2.exchange.saved_model import Signature
 from electra_tf2.finetune.classification.targets import Scale
 from electra_tf2.finetune.classification.tasks import TextTask
+from electra_tf2.finetune.embedding import EmbeddingTask
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.predictor import Predictor
 from electra_tf2.finetune.prompting.tasks import PromptTask
@@ -53,6 +54,8 @@ def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str
             signatures[task.name] = (("text",), _Run(*place, task, tokenizer).tags)
         elif isinstance(task, QATask):
             signatures[task.name] = (("question", "context"), _Run(*place, task, tokenizer).span)
+        elif isinstance(task, EmbeddingTask):
+            signatures[task.name] = (("text",), _Run(*place, task, tokenizer).vector)
         else:
             raise UserError(f"{task.name}: there is no signature for a task of this kind: try --format onnx")
     return signatures
@@ -79,6 +82,8 @@ def difference_from_strings(predictor: Predictor, folder: str | Path) -> float:
 def _difference(found: dict[str, Any], answer: dict[str, Any]) -> float:
     if "value" in found:
         return abs(float(found["value"]) - answer["label"])
+    if "embedding" in found:
+        return largest(np.abs(found["embedding"] - answer["embedding"]))
     if "label" in found:
         theirs = dict(zip((name.decode() for name in found["labels"]), found["probabilities"], strict=True))
         return largest(abs(float(theirs[name]) - other) for name, other in answer["probabilities"].items())
@@ -152,6 +157,10 @@ class _Run(Generic[T]):
             "probabilities": tf.nn.softmax(found),
             "labels": tf.tile(names[tf.newaxis], [tf.shape(text)[0], 1]),
         }
+
+    def vector(self: "_Run[EmbeddingTask]", text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """string [B] -> embedding float32 [B, H or the projection's width], of length 1."""
+        return self._predict(self.tokenizer.rows(text), self._no_labels(tf.shape(text)[0]))
 
     def _of_texts(self: "_Run[TextTask]", text: tf.Tensor, text_pair: tf.Tensor | None) -> dict[str, tf.Tensor]:
         return self._predict(self.tokenizer.rows(text, text_pair), self._no_labels(tf.shape(text)[0]))

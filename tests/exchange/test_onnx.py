@@ -15,7 +15,7 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 import electra_tf2 as electra
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exchange import check, network_file, onnx_export
+from electra_tf2.exchange import check, network_file, onnx_export, onnx_graph
 from electra_tf2.exchange.sources import Model
 from electra_tf2.finetune import onnx_heads
 from electra_tf2.finetune.predictor import Predictor
@@ -54,9 +54,28 @@ def test_every_network_computes_the_same(sizes: dict[str, Any], tmp_path: Path) 
     said, difference = _written(model, tmp_path)
     assert difference < 1e-5, said
     compared = _on_other_texts(model, "main")
-    states = onnx_export.run(tmp_path / "model.onnx", compared)["last_hidden_state"]
+    packed = onnx_export.serialized(onnx_export.pretrained(model, "main", packed=True))  # what int8 is made of
     real = compared.rows.input_mask.astype(bool)
-    np.testing.assert_allclose(states[real], compared.ours["last_hidden_state"][real], atol=1e-5)
+    for network in (tmp_path / "model.onnx", packed):
+        states = onnx_export.run(network, compared)["last_hidden_state"]
+        np.testing.assert_allclose(states[real], compared.ours["last_hidden_state"][real], atol=1e-5)
+
+
+def test_a_channel_that_is_much_larger_than_all_others_costs_them_nothing() -> None:
+    import onnxruntime
+
+    random = np.random.default_rng(0)
+    kernel, x = (random.normal(size=size).astype(np.float32) for size in ([128, 32], [64, 128]))
+    x[:, 5] *= 40
+
+    def error(peaks: np.ndarray) -> float:
+        graph = onnx_graph.Graph({}, peaks={"a/kernel": peaks})
+        read = graph.input("x", ["rows", 128], "float32")
+        graph.output("y", graph.dense(read, "a", kernel), "rows", 32)
+        session = onnxruntime.InferenceSession(graph.serialized({}), providers=["CPUExecutionProvider"])
+        return float(np.abs(session.run(None, {"x": x})[0] - x @ kernel).mean())
+
+    assert error(np.abs(x).max(0)) < error(np.ones(128)) / 4
 
 
 _COCO = {"electra_objective": False, "corrective_lm_objective": True}

@@ -154,6 +154,18 @@ def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
     np.testing.assert_allclose(values, [answer["label"] for answer in predictor(pairs)], atol=1e-4)
 
 
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_vectors_are_those_of_predict(pooling: str, tmp_path: Path) -> None:
+    heads = {"projection/kernel": [128, 16], "projection/bias": [16]} if pooling == "mean" else {}
+    hparams = {"classifier_pooling": pooling, "embedding_projection": 16 if heads else 0}
+    predictor, run = _served(tmp_path, "sentence_embedding", heads, {}, **hparams)
+    texts = ["the man went to the house", "Some OTHER text, with Café.", "of"]
+    vectors = run(texts)["embedding"]
+    assert vectors.shape == (3, 16 if heads else 128)
+    np.testing.assert_allclose(vectors, [answer["embedding"] for answer in predictor(texts)], atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, atol=1e-5)
+
+
 def test_tags_are_those_of_predict(tmp_path: Path) -> None:
     predictor, run = _served(tmp_path / "served", "pos", _CLASSES, {"labels": ["DT", "NN", "VB"]}, max_seq_length=16)
     texts = ["the man went to the house", "one", "word " * 20, "odd \u200b\u200b word"]
