@@ -205,7 +205,7 @@ def show_search(path: Path) -> None:
 def label(given: dict[str, Any], source: str) -> int:
     """--predict; where the answers go to standard output, everything else goes to standard error."""
     output = flags.FLAGS.predict_output or ("-" if source == "-" else f"{source}.predictions.jsonl")
-    if source != "-":
+    if source != "-" and not Path(source).is_fifo():  # a pipe is read once
         read_bytes(source, "--predict")
     if output != "-":
         check_writable(output)

@@ -2,11 +2,12 @@
 
 The task, putting commas and full stops back into 400 paragraphs of docstrings after 600 to learn from, labels itself.
 First pretrained/electra_evening learns it, which comes with this repository. Then a small model is pre-trained on the
-same text from nothing, and learns the task too. Every command is shown; they are the public scripts. Everything is
+same text from nothing, and learns the task too. Every command is shown; they are the public ones. Everything is
 under demo_data/, and running it again goes on where it was stopped.
 """
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -46,10 +47,11 @@ class Stage(NamedTuple):
     run: Callable[[], None]
 
 
-def run(*words: str) -> None:
-    """Shows and runs one command; stops the demo if it fails."""
-    print(f"$ python {' '.join(words)}", flush=True)
-    result = subprocess.run([sys.executable, *words], check=False)
+def run(*words: str, module: str = "electra_tf2") -> None:
+    """Shows and runs one command of electra, or of another module; stops the demo if it fails."""
+    command = f"electra {shlex.join(words)}" if module == "electra_tf2" else f"python -m {module} {shlex.join(words)}"
+    print(f"$ {command}", flush=True)
+    result = subprocess.run([sys.executable, "-m", module, *words], check=False)
     if result.returncode:
         sys.exit(f"demo: this command failed with exit code {result.returncode}")
 
@@ -74,13 +76,14 @@ def marked(words: list[str], tags: list[str]) -> str:
 
 
 def extract() -> None:
-    run("-m", "demo.extract_corpus", "--output-dir", str(CORPUS))
-    run("-m", "demo.make_task", "--corpus-dir", str(CORPUS), "--output-dir", str(DATA / "finetuning_data" / TASK))
+    run("--output-dir", str(CORPUS), module="demo.extract_corpus")
+    task = str(DATA / "finetuning_data" / TASK)
+    run("--corpus-dir", str(CORPUS), "--output-dir", task, module="demo.make_task")
 
 
 def finetune(model: str, *options: str) -> None:
     run(
-        *("run_finetuning.py", "--data-dir", str(DATA), "--model-name", model),
+        *("finetune", "--data-dir", str(DATA), "--model-name", model),
         *("--hparams", json.dumps(FINETUNING), *options),
     )
 
@@ -99,15 +102,15 @@ def build() -> None:
     recipe = json.loads((Path(__file__).parent.parent / "recipes" / f"{RECIPE}.json").read_text(encoding="utf-8"))
     words = ("--corpus-dir", str(CORPUS), "--vocab-file", str(VOCAB))
     if not VOCAB.exists():
-        run("build_vocab.py", *words, "--vocab-size", str(recipe["vocab_size"]))
+        run("build-vocab", *words, "--vocab-size", str(recipe["vocab_size"]))
     run(
-        *("build_pretraining_dataset.py", *words, "--output-dir", str(RECORDS)),
+        *("build-data", *words, "--output-dir", str(RECORDS)),
         *("--max-seq-length", str(recipe["max_seq_length"]), "--dev-fraction", "0.05", "--num-processes", "2"),
     )
 
 
 def pretrain(name: str, *options: str) -> None:
-    run(*("run_pretraining.py", "--data-dir", str(DATA), "--recipe", RECIPE, "--model-name", name), *options)
+    run(*("pretrain", "--data-dir", str(DATA), "--recipe", RECIPE, "--model-name", name), *options)
 
 
 def evaluate_untrained() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from electra_tf2 import __version__
 from electra_tf2.__main__ import COMMANDS, predict_words
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
@@ -164,6 +165,11 @@ def test_every_dependency_extra_and_shipped_model_is_in_its_table():
     tables = "".join(line for line in PAGES[Path("docs/installation.md")].splitlines(True) if line.startswith("| `"))
     assert [name for name in names if f"`{name}`" not in tables] == []
     assert [name for name in models() if not rows_of("README.md", f"`{name}`")] == []
+
+
+def test_the_version_is_the_same_everywhere():
+    assert f"version = {{{__version__}}}" in PAGES[Path("README.md")]
+    assert re.findall(r"^## ([\d.]+)", PAGES[Path("CHANGELOG.md")], re.MULTILINE)[0] == __version__
 
 
 def test_every_recipe_is_in_the_table():

@@ -141,7 +141,8 @@ class Progress:
     def _seconds_per_one(self) -> float | None:
         """Seconds that one of what is counted takes, pauses included; None while that is not known."""
         first, last = self._paces[0], self._paces[-1]
-        if last.busy - first.busy < 2 * QUIET_SECONDS:
+        enough = min(10.0, 0.1 * (self._total or 0.0))  # one at a time, each may have compiled something
+        if last.busy - first.busy < 2 * QUIET_SECONDS or last.done - first.done < enough:
             return None
         quarter, half = (
             next(pace for pace in reversed(self._paces) if pace.done <= first.done + share * (last.done - first.done))

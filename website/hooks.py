@@ -30,6 +30,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]  # which has nothing else there
     if HELP in markdown:
         markdown = markdown.replace(HELP, "\n".join(map(command_help, COMMANDS)))
     return markdown.replace("first_steps.ipynb)", "first_steps.md)")

@@ -51,6 +51,9 @@ def _task(given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("task_names", [name]) != [name]:
         raise UserError(f"train_file {file} and task_names {given['task_names']} are both given: choose one")
     files = {split: given.get(f"{split}_file") for split in _FOLDERS}
+    for split, path in files.items():
+        if path and Path(path).is_fifo():
+            raise UserError(f"{split}_file {path} is a pipe, which can be read only once: save it as a file")
     if Path(file, "dataset_dict.json").is_file():  # all splits in one folder, as `datasets` saves them
         files["train"] = None
         for split, names in _FOLDERS.items():

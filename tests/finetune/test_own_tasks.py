@@ -1,12 +1,15 @@
 """Tasks of one's own: settings of their kind, files elsewhere, development data held out, and rows without a text."""
 
 import json
+import os
+import threading
 
 import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.made_of import MadeOf
 from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.tasks.named_files import with_named
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetune.test_run_finetuning import run
@@ -127,3 +130,20 @@ def test_an_empty_text_does_not_stop_a_prediction(trained, data_dir, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()]
     assert [(row["id"], row.get("label")) for row in rows] == [(7, "some"), (8, None), (9, "none")]
     assert rows[1]["error"] == "an empty text" and "line 2: an empty text, so no answer" in output
+
+
+def test_a_pipe_is_no_training_data(tmp_path):
+    os.mkfifo(tmp_path / "train.csv")
+    with pytest.raises(UserError, match=r"train_file .*train\.csv is a pipe"):
+        with_named({"train_file": str(tmp_path / "train.csv")})
+
+
+def test_a_pipe_is_labelled(trained, data_dir, tmp_path):
+    out, _, settings = trained
+    pipe = tmp_path / "new.jsonl"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=['{"text": "the list", "id": 9}\n'], daemon=True)
+    writer.start()
+    run(data_dir, out, "--predict", str(pipe), **settings)
+    (row,) = map(json.loads, (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines())
+    assert (row["id"], row["label"]) == (9, "none")

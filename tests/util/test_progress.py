@@ -40,7 +40,7 @@ def test_the_time_left_is_that_at_the_pace_of_late(clock, capsys):
     clock[0] = 60  # compilation
     progress.update(1, value)
     for step in range(2, 7):  # each of these compiles another shape
-        clock[0] += 3
+        clock[0] += 6
         progress.update(step, value)
     for step in (10, 30, 50, 70, 100):
         clock[0] += 5
