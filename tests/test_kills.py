@@ -136,11 +136,16 @@ def wait_until(condition: Callable[[], bool], process: ForkServerProcess) -> boo
 
 
 def workers(process: ForkServerProcess) -> list[int]:
-    """The children of a process."""
-    try:
-        return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-    except OSError:
-        return []
+    """The children of a process, and theirs."""
+    found: list[int] = []
+    waiting = [process.pid]
+    while waiting:
+        parent = waiting.pop()
+        with contextlib.suppress(OSError):
+            children = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+            found += children
+            waiting += children
+    return found
 
 
 def used(process: ForkServerProcess) -> float:
@@ -277,7 +282,7 @@ class Attack:
         if self.rng.random() < 0.15:
             alive, phase = outlive(process, self.rng.uniform(0, self.starting)), "starting"
         else:
-            moment = self.rng.uniform(0, self.working) / 3  # so that a run is killed several times on its way
+            moment = self.rng.uniform(0, self.working) / self.rng.choice([1, 3])  # some are killed several times
             alive = wait_until(self._began(folder, log), process)
             alive, phase = alive and outlive(process, moment), "working"
         kind = signal.SIGTERM if self.rng.random() < 0.2 else signal.SIGKILL
