@@ -48,7 +48,7 @@ class Graph:
         self._stored: dict[str, np.ndarray] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._quantized: dict[str, list[str]] = {}  # input of a product -> its integers, scale and zero point
-        self._even: dict[str, str] = {}  # input of a product -> the same with its outlying channels divided
+        self._even: dict[tuple[str, str], str] = {}  # input of a product, factors -> with outlying channels divided
         self._read: dict[str, tuple[str, int]] = {}  # name of a product's weight -> its input and width
 
     @property
@@ -112,8 +112,9 @@ class Graph:
         ordinary = np.quantile(self.peaks[name], _ORDINARY)
         factors = np.maximum(self.peaks[name] / (ordinary or np.inf), 1).astype(np.float32)
         if factors.max() > _OUTLYING:
-            self._even[x] = self._even.get(x) or self.op("Mul", x, self.constant(1 / factors))
-            x, kernel = self._even[x], kernel * factors[:, np.newaxis]
+            key = x, self.constant(1 / factors)
+            self._even[key] = self._even.get(key) or self.op("Mul", *key)
+            x, kernel = self._even[key], kernel * factors[:, np.newaxis]
         integers, scales = quantized(kernel, axis=0)
         self._store(f"{name}/int8", integers)
         return self._integer_product(x, f"{name}/int8", self._store(f"{name}/scale", scales[0]))

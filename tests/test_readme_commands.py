@@ -78,7 +78,7 @@ LEFT_BEHIND = """
     data/vocab.txt data/pretrain_tfrecords/metadata.json openwebtext_data/pretrain_tfrecords/metadata.json
     data/models/electra_small/config.json data/models/electra_small/train_metrics.jsonl
     data/models/electra_small/eval/step-4.json data/models/electra_small/events
-    data/models/electra_small/results/unsup_results.json data/models/electra_small/results/cola_sst_results.txt
+    data/models/electra_small/results/unsup_results.json data/models/electra_small/results/cola,sst_results.txt
     data/models/electra_small/results/rte_results.json data/models/electra_small/results/ratings_results.json
     data/models/electra_small/finetuning_models/rte_model_2/scores.json data/models/electra_small/test_predictions
     data/models/coco_lm_small/results/mnli_results.json new.jsonl.predictions.jsonl
