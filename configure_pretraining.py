@@ -29,7 +29,7 @@ from electra_tf2.pretrain.objectives.catalogue import (
 from electra_tf2.pretrain.objectives.catalogue import problems as objective_problems
 from electra_tf2.pretrain.objectives.objective import Needs
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import checked, closest, free_hparam, free_on_resume, hparam, layered
+from electra_tf2.util.hparams import checked, closest, free_hparam, free_on_resume, hparam, layered, layered_by_entry
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
@@ -134,7 +134,8 @@ class PretrainingConfig(ObjectiveHparams):
         """Size of the vocabulary; sizes, vocabulary and casing of the folders that network and generator start from;
         debug's small model.
 
-        All win over a recipe, and yield to what is given (exchange.formats.folders).
+        All win over a recipe, but for the number of layers where layers are stacked, and yield to what is given
+        (exchange.formats.folders).
 
         Raises:
           UserError: wrong hparams; one of the folders holds a network that we do not have, or the generator's does not
@@ -147,6 +148,9 @@ class PretrainingConfig(ObjectiveHparams):
         beside = os.path.join(hparams.get("data_dir", cls.data_dir), "vocab.txt")
         main = vocabulary_hparams(hparams.get("vocab_file") or beside) | main
         main = main | network_hparams(whole) | generator_hparams(whole)
+        asked = hparams.get("model_hparam_overrides", {}).get("num_hidden_layers")
+        if hparams.get("stack_layers") and asked and "model_hparam_overrides" in main:
+            main = layered_by_entry(cls, main, {"num_hidden_layers": asked})
         start = hparams.get("init_generator_checkpoint") or ""
         generator = network_hparams(start)
         saved = config_of(start) or {}

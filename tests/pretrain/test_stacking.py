@@ -7,8 +7,10 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.hparams import layered
 from tests import training_support as support
 
 
@@ -35,3 +37,13 @@ def test_layers_repeat_in_their_order(tmp_path, layers):
         np.testing.assert_array_equal(value, theirs[source], name)
         names.add(source)
     assert names == set(theirs)
+
+
+def test_a_recipe_that_stacks_has_its_own_number_of_layers(tmp_path):
+    start = str(support.ROOT / "pretrained/electra_mini")
+    recipe = {"num_hidden_layers": 8, "stack_layers": True, "init_checkpoint": start}
+    read = PretrainingConfig.implied(layered(PretrainingConfig, recipe))["model_hparam_overrides"]
+    assert read["num_hidden_layers"] == 8
+    assert read | {"num_hidden_layers": 4} == network_hparams(start)["model_hparam_overrides"]
+    elsewhere = recipe | {"init_checkpoint": str(tmp_path / "to be trained")}
+    assert PretrainingConfig.implied(layered(PretrainingConfig, elsewhere)) == {}
