@@ -230,6 +230,8 @@ def _from_ours(path: str, saved: dict[str, Any], given: Given, checkpoint: str |
     config_class: type[PretrainingConfig] | type[FinetuningConfig]
     config_class = FinetuningConfig if "task_names" in saved else PretrainingConfig
     kept = {name: value for name, value in saved.items() if name not in places(config_class)}
+    if config_class is FinetuningConfig:  # its own network, not that of a shipped model with the run's name
+        kept["pretrained_model_dir"] = path
     config = config_class.from_dict(kept | {"vocab_file": vocab_file})
     states = None
     weights = checkpoint or str(folder)

@@ -100,6 +100,15 @@ def test_fine_tuning_takes_sizes_and_vocabulary_from_the_folder(run: Path, tmp_p
     assert FinetuningConfig.from_dict(elsewhere | {"task_names": ["cola"]}).architecture == config.architecture
 
 
+def test_a_fine_tuned_model_with_the_name_of_a_shipped_one_keeps_its_own_network(run: Path, tmp_path: Path) -> None:
+    _write(run, tmp_path / "tuned")
+    given = {"pretrained_model_dir": str(tmp_path / "tuned"), "task_names": ["cola"]}
+    own = FinetuningConfig.from_dict(given)
+    saved = json.loads(own.to_json()) | {"model_name": "electra_mini"}
+    write_json(tmp_path / "tuned" / "config.json", saved)
+    assert read_model(str(tmp_path / "tuned")).architecture == own.architecture
+
+
 def test_a_model_that_keeps_accents_says_so_wherever_it_goes(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "models" / "run"
     shutil.copytree(run, folder)
