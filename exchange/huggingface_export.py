@@ -259,6 +259,8 @@ def _modernbert_task(model: Model, config: FinetuningConfig) -> _Head | None:
     """The class that computes the same logits as the one task's head; None if there is none."""
     task = _only_task(config)
     scope, weights, a = f"task_specific/{task}", model.weights, model.architecture
+    if f"{scope}/head/dense/kernel" not in weights:
+        return None
     tensors = names.to_theirs(modernbert.prediction_head(a, f"{scope}/head", True), weights)
     if f"{scope}/start/kernel" in weights and f"{scope}/end_hidden/kernel" not in weights:
         ends = ([weights[f"{scope}/{end}/{part}"] for end in ("start", "end")] for part in ("kernel", "bias"))
