@@ -17,9 +17,9 @@ from electra_tf2.util.reading import read_text
 TASKS = ("STS-B (Spearman)", "SST-2 (accuracy)")
 # Row of the table -> FLOPs of pre-training from random weights on, label.
 OURS = {
-    "`pretrained/electra_mini`, the same settings": (8.0e14, "electra_mini\n2 hours of a core"),
+    "`electra_mini_t5`, the same settings": (8.0e14, "2 hours\nof a core"),
     "`electra_evening_4_layers`": (1.9e15, ""),
-    "`pretrained/electra_evening`": (6.2e15, "electra_evening\n9 hours of a core"),
+    "`electra_evening`": (6.2e15, "electra_evening\n9 hours of a core"),
 }
 TWENTY_MINUTES = (2.7e14, (73.9 + 81.7) / 2, "20 minutes\nof a core")  # of the page's "Twenty minutes of one core"
 # google-research/electra's README: 1M steps on OpenWebText, development sets. FLOPs: recipe electra_small.

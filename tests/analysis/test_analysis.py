@@ -181,7 +181,7 @@ def test_the_curve_of_a_model_that_comes_with_the_repository_is_found_by_name(tm
     done = analyse(tmp_path, "--analysis", "curves", "--runs", "own,bert_mini")
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "analysis" / "curves.json").read_text())
-    assert report["bert_mini"]["training"]["masked_lm_loss"]["steps"][-1] == 4200
+    assert report["bert_mini"]["training"]["masked_lm_loss"]["steps"][-1] == 3600
 
 
 def test_learning_curves_of_runs_by_path_over_flops(tmp_path):
