@@ -103,7 +103,7 @@ def test_the_program_writes_the_table_of_all_records(tmp_path):
     assert WORDS[51] in table.neighbours[WORDS[50]]  # the planted pair
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join([*TOKENS[:-1], "another"]))
-    with pytest.raises(UserError, match=r"cooccurrence_file: .*another vocabulary.*build_table\.py cooccurrence"):
+    with pytest.raises(UserError, match=r"cooccurrence_file: .*another vocabulary.*electra build-table cooccurrence"):
         read_cooccurrence(output, str(other))
 
 
