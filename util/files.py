@@ -115,7 +115,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _has_ended(process: str) -> bool:
-    """Whether no process of this machine has that number; False where that cannot be told."""
+    """True if no process of this machine has that number; False where that cannot be told."""
     if os.name != "posix" or not process.isdecimal():
         return False
     try:
