@@ -36,7 +36,7 @@ class FinetuningModel(Layer):
             config.architecture,
             compute_dtype=config.precision,
             seed=seed,
-            recompute=config.recomputes_layers,
+            recompute=config.recompute,
         )
         self.heads = [task.make_head(self.encoder, seed) for task in tasks]
         self.language_model = None

@@ -17,7 +17,7 @@ from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.gated import GatedDense
 from electra_tf2.model.kernels import blocks, within_program
 from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, reaches
-from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
+from electra_tf2.model.kernels.compilation import are_one_program, keeping_little, with_kernel
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
 from electra_tf2.model.keys import Keys
 from electra_tf2.model.layers import (
@@ -220,7 +220,7 @@ class TransformerLayer(SizedLayer):
         norms = (self.output_norm, next_norm) if next_norm is not None else (self.attention_norm, self.output_norm)
         branch, maps = self.attention(read, keys, seeds, heads)
         x, read = self._add(x, branch, self.attention.output_dense.added, norms[0], seeds)
-        branch = self.output_dense.product(self.intermediate(read))
+        branch = within_program.feed_forward(self.intermediate, self.output_dense, read)
         return *self._add(x, branch, self.output_dense.added, norms[1], seeds), maps
 
     def _add(
@@ -247,7 +247,8 @@ class Encoder(SizedLayer):
       embeddings: an embedding block to share (ELECTRA, section 3.2: weight sharing), or None for an own one.
       direction: which keys a position may see; "both" for everything but the towers of a two-tower generator.
       compute_dtype: type of activations and matrix products.
-      recompute: keep nothing of a layer but its input (model.recomputation), unless its attention maps are asked for.
+      recompute: "layers": keep nothing of a layer but its input (model.recomputation), unless its attention maps are
+        asked for; "selective": keep no pairs of positions, nor outputs of activations (`keeping_little`).
     """
 
     exits: tuple[int, ...] = ()  # layers, from 1, where a block ends (model.other_generators.BlockwiseEncoder)
@@ -260,11 +261,11 @@ class Encoder(SizedLayer):
         direction: Direction = "both",
         compute_dtype: str = "float32",
         seed: int = 0,
-        recompute: bool = False,
+        recompute: str = "none",
     ) -> None:
         super().__init__(scope, architecture, seed)
         self.direction = direction
-        self._recompute = recompute
+        self._recompute, self._selective = recompute, recompute == "selective"
         self.activation_dtype = tf.as_dtype(compute_dtype)
         self.embeddings = embeddings or Embeddings(f"{scope}/embeddings", architecture, seed)
         self.project = None
@@ -344,14 +345,13 @@ class Encoder(SizedLayer):
         if next_norms[-1] is not None and self.architecture.first_norm:
             read = self.transformer_layers[0].attention_norm(x)
         for number, (layer, next_norm) in enumerate(zip(self.transformer_layers, next_norms, strict=True)):
-            heads, keys = (
-                sorted(head for of_layer, head in attention if of_layer == number),
-                keys_of[self._reaches[number]],
-            )
-            if self._recompute and not heads:
+            heads = sorted(head for of_layer, head in attention if of_layer == number)
+            keys = keys_of[self._reaches[number]]
+            if self._recompute == "layers" and not heads:
                 x, read = recomputed(layer, x, read, next_norm, keys, seeds)
             else:
-                x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
+                with keeping_little(keys.tiling is not None):
+                    x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
                 kept.update({(number, head): found for head, found in maps.items()})
             outputs.append(x)
             if number + 1 in self.exits[:-1]:
@@ -389,7 +389,7 @@ class Encoder(SizedLayer):
             if blocks is not None:
                 return Keys(*keys_of_blocks(input_mask, bias, blocks), turn, blocks=blocks)
         terms = None if self.relative_terms is None else self.relative_terms(length)
-        if in_tiles and terms is None and isinstance(length, int) and length >= long:
+        if in_tiles and terms is None and isinstance(length, int) and (length >= long or self._selective):
             queries = queries_of_tile(input_mask.shape)
             if queries is not None:
                 bias += 0.0 if reach is None else tf.zeros([self.architecture.num_attention_heads, 1])

@@ -97,11 +97,7 @@ def activation(name: str) -> Callable[..., tf.Tensor]:
     if name in ("gelu", "relu2"):
         formula = gelu if name == "gelu" else relu2
         return lambda x, bias=None: formula(x, tf.zeros(x.shape[-1:], blocks.wide(x).dtype) if bias is None else bias)
-    functions: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
-        "relu": tf.nn.relu,
-        "tanh": tf.tanh,
-        "linear": lambda x: x,
-    }
+    functions: dict[str, Callable[..., tf.Tensor]] = {"relu": tf.nn.relu, "tanh": tf.tanh, "linear": lambda x: x}
     if name not in functions:
         raise ValueError(f"hidden_act is {name!r}; choose one of {sorted(['gelu', 'relu2', *functions])}.")
     return lambda x, bias=None: functions[name](x if bias is None else add_bias(x, bias))
@@ -220,12 +216,15 @@ class Dense(Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """[..., input_size] -> [..., output_size], in the type of `x`."""
-        return self._activation(self.product(x), self.bias)
+        return self.activated(self.product(x), self.bias)
+
+    def activated(self, product: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
+        """Computes activation(x W + b) of x W."""
+        return self._activation(product, bias)
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
         """Computes x W, for a formula that adds the bias itself."""
-        flat = tf.matmul(tf.reshape(x, [-1, x.shape[-1]]), cast_weight(self.kernel, x.dtype))
-        return tf.reshape(flat, [*shape_of(x)[:-1], self.output_size])
+        return within_program.matrix_product(x, cast_weight(self.kernel, x.dtype))
 
 
 def shape_of(x: tf.Tensor) -> list[Any]:

@@ -75,7 +75,7 @@ class TwoTowerClozeModel(Layer):
         embeddings: Embeddings | None,
         compute_dtype: str = "float32",
         seed: int = 0,
-        recompute: bool = False,
+        recompute: str = "none",
     ) -> None:
         super().__init__("cloze_predictions", seed)
 

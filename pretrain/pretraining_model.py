@@ -278,9 +278,9 @@ def _layers_of(objective: Objective[ObjectiveHparams], made: dict[int, Layer]) -
     return made[id(objective)]
 
 
-def _encoder_settings(config: PretrainingConfig) -> tuple[str, int, bool]:
-    """The last arguments of every encoder: compute type, seed, whether layers are recomputed."""
-    return config.precision, config.seed, config.recomputes_layers
+def _encoder_settings(config: PretrainingConfig) -> tuple[str, int, str]:
+    """The last arguments of every encoder: compute type, seed, what is recomputed."""
+    return config.precision, config.seed, config.recompute
 
 
 def make_main_network(config: PretrainingConfig) -> Encoder:

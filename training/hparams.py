@@ -111,9 +111,10 @@ class DeviceHparams:
     )
     recompute: str = free_hparam(
         "none",
-        "what is computed again for its gradient instead of kept: none, or layers: of every encoder layer only the "
-        "input is kept",
-        choices=("none", "layers"),
+        "what is computed again for its gradient instead of kept: none; selective: what is cheap, attention of pairs "
+        "of positions first of all, as is always done from 512 tokens on, on GPUs and TPUs; layers: all, of every "
+        "encoder layer only the input is kept",
+        choices=("none", "selective", "layers"),
     )
     jit_compile: str = free_hparam(
         "auto", "whether the whole step is compiled with XLA; auto: on GPUs and TPUs", choices=("auto", "true", "false")
@@ -130,10 +131,6 @@ class DeviceHparams:
     gcp_project: str | None = free_hparam(None, "project of the TPU in Google's cloud", place="other")
     tpu_job_name: str | None = free_hparam(None, "job name of the TPU workers", place="other")
     num_tpu_cores: int = free_hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
-
-    @property
-    def recomputes_layers(self) -> bool:
-        return self.recompute == "layers"
 
     def device_problems(self) -> list[str]:
         """Lists what is wrong with the combination."""

@@ -21,6 +21,7 @@ from tensorflow.python.eager import record
 Parts = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]
 
 _mode = contextvars.ContextVar("mode", default="kernels")  # "kernels", "program": as parts of one, or "formulas"
+_is_selective = contextvars.ContextVar("is_selective", default=False)
 _numbers = itertools.count()  # of gradients in graphs
 
 
@@ -53,6 +54,24 @@ def are_compiled_alone() -> bool:
 def are_one_program() -> bool:
     """Tells whether kernels are parts of one program of the whole step."""
     return _mode.get() == "program"
+
+
+def keeps_little() -> bool:
+    """Tells whether, in a program, cheap activations are computed again for gradients instead of kept."""
+    return _is_selective.get() and are_one_program()
+
+
+@contextlib.contextmanager
+def keeping_little(is_selective: bool) -> Iterator[None]:
+    """What is traced within keeps little if it is part of a program and `is_selective`.
+
+    Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 5.
+    """
+    token = _is_selective.set(is_selective)
+    try:
+        yield
+    finally:
+        _is_selective.reset(token)
 
 
 def with_kernel(

@@ -44,6 +44,7 @@ from electra_tf2.model.kernels.compilation import (
     wide,
     xla,
 )
+from electra_tf2.model.kernels.within_program import attention_again
 
 Bias = Literal["none", "fixed", "learned"]
 
@@ -300,6 +301,11 @@ def tiled_attention(
       tiling: its number of queries divides L.
     """
     batch, heads, length, _ = qkv[0].shape
+    if are_one_program() and tiling.queries == length:
+        if tiling.direction != "both":
+            allowed &= reaches(tiling.direction, tf.range(length)[:, tf.newaxis], tf.range(length))
+        bias = tf.zeros([1, 1, 1, 1]) if tiling.bias == "none" else between(by_distance, length)
+        return tf.transpose(attention_again(*qkv, allowed, bias, seed, scale=scale, rate=rate), [0, 2, 1, 3])
     rows = batch
     if are_compiled_alone():  # a tile should fit the processor's cache; one program on a GPU takes all rows at once
         most = max(1, SCORES // (heads * tiling.queries * length))

@@ -154,10 +154,14 @@ class FusedSoftmax:
         chunks = 1 if tokens is None else next(n for n in range(-(-tokens // most), tokens + 1) if tokens % n == 0)
 
         def part(index: tf.Tensor) -> Gradients:
-            fields = (upstream, token_ids, self._states, self._product, self._log_normalizer)
+            fields = (upstream, token_ids, self._states, self._wide_product, self._log_normalizer)
             if chunks > 1:
-                fields = tuple(tf.reshape(x, [chunks, tokens // chunks, *x.shape[1:]])[index] for x in fields)
+                size = tokens // chunks
+                fields = tuple(
+                    tf.slice(x, [index * size] + [0] * (len(x.shape) - 1), [size, *x.shape[1:]]) for x in fields
+                )
             weights, ids, states, product, log_normalizer = fields
+            product = product[:, : self._product.shape[1]]
             dense = _weighted_probabilities(-weights, product, self._bias, log_normalizer)
             places, column = ids[:, tf.newaxis], weights[:, tf.newaxis]
             to_states = wide(tf.matmul(dense, self._words)) + column * wide(tf.gather(self._words, ids))

@@ -8,19 +8,68 @@ sum is summed for all weights at once (compilation.sums_at_once).
 Shapes: x [..., n]; bias, gamma, beta [n]; int32 [2] seed. `blocks` says more of each.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from electra_tf2.model.kernels import blocks
 from electra_tf2.model.kernels.compilation import (
+    are_one_program,
+    cast_weight,
     differentiable,
+    keeps_little,
     narrow,
     part_sums,
     rounded,
     stored,
     wide,
 )
+
+
+@differentiable
+def product(x: tf.Tensor, kernel: tf.Tensor) -> Any:
+    """[T, n] times [n, m]."""
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        # First the kernel's: left to XLA, all kernels' come last, and what they are made of is kept until then.
+        upstream, to_kernel = stored(upstream, tf.matmul(x, upstream, transpose_a=True))
+        return tf.matmul(upstream, kernel, transpose_b=True), to_kernel
+
+    return tf.matmul(x, kernel), gradient
+
+
+def matrix_product(x: tf.Tensor, kernel: tf.Tensor, times: Callable[..., tf.Tensor] | None = None) -> tf.Tensor:
+    """[..., n] times [n, m], one product for all leading axes; `times` multiplies matrices."""
+    times = times or (product if are_one_program() else tf.matmul)
+    flat = times(tf.reshape(x, [-1, x.shape[-1]]), kernel)
+    sizes = [tf.shape(x)[axis] if size is None else size for axis, size in enumerate(x.shape[:-1])]
+    return tf.reshape(flat, [*sizes, kernel.shape[1]])
+
+
+def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
+    """Computes last.product(first(x)), of layers.Dense; within `keeping_little` the activation is computed again."""
+    if not keeps_little():
+        result: tf.Tensor = last.product(first(x))
+        return result
+
+    def activated_product(before: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        # Not `product`: here one pass computes the activation again and its gradient, and then comes the kernel's.
+        return matrix_product(first.activated(before, bias), kernel, tf.matmul)
+
+    @differentiable
+    def compute(*tensors: tf.Tensor) -> Any:
+        def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
+            *again, upstream = stored(*tensors, upstream)  # not what was computed before, and not before its turn
+            with tf.GradientTape() as tape:
+                tape.watch(again)
+                value = activated_product(*again)
+            return stored(*tape.gradient(value, again, upstream))
+
+        return activated_product(*tensors), gradient
+
+    result = compute(first.product(x), first.added, cast_weight(last.kernel, x.dtype))
+    return result
 
 
 def _with_bias_gradient(to_x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -53,8 +102,11 @@ def gelu(x: tf.Tensor, bias: tf.Tensor) -> Any:
 
 
 # Norms. With d the gradient of n = (x - mean) / deviation, x's is (d - mean(d) - n mean(d n)) / deviation. All it needs
-# of a row are the sums of x, x^2, d and d x, so that one pass computes them; the variance, a difference of means then,
-# is off by 1e-7 (1 + mean^2 / variance) of itself.
+# of a row beside its mean are means of functions of the row, so that one pass computes them.
+
+
+def _mean(x: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(x * (1.0 / x.shape[-1]), -1, keepdims=True)
 
 
 def _norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -64,6 +116,7 @@ def _norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf
 def _norm_gradient(
     upstream: tf.Tensor,
     x: tf.Tensor,
+    mean: tf.Tensor,
     gamma: tf.Tensor,
     to_x: tf.Tensor | None,
     dropout: tuple[tf.Tensor, float] | None,
@@ -72,17 +125,17 @@ def _norm_gradient(
     """Gradients of the norm's argument x, of the branch and the bias in it if there are any, of gamma and beta.
 
     Args:
+      mean: of each row of x, [..., 1].
       to_x: gradient of x by other ways, or None.
       dropout: seed and rate of that of the branch, or None without a branch.
     """
-    wide_x, to_y = wide(x), wide(upstream)
+    centred, to_y = wide(x) - mean, wide(upstream)
     to_n = to_y * wide(gamma)
-    sums = stored(*(tf.reduce_sum(one, -1, keepdims=True) for one in (wide_x, tf.square(wide_x), to_n, to_n * wide_x)))
-    mean, mean_square, mean_to_n, mean_product = (one / tf.cast(x.shape[-1], one.dtype) for one in sums)
-    variance = tf.maximum(mean_square - tf.square(mean), 0.0)
-    inverse = tf.math.rsqrt(variance + epsilon)
-    n = (wide_x - mean) * inverse
-    to_sum = inverse * (to_n - mean_to_n - n * (inverse * (mean_product - mean * mean_to_n)))
+    variance, mean_to_n, mean_product = stored(_mean(tf.square(centred) + epsilon), _mean(to_n), _mean(to_n * centred))
+    # XLA makes a launch of its own of a root of each row, unless it seems to depend on all numbers of the row.
+    inverse = tf.math.rsqrt(tf.where(tf.math.is_nan(centred), centred, variance))
+    n = centred * inverse
+    to_sum = inverse * (to_n - mean_to_n - n * (inverse * mean_product))
     if to_x is not None:
         to_sum += wide(to_x)
     # Rounded by integers: the branch's gradient comes of what is stored, not of the same computed again.
@@ -99,11 +152,18 @@ def _norm_gradient(
 @differentiable
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = blocks.LAYER_NORM_EPSILON) -> Any:
     """Layer norm over the last axis."""
-    return _norm(x, gamma, beta, epsilon), lambda upstream: _norm_gradient(upstream, x, gamma, None, None, epsilon)
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return _norm_gradient(upstream, x, stored(_mean(wide(x)))[0], gamma, None, None, epsilon)
+
+    return _norm(x, gamma, beta, epsilon), gradient
 
 
-def _sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    return stored(rounded(blocks.sum_of(x, branch, bias, seed, rate), x.dtype))[0]
+def _sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tuple[tf.Tensor, tf.Tensor]:
+    """The sum, rounded to the type of x, and its mean."""
+    total = rounded(blocks.sum_of(x, branch, bias, seed, rate), x.dtype)
+    total, mean = stored(total, _mean(wide(total)))
+    return total, mean
 
 
 @differentiable
@@ -118,10 +178,10 @@ def norm_of_sum(
     epsilon: float = blocks.LAYER_NORM_EPSILON,
 ) -> Any:
     """layer_norm(s) of s = x + dropout(branch + bias), which is rounded to the type of x."""
-    total = _sum(x, branch, bias, seed, rate)
+    total, mean = _sum(x, branch, bias, seed, rate)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        return *_norm_gradient(upstream, total, gamma, None, (seed, rate), epsilon), None
+        return *_norm_gradient(upstream, total, mean, gamma, None, (seed, rate), epsilon), None
 
     return _norm(total, gamma, beta, epsilon), gradient
 
@@ -138,10 +198,10 @@ def sum_and_norm(
     epsilon: float = blocks.LAYER_NORM_EPSILON,
 ) -> Any:
     """s, and layer_norm(s)."""
-    total = _sum(x, branch, bias, seed, rate)
+    total, mean = _sum(x, branch, bias, seed, rate)
 
     def gradient(to_total: tf.Tensor, to_norm: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        return *_norm_gradient(to_norm, total, gamma, to_total, (seed, rate), epsilon), None
+        return *_norm_gradient(to_norm, total, mean, gamma, to_total, (seed, rate), epsilon), None
 
     return (total, _norm(total, gamma, beta, epsilon)), gradient
 
@@ -154,12 +214,71 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
     """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, A, L, D] each."""
 
     def gradient(*upstreams: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        stacked = tf.stack(upstreams)
-        sums = tf.transpose(tf.reduce_sum(wide(stacked), 3), [1, 0, 2, 3])  # [B, 3, A, D]
-        to_bias = tf.reduce_sum(tf.reshape(sums, [-1, bias.shape[0]]), 0)
-        return tf.reshape(tf.transpose(stacked, [1, 3, 0, 2, 4]), tf.shape(product)), to_bias
+        # Not stacked and then transposed: XLA would sum before it transposes, in another pass.
+        size = bias.shape[0] // 3
+        rows, length, _ = tf.unstack(tf.shape(product))
+        columns = [tf.reshape(tf.transpose(one, [0, 2, 1, 3]), [rows, length, size]) for one in upstreams]
+        padded = [
+            tf.pad(one, [[0, 0], [0, 0], [place * size, (2 - place) * size]]) for place, one in enumerate(columns)
+        ]
+        joined = padded[0] + padded[1] + padded[2]
+        if product.shape[0] % 2 == 0:
+            joined = tf.reshape(joined, [rows // 2, 2 * length, 3 * size])
+        to_product, to_bias = _with_bias_gradient(joined)
+        return tf.reshape(to_product, tf.shape(product)), to_bias
 
     return tuple(stored(*blocks.heads_apart(product, bias, heads))), gradient
+
+
+class _Pairs:
+    """Passes over pairs of positions, [B, A, L, L]; arguments are those of `attention`."""
+
+    def __init__(
+        self,
+        scores: tf.Tensor,
+        allowed: tf.Tensor,
+        position_bias: tf.Tensor,
+        seed: tf.Tensor,
+        scale: float,
+        rate: float,
+    ) -> None:
+        self._scores, self._allowed, self._bias, self._scale, self._rate = scores, allowed, position_bias, scale, rate
+        self._joined = self._bits = None
+        if not rate:
+            return
+        kept = blocks.are_kept(blocks.places_in(tf.shape(scores)), seed, rate)
+        # XLA's generator of softmax kernels knows no shifts, so it cannot hash. It reads what dropout keeps as an
+        # integer that the heads share, a bit each.
+        heads = scores.shape[1]
+        dtype = next((one for one in (tf.int8, tf.int16, tf.int32, tf.int64) if heads < 8 * one.size), None)
+        if dtype is None:
+            (self._joined,) = stored(kept)
+            return
+        self._bits = tf.constant([1 << head for head in range(heads)], dtype, [heads, 1, 1])
+        (self._joined,) = stored(tf.reduce_sum(tf.where(kept, self._bits, tf.zeros([], dtype)), 1, keepdims=True))
+
+    def _dropped_out(self, x: tf.Tensor) -> tf.Tensor:
+        if self._joined is None:
+            return x
+        kept = self._joined if self._bits is None else tf.bitwise.bitwise_and(self._joined, self._bits) != 0
+        return tf.where(kept, x * tf.constant(1.0 / (1.0 - self._rate), x.dtype), tf.zeros([], x.dtype))
+
+    def _probabilities(self) -> tf.Tensor:
+        return tf.nn.softmax(wide(blocks.biased_scores(self._scores, self._allowed, self._bias, scale=self._scale)))
+
+    def dropped(self) -> tf.Tensor:
+        """Probabilities after dropout."""
+        return stored(narrow(self._dropped_out(self._probabilities()), self._scores.dtype))[0]
+
+    def gradients(self, to_dropped: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Gradients of the scores and of the position bias."""
+        to_probs = self._dropped_out(wide(to_dropped))
+        (self._scores,) = stored(self._scores)  # else float32 probabilities would be kept
+        probs = self._probabilities()
+        # Of whole rows, not of the output and its gradient, which need not be read then.
+        to_scores = probs * (to_probs - tf.reduce_sum(probs * to_probs, -1, keepdims=True))
+        (to_scores,) = stored(narrow(self._scale * to_scores, self._scores.dtype))
+        return to_scores, blocks.position_bias_gradient(to_scores, self._bias, scale=self._scale)
 
 
 @differentiable
@@ -173,20 +292,42 @@ def attention(
     rate: float,
 ) -> Any:
     """softmax(scale scores + position bias) values; of the pairs, products and probabilities after dropout are kept."""
-
-    def probabilities(scores: tf.Tensor) -> tf.Tensor:
-        return tf.nn.softmax(wide(blocks.biased_scores(scores, allowed, position_bias, scale=scale)))
-
-    dropped = stored(narrow(blocks.dropped_out(probabilities(scores), seed, rate), scores.dtype))[0]
-    output = tf.matmul(dropped, values)
+    pairs = _Pairs(scores, allowed, position_bias, seed, scale, rate)
+    dropped = pairs.dropped()
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        to_dropped = tf.matmul(upstream, values, transpose_b=True)
-        (again,) = stored(scores)  # else float32 probabilities would be kept
-        inner = tf.reduce_sum(wide(output) * wide(upstream), -1, keepdims=True)
-        to_scores = probabilities(again) * (blocks.dropped_out(wide(to_dropped), seed, rate) - inner)
-        to_scores = stored(narrow(scale * to_scores, scores.dtype))[0]
-        to_bias = blocks.position_bias_gradient(to_scores, position_bias, scale=scale)
+        to_scores, to_bias = pairs.gradients(tf.matmul(upstream, values, transpose_b=True))
         return to_scores, tf.matmul(dropped, upstream, transpose_a=True), None, to_bias, None
 
-    return output, gradient
+    return tf.matmul(dropped, values), gradient
+
+
+@differentiable
+def attention_again(
+    q: tf.Tensor,
+    k: tf.Tensor,
+    v: tf.Tensor,
+    allowed: tf.Tensor,
+    position_bias: tf.Tensor,
+    seed: tf.Tensor,
+    scale: float,
+    rate: float,
+) -> Any:
+    """softmax(scale q k^T + position bias) v; of the pairs nothing is kept, they are computed again for the gradient.
+
+    Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 5.
+    """
+
+    def pairs_of(q: tf.Tensor, k: tf.Tensor, seed: tf.Tensor) -> _Pairs:
+        return _Pairs(tf.matmul(q, k, transpose_b=True), allowed, position_bias, seed, scale, rate)
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        # Not what was computed before, and not before its turn.
+        again = stored(q, k, v, seed, upstream)
+        pairs = pairs_of(again[0], again[1], again[3])
+        to_values = tf.matmul(pairs.dropped(), again[4], transpose_a=True)
+        to_scores, to_bias = pairs.gradients(tf.matmul(again[4], again[2], transpose_b=True))
+        to_keys = tf.matmul(to_scores, again[0], transpose_a=True)
+        return tf.matmul(to_scores, again[1]), to_keys, to_values, None, to_bias, None
+
+    return tf.matmul(pairs_of(q, k, seed).dropped(), v), gradient

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.model import encoder, gated, kernels, layers, relative_positions
-from electra_tf2.model.kernels import blocks, compilation, feed_forward
+from electra_tf2.model.kernels import blocks, compilation, feed_forward, within_program
 
 SEED = tf.constant([3, 4])
 ALLOWED = tf.constant([[True, True, True, False, True], [True, False, False, True, True]])[:, tf.newaxis, tf.newaxis]
@@ -25,6 +25,19 @@ def normal(*shape, seed=0, dtype=tf.float64):
 
 def attention(rate):
     return lambda scores, values, bias: encoder.attention(scores, values, ALLOWED, bias, SEED, scale=0.5, rate=rate)
+
+
+def attention_again(rate):
+    """As attention, of queries and keys; within programs, what keeps no pairs of positions."""
+
+    def call(q, k, values, bias):
+        allowed = tf.constant([True, True, False, True, True])
+        if compilation.are_one_program():
+            return within_program.attention_again(q, k, values, allowed, bias, SEED, scale=0.5, rate=rate)
+        scores = tf.matmul(q, k, transpose_b=True)
+        return encoder.attention(scores, values, allowed, bias, SEED, scale=0.5, rate=rate)
+
+    return call
 
 
 def of_branch(formula, rate):
@@ -53,6 +66,10 @@ FORMULAS = {
     "sum and norm, dropout": (of_branch(layers.sum_and_norm, 0.3), BRANCH),
     "attention": (attention(0.0), ((2, 3, 5, 5), (2, 3, 5, 5), (1, 3, 5, 5))),
     "attention, dropout": (attention(0.3), ((2, 3, 5, 5), (2, 3, 5, 5), (1, 3, 1, 5))),
+    "attention of nine heads, dropout": (attention(0.3), ((2, 9, 5, 5), (2, 9, 5, 5), (1, 1, 1, 5))),
+    "attention of 64 heads, dropout": (attention(0.3), ((2, 64, 5, 5), (2, 64, 5, 5), (1, 1, 1, 5))),
+    "attention again": (attention_again(0.0), ((2, 3, 5, 4), (2, 3, 5, 4), (2, 3, 5, 4), (1, 3, 5, 5))),
+    "attention again, dropout": (attention_again(0.3), ((3, 2, 5, 4), (3, 2, 5, 4), (3, 2, 5, 4), (1, 1, 1, 5))),
     "bias": (layers.add_bias, (ROWS, ROW)),
     "heads split": (lambda x, bias: encoder.split_heads(x, bias, heads=2), ((2, 5, 24), (24,))),
     "dropout": (lambda x: layers.dropped_out(x, SEED, rate=0.3), (ROWS,)),

@@ -1,5 +1,7 @@
 """Layers that are computed again for their gradient: the same states and gradients, dropout included."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -28,7 +30,7 @@ def test_a_layer_is_computed_twice_and_its_gradient_is_the_same(monkeypatch, nor
     monkeypatch.setattr(TransformerLayer, "call", counted)
 
     def passes(recompute, compiled):
-        network = Encoder("electra", sizes, recompute=recompute)
+        network = Encoder("electra", sizes, recompute="layers" if recompute else "none")
 
         def gradients():
             seeds = SeedStream(tf.constant([5, 6]))
@@ -49,3 +51,32 @@ def test_a_layer_is_computed_twice_and_its_gradient_is_the_same(monkeypatch, nor
     assert (once, twice) == (layers, 2 * layers)
     for value, exact in zip(recomputed, kept, strict=True):
         np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize(("norm_style", "gated"), [("post", False), ("pre", True)])
+def test_selective_recomputation_repeats_what_is_cheap(norm_style, gated):
+    sizes = Architecture(
+        50, 8, 8, 1, 2, 16, max_position_embeddings=32, norm_style=norm_style, gated_mlp=gated, initializer_range=0.3,
+    )  # fmt: skip
+    random = np.random.RandomState(0)
+    ids, weights = tf.constant(random.randint(1, 50, [2, 32]), tf.int32), tf.constant(random.rand(2, 32, 8), tf.float32)
+
+    def passes(recompute):
+        """Values, gradients, and how often a program has each type of operation."""
+        network = Encoder("electra", sizes, recompute=recompute)
+
+        def gradients():
+            with tf.GradientTape() as tape:
+                states = network(ids, tf.ones_like(ids), tf.zeros_like(ids), SeedStream(tf.constant([5, 6]))).sequence
+                loss = tf.reduce_sum(weights * states**2)
+            return [states, *map(tf.convert_to_tensor, tape.gradient(loss, network.trainable_variables))]
+
+        program: Any = one_program(gradients)
+        types = [operation.type for operation in program.get_concrete_function().graph.get_operations()]
+        return program(), {name: types.count(name) for name in ("Erf", "Softmax")}
+
+    (kept, once), (again, twice) = passes("none"), passes("selective")
+    for value, exact in zip(again, kept, strict=True):
+        np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+    # The activation; probabilities before dropout, of the scores computed again.
+    assert {name: twice[name] - once[name] for name in twice} == {"Erf": 1, "Softmax": 1}
