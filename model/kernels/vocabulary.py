@@ -161,7 +161,7 @@ class FusedSoftmax:
                     tf.slice(x, [index * size] + [0] * (len(x.shape) - 1), [size, *x.shape[1:]]) for x in fields
                 )
             weights, ids, states, product, log_normalizer = fields
-            product = product[:, : self._product.shape[1]]
+            product = product[:, : self._product.shape[1]] if self._padding else product
             dense = _weighted_probabilities(-weights, product, self._bias, log_normalizer)
             places, column = ids[:, tf.newaxis], weights[:, tf.newaxis]
             to_states = wide(tf.matmul(dense, self._words)) + column * wide(tf.gather(self._words, ids))
