@@ -6,11 +6,12 @@
   python -m benchmarks.compiled --markdown
 
 Every recipe is lowered in a process of its own, whose time and memory are printed, then compiled for each device by
-that device's compiler (the extra `accelerators`; ACCELERATORS_PYTHON names a Python that has it). `--peer` compiles the
-same step written plainly in JAX (benchmarks/compiled_peer.py), for recipes of ELECTRA. `--table` does the papers'
-recipes at their batch and length in bfloat16, looks for the micro-batch that fits where the batch does not, and keeps
-what it finds in benchmarks/compiled.json, from which it goes on when it is run again; `--markdown` prints that file as
-the table of docs/devices.md.
+that device's compiler (the extra `accelerators`; ACCELERATORS_PYTHON names a Python that has it). Times are a
+processor's, so that other work on the machine does not count. `--peer` compiles the same step written plainly in JAX
+(benchmarks/compiled_peer.py), for recipes of ELECTRA. `--table` does the papers' recipes at their batch and length in
+bfloat16, looks for the micro-batch that fits where the batch does not, and keeps what it finds in
+benchmarks/compiled.json, from which it goes on when it is run again; `--markdown` prints that file as the table of
+docs/devices.md.
 """
 
 import argparse
@@ -68,10 +69,10 @@ def lower_here(recipe: str, changes: dict[str, Any], out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = config_of(recipe, Path(folder), changes)
         write_inputs(Path(folder), config)
-        start = time.monotonic()
+        start = time.process_time()
         out.write_bytes(training_program(config))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": time.monotonic() - start, "host_bytes": peak}), flush=True)
+    print(json.dumps({"seconds": time.process_time() - start, "host_bytes": peak}), flush=True)
     os._exit(0)  # without taking gigabytes of graphs apart
 
 
@@ -170,8 +171,8 @@ def fill_table(recipes: list[str], devices: list[Device], work: Path) -> None:
     from electra_tf2.training.accelerators.fitting import Fitting, show
 
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for recipe in recipes:
-        for device in devices:
+    for device in devices:
+        for recipe in recipes:
             key = f"{recipe} {device.name}"
             if key in results:
                 continue
@@ -202,8 +203,9 @@ def markdown() -> str:
 
     headings = ("recipe", "batch x length", "device", "as it is", "fits with", "kernels", "bytes", "products")
     lines = [f"| {' | '.join([*headings, 'steps/s at most', 'compiled in'])} |", "|" + "---|" * 10]
-    for key, found in json.loads(RESULTS.read_text()).items():
-        recipe, name = key.split()
+    results: dict[str, Any] = json.loads(RESULTS.read_text())
+    for recipe, name in sorted((key.split() for key in results), key=lambda key: (PAPERS.index(key[0]), key[1])):
+        found = results[f"{recipe} {name}"]
         (device,), config = find_devices(name), config_of(recipe, Path("."), {})
         rows = [Row(row.pop("name"), row.pop("micro_batch"), Compiled(**row)) for row in found["rows"]]
         first, last = (cells(rows[place], device) for place in (0, -1))
