@@ -180,12 +180,14 @@ def fill_table(recipes: list[str], devices: list[Device], work: Path) -> None:
             lowerer = Lowerer(recipe, {}, work)
             config = config_of(recipe, work, {})
             fitting = Fitting(device, lowerer, functools.partial(show, device))
-            rows = [fitting.try_out(config, "as it is")]
-            if not rows[0].compiled.fits:
-                rows += fitting.largest_micro_batch(config, rows[0], "")
+            rows = fitting.as_it_is(config, "as it is")
+            if rows[0].compiled.fits:
+                rows = rows[:1]
+            else:
+                rows += fitting.largest_micro_batch(config, rows, "")
             if not rows[-1].compiled.fits:
                 changed = dataclasses.replace(config, recompute="layers")
-                rows += fitting.largest_micro_batch(changed, rows[-1], "recompute layers, ")
+                rows += fitting.largest_micro_batch(changed, rows[:1], "recompute layers, ")
             results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
             results[key] = {"lowering_host_bytes": lowerer.host_bytes, "rows": [_without_kernels(row) for row in rows]}
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
@@ -213,7 +215,8 @@ def markdown() -> str:
         if rows[-1].compiled.fits and not rows[0].compiled.fits:
             answer = f"{rows[-1].name}: {rows[-1].micro_batch} sequences, {last[3]}"
         shape = f"{config.train_batch_size:,} x {config.max_seq_length}"
-        columns = [recipe, shape, device.name, f"{first[1]}, {first[3]}", answer, *last[4:9]]
+        whole = ", ".join([first[1], first[3], *rows[0].name.split(", ")[1:]])
+        columns = [recipe, shape, device.name, whole, answer, *last[4:9]]
         lines.append(f"| {' | '.join(columns)} |")
     return "\n".join(lines)
 

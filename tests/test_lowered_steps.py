@@ -260,6 +260,14 @@ def test_every_step_has_a_bound() -> None:
     assert set(json.loads(BOUNDS.read_text())) == expected
 
 
+def test_micro_batches_are_a_loop_around_one_copy_of_the_network() -> None:
+    config = config_of("electra_small", folder())
+    whole = Program(lowering.training_program(config))
+    parts = Program(lowering.training_program(dataclasses.replace(config, gradient_accumulation_steps=2)))
+    assert parts.operations < 1.3 * whole.operations and problems(parts) == []
+    assert parts.largest_constant <= whole.largest_constant  # no zeros to add gradients to
+
+
 def test_places_that_depend_on_shapes_alone_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """As they were: one range over the whole array, whose every number the compiler would work out on the host."""
 

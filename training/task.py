@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import one_program, sums_at_once
+from electra_tf2.model.kernels.compilation import one_program, sums_at_once, unfolded_zeros
 from electra_tf2.model.layers import shape_of
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.util.environment import compile_unseen
@@ -153,7 +153,7 @@ class TrainingTask:
             return part(tf.constant(0), batch)
         # A loop around one copy of the network: programs and their memory do not grow with the number of micro-batches.
         one = _traced(lambda index: part(index, rows_of(index)))
-        zeros = tf.nest.map_structure(lambda value: tf.zeros(value.shape, value.dtype), one.structured_outputs)
+        zeros = tf.nest.map_structure(lambda value: unfolded_zeros(value.shape, value.dtype), one.structured_outputs)
 
         def add_part(index: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
             return index + 1, tf.nest.map_structure(tf.add, total, one(index))
