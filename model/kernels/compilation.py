@@ -220,7 +220,7 @@ def _shared_one() -> tf.Tensor:
     graph = tf.compat.v1.get_default_graph()
     if not hasattr(graph, "shared_one"):
         graph.shared_one = in_one_array([tf.constant(1.0)] * 2)[0]
-    return graph.shared_one  # type: ignore[no-any-return]
+    return graph.shared_one
 
 
 def part_sums(x: tf.Tensor) -> tf.Tensor:
