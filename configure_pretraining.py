@@ -87,10 +87,7 @@ class PretrainingConfig(ObjectiveHparams):
 
     # Output
     model_dir: str = free_hparam(
-        "",
-        "folder of checkpoints and logs; default <data_dir>/models/<model_name>",
-        heading="Output",
-        place="other",
+        "", "folder of checkpoints and logs; default <data_dir>/models/<model_name>", heading="Output", place="other"
     )
     results_dir: str = free_hparam("", "folder of the results; default <model_dir>/results", place="other")
     results_txt: str = free_hparam("", "table of metrics; default <results_dir>/unsup_results.txt", place="other")

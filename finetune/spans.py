@@ -44,15 +44,13 @@ class SpanTask(TextTask):
         return super().labels | marks
 
     def _read_rows(self, split: str) -> list[Row]:
-        path, test = self.path(split), split in self.test_splits
-        columns = self.spec.json_columns
+        path, columns, test = self.path(split), self.spec.json_columns, split in self.test_splits
         if split in self.spec.submission:
             columns = columns._replace(label=None)
         rows = []
         for number, row in read_json_lines(path, "task"):
             where = f"{path}, line {number}"
-            found = row_from_json(row, columns, where, number, test)
-            rows.append(self._with_spans(found, row, where))
+            rows.append(self._with_spans(row_from_json(row, columns, where, number, test), row, where))
         if not rows:
             raise UserError(f"{path} holds no examples")
         return rows

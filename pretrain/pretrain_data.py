@@ -190,11 +190,7 @@ def training_batches(
 
     dataset = tf.data.Dataset.from_generator(
         lambda: _schedule(records, seed, position),
-        output_signature=(
-            tf.TensorSpec([None], tf.string),
-            tf.TensorSpec([2], tf.int64),
-            tf.TensorSpec([], tf.int64),
-        ),
+        output_signature=(tf.TensorSpec([None], tf.string), tf.TensorSpec([2], tf.int64), tf.TensorSpec([], tf.int64)),
     )
     dataset = dataset.map(load, num_parallel_calls=1, deterministic=True).prefetch(1)
     dataset = dataset.rebatch(batch_size, drop_remainder=True)

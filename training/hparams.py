@@ -104,10 +104,7 @@ class DeviceHparams:
     """Devices and precision."""
 
     precision: str = hparam(
-        "float32",
-        "type of activations and matrix products",
-        choices=PRECISIONS,
-        heading="Numerics and devices",
+        "float32", "type of activations and matrix products", choices=PRECISIONS, heading="Numerics and devices"
     )
     recompute: str = free_hparam(
         "none",
