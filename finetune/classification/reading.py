@@ -33,22 +33,22 @@ class Span(NamedTuple):
     end: int
 
 
-class Row(NamedTuple):
-    """A usable line: its 1-based number, its texts, its label as it stands there (None without one).
+class TextExample(NamedTuple):
+    """One or two texts, and a label: a name, a number, or None; of a file's line first as it stands there.
 
-    id: of the example in a submission. spans: parts of the texts that the task is about.
+    id: of the example in a submission. spans: parts of the texts that the task is about. line: 1-based.
     """
 
-    line: int
     texts: tuple[str, ...]
     label: Any
     id: Any = None
     spans: tuple[Span, ...] = ()
+    line: int = 0
 
 
 def read_rows(
     path: Path, columns: Columns, json_columns: Columns, tolerated: float = TOLERATED, label_optional: bool = False
-) -> list[Row]:
+) -> list[TextExample]:
     """The rows of a file.
 
     Args:
@@ -61,13 +61,13 @@ def read_rows(
       UserError: file, line and what is wrong with it.
     """
     problems: list[str] = []
-    rows: list[Row] = []
+    rows: list[TextExample] = []
     lines = 0
     objects = path.suffix == ".jsonl" or columnar.is_columnar(path)
     found = (_object_rows if objects else _table_rows)(path, json_columns if objects else columns, label_optional)
     for item in found:
         lines += 1
-        if isinstance(item, Row):
+        if isinstance(item, TextExample):
             rows.append(item)
             if 0 < tolerated < 1 and not all(text.strip() for text in item.texts):
                 problems.append(f"{path}, line {item.line}: an empty sentence")
@@ -166,7 +166,7 @@ def _delimiter_of(text: str) -> str:
     return max(_DELIMITERS, key=text.partition("\n")[0].count)
 
 
-def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[Row | str]:
+def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[TextExample | str]:
     lines = table_lines(read_text(path, "task"), path.suffix == ".csv", str(path), columns)
     places: list[int] = []
     label = only = first_label = None
@@ -190,7 +190,8 @@ def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[
             continue
         if label is not None:
             labels.add(cells[label])
-        yield Row(number, tuple(cells[place] for place in places), None if label is None else cells[label])
+        texts = tuple(cells[place] for place in places)
+        yield TextExample(texts, None if label is None else cells[label], line=number)
     if first_label is not None and first_label in labels:
         print(
             f'WARNING: {path}: the first line was taken for a header, but its label {first_label!r} is one: "header": '
@@ -218,7 +219,7 @@ def _place(path: Path, column: Column, header: list[str] | None, width: int) -> 
     return column
 
 
-def _object_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[Row | str]:
+def _object_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[TextExample | str]:
     """The rows of JSON lines, and of Parquet and Arrow files."""
     lines = path.suffix == ".jsonl"
     for number, row in enumerate(read_text(path, "task").split("\n") if lines else columnar.read_rows(path), start=1):
@@ -232,7 +233,9 @@ def _object_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator
             yield str(error)
 
 
-def row_from_json(row: dict[str, Any], columns: Columns, where: str, number: int, label_optional: bool = False) -> Row:
+def row_from_json(
+    row: dict[str, Any], columns: Columns, where: str, number: int, label_optional: bool = False
+) -> TextExample:
     """The row of a JSON object. Raises UserError."""
     texts = []
     for names in columns.texts:
@@ -240,7 +243,7 @@ def row_from_json(row: dict[str, Any], columns: Columns, where: str, number: int
         if not isinstance(text, str):
             raise UserError(f"{where}: {'/'.join(alternatives(names))} must be text, got {shown(text)}")
         texts.append(text)
-    found = Row(number, tuple(texts), None, row.get(columns.id))
+    found = TextExample(tuple(texts), None, row.get(columns.id), line=number)
     if columns.label is None or (label_optional and not any(name in row for name in alternatives(columns.label))):
         return found
     return found._replace(label=_value(row, columns.label, where))

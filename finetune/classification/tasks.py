@@ -1,19 +1,19 @@
 """One or two texts to a class or a number: what GLUE's tasks and tasks of one's own have in common.
 
-file --reading--> Row --Target--> TextExample --packing--> Features
+file --reading--> TextExample --Target--> TextExample --packing--> Features
 """
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
-from electra_tf2.finetune.classification.reading import TOLERATED, Row, Span, alternatives, read_rows, row_from_json
+from electra_tf2.finetune.classification.reading import TOLERATED, TextExample, alternatives, read_rows, row_from_json
 from electra_tf2.finetune.classification.targets import (
     TEACHER,
     Classes,
@@ -39,15 +39,6 @@ FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data,
 _NO_LABEL = (None, "", -1, "-1")  # what stands in test files whose labels are kept secret
 
 
-class TextExample(NamedTuple):
-    """One or two texts, and a label: a name, a number, or None; id and spans as a `Row` has them."""
-
-    texts: tuple[str, ...]
-    label: str | float | None
-    id: Any = None
-    spans: tuple[Span, ...] = ()
-
-
 class TextTask(Task):
     """Classification or regression over one or two texts."""
 
@@ -70,7 +61,7 @@ class TextTask(Task):
             self._target = Scale(*spec.value_range)
         elif spec.labels is not None:
             self._target = self._classes(spec.labels, spec.numbered_labels)
-        self._rows_of: dict[str, list[Row]] = {}
+        self._rows_of: dict[str, list[TextExample]] = {}
 
     @property
     def target(self) -> Target:
@@ -119,13 +110,13 @@ class TextTask(Task):
             found.append(outputs_file(self.config.distill_from, self.name))
         return found
 
-    def _rows(self, split: str) -> list[Row]:
+    def _rows(self, split: str) -> list[TextExample]:
         """The rows of a split's file, read once: labels, few-shot splits and demonstrations want the training data."""
         if split not in self._rows_of:
             self._rows_of[split] = self._read_rows(split)
         return self._rows_of[split]
 
-    def _read_rows(self, split: str) -> list[Row]:
+    def _read_rows(self, split: str) -> list[TextExample]:
         columns, json_columns = self.spec.columns_of.get(split, self.spec.columns), self.spec.json_columns
         path, test = self.path(split), split in self.test_splits
         if sum(path.name in names for names in self.spec.file_names.values()) < 2:
@@ -145,7 +136,7 @@ class TextTask(Task):
         """All examples of a split; a task whose files are of another kind overrides this."""
         file = self.file_of(split)
         rows = zip(self._rows(file), self._labels_of(file), strict=True)
-        return self.part_of(split, [TextExample(row.texts, label, row.id, row.spans) for row, label in rows])
+        return self.part_of(split, [row._replace(label=label) for row, label in rows])
 
     def examples(self, split: str) -> list[TextExample]:
         """The examples of a split that are used: the share or the few of the training data that are asked for."""
@@ -210,10 +201,10 @@ class TextTask(Task):
             found = self.unlabelled(row, f"{where}, line {number}", number)
             if not all(text.strip() for text in found.texts):
                 raise EmptyText(f"{where}, line {number}: an empty sentence")
-            examples.append(TextExample(found.texts, None, found.id, found.spans))
+            examples.append(found)
         return self.split_of(examples, "new")
 
-    def unlabelled(self, row: dict[str, Any], where: str, number: int) -> Row:
+    def unlabelled(self, row: dict[str, Any], where: str, number: int) -> TextExample:
         """A JSON object of --predict."""
         return row_from_json(row, self.spec.json_columns._replace(label=None), where, number)
 
