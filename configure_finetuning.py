@@ -108,9 +108,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "temperature of the softmax over the sentences of a batch, of embedding tasks (SimCSE, section 6)",
         above=0,
     )
-    embedding_projection: int = model_hparam(
-        0, "width of a linear map from a text's state to its embedding; 0: none", at_least=0
-    )
+    embedding_projection: int = model_hparam(0, "width of a linear map of a text's state; 0: none", at_least=0)
     lexical_weight: float = hparam(
         0.0, "weight of a loss that draws embeddings' cosines to those of TF-IDF of wordpieces (ours)", at_least=0
     )

@@ -74,9 +74,7 @@ class PretrainingConfig(ObjectiveHparams):
     iterations_per_loop: int = free_hparam(200, "steps between two reports of the losses", at_least=1)
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
     keep_checkpoint_max: int = free_hparam(5, "number of checkpoints that are kept, the newest", at_least=1)
-    eval_every_steps: int = free_hparam(
-        0, "steps between evaluations on held-out records; 0: none in training", at_least=0
-    )
+    eval_every_steps: int = free_hparam(0, "steps between evaluations on held-out records; 0: none", at_least=0)
     num_eval_steps: int = free_hparam(100, "number of batches of an evaluation, at most", at_least=1)
     init_checkpoint: str | None = free_hparam(
         None,
