@@ -188,11 +188,8 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":
-        """Checks the hparams and fills in what tasks and pre-trained model imply (finetune.tasks.defaults).
-
-        Raises:
-          UserError: names every problem.
-        """
+        """Checks the hparams and fills in what tasks and pre-trained model imply (finetune.tasks.defaults). Raises
+        UserError: names every problem."""
         given = with_named(checked(cls, hparams))
         # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
         layers = (default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)}, given)

@@ -93,11 +93,8 @@ class PretrainingConfig(ObjectiveHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "PretrainingConfig":
-        """Checks the hparams, fills in what follows from others, and refuses combinations that make no sense.
-
-        Raises:
-          UserError: names every problem.
-        """
+        """Checks the hparams, fills in what follows from others, and refuses combinations that make no sense. Raises
+        UserError: names every problem."""
         cls = cls.extended(hparams)
         values = checked(cls, hparams)
         if values.get("debug"):
@@ -114,11 +111,8 @@ class PretrainingConfig(ObjectiveHparams):
 
     @classmethod
     def extended(cls, hparams: Mapping[str, Any]) -> "type[PretrainingConfig]":
-        """The configuration with the hparams of the objectives of one's own that these hparams name.
-
-        Raises:
-          UserError: there is no such objective, or its hparams do not go together with others.
-        """
+        """The configuration with the hparams of the objectives of one's own that these hparams name. Raises UserError:
+        there is no such objective, or its hparams do not go together with others."""
         names = hparams.get("objectives") or []
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise UserError(f"objectives must be a list of package.module:Class, got {shown(names)}")

@@ -130,7 +130,8 @@ def linked_points(axis: Axes, sets: Mapping[str, np.ndarray]) -> None:
     lines = LineCollection(list(np.stack(list(sets.values()), 1)), colors="0.75", linewidths=0.6, zorder=1)
     axis.add_collection(lines)
     for number, (name, points) in enumerate(sets.items()):
-        axis.scatter(*points.T, s=7, linewidths=0, marker=_MARKERS[number], color=_COLORS[number], label=name)
+        x, y = points.T
+        axis.scatter(x, y, s=7, linewidths=0, marker=_MARKERS[number], color=_COLORS[number], label=name)
     axis.set(xticks=[], yticks=[])
     axis.set_aspect("equal", adjustable="datalim")
 

@@ -6,7 +6,7 @@ length, cut into batches, and the batches shuffled. Evaluation sees every row on
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -144,7 +144,7 @@ class FeatureTable:
         rows[np.repeat(examples < 0, self.choices)] = -1
         source = np.where(rows < 0, rows[0], rows)
         chosen = [self._features[row] for row in source]
-        batch = {
+        batch: dict[str, np.ndarray] = {
             "row": rows,
             "task_id": np.where(rows < 0, -1, [number for number, _ in chosen]).astype(np.int32),
             "input_mask": (np.arange(length) < self.lengths[source, np.newaxis]).astype(np.int32),
@@ -153,7 +153,7 @@ class FeatureTable:
         }
         for number, task in enumerate(self._tasks):
             for name, label in task.labels.items():
-                none = [] if label.per_token else np.zeros(label.size or ())
+                none: Any = [] if label.per_token else np.zeros(label.size or ())
                 values = [feature.labels[name] if of == number else none for of, feature in chosen]
                 padded = _padded(values, length, label.dtype) if label.per_token else np.array(values, label.dtype)
                 batch[f"{task.name}/{name}"] = padded

@@ -48,10 +48,7 @@ class Evaluation:
 
     def prepare(self) -> FeatureTable | None:
         """Reads everything that the run will need, what is scored first. Returns the training features of all tasks.
-
-        Raises:
-          UserError: what is missing or wrong in the files.
-        """
+        Raises UserError: what is missing or wrong in the files."""
         config = self.config
         for task in self.tasks:
             if config.do_eval or config.eval_every_steps or config.keep_best:

@@ -149,11 +149,8 @@ class _Heads:
 
 
 def fine_tuned(predictor: Predictor, model: Model, packed: bool = False, peaks: Peaks = None) -> Written:
-    """A fine-tuned network with the heads of all its tasks; `packed` and `peaks` as of `Graph`.
-
-    Raises:
-      UserError: a head that reads more than text.
-    """
+    """A fine-tuned network with the heads of all its tasks; `packed` and `peaks` as of `Graph`. Raises UserError: a
+    head that reads more than text."""
     refuse_prompts(predictor)
     written = started(model, packed, peaks)
     written.about["max_length"] = min(written.about["max_length"], predictor.config.max_seq_length)

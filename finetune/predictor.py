@@ -35,11 +35,8 @@ _TABLES = {".csv": ",", ".tsv": "\t"}
 
 
 class Predictor:
-    """Answers of the tasks that a model was fine-tuned on.
-
-    Raises:
-      UserError: the model is not fine-tuned, or something of it is missing.
-    """
+    """Answers of the tasks that a model was fine-tuned on. Raises UserError: the model is not fine-tuned, or something
+    of it is missing."""
 
     def __init__(self, source: Model, tokenizer: WordpieceTokenizer) -> None:
         if not isinstance(source.config, FinetuningConfig) or source.task_states is None:
@@ -153,11 +150,8 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
 
 
 def _parse(task: Task, numbered: list[tuple[int, dict[str, Any]]], source: str) -> tuple[Split | None, set[int]]:
-    """The rows as the task reads them, and the lines of those that have no text, which are left out.
-
-    Raises:
-      UserError: with the line at which a bad row stands in the file.
-    """
+    """The rows as the task reads them, and the lines of those that have no text, which are left out. Raises UserError:
+    with the line at which a bad row stands in the file."""
     try:
         return task.parse([row for _, row in numbered], source), set()
     except UserError:

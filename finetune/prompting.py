@@ -133,11 +133,8 @@ Part = str | Field  # words that every prompt has, MASK among them, or a text of
 
 
 def parse_template(template: str) -> list[Part]:
-    """The parts of a template such as "{0:trim} ? [MASK] , {1:lower}".
-
-    Raises:
-      UserError: not one [MASK], an unknown field or modifier, a field twice, unbalanced braces.
-    """
+    """The parts of a template such as "{0:trim} ? [MASK] , {1:lower}". Raises UserError: not one [MASK], an unknown
+    field or modifier, a field twice, unbalanced braces."""
     where = f"prompt_template: {template!r}"
     try:
         pieces = list(string.Formatter().parse(template))
@@ -161,11 +158,7 @@ def parse_template(template: str) -> list[Part]:
 
 
 def prompt_of(task: str, known: Prompt | None, template: str, words: Mapping[str, Any]) -> Prompt:
-    """The prompt that hparams give, or the one known for the task.
-
-    Raises:
-      UserError: neither; a word that is no text.
-    """
+    """The prompt that hparams give, or the one known for the task. Raises UserError: neither; a word is no text."""
     for label, word in words.items():
         if not isinstance(word, str):
             raise UserError(f"prompt_words: {task}: the word of {label} must be text, got {shown(word)}")
@@ -213,11 +206,8 @@ class PromptTask(TextTask):
 
     @property
     def word_ids(self) -> list[int]:
-        """One wordpiece per label.
-
-        Raises:
-          UserError: a label has no word, a word is not one wordpiece, or two labels share one.
-        """
+        """One wordpiece per label. Raises UserError: a label has no word, a word is not one wordpiece, or two labels
+        share one."""
         words = self.prompt.words
         missing = [name for name in self.ends if name not in words]
         if missing:

@@ -33,11 +33,8 @@ _IMPOSSIBLE = -1e9  # log-probability of spans that are none
 
 
 def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str, Signature]:
-    """A signature for each task, by its name; the first is the default.
-
-    Raises:
-      UserError: a task whose input is no plain text.
-    """
+    """A signature for each task, by its name; the first is the default. Raises UserError: a task whose input is no
+    plain text."""
     refuse_prompts(predictor)
     signatures: dict[str, Signature] = {}
     for number, task in enumerate(predictor.tasks):

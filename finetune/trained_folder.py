@@ -46,11 +46,8 @@ _OF_SCORING = (
 
 
 def find_trained(given: Mapping[str, Any], trial: int) -> Path:
-    """The folder that --model-dir names, or that of a trial under that name or the default one.
-
-    Raises:
-      UserError: no fine-tuned model there.
-    """
+    """The folder that --model-dir names, or that of a trial under that name or the default one. Raises UserError: no
+    fine-tuned model there."""
     default = os.path.join(pretrained_dir(given), "finetuning_models", f"{run_name(given)}_model")
     model_dir = given.get("model_dir") or default
     for folder in (Path(model_dir), Path(f"{model_dir}_{trial}")):

@@ -106,11 +106,8 @@ class Trials:
         return 0, finished
 
     def _checked(self) -> set[Path]:
-        """The folders of the trials that start anew, after a look at all of them.
-
-        Raises:
-          UserError: one holds a trial that is made of other things, or no trial of ours to overwrite.
-        """
+        """The folders of the trials that start anew, after a look at all of them. Raises UserError: one holds a trial
+        that is made of other things, or no trial of ours to overwrite."""
         config, anew = self.config, set()
         for folder in trial_folders(config):
             with RunFolder(folder, self.chief, config.overwrite, self.advice) as held:

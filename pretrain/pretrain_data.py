@@ -63,12 +63,9 @@ def _tasks_that_need(what: str, config: PretrainingConfig) -> str:
 
 
 def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
-    """The records behind a pattern, checked against the configuration.
-
-    Raises:
-      UserError: no file matches, a file is not as its folder's metadata.json says or truncated, or the records are of
-        another vocabulary or length, or lack second segments, or others in their place, where an objective needs them.
-    """
+    """The records behind a pattern, checked against the configuration. Raises UserError: no file matches, a file is not
+    as its folder's metadata.json says or truncated, or the records are of another vocabulary or length, or lack second
+    segments, or others in their place, where an objective needs them."""
     files = record_files(pattern)
     if not has_records(pattern):
         folder = os.path.dirname(pattern) or "."

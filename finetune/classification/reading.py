@@ -9,7 +9,7 @@ import csv
 import io
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -222,13 +222,13 @@ def _place(path: Path, column: Column, header: list[str] | None, width: int) -> 
 def _object_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[TextExample | str]:
     """The rows of JSON lines, and of Parquet and Arrow files."""
     lines = path.suffix == ".jsonl"
-    for number, row in enumerate(read_text(path, "task").split("\n") if lines else columnar.read_rows(path), start=1):
+    found: Iterable[Any] = read_text(path, "task").split("\n") if lines else columnar.read_rows(path)
+    for number, row in enumerate(found, start=1):
         where = f"{path}, {'line' if lines else 'row'} {number}"
-        if isinstance(row, str) and not row.strip():
+        if lines and not row.strip():
             continue
         try:
-            found = parse_json(row, where) if isinstance(row, str) else row
-            yield row_from_json(found, columns, where, number, label_optional)
+            yield row_from_json(parse_json(row, where) if lines else row, columns, where, number, label_optional)
         except UserError as error:
             yield str(error)
 

@@ -124,11 +124,8 @@ def outputs_file(folder: str, task: str) -> Path:
 
 
 def read_outputs(folder: str, task: str, target: Target) -> dict[tuple[str, ...], np.ndarray]:
-    """Texts -> what the teacher said of them, as `TEACHER` holds it.
-
-    Raises:
-      UserError: no such file, lines that are no outputs, other labels than the student's.
-    """
+    """Texts -> what the teacher said of them, as `TEACHER` holds it. Raises UserError: no such file, lines that are no
+    outputs, other labels than the student's."""
     path = outputs_file(folder, task)
     if not path.is_file():
         raise UserError(f"distill_from: there is no {path}: fine-tune the teacher with write_distill_outputs")

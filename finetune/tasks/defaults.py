@@ -23,10 +23,7 @@ _OF_FILE: dict[str, Any] = {"dev_file": "", "test_file": "", "text_column": ["te
 
 def with_named(given: Mapping[str, Any]) -> dict[str, Any]:
     """The hparams with those that follow from `model`, `train_file` and what belongs to it; the same if done again.
-
-    Raises:
-      UserError: what belongs to a train_file without one; a model or a task that is also named in another way.
-    """
+    Raises UserError: what belongs to a train_file without one; a model or a task that is also named in another way."""
     return dict(given) | _model(given) | _task(given)
 
 

@@ -60,11 +60,8 @@ def check_names(names: Any, own: Mapping[str, Any]) -> None:
 
 
 def _described(name: str, described: Any) -> Entry:
-    """The task of a description, with the settings of the built-in task that is like it.
-
-    Raises:
-      UserError: no or an unknown type, unknown keys, values of the wrong type, what does not go together.
-    """
+    """The task of a description, with the settings of the built-in task that is like it. Raises UserError: no or an
+    unknown type, unknown keys, values of the wrong type, what does not go together."""
     where = f"tasks: {name}"
     kind = described.get("type") if isinstance(described, dict) else None
     if not isinstance(kind, str) or kind not in _KEYS:
