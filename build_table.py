@@ -42,10 +42,7 @@ def build_cooccurrence(inputs: TableInputs, output: str) -> str:
     """Writes the table; returns what it holds, for the user."""
     values = flags.FLAGS
     count_in = partial(
-        cooccurrence.count_pairs,
-        vocab_file=inputs.vocab_file,
-        window=values.window,
-        domain_tokens=inputs.domain_tokens,
+        cooccurrence.count_pairs, vocab_file=inputs.vocab_file, window=values.window, domain_tokens=inputs.domain_tokens
     )
     length, selection = (
         inputs.record_format.length,
