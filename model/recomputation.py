@@ -4,12 +4,11 @@ Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import are_one_program, stored
 from electra_tf2.model.keys import Keys
 from electra_tf2.model.layers import LayerNorm, SeedStream
 
@@ -33,24 +32,4 @@ def recomputed(
             seeds.skip_past(again)
         return x, read
 
-    return (_recomputed_in_program if are_one_program() else tf.recompute_grad)(states)(x, read, keys.position_bias)
-
-
-def _recomputed_in_program(function: Callable[..., Any]) -> Callable[..., Any]:
-    """tf.recompute_grad for programs of whole steps, in which XLA sees through what that one does to keep the second
-    computation apart, takes both for one and keeps its results."""
-
-    @tf.custom_gradient
-    def call(*tensors: tf.Tensor) -> Any:
-        def gradient(*upstreams: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-            passed = stored(*tensors, *upstreams)
-            again, given = passed[: len(tensors)], passed[len(tensors) :]
-            with tf.GradientTape() as tape:
-                tape.watch(again)
-                outputs = function(*again)
-            found = tape.gradient(outputs, [*again, *variables], given, tf.UnconnectedGradients.ZERO)
-            return found[: len(again)], found[len(again) :]
-
-        return function(*tensors), gradient
-
-    return call
+    return tf.recompute_grad(states)(x, read, keys.position_bias)

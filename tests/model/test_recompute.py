@@ -19,7 +19,7 @@ def test_a_layer_is_computed_twice_and_its_gradient_is_the_same(monkeypatch, nor
     )  # fmt: skip
     random = np.random.RandomState(0)
     ids, weights = tf.constant(random.randint(1, 50, [2, 12]), tf.int32), tf.constant(random.rand(2, 12, 8), tf.float32)
-    calls, products, call = [], [], TransformerLayer.call
+    calls, call = [], TransformerLayer.call
 
     def counted(*arguments):
         calls.append(1)
@@ -39,19 +39,13 @@ def test_a_layer_is_computed_twice_and_its_gradient_is_the_same(monkeypatch, nor
             return [output.sequence, seeds.next(), *map(tf.convert_to_tensor, found)]
 
         calls.clear()
-        run = compiled(gradients)
-        values, times = run(), len(calls)
-        if program:
-            products.append(run.experimental_get_compiler_ir()(stage="optimized_hlo").count(" dot("))
-        return values, times
+        return compiled(gradients)(), len(calls)
 
     def in_a_graph(function):
         return tf.function(function, autograph=False)
 
-    compiled = one_program if program else in_a_graph
-    kept, once = passes(False, compiled)
-    recomputed, twice = passes(True, compiled)
+    kept, once = passes(False, in_a_graph)
+    recomputed, twice = passes(True, one_program if program else in_a_graph)
     assert (once, twice) == (layers, 2 * layers)
     for value, exact in zip(recomputed, kept, strict=True):
         np.testing.assert_allclose(value, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
-    assert not program or products[0] < products[1]  # XLA, too, computes a layer twice
