@@ -274,14 +274,24 @@ def test_places_that_depend_on_shapes_alone_are_found(monkeypatch: pytest.Monkey
     def one_range(shape: tf.Tensor) -> list[tf.Tensor]:
         return [tf.reshape(tf.bitcast(tf.range(tf.reduce_prod(shape)), tf.uint32), shape)]
 
-    monkeypatch.setattr(blocks, "places_in", one_range)
     # In bfloat16 the compiler would be spared: TensorFlow evaluates nothing on the host where a barrier has constants.
     config = dataclasses.replace(finetuning_config("classification"), precision="float32")
-    steps = Lowering(config)
-    program = Program(steps.training_program(config, steps.task(config)))
+
+    def program() -> Program:
+        steps = Lowering(config)
+        return Program(steps.training_program(config, steps.task(config)))
+
+    assert problems(program()) == []
+    monkeypatch.setattr(blocks, "places_in", one_range)
+    found = program()
     # The largest: a number for each score of attention.
-    assert program.largest_constant == 4 * BATCH * SIZES["num_attention_heads"] * LENGTH * LENGTH
-    assert len(problems(program)) == 1 and "constant" in problems(program)[0]
+    assert found.largest_constant == 4 * BATCH * SIZES["num_attention_heads"] * LENGTH * LENGTH
+    assert len(problems(found)) == 1 and "constant" in problems(found)[0]
+
+
+def test_in_float32_nothing_of_pretraining_is_folded() -> None:
+    config = dataclasses.replace(config_of("electra_small", folder()), precision="float32")
+    assert problems(Program(lowering.training_program(config))) == []
 
 
 def renew(names: list[str]) -> None:
