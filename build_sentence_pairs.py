@@ -93,17 +93,9 @@ flags.DEFINE_integer("min_words", 6, "words of a sentence, at least", lower_boun
 flags.DEFINE_integer("max_words", 25, "words of a sentence, at most", lower_bound=1)
 flags.DEFINE_list("tasks", [], "labelled tasks whose pairs are taken: qqp, mrpc, mnli, rte, qnli, or one's own name")
 flags.DEFINE_string("negatives", None, "model whose generator makes negatives of the texts, such as electra_mini")
-flags.DEFINE_float(
-    "replaced_share",
-    0.2,
-    "share of a text's wordpieces that a negative replaces, at most",
-    lower_bound=0,
-    upper_bound=1,
-)
+flags.DEFINE_float("replaced_share", 0.2, "share of a text's wordpieces that a negative replaces, at most", 0, 1)
 flags.DEFINE_string("data_dir", "data", "folder of finetuning_data")
-flags.DEFINE_string(
-    "output", None, "file of pairs to write [<data_dir>/finetuning_data/sentence_embedding/train.jsonl]"
-)
+flags.DEFINE_string("output", None, "file to write [<data_dir>/finetuning_data/sentence_embedding/train.jsonl]")
 flags.DEFINE_integer("seed", 0, "seed of what is drawn")
 
 

@@ -239,9 +239,7 @@ def command() -> None:
     flags.DEFINE_string("corpus_dir", None, "directory of the text, as of electra build-data")
     flags.DEFINE_string("data_dir", "data", "folder for vocabulary, records and models")
     flags.DEFINE_float("hours", 1.0, "hours to train, on all cores that this process may use")
-    flags.DEFINE_float(
-        "tflops", None, "sustained rate of this machine in TFLOP/s; default: 0.1 a core, an Intel Xeon's in bfloat16"
-    )
+    flags.DEFINE_float("tflops", None, "this machine's TFLOP/s, sustained; default: 0.1 a core (Intel Xeon, bfloat16)")
     util_flags.run(main, __doc__)
 
 

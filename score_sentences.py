@@ -133,18 +133,14 @@ flags.DEFINE_enum(
 flags.DEFINE_string("pairs", None, "JSON lines of sentence pairs, or a folder of such files")
 flags.DEFINE_string("good_field", "sentence_good", "field of --pairs that holds the better sentence of a pair")
 flags.DEFINE_string("bad_field", "sentence_bad", "field of --pairs that holds the worse sentence of a pair")
-flags.DEFINE_string(
-    "phenomenon_field", "UID", "field of --pairs that names what a pair is about; lines without it: the file's name"
-)
+flags.DEFINE_string("phenomenon_field", "UID", "field of --pairs that names what a pair is about; else the file's name")
 flags.DEFINE_string("nbest", None, "JSON lines of hypotheses to re-rank")
 flags.DEFINE_string("nbest_dev", None, "JSON lines of hypotheses with references, on which lambda is chosen")
 flags.DEFINE_float("weight", None, "lambda, weight of the model's scores in --nbest; default: chosen on --nbest-dev")
 flags.DEFINE_string("text", None, "file of sentences to score, one a line")
 flags.DEFINE_string("output", None, "file of scores to write")
 flags.DEFINE_integer("batch_size", 64, "number of sentences, or of masked copies, in a pass", lower_bound=1)
-flags.DEFINE_float(
-    "mask_prob", None, "share of tokens that were masked in an ELECTRA's pre-training; default: what is known of it"
-)
+flags.DEFINE_float("mask_prob", None, "share of tokens that an ELECTRA's pre-training masked; default: what is known")
 flags.DEFINE_enum("precision", "float32", PRECISIONS, "type of the arithmetic")
 
 

@@ -37,7 +37,7 @@ class Item(NamedTuple):
     candidates: the two texts of each candidate's input.
     names: what each candidate is called in answers.
     right: the numbers of those that are right; None: unknown.
-    gold: texts that are right, where the candidates' names are compared with them.
+    gold: texts that are right, where the candidates' names are compared with them. kind: groups items in scores.
     """
 
     id: Any
@@ -45,14 +45,14 @@ class Item(NamedTuple):
     names: tuple[Any, ...]
     right: tuple[int, ...] | None
     gold: tuple[str, ...] = ()
+    kind: str = ""
 
 
 class Passage(NamedTuple):
-    """An object of a file: questions about the same text; answered by one object. `kind` groups passages in scores."""
+    """An object of a file: questions about the same text; answered by one object."""
 
     id: Any
     items: tuple[Item, ...]
-    kind: str = ""
 
 
 class Judged(NamedTuple):
@@ -85,9 +85,10 @@ class ChoiceTask(Task):
           UserError: what is wrong with it; the caller says where it stands.
         """
 
-    @abc.abstractmethod
-    def measured(self, judged: Sequence[Judged], passages: Sequence[Passage]) -> dict[str, float]:
-        """Scores of all items, in percent; `passages` holds the passage of each."""
+    def measured(self, judged: Sequence[Judged]) -> dict[str, float]:
+        """Scores of all items, in percent: the share of those whose most likely candidate is right."""
+        right = np.array([one.item.right[0] if one.item.right else -1 for one in judged])
+        return {"accuracy": accuracy(right, np.array([one.best for one in judged]))}
 
     def answer(self, judged: Judged) -> dict[str, Any]:
         """An item's answer as JSON."""
@@ -180,7 +181,7 @@ class ChoiceTask(Task):
         ]
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
-        return self.measured(self._all_judged(split, predictions), _passages(split))
+        return self.measured(self._all_judged(split, predictions))
 
     def _all_judged(self, split: Split, predictions: Sequence[Prediction]) -> list[Judged]:
         return [one for of_passage in self.judged(split, predictions) for one in of_passage]
@@ -221,7 +222,7 @@ class ChoiceTask(Task):
             right = sum(len(item.right or ()) for item in items)
             mostly_right = float(2 * right > sum(len(item.candidates) for item in items))
             constant = [np.full(len(item.candidates), mostly_right) for item in items]
-        return self.measured([Judged(*one) for one in zip(items, constant, strict=True)], _passages(split))
+        return self.measured([Judged(*one) for one in zip(items, constant, strict=True)])
 
     def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
         judged = self._all_judged(split, predictions)
@@ -236,17 +237,6 @@ class ChoiceTask(Task):
         judged = zip(split.examples, self.judged(split, predictions), strict=True)
         write_json_lines(path, (line for passage, answers in judged for line in self.submitted(passage, answers)))
         return [path]
-
-
-def _passages(split: Split) -> list[Passage]:
-    """The passage of each item."""
-    return [passage for passage in split.examples for _ in passage.items]
-
-
-def chosen_rightly(judged: Sequence[Judged]) -> float:
-    """Share of items whose most likely candidate is right, in percent."""
-    right = np.array([one.item.right[0] if one.item.right else -1 for one in judged])
-    return accuracy(right, np.array([one.best for one in judged]))
 
 
 _PLACEHOLDER = "@placeholder"
@@ -280,9 +270,6 @@ class Copa(ChoiceTask):
         identity = row.get("idx", number)
         return Passage(identity, (Item(identity, candidates, (0, 1), right),))
 
-    def measured(self, judged: Sequence[Judged], passages: Sequence[Passage]) -> dict[str, float]:
-        return {"accuracy": chosen_rightly(judged)}
-
 
 class MultiRc(ChoiceTask):
     """Choice of which of the answers to a question about a paragraph are right, any number of them.
@@ -310,7 +297,7 @@ class MultiRc(ChoiceTask):
             items.append(Item(asked.get("idx", place), candidates, names, right))
         return Passage(row.get("idx", number), tuple(items))
 
-    def measured(self, judged: Sequence[Judged], passages: Sequence[Passage]) -> dict[str, float]:
+    def measured(self, judged: Sequence[Judged]) -> dict[str, float]:
         gold, chosen = [], []
         for one in judged:
             gold.append(np.isin(np.arange(len(one.item.candidates)), one.item.right or ()))
@@ -366,7 +353,7 @@ class Record(ChoiceTask):
             items.append(Item(asked.get("idx", place), candidates, names, right, gold))
         return Passage(row.get("idx", number), tuple(items))
 
-    def measured(self, judged: Sequence[Judged], passages: Sequence[Passage]) -> dict[str, float]:
+    def measured(self, judged: Sequence[Judged]) -> dict[str, float]:
         golds = {str(number): one.item.gold for number, one in enumerate(judged)}
         chosen = {str(number): str(one.item.names[one.best]) for number, one in enumerate(judged)}
         return with_average(answered_scores(golds, chosen))
@@ -415,6 +402,7 @@ class Race(ChoiceTask):
         if len(questions) != len(options) or (answers is not None and len(answers) != len(questions)):
             raise UserError(f"{len(questions)} questions, but {len(options)} lists of options or not as many answers")
         identity = row.get("id", row.get("example_id", number))
+        level = row.get("level") or next((one for one in _LEVELS if str(identity).startswith(one)), "")
         items = []
         for place, (question, choices) in enumerate(zip(questions, options, strict=True)):
             if not isinstance(question, str) or not isinstance(choices, list):
@@ -428,14 +416,12 @@ class Race(ChoiceTask):
                 right = (_LETTERS.index(answers[place]),)
             blank = question if _BLANK in question else f"{question} {_BLANK}"
             candidates = tuple((article, blank.replace(_BLANK, choice)) for choice in choices)
-            items.append(Item(place, candidates, tuple(_LETTERS), right))
-        level = row.get("level") or next((one for one in _LEVELS if str(identity).startswith(one)), "")
-        return Passage(identity, tuple(items), str(level))
+            items.append(Item(place, candidates, tuple(_LETTERS), right, kind=str(level)))
+        return Passage(identity, tuple(items))
 
-    def measured(self, judged: Sequence[Judged], passages: Sequence[Passage]) -> dict[str, float]:
-        scores = {"accuracy": chosen_rightly(judged)}
+    def measured(self, judged: Sequence[Judged]) -> dict[str, float]:
+        scores = super().measured(judged)
         for level in _LEVELS:
-            of_level = [one for one, passage in zip(judged, passages, strict=True) if passage.kind == level]
-            if of_level:
-                scores[f"accuracy_{level}"] = chosen_rightly(of_level)
+            of_level = [one for one in judged if one.item.kind == level]
+            scores |= {f"accuracy_{level}": super().measured(of_level)["accuracy"]} if of_level else {}
         return scores

@@ -237,7 +237,10 @@ class PromptTask(TextTask):
 
     def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
         """Every example several times, with demonstrations of its own each time."""
-        special, word_ids, draws = self.tokenizer.special, self.word_ids, self._draws(split, len(examples))
+        config, special, word_ids, draws = self.config, self.tokenizer.special, self.word_ids, 1
+        if config.prompt_demonstrations:
+            in_training = config.prompt_draws or max(1, round(_TRAINING_INPUTS / max(1, len(examples))))
+            draws = in_training if split == "train" else config.prompt_evaluation_draws
         cls, sep = np.array([special.cls], np.int32), np.array([special.sep], np.int32)
         features = []
         for number, (example, (ids, mask)) in enumerate(zip(examples, self._prompted(examples), strict=True)):
@@ -249,14 +252,6 @@ class PromptTask(TextTask):
                 input_ids = np.concatenate(blocks)
                 features.append(Features(input_ids, np.zeros_like(input_ids), labels))
         return Split(list(examples), features, [draws] * len(examples))
-
-    def _draws(self, split: str, examples: int) -> int:
-        """Number of inputs that an example of the split makes."""
-        if not self.config.prompt_demonstrations:
-            return 1
-        if split == "train":
-            return self.config.prompt_draws or max(1, round(_TRAINING_INPUTS / examples))
-        return self.config.prompt_evaluation_draws
 
     def _demonstrations(self, split: str, number: int, draw: int) -> list[_Prompted]:
         """One training example of each label, in the order of the words; none without demonstrations."""
@@ -320,17 +315,14 @@ class PromptTask(TextTask):
 
     def state(self) -> dict[str, Any]:
         assert self._head is not None
-        kept = self._to_keep() if self.config.prompt_demonstrations else []
-        state = super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
-        return state | ({"auxiliary": asdict(self._auxiliary)} if self._auxiliary else {})
-
-    def _to_keep(self) -> list[tuple[tuple[str, ...], str | float | None]]:
-        """Training examples that stay with the model as demonstrations for new text: a few of each label."""
-        examples = self.examples("train")
+        # A few training examples of each label stay with the model, as demonstrations for new text.
+        examples = self.examples("train") if self.config.prompt_demonstrations else []
         groups = self.groups(examples)
         order = np.random.default_rng(self.config.few_shot_seed).permutation(len(examples))
         chosen = [i for group in np.unique(groups) for i in [i for i in order if groups[i] == group][:_KEPT]]
-        return [(examples[i].texts, examples[i].label) for i in sorted(chosen)]
+        kept = [(examples[i].texts, examples[i].label) for i in sorted(chosen)]
+        state = super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
+        return state | ({"auxiliary": asdict(self._auxiliary)} if self._auxiliary else {})
 
     def check_state(self, saved: dict[str, Any]) -> None:
         super().check_state(saved)

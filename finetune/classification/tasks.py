@@ -171,21 +171,18 @@ class TextTask(Task):
         examples = self.examples(split)
         if split == "train" and self.spec.double_unordered and self.config.double_unordered:
             examples += [_turned(example) for example in examples]
-        found = self.split_of(examples, split)
-        return self._taught(found) if split == "train" and self.config.distill_from else found
-
-    def _taught(self, split: Split) -> Split:
-        """The training data with what the teacher said of each example."""
-        outputs = read_outputs(self.config.distill_from, self.name, self.target)
-        features = []
-        for example, feature in zip(split.examples, split.features, strict=True):
+        found, teacher = self.split_of(examples, split), self.config.distill_from
+        if split != "train" or not teacher:
+            return found
+        outputs = read_outputs(teacher, self.name, self.target)
+        for example, feature in zip(found.examples, found.features, strict=True):
             if example.texts not in outputs:
                 raise UserError(
-                    f"distill_from: {self.config.distill_from} says nothing of {shown(example.texts)}: fine-tune the "
-                    "teacher on the same data, with write_distill_outputs"
+                    f"distill_from: {teacher} says nothing of {shown(example.texts)}: fine-tune the teacher on the "
+                    "same data, with write_distill_outputs"
                 )
-            features.append(feature._replace(labels=feature.labels | {TEACHER: outputs[example.texts]}))
-        return split._replace(features=features)
+            feature.labels[TEACHER] = outputs[example.texts]
+        return found
 
     def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
         """The examples with what the network sees of them; `split` is "new" for --predict."""
