@@ -42,10 +42,7 @@ def has_checksums(folder: Path, step: int) -> bool:
 
 def problem(folder: Path, step: int) -> str | None:
     """Finds what is wrong with the files of a checkpoint; None if they are there and have their checksums, if any.
-
-    Raises:
-      UserError: they cannot be read now, which says nothing about them.
-    """
+    Raises UserError: they cannot be read now, which says nothing about them."""
     base = prefix(folder, step)
     if not Path(f"{base}.index").exists():
         return "its .index is missing"
@@ -103,7 +100,8 @@ def keep(folder: Path, step: int, count: int) -> list[int]:
     Later ones are damaged, or this run would not be at this step.
     """
     kept = [one for one in steps(folder) if one <= step][:count]
-    for path in folder.glob(f"{PREFIX}*"):
+    # The index first: without it what is left is no checkpoint.
+    for path in sorted(folder.glob(f"{PREFIX}*"), key=lambda path: path.suffix != ".index"):
         match = re.match(rf"{re.escape(PREFIX)}(\d+)\.", path.name)
         if match and int(match[1]) not in kept:
             path.unlink()

@@ -1,5 +1,6 @@
 """The vocabulary trainer: what is in its file, that it is repeatable, and how it answers mistakes."""
 
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.build_vocab import CharacterCounts, VocabularyOptions, build_vocab, choose_alphabet
+from electra_tf2.build_vocab import VocabularyOptions, build_vocab, choose_alphabet
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, load_vocab
 from tests.programs import run_program
@@ -101,7 +102,8 @@ def test_nothing_is_replaced_without_overwrite(corpus, tmp_path):
     refused = run("--corpus-dir", corpus, "--output-file", path)
     assert refused.returncode != 0 and "--overwrite" in refused.stderr
     assert path.read_text() == "precious"
-    (tmp_path / "vocab.txt.4999999.tmp").write_text("[PAD]")  # of a run that was killed while writing
+    # Of a run that was killed while writing.
+    (tmp_path / f"vocab.txt.{socket.gethostname()}-4999999.tmp").write_text("[PAD]")
     assert run("--corpus-dir", corpus, "--output-file", path, "--overwrite", "--vocab-size=100").returncode == 0
     assert not list(tmp_path.glob("*.tmp"))
     assert len(load_vocab(path)) == 100
@@ -159,7 +161,7 @@ def test_the_alphabet_is_the_most_frequent_characters_that_fit(text, inside, lim
     for character, count in frequency.items():
         total[ord(character)] = count
         continuing[ord(character)] = character in inside
-    first, later = choose_alphabet(CharacterCounts(total, continuing), limit, room)
+    first, later = choose_alphabet(np.array([total, continuing]), limit, room)
     assert first == sorted(first) and later == [character for character in first if character in inside]
     assert 1 <= len(first) <= limit and len(first) + len(later) <= room
     left_out = set(frequency) - set(first)
