@@ -5,12 +5,13 @@
 
 DIRECTORY is a Hugging Face directory, or a folder of ours (without a peer); PYTHON has torch and transformers; without
 it only this program trains. `task:N` takes N rows or questions, evenly spaced, of the training data, and as many of
-SQuAD's development data. The states of both encoders are compared first. Then each task is fine-tuned with every seed
-by run_finetuning.py's machinery and by a plain PyTorch loop over the same features (released_model_peer.py): dropout
-and a linear layer on [CLS] (SQuAD: a linear layer on every token), AdamW with bias correction and decay 0.01 on kernels
-and embeddings, warm-up over a tenth of the steps and linear decay, gradients clipped to 1, mean loss, batches of
-similar length padded to their longest. Scores are those of our task, on the development data. A seed decides initial
-head, order and dropout, which differ between the two programs: their spread is what a difference is measured against.
+SQuAD's development data, whose max_seq_length is --qa-length. The states of both encoders are compared first. Then each
+task is fine-tuned with every seed by run_finetuning.py's machinery and by a plain PyTorch loop over the same features
+(released_model_peer.py): dropout and a linear layer on [CLS] (SQuAD: a linear layer on every token), AdamW with bias
+correction and decay 0.01 on kernels and embeddings, warm-up over a tenth of the steps and linear decay, gradients
+clipped to 1, mean loss, batches of similar length padded to their longest. Scores are those of our task, on the
+development data. A seed decides initial head, order and dropout, which differ between the two programs: their spread is
+what a difference is measured against.
 
 Results are saved after every run, and the same command goes on with those that are missing. OMP_NUM_THREADS=1 and
 TF_NUM_INTRAOP_THREADS=1 keep both to one core.
@@ -18,7 +19,6 @@ TF_NUM_INTRAOP_THREADS=1 keep both to one core.
 
 import argparse
 import json
-import math
 import os
 import shutil
 import statistics
@@ -49,21 +49,9 @@ _COMPARED = ("model", "epochs", "learning_rate", "batch_size", "max_seq_length",
 
 
 def main() -> None:
-    parser = parser_of(
-        __doc__,
-        data_dir="data",
-        seeds=2,
-        epochs=3.0,
-        learning_rate=5e-5,
-        batch_size=32,
-        max_seq_length=128,
-        output="released.json",
-    )
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--tasks", default="rte,mrpc,sts,cola")
-    parser.add_argument("--qa-length", type=int, default=192, help="max_seq_length of question answering")
-    parser.add_argument("--peer-python", default="", help="a Python with torch and transformers")
-    given = parser.parse_args()
+    flags = {"data_dir": "data", "output": "released.json", "tasks": "rte,mrpc,sts,cola", "seeds": 2, "epochs": 3.0}
+    flags |= {"learning_rate": 5e-5, "batch_size": 32, "max_seq_length": 128, "qa_length": 192, "peer_python": ""}
+    given = parser_of(__doc__, model=str, **flags).parse_args()
     settings = {name: getattr(given, name) for name in _COMPARED}
     output, runs = Path(given.output), []
     if output.exists():
@@ -180,11 +168,9 @@ def train_ours(
         labels = [list(feature.labels.values())[: 2 if spans else 1] for feature in features]
         arrays[f"{key}/labels"] = np.array(labels if spans else [label for (label,) in labels])
     np.savez(folder / "features.npz", allow_pickle=False, **arrays)
-    head = {"head": "span", "outputs": 2} if spans else {"head": "class", "outputs": classes}
-    if not spans and not classes:
-        head = {"head": "value", "outputs": 1}
+    kind, outputs = ("span", 2) if spans else ("class", classes) if classes else ("value", 1)
     same = {key: getattr(given, key) for key in ("model", "epochs", "learning_rate", "batch_size")}
-    write_json(folder / "settings.json", same | head | {"seed": seed})
+    write_json(folder / "settings.json", same | {"head": kind, "outputs": outputs, "seed": seed})
 
     def score_of(peer: dict[str, np.ndarray]) -> float:
         predictions: list[dict[str, Any]]
@@ -209,19 +195,15 @@ def table(runs: list[dict[str, Any]]) -> str:
     for name in dict.fromkeys(run["task"] for run in runs):
         rows = [run for run in runs if run["task"] == name]
         sides = [[row[side] for row in rows if side in row] for side in ("ours", "peer")]
-        scores = [_mean_and_spread([one["score"] for one in side]) for side in sides]
+        scores = [_mean([one["score"] for one in side], spread=True) for side in sides]
         rates = [_mean([one["examples_per_second"] for one in side]) for side in sides]
         lines.append(f"| {name} | {rows[0]['ours']['metric']} | {' | '.join([*scores, *rates])} |")
     return "\n".join(lines)
 
 
-def _mean(values: list[float]) -> str:
-    return f"{statistics.mean(values):.1f}" if values else ""
-
-
-def _mean_and_spread(values: list[float]) -> str:
-    spread = statistics.stdev(values) if len(values) > 1 else math.nan
-    return f"{_mean(values)} ± {spread:.1f}" if values else ""
+def _mean(values: list[float], spread: bool = False) -> str:
+    deviation = f" ± {statistics.stdev(values):.1f}" if spread and len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{deviation}" if values else ""
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.common import parser_of, processor
+from benchmarks.common import ONE_THREAD, parser_of, processor
 from benchmarks.step import Contender
 from benchmarks.step_job import Job, Size, product_flops
 from electra_tf2.util.files import write_json
@@ -99,23 +99,23 @@ class Measurements:
         return Point(program, job, step["seconds"], products["seconds"] if products else None, step["memory"])
 
     def _of(self, contender: str, job: Job) -> dict[str, float] | None:
-        arguments = [",".join(map(str, job.size)), str(job.batch_size), str(job.length), job.what]
-        key, points = " ".join([contender, *arguments]), self._found["points"]
+        points, sizes = self._found["points"], ",".join(map(str, job.size))
+        key = f"{contender} {sizes} {job.batch_size} {job.length} {job.what}"
         if key not in points and self._measure:
-            points[key] = _measured(contender, arguments)
+            points[key] = _measured(contender, job)
             write_json(self._path, self._found)
             print(key, points[key], flush=True)
         return points.get(key)
 
 
-def _measured(contender: str, arguments: list[str]) -> dict[str, float] | None:
+def _measured(contender: str, job: Job) -> dict[str, float] | None:
     """Measures a point; None if the process ended with an error, as for want of memory."""
     try:
-        process = Contender(contender, sys.executable, arguments)
+        process = Contender(contender, job)
         wall = process.turn(1)
         for _ in range(min(_STEPS, max(2, int(_SECONDS / wall))) - 1):
             wall = min(wall, process.turn(1))
-    except RuntimeError as error:
+    except OSError as error:
         print(error, file=sys.stderr)
         return None
     process.end()
@@ -177,8 +177,7 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="JSON, of points")
     parser.add_argument("--figure", type=Path, help="draw what the file has into this picture; nothing is measured")
     options = parser.parse_args()
-    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"):
-        os.environ[name] = str(options.threads)
+    os.environ |= dict.fromkeys(ONE_THREAD, str(options.threads))
     measurements = Measurements(options.file, measure=options.figure is None)
     points = {}
     for factor, values in FACTORS.items():
