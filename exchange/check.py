@@ -11,13 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.exchange import modernbert, reference, tf_models
+from electra_tf2.exchange import huggingface_names as names
+from electra_tf2.exchange import reference, tf_models
 from electra_tf2.exchange.checkpoints import find_checkpoint
 from electra_tf2.exchange.encoding import Encoded, Text, encode
 from electra_tf2.exchange.formats import modernbert_config
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import class_of, config_of, is_huggingface, labels_of
-from electra_tf2.exchange.huggingface import TASK_HEADS, Tensors, prefix_of
+from electra_tf2.exchange.huggingface import Tensors
 from electra_tf2.exchange.huggingface_export import Exported
 from electra_tf2.exchange.network import Network, assign
 from electra_tf2.exchange.sources import Model
@@ -114,9 +115,9 @@ def source_difference(model: Model, path: str) -> float | None:
     heads = dict.fromkeys(detectors, "discriminator_predictions/dense/kernel")
     language_models = ("ElectraForMaskedLM", "BertForMaskedLM", "ModernBertForMaskedLM")
     heads |= dict.fromkeys(language_models, "generator_predictions/dense/kernel")
-    heads |= {name: pairs[0].ours for name, (_, pairs) in TASK_HEADS.items()}
-    task = modernbert.task_of(class_name, labels_of(config))
-    heads |= {} if task is None else {class_name: f"task_specific/{task}/head/dense/kernel"}
+    task = names.task_of(class_name, labels_of(config))
+    if task is not None:
+        heads[class_name] = names.task_head(class_name, f"task_specific/{task}", model.architecture)[0].ours
     known = class_name if heads.get(class_name) in model.weights else "Model"
     ours, encoded = our_outputs(model, "main", known), check_inputs(model)
     kind = config["model_type"]
@@ -125,7 +126,7 @@ def source_difference(model: Model, path: str) -> float | None:
         whole = modernbert_config.config_of(model.architecture, known) | {name: config[name] for name in flags}
     else:
         whole = config_of(model.architecture, kind, known) | {"architectures": [known]}
-    theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), prefix_of(tensors) or "")
+    theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), names.prefix_of(tensors) or "")
     if known == "ModernBertForTokenClassification" and task is None:  # of which ours has the difference
         theirs["logits"] -= theirs["logits"][..., :1]
     if known.endswith("ForMaskedLM"):  # without the rows that pad their table
