@@ -14,26 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from electra_tf2.exchange import network_file as files
 from electra_tf2.exchange import onnx_network as onnx
-from electra_tf2.exchange.network_file import (
-    INPUTS,
-    LOGITS,
-    SENTENCE,
-    STATES,
-    Comparison,
-    facts,
-    head_of,
-    language_model,
-    meaning,
-    movement,
-    write_beside,
-)
 from electra_tf2.exchange.onnx_graph import Graph, peaks_in
 from electra_tf2.exchange.pooling import pooling_of
 from electra_tf2.exchange.sources import Model
-from electra_tf2.util.files import replacing
 
-NETWORK = "model.onnx"
 Peaks = Mapping[str, np.ndarray] | None
 
 
@@ -52,7 +38,7 @@ class Written:
 def started(model: Model, packed: bool, peaks: Peaks) -> Written:
     """A graph with inputs and nothing else; arguments as those of `Graph`."""
     graph = Graph(model.weights, packed, peaks)
-    return Written(graph, onnx.Inputs(graph), facts(model, graph.int8))
+    return Written(graph, onnx.Inputs(graph), files.facts(model, graph.int8))
 
 
 def main_states(written: Written, model: Model) -> str:
@@ -69,9 +55,9 @@ def pretrained(model: Model, part: str, packed: bool = False, peaks: Peaks = Non
     Raises:
       UserError: the model has no such part.
     """
-    head, written = head_of(model, part), started(model, packed, peaks)
+    head, written = files.head_of(model, part), started(model, packed, peaks)
     graph, rows, sizes, block = written.graph, ("batch", "length"), model.architecture, "electra/embeddings"
-    written.about |= meaning(head)
+    written.about |= files.meaning(head)
     if part == "generator":
         sizes = model.generator_architecture
         if "generator/embeddings/word_embeddings" in model.weights:
@@ -79,24 +65,24 @@ def pretrained(model: Model, part: str, packed: bool = False, peaks: Peaks = Non
         states = onnx.Encoder(graph, sizes, "generator", block).states(written.inputs)
     else:
         states = main_states(written, model)
-        graph.output(STATES, states, *rows, sizes.hidden_size)
+        graph.output(files.STATES, states, *rows, sizes.hidden_size)
     if head == "detector":
-        graph.output(LOGITS, onnx.replaced_logits(graph, states, sizes.hidden_act), *rows)
+        graph.output(files.LOGITS, onnx.replaced_logits(graph, states, sizes.hidden_act), *rows)
     elif head:
-        scope, table = language_model(model, part), f"{block}/word_embeddings"
+        scope, table = files.language_model(model, part), f"{block}/word_embeddings"
         network = "generator" if part == "generator" else "electra"
         logits = onnx.token_logits(graph, states, scope, table, sizes, network)
-        graph.output(LOGITS, logits, *rows, sizes.vocab_size)
+        graph.output(files.LOGITS, logits, *rows, sizes.vocab_size)
     else:
         pooling = pooling_of(model)
         vectors = onnx.text_vectors(graph, states, written.inputs.marks, pooling)
-        graph.output(SENTENCE, vectors, "batch", pooling.width(model))
+        graph.output(files.SENTENCE, vectors, "batch", pooling.width(model))
         written.about["pooling"] = pooling.mode
     return written
 
 
 def write_onnx(
-    folder: Path, model: Model, make: Callable[..., Written], compared: Comparison, int8: bool
+    folder: Path, model: Model, make: Callable[..., Written], compared: files.Comparison, int8: bool
 ) -> tuple[str, float]:
     """Writes the folder; model.json last, so that one which has it is complete.
 
@@ -110,23 +96,17 @@ def write_onnx(
     Raises:
       UserError: int8 makes another network of it.
     """
-    written, outputs = make(int8), None
+    written = make(int8)
+    exact: dict[str, np.ndarray] | None = None
     if int8:
         written.graph.watch()
-        outputs = run(serialized(written), compared)
-        written = make(True, peaks_in(outputs))
+        exact = run(serialized(written), compared)
+        written = make(True, peaks_in(exact))
     about = written.about | {
         "inputs": {value.name: _described(value) for value in written.graph.inputs},
         "outputs": {value.name: _described(value) for value in written.graph.outputs},
     }
-    path = folder / NETWORK
-    with replacing(path) as temporary:
-        temporary.write_bytes(serialized(written))
-    moved = movement(compared, run(path, compared)) if int8 else []
-    write_beside(folder, model, about)
-    outputs = outputs or run(path, compared)
-    said = [f"{path}: {', '.join(about['outputs'])}; {about['weights']}, {path.stat().st_size / 1e6:.1f} MB", *moved]
-    return "\n  ".join(said), compared.difference(outputs)
+    return files.write_network(folder / "model.onnx", serialized(written), model, about, compared, run, exact)
 
 
 def serialized(written: Written) -> bytes:
@@ -138,14 +118,13 @@ def _described(value: Any) -> list[str | int]:
     return [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
 
 
-def run(network: Path | bytes, compared: Comparison) -> dict[str, np.ndarray]:
-    """Outputs of a file, or of its content, by ONNX Runtime on the processor."""
+def run(network: bytes, compared: files.Comparison) -> dict[str, np.ndarray]:
+    """Outputs of a file's content by ONNX Runtime on the processor."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    given = network if isinstance(network, bytes) else str(network)
-    session = onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
-    inputs = dict(zip(INPUTS, compared.rows, strict=True)) | compared.further
+    session = onnxruntime.InferenceSession(network, options, providers=["CPUExecutionProvider"])
+    inputs = dict(zip(files.INPUTS, compared.rows, strict=True)) | compared.further
     found = session.run(None, {name: value.astype(np.int64) for name, value in inputs.items()})
     return dict(zip((output.name for output in session.get_outputs()), found, strict=True))

@@ -56,7 +56,7 @@ def test_every_network_computes_the_same(sizes: dict[str, Any], tmp_path: Path) 
     compared = _on_other_texts(model, "main")
     packed = onnx_export.serialized(onnx_export.pretrained(model, "main", packed=True))  # what int8 is made of
     real = compared.rows.input_mask.astype(bool)
-    for network in (tmp_path / "model.onnx", packed):
+    for network in ((tmp_path / "model.onnx").read_bytes(), packed):
         states = onnx_export.run(network, compared)["last_hidden_state"]
         np.testing.assert_allclose(states[real], compared.ours["last_hidden_state"][real], atol=1e-5)
 
@@ -138,7 +138,9 @@ def test_every_fine_tuned_head_computes_what_predict_reads(task, heads, state, h
     said, difference = onnx_export.write_onnx(tmp_path, model, make, compared, int8=False)
     assert difference < 1e-5, said
     # A check that compares nothing would pass, too.
-    assert len(compared.read(onnx_export.run(tmp_path / "model.onnx", compared))) >= 1 + 2 * (task == "squad")
+    assert len(compared.read(onnx_export.run((tmp_path / "model.onnx").read_bytes(), compared))) >= 1 + 2 * (
+        task == "squad"
+    )
     (name, *_) = (name for name in model.weights if name.startswith("task_specific/") and name.endswith("kernel"))
     wrong = model.weights[name] + np.eye(*model.weights[name].shape, dtype=np.float32)
     other = onnx_heads.fine_tuned(predictor, model._replace(weights=model.weights | {name: wrong}))
@@ -188,7 +190,7 @@ def test_int8_is_a_quarter_of_the_size_and_nearly_the_same(tmp_path: Path) -> No
     sizes = [(tmp_path / name / "model.onnx").stat().st_size for name in ("int8", "whole")]
     assert sizes[0] < 0.35 * sizes[1]
     compared = network_file.comparison(support.tiny(), "main")
-    for _, ours, theirs in compared.pairs(onnx_export.run(tmp_path / "int8" / "model.onnx", compared)):
+    for _, ours, theirs in compared.pairs(onnx_export.run((tmp_path / "int8" / "model.onnx").read_bytes(), compared)):
         assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.99
 
 
