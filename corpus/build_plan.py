@@ -25,7 +25,7 @@ BUILDER_VERSION = 1
 TRAIN_PREFIX = "pretrain_data.tfrecord"
 DEV_PREFIX = "dev_data.tfrecord"
 
-ELECTRA = "electra"  # packing; the others are in corpus.sentence_packing
+ELECTRA = "electra"  # packing; the others are in corpus.example_builder
 # No part of older builds' identity.
 _NEW_SETTINGS = {"packing": ELECTRA, "mix_alpha": 1.0, "domain_tokens": {}, "other_segments": False}
 TEXT, OPENWEBTEXT = "text", "openwebtext"  # kinds of corpus: a directory of text files, or of archives of them

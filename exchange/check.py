@@ -15,7 +15,6 @@ from electra_tf2.exchange import huggingface_names as names
 from electra_tf2.exchange import reference, tf_models
 from electra_tf2.exchange.checkpoints import find_checkpoint
 from electra_tf2.exchange.encoding import Encoded, Text, encode
-from electra_tf2.exchange.formats import modernbert_config
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import class_of, config_of, is_huggingface, labels_of
 from electra_tf2.exchange.huggingface import Tensors
@@ -121,11 +120,11 @@ def source_difference(model: Model, path: str) -> float | None:
     known = class_name if heads.get(class_name) in model.weights else "Model"
     ours, encoded = our_outputs(model, "main", known), check_inputs(model)
     kind = config["model_type"]
+    whole = config_of(model.architecture, kind, known)
     if kind == "modernbert":
-        flags = {"classifier_bias", "decoder_bias", "classifier_pooling"} & config.keys()
-        whole = modernbert_config.config_of(model.architecture, known) | {name: config[name] for name in flags}
-    else:
-        whole = config_of(model.architecture, kind, known) | {"architectures": [known]}
+        whole |= {
+            name: config[name] for name in {"classifier_bias", "decoder_bias", "classifier_pooling"} & config.keys()
+        }
     theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), names.prefix_of(tensors) or "")
     if known == "ModernBertForTokenClassification" and task is None:  # of which ours has the difference
         theirs["logits"] -= theirs["logits"][..., :1]

@@ -20,8 +20,8 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
 from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, TOKENIZER_FILE, UNK
 from electra_tf2.exchange import huggingface_names as names
-from electra_tf2.exchange.formats import ELSEWHERE, modernbert_config
-from electra_tf2.exchange.formats.huggingface_config import Casing, config_of
+from electra_tf2.exchange.formats import ELSEWHERE
+from electra_tf2.exchange.formats.huggingface_config import Casing, config_of, is_like_modernbert
 from electra_tf2.exchange.sources import Model
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.model.architecture import Architecture
@@ -69,7 +69,7 @@ def to_huggingface(model: Model, part: str = "main") -> Exported:
     if own and any(name.startswith("generator_ltr/") for name in weights):
         raise UserError("Hugging Face has no class for a generator of two towers")
     a, scope = (model.generator_architecture, "generator") if own else (model.architecture, "electra")
-    modern = modernbert_config.is_like(a)
+    modern = is_like_modernbert(a)
     embeddings = f"{scope}/embeddings"
     if f"{embeddings}/word_embeddings" not in weights and f"{embeddings}/position_embeddings" in weights:
         words = weights["electra/embeddings/word_embeddings"]  # only the word table is shared
@@ -77,16 +77,13 @@ def to_huggingface(model: Model, part: str = "main") -> Exported:
     elif f"{embeddings}/word_embeddings" not in weights:
         embeddings = "electra/embeddings"
     head = _head(model, part, a, "ModernBert" if modern else "Electra")
-    if modern:
-        class_name, prefix = head.class_name or "ModernBertModel", "model."
-        config = modernbert_config.config_of(a, class_name)
-        config |= {f"{name}_token_id": model.tokens.index(token) for name, token in _SPECIAL.items()}
-    else:
-        class_name, family = head.class_name or "ElectraModel", "bert" if head.class_name[:4] == "Bert" else "electra"
-        config, prefix = config_of(a, family, class_name), f"{family}."
-    prefix = prefix if head.class_name else ""
+    kind = "modernbert" if modern else "bert" if head.class_name.startswith("Bert") else "electra"
+    class_name = head.class_name or ("ModernBertModel" if modern else "ElectraModel")
+    prefix = "" if not head.class_name else "model." if modern else f"{kind}."
+    config = config_of(a, kind, class_name)
     tensors = names.to_theirs(names.encoder(a, prefix, modern, scope, embeddings), weights) | head.tensors
     if modern:
+        config |= {f"{name}_token_id": model.tokens.index(token) for name, token in _SPECIAL.items()}
         tensors[f"{prefix}{names.WORDS}"] = names.word_table(weights, a, scope, embeddings)
         if "head.dense.bias" in tensors:
             config["classifier_bias"] = bool(tensors["head.dense.bias"].any())

@@ -17,8 +17,7 @@ import tensorflow as tf
 
 from electra_tf2.exchange import network_file as files
 from electra_tf2.exchange.network import Network
-from electra_tf2.exchange.pooling import pooling_of
-from electra_tf2.exchange.sources import Model
+from electra_tf2.exchange.sources import Model, pooling_of
 from electra_tf2.model import kernels
 from electra_tf2.model.pooling import text_vectors
 from electra_tf2.util.environment import errors_unseen
@@ -56,7 +55,7 @@ def write_litert(
     compared: files.Comparison,
     int8: bool,
 ) -> tuple[str, float]:
-    """Writes the folder, as exchange.onnx_export.write_onnx does.
+    """Writes the folder, as exchange.onnx_network.write_onnx does.
 
     Args:
       made: the function, its variables and facts about it; inputs are those of the comparison.

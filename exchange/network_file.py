@@ -3,7 +3,7 @@
     input_ids, attention_mask, token_type_ids: [batch, length]  ->  last_hidden_state, logits, sentence_embedding
 
 The part says which outputs there are: "main", the main network with its head (of fine-tuned models: its answers);
-"body", states and a vector for the whole text; "generator", its masked language model. ONNX (exchange.onnx_export) and
+"body", states and a vector for the whole text; "generator", its masked language model. ONNX (exchange.onnx_network) and
 LiteRT (exchange.litert) files lie beside a model.json and the tokenizer's files. B batch, L length, H hidden.
 """
 
@@ -16,8 +16,7 @@ import numpy as np
 from electra_tf2.exchange import check
 from electra_tf2.exchange.encoding import Encoded
 from electra_tf2.exchange.huggingface_export import write_tokenizer_of
-from electra_tf2.exchange.pooling import pooling_of
-from electra_tf2.exchange.sources import Model
+from electra_tf2.exchange.sources import Model, pooling_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import replacing, write_json
 

@@ -8,6 +8,11 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 
 # tf_keras and an old copy of Keras in TensorFlow import these, if they are there, for data frames and sparse matrices
 # given to `fit`. pandas is there because tf-models-official wants it.
@@ -105,3 +110,16 @@ def errors_unseen() -> Iterator[None]:
 def cores() -> int:
     """Number of cores that this process may use; all, where the system does not tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
+    """The dataset without tf.data's search for the sizes of its buffers, which ours say themselves.
+
+    The thread that searches sleeps as long as it has run, up to a minute at a time, and whoever drops an iterator waits
+    for it if it is woken before it can see that it should end: a race in TensorFlow, lost in every other iterator.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
