@@ -24,7 +24,7 @@ import re
 import sys
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
@@ -34,7 +34,15 @@ from electra_tf2.util.columnar import BESIDE, is_columnar, read_rows
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.reading import parse_json
 
-COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+# What `zstd --long=31` writes can be read too.
+_ZSTD_LONG = {int(zstd.DecompressionParameter.window_log_max): 31}
+_DECOMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": lambda raw: zstd.ZstdFile(raw, options=_ZSTD_LONG),
+}
+COMPRESSED_SUFFIXES = tuple(_DECOMPRESSED)
 
 # The original reads every file of the directory as text. With these names that is never what the user wants.
 _NOT_TEXT = (
@@ -53,7 +61,6 @@ _LINE_END = re.compile(rb"\n")
 MAX_LINE_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 20
 _BLOCK_ROWS = 500
-_ZSTD_LONG = {int(zstd.DecompressionParameter.window_log_max): 31}  # what `zstd --long=31` writes can be read too
 _DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError)
 
 
@@ -273,14 +280,9 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
 
 def _decompressed(raw: BinaryIO, path: Path) -> Any:
     """The stream of a file's content."""
-    suffix = path.suffix.lower()
-    if suffix not in COMPRESSED_SUFFIXES or not os.path.getsize(path):
+    if not os.path.getsize(path):
         return raw
-    if suffix == ".gz":
-        return gzip.GzipFile(fileobj=raw)
-    if suffix == ".bz2":
-        return bz2.BZ2File(raw)
-    return lzma.LZMAFile(raw) if suffix == ".xz" else zstd.ZstdFile(raw, options=_ZSTD_LONG)
+    return _DECOMPRESSED.get(path.suffix.lower(), lambda raw: raw)(raw)
 
 
 def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:

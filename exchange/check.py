@@ -110,14 +110,10 @@ def source_difference(model: Model, path: str) -> float | None:
     if not is_huggingface(config):
         return None
     tensors, class_name = Tensors(Path(path)), class_of(config)
-    detectors = ("ElectraForPreTraining", "ModernBertForTokenClassification")
-    heads = dict.fromkeys(detectors, "discriminator_predictions/dense/kernel")
-    language_models = ("ElectraForMaskedLM", "BertForMaskedLM", "ModernBertForMaskedLM")
-    heads |= dict.fromkeys(language_models, "generator_predictions/dense/kernel")
-    task = names.task_of(class_name, labels_of(config))
-    if task is not None:
-        heads[class_name] = names.task_head(class_name, f"task_specific/{task}", model.architecture)[0].ours
-    known = class_name if heads.get(class_name) in model.weights else "Model"
+    task, sizes = names.task_of(class_name, labels_of(config)), model.architecture
+    pairs = names.head(class_name, sizes) if class_name in names.PRETRAINED else []
+    pairs = pairs if task is None else names.task_head(class_name, f"task_specific/{task}", sizes)
+    known = class_name if pairs and pairs[0].ours in model.weights else "Model"
     ours, encoded = our_outputs(model, "main", known), check_inputs(model)
     kind = config["model_type"]
     whole = config_of(model.architecture, kind, known)

@@ -16,6 +16,9 @@ from electra_tf2.exchange.formats.huggingface_config import class_of, labels_of
 from electra_tf2.model.architecture import Architecture
 
 DETECTION_LABELS = ["original", "replaced"]
+# Classes of pre-training; that of ModernBERT's detector is also one of taggers.
+_OF_BERT = ("ElectraForPreTraining", "ElectraForMaskedLM", "BertForMaskedLM")
+PRETRAINED = (*_OF_BERT, "ModernBertForTokenClassification", "ModernBertForMaskedLM")
 WORDS = "embeddings.tok_embeddings.weight"  # ModernBERT's word table
 # What may stand before the names of an encoder's tensors.
 _PREFIXES = {"embeddings.word_embeddings.weight": ("electra.", "bert.", ""), WORDS: ("model.", "")}
@@ -226,7 +229,7 @@ def heads_in(config: Mapping[str, Any], a: Architecture) -> Iterator[Head]:
     task = task_of(name, labels_of(config) if modern else [])
     has_bias, decoder_bias = (bool(config.get(f"{part}_bias", part == "decoder")) for part in ("classifier", "decoder"))
     if not modern:
-        for known in ("ElectraForPreTraining", "ElectraForMaskedLM", "BertForMaskedLM"):
+        for known in _OF_BERT:
             yield Head(None, head(known, a), {})
     elif name == "ModernBertForMaskedLM" or (name == "ModernBertForTokenClassification" and task is None):
         scope = "generator_predictions" if name.endswith("MaskedLM") else "discriminator_predictions"

@@ -211,18 +211,6 @@ def _head(ragged: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
 Signature = tuple[tuple[str, ...], Callable[..., dict[str, tf.Tensor]]]
 
 
-class _Served(tf.Module):
-    """Content of a SavedModel: the weights and the tokenizer that its signatures use.
-
-    No Keras layers, which would be described in it, with warnings, for a Keras that cannot build them.
-    """
-
-    def __init__(self, variables: Sequence[tf.Variable], tokenizer: GraphTokenizer) -> None:
-        super().__init__()
-        self.weights = list(variables)
-        self.tokenizer = tokenizer
-
-
 def pretrained_signatures(network: Network, tokenizer: GraphTokenizer) -> dict[str, Signature]:
     """Makes `states`, `pair_states` and, with a detector, `replaced`; the first is the default."""
 
@@ -232,12 +220,6 @@ def pretrained_signatures(network: Network, tokenizer: GraphTokenizer) -> dict[s
         tokens = tokenizer.tokens(inputs["input_ids"], mask)
         return {"tokens": tokens, "mask": mask, "states": states, "sentence": states[:, 0]}
 
-    def states(text: tf.Tensor) -> dict[str, tf.Tensor]:
-        return described(tokenizer.rows(text))
-
-    def pair_states(text: tf.Tensor, text_pair: tf.Tensor) -> dict[str, tf.Tensor]:
-        return described(tokenizer.rows(text, text_pair))
-
     def replaced(text: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs = tokenizer.rows(text)
         mask = inputs["input_mask"]
@@ -245,8 +227,8 @@ def pretrained_signatures(network: Network, tokenizer: GraphTokenizer) -> dict[s
         return {"tokens": tokenizer.tokens(inputs["input_ids"], mask), "mask": mask, "probabilities": probabilities}
 
     signatures: dict[str, Signature] = {
-        "states": (("text",), states),
-        "pair_states": (("text", "text_pair"), pair_states),
+        "states": (("text",), lambda text: described(tokenizer.rows(text))),
+        "pair_states": (("text", "text_pair"), lambda text, text_pair: described(tokenizer.rows(text, text_pair))),
     }
     if network.detector is not None:
         signatures["replaced"] = (("text",), replaced)
@@ -273,7 +255,8 @@ def write_saved_model(
     Returns:
       The SavedModel's folder, `folder`/1.
     """
-    served = _Served(variables, tokenizer)
+    served = tf.Module()  # no Keras layers, which would be described, with warnings, for a Keras that cannot build them
+    served.weights, served.tokenizer = list(variables), tokenizer
     functions: dict[str, Any] = {}
     with kernels.off():
         for name, (inputs, function) in signatures.items():

@@ -262,12 +262,14 @@ def _from_huggingface(path: str, config: dict[str, Any], given: Given) -> Model:
     name = class_of(config) or config["model_type"]
     origin, tokens = f"{name} in {folder.name}", tokens_in(folder)
     file = _file_of(tokenizer_in(folder))
+    states: dict[str, Any] | None = None
+    made: PretrainingConfig | FinetuningConfig
     if source.task is not None:
-        tuned, states = _finetuning(hparams, source.task, config, given)
-        return Model(tuned, weights, tokens, casing, states, origin, source.left_out, {}, False, None, file)
-    hparams["electra_objective"] = "discriminator_predictions/dense/kernel" in weights
-    made = _pretraining(hparams, folder.name)
-    return Model(made, weights, tokens, casing, None, origin, source.left_out, {}, False, None, file)
+        made, states = _finetuning(hparams, source.task, config, given)
+    else:
+        hparams["electra_objective"] = "discriminator_predictions/dense/kernel" in weights
+        made = _pretraining(hparams, folder.name)
+    return Model(made, weights, tokens, casing, states, origin, source.left_out, {}, False, None, file)
 
 
 def _file_of(vocab_file: str | Path) -> str:
