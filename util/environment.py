@@ -44,16 +44,12 @@ def before_tensorflow(verbosity: int = _FATAL) -> None:
             )
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     flags = os.environ.get("XLA_FLAGS", "")  # a file's name, where it does not begin with a dash
-    if flags[:1] in ("", "-") and "xla_cpu_prefer_vector_width" not in flags and _has_wide_vectors():
+    facts = Path("/proc/cpuinfo")  # x86 processors with bfloat16 run vectors of 512 bits without slowing down
+    is_wide = facts.exists() and "avx512_bf16" in facts.read_text()
+    if flags[:1] in ("", "-") and "xla_cpu_prefer_vector_width" not in flags and is_wide:
         os.environ["XLA_FLAGS"] = f"{flags} {_WIDE_VECTORS}".strip()
     levels = {_FATAL: logging.ERROR, _ERROR: logging.ERROR, -1: logging.WARNING, 0: logging.INFO}
     logging.getLogger("tensorflow").setLevel(levels.get(verbosity, logging.DEBUG))
-
-
-def _has_wide_vectors() -> bool:
-    """True if this is an x86 processor that runs vectors of 512 bits without slowing down: those with bfloat16."""
-    path = Path("/proc/cpuinfo")
-    return path.exists() and "avx512_bf16" in path.read_text()
 
 
 def quiet_tensorflow() -> None:
