@@ -37,7 +37,7 @@ from absl import flags
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_atomically
+from electra_tf2.util.files import remove_left_over, write_atomically
 
 if TYPE_CHECKING:
     from electra_tf2.exchange.sources import Model
@@ -121,10 +121,9 @@ def main() -> int:
 
 def remove_unfinished(target: Path) -> None:
     """Removes what conversions that were killed left unfinished in a folder, under temporary names."""
+    remove_left_over(target)
     for path in target.glob("*.tmp"):
-        if re.fullmatch(r".+\.\d+\.tmp", path.name) and path.is_file():
-            path.unlink()
-        elif re.fullmatch(r"model\.ckpt-\d+\.tmp", path.name) and path.is_dir():
+        if re.fullmatch(r"model\.ckpt-\d+\.tmp", path.name) and path.is_dir():
             shutil.rmtree(path)
 
 

@@ -341,7 +341,10 @@ class Campaign:
             code, text = self._run(folder)
             if code:
                 self.problems.append(f"{where}, then again: exit code {code}: {text[-1500:]}")
-        self.problems += [f"{where}: {one}" for one in differences(self.expected, left_by(folder))]
+        left = left_by(folder)
+        if fault.kind == "eio" and fault.point.call == "unlink":
+            left.pop(".lock", None)  # may be what could not be removed; nothing holds it (flock)
+        self.problems += [f"{where}: {one}" for one in differences(self.expected, left)]
         if len(self.problems) == before:
             shutil.rmtree(folder)
 

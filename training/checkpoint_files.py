@@ -103,7 +103,8 @@ def keep(folder: Path, step: int, count: int) -> list[int]:
     Later ones are damaged, or this run would not be at this step.
     """
     kept = [one for one in steps(folder) if one <= step][:count]
-    for path in folder.glob(f"{PREFIX}*"):
+    # The index first: without it what is left is no checkpoint.
+    for path in sorted(folder.glob(f"{PREFIX}*"), key=lambda path: path.suffix != ".index"):
         match = re.match(rf"{re.escape(PREFIX)}(\d+)\.", path.name)
         if match and int(match[1]) not in kept:
             path.unlink()

@@ -64,10 +64,18 @@ class Checkpoints:
         def write() -> None:
             with self._writing(self.folder, step):
                 _write(checkpoint, self.folder, step, memory)
-                files.write_state(self.folder, files.keep(self.folder, step, self._keep))
+                self._tidy(step)
             then()
 
         self.writer.start(write)
+
+    def tidy(self, step: int) -> None:
+        """Ends what a kill kept the last `save` from: older checkpoints go, `checkpoint` names this step's."""
+        with self._writing(self.folder, step):
+            self._tidy(step)
+
+    def _tidy(self, step: int) -> None:
+        files.write_state(self.folder, files.keep(self.folder, step, self._keep))
 
     def save_best(self, step: int, value: float) -> None:
         """Saves the model's weights as those that did best so far, unless they did not.

@@ -134,6 +134,8 @@ class Trainer:
                     say(f"making up for the evaluation at step {start:,}, which was interrupted")
                     self._evaluate_in_training(start)
                 if start >= schedule.num_train_steps:
+                    if self._saved == start and self.chief:
+                        self.checkpoints.tidy(start)
                     say(f"Nothing to train: {self.model_dir} is at step {start:,} of {schedule.num_train_steps:,}.")
                     return 0
                 iterator = iter(distribute(self.strategy, self.task.training_data(schedule.position(start))))

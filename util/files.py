@@ -2,9 +2,9 @@
 
 import contextlib
 import errno
-import glob
 import json
 import os
+import re
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -90,18 +90,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary file beside a path, which takes its name when what is written to it in here is whole.
 
     It may be read by whom a new file may be read (umask), whatever mode a library gives to what it writes there. What
-    processes left that were killed here while they wrote this file goes.
+    processes of this host left that were killed while they wrote this file goes.
 
     Raises:
       UserError: as `writing`; nothing half-written stays.
     """
     path = Path(path)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):
-            if _has_ended(left.name[len(path.name) + 1 : -len(".tmp")]):
-                left.unlink(missing_ok=True)
+        remove_left_over(path.parent, path.name)
         try:
             temporary.touch()
             mode = temporary.stat().st_mode
@@ -114,12 +112,21 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
                 temporary.unlink(missing_ok=True)
 
 
-def _has_ended(process: str) -> bool:
-    """True if no process of this machine has that number; False where that cannot be told."""
-    if os.name != "posix" or not process.isdecimal():
+def remove_left_over(folder: Path, name: str | None = None) -> None:
+    """Removes what processes of this host left that were killed while they wrote a file of a folder, or any there."""
+    ours = re.compile(rf"(.+)\.{re.escape(socket.gethostname())}-(\d+)\.tmp")
+    for left in folder.glob("*.tmp"):
+        match = ours.fullmatch(left.name)
+        if match and name in (None, match[1]) and _has_ended(int(match[2])):
+            left.unlink(missing_ok=True)
+
+
+def _has_ended(process: int) -> bool:
+    """True if no process has that number; False where that cannot be told."""
+    if os.name != "posix":
         return False
     try:
-        os.kill(int(process), 0)
+        os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:  # another user's

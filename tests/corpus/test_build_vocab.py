@@ -1,5 +1,6 @@
 """The vocabulary trainer: what is in its file, that it is repeatable, and how it answers mistakes."""
 
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -101,7 +102,8 @@ def test_nothing_is_replaced_without_overwrite(corpus, tmp_path):
     refused = run("--corpus-dir", corpus, "--output-file", path)
     assert refused.returncode != 0 and "--overwrite" in refused.stderr
     assert path.read_text() == "precious"
-    (tmp_path / "vocab.txt.4999999.tmp").write_text("[PAD]")  # of a run that was killed while writing
+    # Of a run that was killed while writing.
+    (tmp_path / f"vocab.txt.{socket.gethostname()}-4999999.tmp").write_text("[PAD]")
     assert run("--corpus-dir", corpus, "--output-file", path, "--overwrite", "--vocab-size=100").returncode == 0
     assert not list(tmp_path.glob("*.tmp"))
     assert len(load_vocab(path)) == 100

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -412,7 +413,7 @@ def test_a_conversion_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     ours = tmp_path / "ours"
     (ours / "model.ckpt-0.tmp").mkdir(parents=True)
     kept = {"notes.tmp", "mine.txt"}
-    for name in ("model.safetensors.4711.tmp", "model.ckpt-0.tmp/part.data", *kept):
+    for name in (f"model.safetensors.{socket.gethostname()}-4999999.tmp", "model.ckpt-0.tmp/part.data", *kept):
         (ours / name).write_text("half")
     done = run_program("convert_model.py", "--from", f"{tmp_path}/theirs", "--to", str(ours), "--overwrite")
     assert done.returncode == 0, done

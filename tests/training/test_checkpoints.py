@@ -100,6 +100,29 @@ def test_old_checkpoints_go_and_later_ones_with_them(tmp_path):
     assert files.steps(tmp_path) == [20, 15] and len(list(tmp_path.iterdir())) == 6
 
 
+def test_what_a_kill_left_of_a_deleted_checkpoint_goes_though_nothing_is_left_to_train(folder, monkeypatch):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for ending in ("index", DATA.partition(".ckpt-20.")[2], "json"):  # as after the last save, before older ones went
+        shutil.copy(folder / f"model.ckpt-10.{ending}", folder / f"model.ckpt-5.{ending}")
+    with monkeypatch.context() as patch:
+        unlink, deleted = Path.unlink, []
+
+        def one_deletion(path):
+            if deleted:
+                raise InterruptedError  # in place of a kill
+            deleted.append(path)
+            unlink(path)
+
+        patch.setattr(Path, "unlink", one_deletion)
+        with pytest.raises(InterruptedError):
+            files.keep(folder, 20, 3)
+    assert not (folder / "model.ckpt-5.index").exists() and files.steps(folder)[-1] == 5
+    trainer = toy.trainer(folder, save_checkpoints_steps=5)
+    assert trainer.restore() == 20 and trainer.train() == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name in before} == before
+    assert files.steps(folder) == [20, 15, 10]
+
+
 def test_only_better_weights_replace_the_best(tmp_path):
     model = toy.Model()
     checkpoints = Checkpoints(tmp_path, {"model": model}, keep=1)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +128,10 @@ def test_a_new_file_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
 
 def test_what_a_killed_writer_left_goes_with_the_next_write_and_what_others_write_stays(tmp_path: Path) -> None:
     path = tmp_path / "scores [1].json"
-    kept = {path.name, f"{path.name}.{os.getppid()}.tmp", f"{path.name}.notes.tmp", "scores 1.json.4999999.tmp"}
-    for name in (*kept, f"{path.name}.4999999.tmp"):  # a number that no process has
+    ended = f"{socket.gethostname()}-4999999.tmp"  # a number that no process has
+    kept = {path.name, f"{path.name}.{socket.gethostname()}-{os.getppid()}.tmp", f"scores 1.json.{ended}"}
+    kept |= {f"{path.name}.notes.tmp", f"{path.name}.another-host-4999999.tmp"}
+    for name in (*kept, f"{path.name}.{ended}"):
         (tmp_path / name).write_text("{")
     write_json(path, {"accuracy": 0.5})
     assert {one.name for one in tmp_path.iterdir()} == kept
