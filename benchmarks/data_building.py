@@ -16,7 +16,6 @@ import os
 import random
 import tempfile
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from benchmarks.common import parser_of, seconds
 from electra_tf2.corpus.build_plan import BuildPlan, BuildSettings, Unit, make_plan
@@ -25,22 +24,8 @@ from electra_tf2.corpus.staging import Staging, UnitReport
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.util.environment import quiet_tensorflow
 
-
-class Rate(NamedTuple):
-    """A measurement: bytes of text, tokens with special ones, seconds."""
-
-    text_bytes: int
-    tokens: int
-    seconds: float
-
-    @property
-    def megabytes_per_second(self) -> float:
-        return self.text_bytes / 1e6 / self.seconds
-
-    def line(self, name: str, processes: int, peer: "Rate") -> str:
-        per_core = self.tokens / self.seconds / processes
-        ratio = self.megabytes_per_second / peer.megabytes_per_second
-        return f"{name:28} {self.megabytes_per_second:8.2f} MB/s  {per_core:12,.0f} tokens/s per core  {ratio:7.1f}x"
+# A measurement: bytes of text and tokens with special ones, both in a second.
+Rate = tuple[float, float]
 
 
 def work(plan: BuildPlan, folder: str, unit: Unit) -> UnitReport:
@@ -68,7 +53,7 @@ def measure(plan: BuildPlan, processes: int) -> Rate:
             turn.result()  # a new process for each, as none is idle
         took = seconds(lambda: reports.extend(pool.map(functools.partial(work, plan, folder), plan.units)))
     tokens = sum(shard.tokens for report in reports for shard in report.files.values())
-    return Rate(sum(report.text_bytes for report in reports), tokens, took)
+    return sum(report.text_bytes for report in reports) / took, tokens / took
 
 
 def plain_examples(lines: list[str], vocab: dict[str, int], length: int) -> Iterator[tuple[list[int], list[int]]]:
@@ -126,7 +111,7 @@ def measure_plain(settings: BuildSettings, limit: int) -> Rate:
     list(plain_examples(lines[:50], vocab, length))
     with tempfile.TemporaryDirectory() as folder:
         took = seconds(lambda: write(os.path.join(folder, "records")))
-    return Rate(text_bytes, sum(lengths), took)
+    return text_bytes / took, sum(lengths) / took
 
 
 def main() -> None:
@@ -138,9 +123,11 @@ def main() -> None:
     plan = make_plan(settings)
     peer = measure_plain(settings, int(given.peer_megabytes * 1e6))
     print(f"length {settings.max_seq_length}, start-up not counted, {os.cpu_count()} cores in the machine")
-    print(peer.line("plain Python, 1 process", 1, peer), flush=True)
-    for processes in given.processes:
-        print(measure(plan, processes).line(f"builder, {processes} processes", processes, peer), flush=True)
+    for processes in (0, *given.processes):
+        text_bytes, tokens = measure(plan, processes) if processes else peer
+        name = f"builder, {processes} processes" if processes else "plain Python, 1 process"
+        rates = f"{text_bytes / 1e6:8.2f} MB/s  {tokens / max(1, processes):12,.0f} tokens/s per core"
+        print(f"{name:28} {rates}  {text_bytes / peer[0]:7.1f}x", flush=True)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ _STEPS = 3
 def job_of(factor: str, value: int) -> Job:
     """The base, but for one factor."""
     if factor in ("batch", "length"):
-        return BASE._replace(**{{"batch": "batch_size"}.get(factor, factor): value})
+        return BASE._replace(length=value) if factor == "length" else BASE._replace(batch_size=value)
     changed = {"hidden": value, "heads": value // _HEAD_SIZE} if factor == "width" else {factor: value}
     return BASE._replace(size=BASE.size._replace(**changed))
 
@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     os.environ |= dict.fromkeys(ONE_THREAD, str(options.threads))
-    stored = {"processor": processor(), "points": {}}
+    stored: dict[str, Any] = {"processor": processor(), "points": {}}
     if options.file.exists():
         stored = json.loads(options.file.read_text(encoding="utf-8"))
     if not options.figure and stored["processor"] != processor():

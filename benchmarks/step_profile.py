@@ -36,10 +36,6 @@ KINDS = {
 }
 
 
-def kind_of(name: str) -> str:
-    return next((kind for kind, names in KINDS.items() if name.startswith(names)), "the rest")
-
-
 def operations(folder: Path) -> Iterator[tuple[str, str, float]]:
     """Reads a profile: the block or type of each operation, its name, and its milliseconds without its parts."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
@@ -90,7 +86,8 @@ def main() -> None:
             times[what, name].append(milliseconds)
     kinds = Counter[str]()
     for (what, _), found in times.items():
-        kinds[kind_of(what)] += statistics.median(found) * len(found) / options.steps
+        kind = next((kind for kind, names in KINDS.items() if what.startswith(names)), "the rest")
+        kinds[kind] += statistics.median(found) * len(found) / options.steps
     total = kinds.total()
     print(
         f"{options.what}, {job.size}, {job.batch_size} x {job.length}, {options.contender}, one thread, {processor()}"

@@ -237,17 +237,12 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
         if wanted > 0:
             metadata.check_shard(name)
             batches = read_batches(metadata.path.with_name(name), metadata.record_format)
-            for number, record in enumerate(itertools.islice(_records(batches), wanted), start=1):
+            rows = ((batch, row) for batch in batches for row in range(len(batch[FIELDS[0]])))
+            for number, (batch, row) in enumerate(itertools.islice(rows, wanted), start=1):
+                record = {field: values[row] for field, values in batch.items()}
                 real = int(record["input_mask"].sum())
                 yield f"{name}, example {number}: {real} tokens of {metadata.max_seq_length}"
                 yield from _segments(record, vocab, special)
-
-
-def _records(batches: Iterable[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
-    """One after the other, [length] per field."""
-    for batch in batches:
-        for row in range(len(batch[FIELDS[0]])):
-            yield {field: values[row] for field, values in batch.items()}
 
 
 def _segments(record: dict[str, np.ndarray], vocab: list[str], special: SpecialIds) -> Iterator[str]:

@@ -18,7 +18,7 @@ from tokenizers.models import WordPiece
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
-from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, TOKENIZER_FILE, UNK
+from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, TOKENIZER_FILE, UNK
 from electra_tf2.exchange import huggingface_names as names
 from electra_tf2.exchange.formats import ELSEWHERE
 from electra_tf2.exchange.formats.huggingface_config import Casing, config_of, is_like_modernbert
@@ -113,16 +113,14 @@ def write_tokenizer_of(model: Model, folder: Path, max_length: int) -> None:
         return
     write_atomically(folder / TOKENIZER_FILE, read_text(model.tokenizer_file, "tokenizer"))
     names = model.tokenizer().special._asdict()
-    settings: dict[str, Any] = {
-        f"{name}_token": model.tokens[names[name]] for name in ("pad", "unk", "cls", "sep", "mask")
-    }
+    settings: dict[str, Any] = {f"{name}_token": model.tokens[names[name]] for name in _SPECIAL_NAMES}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
     write_json(folder / "tokenizer_config.json", settings)
 
 
 def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length: int) -> None:
     """Writes vocab.txt, tokenizer.json and tokenizer_config.json, for transformers' fast and slow tokenizers."""
-    special = {token: tokens.index(token) for token in (PAD, UNK, CLS, SEP, MASK)}
+    special = {token: tokens.index(token) for token in SPECIAL_TOKENS}
     pieces = WordPiece(
         vocab={token: number for number, token in enumerate(tokens)},
         unk_token=UNK,
@@ -152,12 +150,8 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
         "strip_accents": strip_accents,
         "tokenize_chinese_chars": True,
         "model_max_length": max_length,
-        "pad_token": PAD,
-        "unk_token": UNK,
-        "cls_token": CLS,
-        "sep_token": SEP,
-        "mask_token": MASK,
     }
+    settings |= {f"{name}_token": token for name, token in zip(_SPECIAL_NAMES, SPECIAL_TOKENS, strict=True)}
     write_atomically(folder / "tokenizer_config.json", json.dumps(settings, indent=2, sort_keys=True) + "\n")
 
 
@@ -187,6 +181,7 @@ def _head(model: Model, part: str, a: Architecture, family: str) -> _Head:
     return _Head(class_name, names.to_theirs(names.head(class_name, a), weights), said, _heads(model, scope))
 
 
+_SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")  # of `SPECIAL_TOKENS`
 _SPECIAL = {"cls": CLS, "bos": CLS, "sep": SEP, "eos": SEP}
 
 

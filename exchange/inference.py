@@ -52,7 +52,8 @@ class States(NamedTuple):
     vectors: np.ndarray
     sentence: np.ndarray
 
-    __getitem__ = _item  # type: ignore[assignment]
+    def __getitem__(self, key: Any) -> Any:
+        return _item(self, key)
 
     @property
     def mean(self) -> np.ndarray:
@@ -66,7 +67,8 @@ class Replaced(NamedTuple):
     token: str
     probability: float
 
-    __getitem__ = _item  # type: ignore[assignment]
+    def __getitem__(self, key: Any) -> Any:
+        return _item(self, key)
 
 
 class Suggestion(NamedTuple):
@@ -75,7 +77,8 @@ class Suggestion(NamedTuple):
     token: str
     probability: float
 
-    __getitem__ = _item  # type: ignore[assignment]
+    def __getitem__(self, key: Any) -> Any:
+        return _item(self, key)
 
 
 class Answer(dict[str, Any]):
