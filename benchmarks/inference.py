@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.common import ONE_THREAD, parser_of, processor, seconds
-from benchmarks.serving import Way
+from benchmarks.serving import start
 from electra_tf2.util.environment import quiet_tensorflow
 
 SENTENCE = "The model reads every word in its place and says what came before, that year when all went"
@@ -124,9 +124,9 @@ def peer(python: str, model: Any, texts: list[str], calls: int) -> str:
         vocabulary = Path(folder) / "vocab.txt"
         vocabulary.write_text("".join(f"{token}\n" for token in model.source.tokens), encoding="utf-8")
         same = {name: getattr(sizes, name) for name in (*names, "intermediate_size")}
-        way = Way("transformers random", python, {"vocab": str(vocabulary), "sizes": same})
+        way = start("transformers random", python, {"vocab": str(vocabulary), "sizes": same})
         one, *many = (
-            statistics.median(way.encode(rows, 32, turns)[0] for _ in range(3))
+            statistics.median(way.ask(texts=rows, size=32, calls=turns)["seconds"] for _ in range(3))
             for rows, turns in (([SENTENCE], calls), (texts, 1), (sorted(texts, key=len), 1))
         )
     rates = ", sorted ".join(f"{len(texts) / took:.1f}" for took in many)

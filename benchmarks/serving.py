@@ -35,19 +35,12 @@ from electra_tf2.util.files import write_json
 _REFERENCE = "transformers float32"
 
 
-class Way:
-    """A process that encodes texts in one way; raises OSError if it does not start."""
-
-    def __init__(self, name: str, python: str, files: dict[str, Any]) -> None:
-        environment = os.environ | ONE_THREAD | {"TF_CPP_MIN_LOG_LEVEL": "3"}
-        self.name = name
-        self._worker = Worker([python, "-m", "benchmarks.serving_peer", name, json.dumps(files)], environment)
-        self.encode(["Ready."], 1, 1)
-
-    def encode(self, texts: list[str], size: int, calls: int) -> tuple[float, np.ndarray]:
-        """Seconds of a call on all texts in batches of `size`, and their vectors [texts, H]."""
-        answer = self._worker.ask(texts=texts, size=size, calls=calls)
-        return answer["seconds"], np.array(answer["vectors"])
+def start(way: str, python: str, files: dict[str, Any]) -> Worker:
+    """A process that encodes texts in one way (benchmarks/serving_peer.py). Raises OSError if it does not start."""
+    environment = os.environ | ONE_THREAD | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    worker = Worker([python, "-m", "benchmarks.serving_peer", way, json.dumps(files)], environment)
+    worker.ask(texts=["Ready."], size=1, calls=1)
+    return worker
 
 
 def sentences(number: int) -> list[str]:
@@ -60,17 +53,18 @@ def sentences(number: int) -> list[str]:
     return [kept[place] for place in np.random.default_rng(0).permutation(len(kept))[:number]]
 
 
-def measured(ways: list[Way], arguments: Any) -> dict[str, dict[str, Any]]:
+def measured(ways: dict[str, Worker], arguments: Any) -> dict[str, dict[str, Any]]:
     """Milliseconds of one text and texts a second of batches, of each way, and the least cosine."""
     texts = sentences(arguments.texts)
-    one, best = texts[: arguments.single], {way.name: [np.inf, np.inf] for way in ways}
+    one, best = texts[: arguments.single], dict.fromkeys(ways, (np.inf, np.inf))
     vectors: dict[str, np.ndarray] = {}
     for _ in range(arguments.rounds):
-        for way in ways:
-            alone, _ = way.encode(one, 1, 5)
-            batched, vectors[way.name] = way.encode(texts, arguments.batch, 1)
-            best[way.name] = np.minimum(best[way.name], [alone / len(one), batched / len(texts)]).tolist()
-    exact, found = vectors.get(_REFERENCE, vectors[ways[0].name]), {}
+        for name, way in ways.items():
+            alone = way.ask(texts=one, size=1, calls=5)["seconds"] / len(one)
+            batched = way.ask(texts=texts, size=arguments.batch, calls=1)
+            vectors[name] = np.array(batched["vectors"])
+            best[name] = min(best[name][0], alone), min(best[name][1], batched["seconds"] / len(texts))
+    exact, found = vectors.get(_REFERENCE, next(iter(vectors.values()))), {}
     for name, (alone, batched) in best.items():
         norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(vectors[name], axis=1)
         cosine = ((exact * vectors[name]).sum(1) / norms).min()
@@ -88,11 +82,11 @@ def main() -> None:
             command = [sys.executable, str(ROOT / "convert_model.py"), "--from", arguments.model, "--format", "onnx"]
             subprocess.run([*command, "--part", "body", "--to", f"{folder}/{kind}", *words], check=True)
             files[kind] = f"{folder}/{kind}/model.onnx"
-        ways = []
+        ways = {}
         for name in arguments.ways.split(","):
             own = name == "electra_tf2" or not arguments.peer_python
             try:
-                ways.append(Way(name, sys.executable if own else arguments.peer_python, files))
+                ways[name] = start(name, sys.executable if own else arguments.peer_python, files)
             except OSError as error:
                 print(f"left out: {name}: {error}", file=sys.stderr)
         found = measured(ways, arguments)

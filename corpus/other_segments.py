@@ -189,8 +189,8 @@ class OtherSegmentFinder:
         at = np.cumsum([0] + [len(page.tokens) for page in pages])
         moved = [page._replace(starts=page.starts + start) for page, start in zip(pages, at, strict=False)]
         others = [page.others for page in pages if page.others is not None]
-        columns = (np.concatenate(column) for column in zip(*(page[:4] for page in moved), strict=True))
-        return Spans(*columns, OtherSegments(*(np.concatenate(part) for part in zip(*others, strict=True))))
+        tokens, starts, first, second = map(np.concatenate, zip(*(page[:4] for page in moved), strict=True))
+        return Spans(tokens, starts, first, second, OtherSegments(*map(np.concatenate, zip(*others, strict=True))))
 
 
 def _rows(
