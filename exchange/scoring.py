@@ -138,8 +138,8 @@ class Scorer:
     def _cloze_log_probs(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L], of a two-tower generator."""
         assert self.network.towers is not None
-        first = tf.zeros_like(ids[:, :1])
-        rows: Any = SimpleNamespace(masked_input_ids=ids, input_mask=mask, segment_ids=segments, positions=first)
+        inputs = {"input_ids": ids, "masked_input_ids": ids, "input_mask": mask, "segment_ids": segments}
+        rows: Any = SimpleNamespace(**inputs, positions=tf.zeros_like(ids[:, :1]))
         cloze = self.network.towers(rows).cloze
         assert cloze is not None
         return self._log_probs(cloze.logits, ids)
