@@ -34,10 +34,7 @@ def define_common_flags() -> None:
     """The flags that the builder for OpenWebText has too."""
     flags.DEFINE_integer("max_seq_length", 128, "Number of tokens of an example, at least 5.", upper_bound=1 << 16)
     flags.DEFINE_integer(
-        "num_processes",
-        0,
-        "Number of processes, on which the records do not depend; 0: one for each core.",
-        lower_bound=0,
+        "num_processes", 0, "Number of processes, which change no record; 0: one for each core.", lower_bound=0
     )
     flags.DEFINE_bool("do_lower_case", True, "Lower-case the text (--no-lower-case: keep case).")
     flags.DEFINE_bool("do_strip_accents", True, "Strip accents when lower-casing (--no-strip-accents: keep them).")

@@ -45,9 +45,7 @@ def main() -> int:
     return 0
 
 
-flags.DEFINE_string(
-    "model", None, "pre-trained model: a run, a folder, a shipped model's name, a Hugging Face directory"
-)
+flags.DEFINE_string("model", None, "pre-trained model: a run, a folder, a shipped model, a Hugging Face directory")
 flags.DEFINE_string("corpus_dir", None, "folder of text, in which words are rare or frequent")
 flags.DEFINE_string("text_field", "text", "field of JSON lines that holds a document's text")
 flags.DEFINE_bool("recursive", False, "read the folders below, too")

@@ -9,8 +9,8 @@ stands alone (single). Pairs of --tasks are those whose label says that one text
 words.
 """
 
+import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,10 @@ def main() -> int:
     random = np.random.default_rng(values.seed)
     rows = labelled_pairs(values.tasks, values.data_dir)
     if values.corpus_dir:
-        rows += sentence_pairs.chosen(_of_corpus(random), values.num_pairs, random)
+        corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
+        found = sentence_pairs.paragraphs(corpus, values.min_words, values.max_words)
+        pairs = (sentence_pairs.pairs_of(sentences, kind, random) for sentences in found for kind in values.kinds)
+        rows += sentence_pairs.chosen(itertools.chain.from_iterable(pairs), values.num_pairs, random)
     if not rows:
         raise UserError(f"--corpus-dir {values.corpus_dir} holds no sentences of these lengths")
     if values.negatives:
@@ -48,14 +51,6 @@ def main() -> int:
     write_atomically(output, "".join(f"{line}\n" for line in lines))
     say(f"wrote {output}: {len(lines):,} lines")
     return 0
-
-
-def _of_corpus(random: np.random.Generator) -> Iterator[dict[str, str]]:
-    values = flags.FLAGS
-    corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
-    for sentences in sentence_pairs.paragraphs(corpus, values.min_words, values.max_words):
-        for kind in values.kinds:
-            yield from sentence_pairs.pairs_of(sentences, kind, random)
 
 
 def labelled_pairs(tasks: list[str], data_dir: str) -> list[dict[str, str]]:
@@ -98,17 +93,9 @@ flags.DEFINE_integer("min_words", 6, "words of a sentence, at least", lower_boun
 flags.DEFINE_integer("max_words", 25, "words of a sentence, at most", lower_bound=1)
 flags.DEFINE_list("tasks", [], "labelled tasks whose pairs are taken: qqp, mrpc, mnli, rte, qnli, or one's own name")
 flags.DEFINE_string("negatives", None, "model whose generator makes negatives of the texts, such as electra_mini")
-flags.DEFINE_float(
-    "replaced_share",
-    0.2,
-    "share of a text's wordpieces that a negative replaces, at most",
-    lower_bound=0,
-    upper_bound=1,
-)
+flags.DEFINE_float("replaced_share", 0.2, "share of a text's wordpieces that a negative replaces, at most", 0, 1)
 flags.DEFINE_string("data_dir", "data", "folder of finetuning_data")
-flags.DEFINE_string(
-    "output", None, "file of pairs to write [<data_dir>/finetuning_data/sentence_embedding/train.jsonl]"
-)
+flags.DEFINE_string("output", None, "file to write [<data_dir>/finetuning_data/sentence_embedding/train.jsonl]")
 flags.DEFINE_integer("seed", 0, "seed of what is drawn")
 
 

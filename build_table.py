@@ -42,10 +42,7 @@ def build_cooccurrence(inputs: TableInputs, output: str) -> str:
     """Writes the table; returns what it holds, for the user."""
     values = flags.FLAGS
     count_in = partial(
-        cooccurrence.count_pairs,
-        vocab_file=inputs.vocab_file,
-        window=values.window,
-        domain_tokens=inputs.domain_tokens,
+        cooccurrence.count_pairs, vocab_file=inputs.vocab_file, window=values.window, domain_tokens=inputs.domain_tokens
     )
     length, selection = (
         inputs.record_format.length,
@@ -107,9 +104,7 @@ def _define_flags() -> None:
     flags.DEFINE_integer("window", 10, "cooccurrence: number of tokens that two tokens may be apart.", 1)
     flags.DEFINE_integer("top_k", 64, "cooccurrence: number of neighbours that a token keeps.", 1, 1 << 12)
     flags.DEFINE_integer("drop_frequent", 0, "cooccurrence: number of most frequent tokens to leave out.", 0)
-    flags.DEFINE_integer(
-        "size", 800_000, "pmi_vocab: n-grams: half of 2 words, a quarter of 3, an eighth of 4, of 5.", 8
-    )
+    flags.DEFINE_integer("size", 800_000, "pmi_vocab: n-grams: half of 2 words, a quarter of 3, an eighth of 4, 5.", 8)
 
 
 def main() -> None:

@@ -46,9 +46,8 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
     if options.round_to_multiple_of_8:
         size += -size % 8
     reserved = [*SPECIAL_TOKENS, *(f"[unused{index}]" for index in range(options.num_unused))]
-    first, continuing = choose_alphabet(
-        _count_characters(corpus, options), options.limit_alphabet, size - len(reserved)
-    )
+    counts = _count_characters(corpus, options)
+    first, continuing = choose_alphabet(counts, options.limit_alphabet, size - len(reserved))
     # Tokens given as special ones are numbered first, in this order. This is what makes the result repeatable.
     fixed = [*reserved, *first, *(f"##{character}" for character in continuing)]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -61,62 +60,48 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
         limit_alphabet=len(first),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_batches(corpus, options), trainer)
+    blocks = _normalized_blocks(corpus, options, "counting words", "merging pairs of pieces")
+    tokenizer.train_from_iterator((block.decode("utf-8").split("\n") for block in blocks), trainer)
     ids = tokenizer.get_vocab()
     vocab = sorted(ids, key=ids.__getitem__)
-    if options.round_to_multiple_of_8 and len(vocab) % 8:  # the corpus has too few pieces for the size asked for
-        number = options.num_unused
-        while len(vocab) % 8:
-            vocab.append(f"[unused{number}]")
-            number += 1
+    if options.round_to_multiple_of_8:  # the corpus may have too few pieces for the size asked for
+        vocab += [f"[unused{options.num_unused + number}]" for number in range(-len(vocab) % 8)]
     check_vocab(vocab, "being built")
     return vocab
 
 
-def _batches(corpus: Corpus, options: VocabularyOptions) -> Iterator[list[str]]:
-    """The lines of the corpus, some at a time."""
-    for block in _normalized_blocks(corpus, options, "counting words"):
-        yield block.decode("utf-8").split("\n")
-    say("merging pairs of pieces")  # which the package does next, without a word
+def choose_alphabet(counts: np.ndarray, limit: int, room: int) -> tuple[list[str], list[str]]:
+    """The most frequent characters, at most limit and as many as fit, and those of them seen within words.
 
-
-class CharacterCounts(NamedTuple):
-    """Frequency of each code point, in all and within words after their first character, both [code points]."""
-
-    total: np.ndarray
-    continuing: np.ndarray
-
-
-def choose_alphabet(counts: CharacterCounts, limit: int, room: int) -> tuple[list[str], list[str]]:
-    """The most frequent characters, at most limit and as many as fit, and those of them seen within words."""
-    codes = np.flatnonzero(counts.total)
-    codes = codes[np.lexsort((codes, -counts.total[codes]))][:limit]  # equally frequent ones in code order
-    cost = np.cumsum(1 + (counts.continuing[codes] > 0))
+    Args:
+      counts: [2, code points], how often each occurs, and how often within a word after its first character.
+    """
+    total, continuing = counts
+    codes = np.flatnonzero(total)
+    codes = codes[np.lexsort((codes, -total[codes]))][:limit]  # equally frequent ones in code order
+    cost = np.cumsum(1 + (continuing[codes] > 0))
     kept = np.sort(codes[cost <= room])
     if len(codes) and not len(kept):
         raise UserError(f"--vocab-size leaves room for {max(room, 0)} tokens beside the special ones; make it larger")
-    return [chr(code) for code in kept], [chr(code) for code in kept if counts.continuing[code]]
+    return [chr(code) for code in kept], [chr(code) for code in kept if continuing[code]]
 
 
-def _count_characters(corpus: Corpus, options: VocabularyOptions) -> CharacterCounts:
-    counts = CharacterCounts(np.zeros(_CODE_POINTS, np.int64), np.zeros(_CODE_POINTS, np.int64))
-    blank = np.zeros(_CODE_POINTS, bool)
-    blank[:33] = True
+def _count_characters(corpus: Corpus, options: VocabularyOptions) -> np.ndarray:
+    counts = np.zeros([2, _CODE_POINTS], np.int64)
+    blank = np.arange(_CODE_POINTS) < 33
     alone = blank.copy()  # characters that are words by themselves, or none
     alone[list(_ASCII_PUNCTUATION)] = True
     for block in _normalized_blocks(corpus, options, "counting characters"):
         codes = np.frombuffer(block.decode("utf-8").encode("utf-32-le"), np.uint32)
         inside = codes[1:][~(alone[codes[1:]] | alone[codes[:-1]])]
-        for total, seen in zip(counts, (codes[~blank[codes]], inside), strict=True):
-            found = np.bincount(seen)
-            total[: len(found)] += found
-    if not counts.total.any():
+        counts += [np.bincount(seen, minlength=_CODE_POINTS) for seen in (codes[~blank[codes]], inside)]
+    if not counts.any():
         raise UserError(f"corpus directory {corpus.directory!r} holds no text: its files are blank")
     return counts
 
 
-def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str) -> Iterator[bytes]:
-    """Normalised text without overlong words, which become [UNK] whatever the vocabulary."""
+def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str, then: str = "") -> Iterator[bytes]:
+    """Normalised text without overlong words, which become [UNK] whatever the vocabulary; then says what comes next."""
     normalizer = TextNormalizer(options.do_lower_case, options.strip_accents)
     files = corpus.files()
     done = undecodable = 0
@@ -130,6 +115,8 @@ def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str) -
                 progress.update(done / 1e6)
     if undecodable:
         print(f"{doing}: left out {undecodable} bytes that are not UTF-8", file=sys.stderr)
+    if then:
+        say(then)
 
 
 def _define_flags() -> None:
@@ -158,10 +145,8 @@ def main() -> None:
         raise UserError(f"--vocab-file {str(path)!r} is a directory; name a file in it")
     if path.exists() and not values.overwrite:
         raise UserError(f"--vocab-file {str(path)!r} exists; pass --overwrite to replace it or name another file")
-    options = VocabularyOptions(
-        strip_accents=values.do_strip_accents,
-        **{name: values[name].value for name in VocabularyOptions._fields if name != "strip_accents"},
-    )
+    given = {name: values[name].value for name in VocabularyOptions._fields if name in values}
+    options = VocabularyOptions(**given | {"strip_accents": values.do_strip_accents})
     if options.vocab_size <= len(SPECIAL_TOKENS) + options.num_unused:
         raise UserError(f"--vocab-size {options.vocab_size} is used up by --num-unused {options.num_unused}")
     check_writable(path)  # before anything slow

@@ -9,8 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from electra_tf2.finetune.tasks.defaults import default_hparams, pretrained_dir, run_name
-from electra_tf2.finetune.tasks.named_files import with_named
+from electra_tf2.finetune.tasks.defaults import default_hparams, pretrained_dir, run_name, with_named
 from electra_tf2.finetune.tasks.registry import KINDS, check_names, entry_of
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
@@ -39,9 +38,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     do_eval: bool = free_hparam(True, "evaluate the model, after training if both are set")
     keep_all_models: bool = free_hparam(True, "false: only the last trial's model is kept")
     keep_best: bool = hparam(False, "score the checkpoint that does best on the development data while training")
-    early_stopping: int = hparam(
-        0, "evaluations in a row without a better score that end the training, with keep_best; 0: never", at_least=0
-    )
+    early_stopping: int = hparam(0, "evaluations without a better score that end the training; 0: never", at_least=0)
     log_examples: bool = free_hparam(False, "print some training examples as the model sees them")
     debug: bool = free_hparam(False, "a few examples and steps, to try out the machinery")
     debug_examples: int = hparam(0, "number of a split's examples that are used, at most; 0: all", at_least=0)
@@ -111,13 +108,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         "temperature of the softmax over the sentences of a batch, of embedding tasks (SimCSE, section 6)",
         above=0,
     )
-    embedding_projection: int = model_hparam(
-        0, "width of a linear map from a text's state to its embedding; 0: none", at_least=0
-    )
+    embedding_projection: int = model_hparam(0, "width of a linear map of a text's state; 0: none", at_least=0)
     lexical_weight: float = hparam(
-        0.0,
-        "weight of a loss that draws embeddings' cosines to those of TF-IDF of wordpieces, beside the contrast (ours)",
-        at_least=0,
+        0.0, "weight of a loss that draws embeddings' cosines to those of TF-IDF of wordpieces (ours)", at_least=0
     )
     classifier_dropout: float = hparam(0.1, "dropout before a classifier", at_least=0, below=1)
     class_weights: str = hparam(
@@ -195,11 +188,8 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":
-        """Checks the hparams and fills in what tasks and pre-trained model imply (finetune.tasks.defaults).
-
-        Raises:
-          UserError: names every problem.
-        """
+        """Checks the hparams and fills in what tasks and pre-trained model imply (finetune.tasks.defaults). Raises
+        UserError: names every problem."""
         given = with_named(checked(cls, hparams))
         # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
         layers = (default_hparams(given), {"pretrained_model_dir": pretrained_dir(given)}, given)
@@ -295,13 +285,11 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def notes(self) -> list[str]:
         """Remarks on what is legal but deserves a look."""
-        if self.average_orders and not any(map(self._may_average_orders, self.task_names)):
+        entries = [entry_of(task, self.tasks) for task in self.task_names]
+        heeds = [entry is None or (entry.spec and entry.spec.scored_in_both_orders) for entry in entries]
+        if self.average_orders and not any(heeds):
             return [f"average_orders changes nothing: the order of texts matters in {', '.join(self.task_names)}"]
         return []
-
-    def _may_average_orders(self, task: str) -> bool:
-        entry = entry_of(task, self.tasks)
-        return entry is None or (entry.spec is not None and entry.spec.scored_in_both_orders)
 
     def task_data_dir(self, task: str) -> str:
         """Folder of a task's files."""

@@ -74,9 +74,7 @@ class PretrainingConfig(ObjectiveHparams):
     iterations_per_loop: int = free_hparam(200, "steps between two reports of the losses", at_least=1)
     save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
     keep_checkpoint_max: int = free_hparam(5, "number of checkpoints that are kept, the newest", at_least=1)
-    eval_every_steps: int = free_hparam(
-        0, "steps between evaluations on held-out records; 0: none in training", at_least=0
-    )
+    eval_every_steps: int = free_hparam(0, "steps between evaluations on held-out records; 0: none", at_least=0)
     num_eval_steps: int = free_hparam(100, "number of batches of an evaluation, at most", at_least=1)
     init_checkpoint: str | None = free_hparam(
         None,
@@ -87,10 +85,7 @@ class PretrainingConfig(ObjectiveHparams):
 
     # Output
     model_dir: str = free_hparam(
-        "",
-        "folder of checkpoints and logs; default <data_dir>/models/<model_name>",
-        heading="Output",
-        place="other",
+        "", "folder of checkpoints and logs; default <data_dir>/models/<model_name>", heading="Output", place="other"
     )
     results_dir: str = free_hparam("", "folder of the results; default <model_dir>/results", place="other")
     results_txt: str = free_hparam("", "table of metrics; default <results_dir>/unsup_results.txt", place="other")
@@ -98,11 +93,8 @@ class PretrainingConfig(ObjectiveHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "PretrainingConfig":
-        """Checks the hparams, fills in what follows from others, and refuses combinations that make no sense.
-
-        Raises:
-          UserError: names every problem.
-        """
+        """Checks the hparams, fills in what follows from others, and refuses combinations that make no sense. Raises
+        UserError: names every problem."""
         cls = cls.extended(hparams)
         values = checked(cls, hparams)
         if values.get("debug"):
@@ -119,11 +111,8 @@ class PretrainingConfig(ObjectiveHparams):
 
     @classmethod
     def extended(cls, hparams: Mapping[str, Any]) -> "type[PretrainingConfig]":
-        """The configuration with the hparams of the objectives of one's own that these hparams name.
-
-        Raises:
-          UserError: there is no such objective, or its hparams do not go together with others.
-        """
+        """The configuration with the hparams of the objectives of one's own that these hparams name. Raises UserError:
+        there is no such objective, or its hparams do not go together with others."""
         names = hparams.get("objectives") or []
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise UserError(f"objectives must be a list of package.module:Class, got {shown(names)}")

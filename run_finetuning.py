@@ -22,9 +22,8 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.exchange.formats.folders import RELEASED
 from electra_tf2.finetune import search as searching
-from electra_tf2.finetune.tasks.defaults import recipe_of
-from electra_tf2.finetune.tasks.named_files import with_named
-from electra_tf2.finetune.trained_folder import find_trained, trained_config
+from electra_tf2.finetune.tasks.defaults import recipe_of, with_named
+from electra_tf2.finetune.trained_folder import Overwriting, find_trained, trained_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.accelerators.devices import COMPILE_FOR_HELP, Device, find_devices
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
@@ -145,7 +144,6 @@ def intermediate(config: FinetuningConfig, given: dict[str, Any]) -> FinetuningC
 
 def search(base: FinetuningConfig, plan: searching.Search, configs: list[FinetuningConfig], strategy: Any) -> int:
     """--search: all combinations. The best one's report says that it was chosen by the scores in it."""
-    from electra_tf2.finetune.made_of import Overwriting
     from electra_tf2.finetune.trials import ADVICE, Trials, delete_weights, trial_folders
     from electra_tf2.training.distribution import is_chief
     from electra_tf2.training.loop import NotFinite
@@ -179,7 +177,7 @@ def search(base: FinetuningConfig, plan: searching.Search, configs: list[Finetun
     if best is None:
         raise UserError("--search: no combination has a score, all became not finite: search lower learning rates")
     if chief:
-        chosen = searching.best_path(plan, base)
+        chosen = searching.results_path(plan, base, "best_of")
         named = dataclasses.replace(base, results_txt=str(chosen.with_suffix(".txt")), results_json=str(chosen))
         report(named, best.trials, {"chosen_on": "dev", "of": number_of})
         say(f"The best of {number_of}, chosen by these dev scores: only data that chose nothing gives an unbiased one.")
@@ -191,7 +189,7 @@ def search(base: FinetuningConfig, plan: searching.Search, configs: list[Finetun
 
 def show_search(path: Path) -> None:
     """The table of a search, and the figure of one over the numbers of one hparam."""
-    from electra_tf2.analysis import search as curves
+    from electra_tf2.analysis import curves
 
     print(path.with_suffix(".txt").read_text(encoding="utf-8"), end="")
     results = curves.read_results(path)
@@ -267,8 +265,7 @@ def problems_of_start(folder: str | None) -> list[str]:
 
 def report(config: FinetuningConfig, finished: list[dict[str, Any]], remarks: dict[str, Any] | None = None) -> None:
     """Prints and writes the table and the scores of all trials, and remarks into the JSON."""
-    from electra_tf2.finetune.overview import shown_errors
-    from electra_tf2.finetune.results import summarise_trials, table
+    from electra_tf2.finetune.results import shown_errors, summarise_trials, table
 
     scores, majority = [trial["scores"] for trial in finished], finished[-1].get("majority", {})
     text = table(scores, majority)

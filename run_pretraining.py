@@ -93,14 +93,6 @@ def print_summary(phase: Phase, whole: "Run", task: "PretrainingTask") -> None:
     say("\n".join(lines), indent=15, broken=True)
 
 
-def print_expected_loss(task: "PretrainingTask") -> None:
-    """Prints the first loss of a run from random weights."""
-    terms = [f"{objective.loss_weight:g} x {objective.loss_name}" for objective in task.model.objectives]
-    expected = sum(objective.loss_weight * objective.initial_loss for objective in task.model.objectives)
-    text = f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}"
-    say(text, indent=15, broken=True)
-
-
 def main() -> int:
     config = util_flags.config_from_flags(PretrainingConfig)
     dry_run, devices = flags.FLAGS.dry_run, find_devices(flags.FLAGS.compile_for)
@@ -157,13 +149,6 @@ class Run(NamedTuple):
     dry_run: bool
 
 
-class PhaseData(NamedTuple):
-    """The records that a phase trains on and is evaluated on, None for those that it does not need."""
-
-    train: "Records | None"
-    evaluation: "Records | None"
-
-
 def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> int:
     """Trains one phase after the other, and evaluates as in the last; evaluation alone as in the phase of the
     checkpoint that is restored; a dry run times each. Records and batches of all are checked before the first.
@@ -195,9 +180,9 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
     return 0
 
 
-def find_data(config: PretrainingConfig, whole: Run) -> PhaseData:
-    """The records of a phase. Raises UserError for those that do not fit, and for batches that the devices do not
-    share evenly."""
+def find_data(config: PretrainingConfig, whole: Run) -> "tuple[Records | None, Records | None]":
+    """The records that a phase trains on and is evaluated on, None for those that it does not need. Raises UserError
+    for those that do not fit, and for batches that the devices do not share evenly."""
     from electra_tf2.pretrain.pretrain_data import dataset_summary, find_records, has_records
     from electra_tf2.training.distribution import check_batch
 
@@ -214,10 +199,10 @@ def find_data(config: PretrainingConfig, whole: Run) -> PhaseData:
             pattern, flag = config.pretrain_tfrecords, "pretrain_tfrecords"
         eval_records = find_records(pattern, config, flag)
         say(f"evaluating on {dataset_summary(eval_records)}", indent=2)
-    return PhaseData(train_records, eval_records)
+    return train_records, eval_records
 
 
-def run(phase: Phase, data: PhaseData, whole: Run, first: bool) -> int:
+def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run, first: bool) -> int:
     """Trains a phase and evaluates after the last, or times some steps, in a folder that was checked.
 
     Args:
@@ -251,7 +236,10 @@ def run(phase: Phase, data: PhaseData, whole: Run, first: bool) -> int:
     else:
         load_initial_weights(task.model, config)
         if task.train_records is not None and not config.init_checkpoint:
-            print_expected_loss(task)
+            terms = [f"{one.loss_weight:g} x {one.loss_name}" for one in task.model.objectives]
+            expected = sum(one.loss_weight * one.initial_loss for one in task.model.objectives)
+            text = f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}"
+            say(text, indent=15, broken=True)
     if whole.dry_run:
         return time_some_steps(trainer, config, phase.end - phase.start)
 

@@ -16,7 +16,7 @@ they are sorted by f + lambda * score, lambda chosen on the development file by 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -78,8 +78,7 @@ def score_nbest() -> None:
     if weight is None:
         weight, rates = ranking.best_weight(dev, found[len(lists) :])
         print(f"lambda {weight:g}: word error rate {rates[weight]:.2f} on {values.nbest_dev}, {rates[0.0]:.2f} without")
-    lines = [ranking.reordered(one, of_list, weight) for one, of_list in zip(lists, found, strict=False)]
-    _write([json.dumps(line, ensure_ascii=False) for line in lines], "lists")
+    _write([ranking.reordered(one, of_list, weight) for one, of_list in zip(lists, found, strict=False)], "lists")
     if all(one.reference is not None for one in lists):
         before, after = (ranking.rate_at(lists, found[: len(lists)], one) for one in (0.0, weight))
         print(f"word error rate {after:.2f} with lambda {weight:g}, {before:.2f} without")
@@ -90,17 +89,18 @@ def score_text() -> None:
     lines = [line for line in read_text(flags.FLAGS.text, "--text").split("\n") if line.strip()]
     if not lines:
         raise UserError(f"--text: {flags.FLAGS.text} has no lines")
-    found = zip(lines, scores([lines])[0], strict=True)
-    rows = [json.dumps({"text": line, "score": float(score)}, ensure_ascii=False) for line, score in found]
+    found = zip(lines, scores([lines])[0].tolist(), strict=True)
+    _write([{"text": line, "score": score} for line, score in found], "lines")
+
+
+def _write(rows: list[dict[str, Any]], what: str) -> None:
+    """To --output, or to standard output where none is named."""
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     if flags.FLAGS.output:
-        _write(rows, "lines")
+        write_atomically(flags.FLAGS.output, "".join(f"{line}\n" for line in lines))
+        print(f"wrote {flags.FLAGS.output}: {len(lines):,} {what}")
     else:
-        print("\n".join(rows))
-
-
-def _write(lines: list[str], what: str) -> None:
-    write_atomically(flags.FLAGS.output, "".join(f"{line}\n" for line in lines))
-    print(f"wrote {flags.FLAGS.output}: {len(lines):,} {what}")
+        print("\n".join(lines))
 
 
 def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
@@ -133,18 +133,14 @@ flags.DEFINE_enum(
 flags.DEFINE_string("pairs", None, "JSON lines of sentence pairs, or a folder of such files")
 flags.DEFINE_string("good_field", "sentence_good", "field of --pairs that holds the better sentence of a pair")
 flags.DEFINE_string("bad_field", "sentence_bad", "field of --pairs that holds the worse sentence of a pair")
-flags.DEFINE_string(
-    "phenomenon_field", "UID", "field of --pairs that names what a pair is about; lines without it: the file's name"
-)
+flags.DEFINE_string("phenomenon_field", "UID", "field of --pairs that names what a pair is about; else the file's name")
 flags.DEFINE_string("nbest", None, "JSON lines of hypotheses to re-rank")
 flags.DEFINE_string("nbest_dev", None, "JSON lines of hypotheses with references, on which lambda is chosen")
 flags.DEFINE_float("weight", None, "lambda, weight of the model's scores in --nbest; default: chosen on --nbest-dev")
 flags.DEFINE_string("text", None, "file of sentences to score, one a line")
 flags.DEFINE_string("output", None, "file of scores to write")
 flags.DEFINE_integer("batch_size", 64, "number of sentences, or of masked copies, in a pass", lower_bound=1)
-flags.DEFINE_float(
-    "mask_prob", None, "share of tokens that were masked in an ELECTRA's pre-training; default: what is known of it"
-)
+flags.DEFINE_float("mask_prob", None, "share of tokens that an ELECTRA's pre-training masked; default: what is known")
 flags.DEFINE_enum("precision", "float32", PRECISIONS, "type of the arithmetic")
 
 

@@ -31,13 +31,12 @@ def analyse(name: str, request: Request, figure: Path) -> dict[str, Any]:
     Returns:
       The numbers, which run_analysis.py writes as JSON.
     """
-    from electra_tf2.analysis import curves, search
+    from electra_tf2.analysis import curves
 
-    of_logs = {"copying": curves.copying, "curves": curves.curves, "search": search.search}
+    of_logs = {"copying": curves.copying, "curves": curves.curves, "search": curves.search}
     if name in of_logs:
         return of_logs[name](request, figure)
     from electra_tf2.analysis import vectors  # and with it TensorFlow
 
-    of_vectors = {"contrast": vectors.contrast, "cosine": vectors.cosine, "tsne": vectors.tsne,
-                  "uniformity": vectors.uniformity}  # fmt: skip
-    return of_vectors[name](request, figure)
+    of_vectors = (vectors.contrast, vectors.cosine, vectors.tsne, vectors.uniformity)
+    return {function.__name__: function for function in of_vectors}[name](request, figure)

@@ -1,12 +1,14 @@
-"""Analyses of what runs have logged in the course of training: learning curves, and COCO-LM's figure of copying.
+"""Analyses of what runs have logged: learning curves, COCO-LM's figure of copying, scores over a searched hparam.
 
-A run's folder, of pre-training or fine-tuning, holds train_metrics.jsonl and eval/step-N.json.
+A run's folder, of pre-training or fine-tuning, holds train_metrics.jsonl and eval/step-N.json; run_finetuning.py
+--search leaves its results beside them (over `train_share` they are COCO-LM's figure 7).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from electra_tf2.analysis import figures
@@ -34,13 +36,11 @@ def curves(request: Request, figure: Path) -> dict[str, Any]:
         if not training and not held_out:
             raise UserError(f"{folder} has logged nothing: neither train_metrics.jsonl nor eval/step-*.json is there")
         report[name] = {"scale": _scale(request.over, folder), "training": training, "held_out": held_out}
-        last = [
-            f"{metric} {(held_out | training)[metric]['values'][-1]:.4g}" for metric in _shown(report, request, [name])
-        ]
-        print(f"{name}: {', '.join(last)}")
+        last = {metric: (held_out | training)[metric]["values"][-1] for metric in _shown(report, request, [name])}
+        print(f"{name}: {', '.join(f'{metric} {value:.4g}' for metric, value in last.items())}")
     shown = _shown(report, request, request.names)
     logged = sorted({metric for kinds in report.values() for metric in (*kinds["training"], *kinds["held_out"])})
-    for metric in (metric for metric in request.metrics if metric not in logged):
+    for metric in {*request.metrics} - {*logged}:
         raise UserError(
             f"--metrics: {', '.join(request.names)} has logged no {metric!r}{closest(metric, logged)} "
             f"(there: {', '.join(logged)})"
@@ -96,31 +96,20 @@ def _detection_as_copying(found: dict[str, Any]) -> dict[str, Any]:
     """A discriminator's accuracy on replaced and on original tokens, from its recall and its accuracy on all."""
     if any(metric not in found for metric in _DETECTION):
         return {}
-    recall, accuracy, replaced = (found[metric]["values"] for metric in _DETECTION)
-    on_original = [
-        (all_tokens - share * hit) / max(1 - share, 1e-9)
-        for hit, all_tokens, share in zip(recall, accuracy, replaced, strict=True)
-    ]
+    recall, accuracy, replaced = (np.array(found[metric]["values"]) for metric in _DETECTION)
+    on_original = (accuracy - replaced * recall) / np.maximum(1 - replaced, 1e-9)
+    values = {"replaced": recall, "original": on_original}
     steps = found["disc_recall"]["steps"]
-    return {
-        "copy_accuracy_replaced": {"steps": steps, "values": recall},
-        "copy_accuracy_original": {"steps": steps, "values": on_original},
-    }
+    return {f"copy_accuracy_{of}": {"steps": steps, "values": line.tolist()} for of, line in values.items()}
 
 
 def _draw(axis: Axes, metric: str, report: dict[str, Any]) -> None:
     drawn = []
     for number, values in enumerate(report.values()):
-        for kind in ("training", "held_out"):
-            line: Line | None = values[kind].get(metric)
-            if line is None:
-                continue
-            x = [step * values["scale"] for step in line["steps"]]
-            drawn.append(line["values"])
-            if kind == "training":
-                figures.smoothed_curve(axis, x, line["values"], number)
-            else:
-                figures.curve(axis, x, line["values"], number)
+        for kind, draw_line in (("training", figures.smoothed_curve), ("held_out", figures.curve)):
+            if line := values[kind].get(metric):
+                draw_line(axis, [step * values["scale"] for step in line["steps"]], line["values"], number)
+                drawn.append(line["values"])
     figures.cut_first_peak(axis, drawn)
     figures.keep_within(axis, metric)
 
@@ -159,11 +148,8 @@ def _scale(over: str, folder: Path) -> float:
 
 def training_rows(folder: Path) -> list[dict[str, Any]]:
     """Reads the lines of the metrics file in the order of their steps, without the prefix of training metrics."""
-    path = folder / "train_metrics.jsonl"
-    if not is_file(path):
-        return []
-    rows = []
-    for number, line in read_json_lines(path, "metrics", cut=True):
+    path, rows = folder / "train_metrics.jsonl", []
+    for number, line in read_json_lines(path, "metrics", cut=True) if is_file(path) else ():
         if type(line.get("step")) is not int:
             raise UserError(f"metrics {path}, line {number}: no step")
         rows.append({name.removeprefix("train_"): value for name, value in line.items()})
@@ -183,9 +169,8 @@ def held_out_rows(folder: Path) -> list[dict[str, Any]]:
 
 def lines(rows: list[dict[str, Any]], metrics: Iterable[str] | None = None) -> dict[str, Line]:
     """Steps and values of each metric; by default of every number that the rows hold."""
-    wanted = list(dict.fromkeys(name for row in rows for name in row)) if metrics is None else metrics
     found: dict[str, Line] = {}
-    for metric in wanted:
+    for metric in dict.fromkeys(name for row in rows for name in row) if metrics is None else metrics:
         having = [row for row in rows if type(row.get(metric)) in (int, float)]
         if having and metric not in _NO_METRICS:
             found[metric] = {"steps": [row["step"] for row in having], "values": [row[metric] for row in having]}
@@ -196,3 +181,66 @@ def history(folder: Path, metrics: Iterable[str]) -> dict[str, Line]:
     """Values on held-out records where the run evaluated them, or else on the training data."""
     metrics = list(metrics)
     return lines(training_rows(folder), metrics) | lines(held_out_rows(folder), metrics)
+
+
+# task -> model -> [value, score, standard deviation over trials], by rising value
+Curves = dict[str, dict[str, list[list[float]]]]
+
+
+def search(request: Request, figure: Path) -> dict[str, Any]:
+    """Scores of every search over the numbers of one hparam, by hparam."""
+    curves: dict[str, Curves] = {}
+    for name in request.names:
+        for path in sorted((request.folder(name) / "results").glob("*_search_*.json")):
+            results = read_results(path)
+            if is_curve(results):
+                of_hparam = curves.setdefault(results["searched"][0], {})
+                of_hparam.setdefault(",".join(results["tasks"]), {})[name] = points(results)
+    if not curves:
+        raise UserError(f"no search over numbers of one hparam is among the results of {', '.join(request.names)}")
+    for hparam, of_hparam in curves.items():  # the figure's own name where there is but one
+        draw(hparam, of_hparam, figure if len(curves) == 1 else figure.with_name(f"{figure.name}_{hparam}"))
+    return curves
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Reads what a search wrote. Raises UserError for anything else."""
+    results = read_json(path, "results of a search")
+    try:
+        names, _ = list(results["searched"]), ",".join(results["tasks"])
+        for row in results["found"]:
+            _ = [row["hparams"][name] for name in names], row["score"] is None or row["score"] + row["std"]
+        if names:
+            return results
+    except (KeyError, TypeError, IndexError):
+        pass
+    raise UserError(f"{path} holds no results of electra finetune --search: move it elsewhere, or search again")
+
+
+def is_curve(results: Mapping[str, Any]) -> bool:
+    """True if one hparam was searched and its values are numbers."""
+    names = results["searched"]
+    values = [row["hparams"][names[0]] for row in results["found"]]
+    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    return len(names) == 1 and numbers and bool(points(results))
+
+
+def points(results: Mapping[str, Any]) -> list[list[float]]:
+    """[value, score, standard deviation] by rising value, without scores that were not finite."""
+    name = results["searched"][0]
+    found = [row for row in results["found"] if row["score"] is not None]
+    return sorted([row["hparams"][name], row["score"], row["std"]] for row in found)
+
+
+def draw(hparam: str, curves: Curves, figure: Path) -> None:
+    """Draws a panel for each task with a line for each model; logarithmic where values span decades."""
+    with figures.panels(figure, list(curves), legend_below=True) as axes:
+        for axis, models in zip(axes, curves.values(), strict=True):
+            for number, (name, rows) in enumerate(models.items()):
+                x, y, error = zip(*rows, strict=True)
+                figures.curve(axis, x, y, number, name)
+                axis.errorbar(x, y, error, fmt="none", capsize=2, elinewidth=0.8, **figures.style_of(number))
+            values = [value for rows in models.values() for value, _, _ in rows]
+            if min(values) > 0 and max(values) >= 20 * min(values):
+                axis.set_xscale("log")
+            axis.set_xlabel(figures.title(hparam))

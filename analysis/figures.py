@@ -18,7 +18,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 _WIDTH, _HEIGHT, _COLUMNS = 3.4, 2.6, 3  # inches of a panel; panels in a row
 _COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
@@ -80,16 +80,10 @@ def panels(
     """
     columns = min(len(titles), {4: 2}.get(len(titles), _COLUMNS if len(titles) < 10 else _COLUMNS + 1))
     rows = -(-len(titles) // columns)
+    size = max(_WIDTH * columns, 4.2), _HEIGHT * rows + 0.3
+    shape: Any = {"squeeze": False, "sharex": share_x, "sharey": share_y, "layout": "constrained"}
     with pyplot.rc_context(_STYLE):
-        figure, grid = pyplot.subplots(
-            rows,
-            columns,
-            figsize=(max(_WIDTH * columns, 4.2), _HEIGHT * rows + 0.3),
-            squeeze=False,
-            sharex=share_x,
-            sharey=share_y,
-            layout="constrained",
-        )
+        figure, grid = pyplot.subplots(rows, columns, figsize=size, **shape)
         axes = list(grid.flat)
         for spare in axes[len(titles) :]:
             spare.set_axis_off()
@@ -101,24 +95,15 @@ def panels(
         try:
             yield axes
             if legend_below:
-                _legend_of_all(figure, axes)
-            _save(figure, path)
+                labelled: dict[str, Any] = {}
+                for handles, labels in (axis.get_legend_handles_labels() for axis in axes):
+                    labelled = dict(zip(labels, handles, strict=True)) | labelled
+                figure.legend(labelled.values(), labelled, loc="outside lower center", ncols=min(len(labelled), 6))
+            for suffix in ("png", "pdf"):
+                with replacing(path.with_name(f"{path.name}.{suffix}")) as temporary:
+                    figure.savefig(temporary, format=suffix, dpi=200)
         finally:
             pyplot.close(figure)
-
-
-def _legend_of_all(figure: Any, axes: Sequence[Axes]) -> None:
-    labelled: dict[str, Any] = {}
-    for axis in axes:
-        handles, labels = axis.get_legend_handles_labels()
-        labelled |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in labelled}
-    figure.legend(labelled.values(), labelled, loc="outside lower center", ncols=min(len(labelled), 6))
-
-
-def _save(figure: Any, path: Path) -> None:
-    for suffix in ("png", "pdf"):
-        with replacing(path.with_name(f"{path.name}.{suffix}")) as temporary:
-            figure.savefig(temporary, format=suffix, dpi=200)
 
 
 def densities(axis: Axes, values: Mapping[str, np.ndarray]) -> None:
@@ -130,11 +115,10 @@ def densities(axis: Axes, values: Mapping[str, np.ndarray]) -> None:
         color, mean = _COLORS[number], float(np.mean(numbers))
         axis.hist(np.clip(numbers, edges[0], edges[-1]), bins=list(edges), density=True, alpha=0.3, color=color)
         axis.axvline(mean, ymax=0.78, color=color, linestyle=":", linewidth=1)
-        if np.std(numbers) > 0.01 * (edges[-1] - edges[0]):
-            points = np.linspace(edges[0], edges[-1], 400)
-            axis.plot(points, gaussian_kde(numbers)(points), color=color, label=f"{name}, mean {mean:.3f}")
-        else:  # all alike: an estimate of the density would be a spike
-            axis.plot([], [], color=color, label=f"{name}, mean {mean:.3f}")
+        alike = np.std(numbers) <= 0.01 * (edges[-1] - edges[0])  # an estimate of the density would be a spike
+        points = np.linspace(edges[0], edges[-1], 0 if alike else 400)
+        density = points if alike else gaussian_kde(numbers)(points)
+        axis.plot(points, density, color=color, label=f"{name}, mean {mean:.3f}")
     axis.xaxis.set_major_locator(MaxNLocator(5))
     axis.set_yticks([])
     axis.margins(y=0.28)  # room for the legend
@@ -148,18 +132,16 @@ def linked_points(axis: Axes, sets: Mapping[str, np.ndarray]) -> None:
     for number, (name, points) in enumerate(sets.items()):
         x, y = points.T
         axis.scatter(x, y, s=7, linewidths=0, marker=_MARKERS[number], color=_COLORS[number], label=name)
-    axis.set_xticks([])
-    axis.set_yticks([])
+    axis.set(xticks=[], yticks=[])
     axis.set_aspect("equal", adjustable="datalim")
 
 
 def points_with_intervals(axis: Axes, points: Mapping[str, Sequence[tuple[float, float, float]]]) -> None:
     """Draws points with error bars: name -> (value, low, high) of x and of y."""
     for number, (name, ((x, left, right), (y, low, high))) in enumerate(points.items()):
-        errors = {"xerr": np.array([[x - left], [right - x]]), "yerr": np.array([[y - low], [high - y]])}
+        errors = np.maximum([[[y - low], [high - y]], [[x - left], [right - x]]], 0)
         style: Any = {"fmt": _MARKERS[number % len(_MARKERS)], "color": _COLORS[number % len(_COLORS)]}
-        style |= {name: np.maximum(sizes, 0) for name, sizes in errors.items()}
-        axis.errorbar(x, y, label=name, markersize=5, elinewidth=0.8, capsize=2, **style)
+        axis.errorbar(x, y, *errors, label=name, markersize=5, elinewidth=0.8, capsize=2, **style)
     axis.margins(0.2)
     axis.legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
 
@@ -177,14 +159,11 @@ def curve(axis: Axes, x: Sequence[float], y: Sequence[float], number: int, label
 
 def smoothed_curve(axis: Axes, x: Sequence[float], y: Sequence[float], number: int) -> None:
     """Draws the mean over a fiftieth of the values at a time, and the values themselves in a light tone."""
-    values, width = np.asarray(y, np.float64), max(1, len(y) // 50)
-    sums = np.cumsum(np.concatenate([[0.0], values]))
-    ends = np.arange(1, len(values) + 1)
-    starts = np.maximum(ends - width, 0)
-    style = style_of(number)
+    width, style = max(1, len(y) // 50), style_of(number)
+    sums, counts = (np.convolve(values, np.ones(width))[: len(y)] for values in (y, np.ones(len(y))))
     if width > 1:
-        axis.plot(x, values, linewidth=0.5, alpha=0.3, color=style["color"])
-    axis.plot(x, (sums[ends] - sums[starts]) / (ends - starts), **style)
+        axis.plot(x, y, linewidth=0.5, alpha=0.3, color=style["color"])
+    axis.plot(x, sums / counts, **style)
 
 
 def level(axis: Axes, value: float, number: int, label: str) -> None:
@@ -208,15 +187,7 @@ def keep_within(axis: Axes, metric: str) -> None:
 
 
 def count_axis(axis: Axes, label: str) -> None:
-    """Labels an x axis of steps, examples or FLOPs: 20k, 1.5M, 1e+15."""
-
-    def short(value: float, position: int | None = None) -> str:
-        del position
-        for size, letter in ((1e12, ""), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-            if abs(value) >= size:
-                return f"{value / size:g}{letter}" if letter else f"{value:.3g}"
-        return f"{value:g}"
-
+    """Labels an x axis of steps, examples or FLOPs: 20k, 1.5M, 2P."""
     axis.xaxis.set_major_locator(MaxNLocator(5))
-    axis.xaxis.set_major_formatter(FuncFormatter(short))
+    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.set_xlabel(label)

@@ -130,18 +130,13 @@ def random_pairs(first: np.ndarray, second: np.ndarray, count: int, seed: int) -
 def distribution(values: np.ndarray) -> dict[str, Any]:
     """Count, mean, standard deviation and a histogram over [-1, 1]."""
     counts, edges = np.histogram(values, _BINS, (-1.0, 1.0))
-    return {
-        "pairs": len(values),
-        "mean": float(np.mean(values)),
-        "std": float(np.std(values)),
-        "histogram": counts.tolist(),
-        "edges": np.round(edges, 6).tolist(),
-    }
+    numbers = {"pairs": len(values), "mean": float(np.mean(values)), "std": float(np.std(values))}
+    return numbers | {"histogram": counts.tolist(), "edges": np.round(edges, 6).tolist()}
 
 
 def separation(similar: np.ndarray, random: np.ndarray) -> float:
     """Probability that a similar pair has a greater cosine than a random one (area under the ROC curve)."""
-    labels = np.concatenate([np.ones(len(similar)), np.zeros(len(random))])
+    labels = np.repeat([1, 0], [len(similar), len(random)])
     return float(roc_auc_score(labels, np.concatenate([similar, random])))
 
 
@@ -159,7 +154,6 @@ def uniformity_loss(first: np.ndarray, second: np.ndarray) -> float:
 def _interval(statistic: Callable[..., float], pairs: tuple[np.ndarray, np.ndarray], seed: int) -> tuple[float, float]:
     """The middle 95 % of a statistic of pairs over samples of them."""
     first, second = pairs
-    random = np.random.default_rng(seed)
-    samples = [random.integers(len(first), size=len(first)) for _ in range(_SAMPLES)]
+    samples = np.random.default_rng(seed).integers(len(first), size=[_SAMPLES, len(first)])
     low, high = np.percentile([statistic(first[rows], second[rows]) for rows in samples], [2.5, 97.5])
     return float(low), float(high)

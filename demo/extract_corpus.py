@@ -6,7 +6,6 @@ same corpus. `documents` also says which package each document is from, a label 
 """
 
 import ast
-import hashlib
 import os
 import re
 import sysconfig
@@ -74,11 +73,8 @@ def docstrings(path: Path) -> Iterator[str]:
             tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            text = ast.get_docstring(node)
-            if text:
-                yield text
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    yield from filter(None, (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, documented)))
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
@@ -95,23 +91,15 @@ def paragraphs(docstring: str) -> Iterator[str]:
 
 def documents(sources: Iterable[Source]) -> Iterator[Document]:
     """The prose of the sources; a paragraph that occurs twice is kept once."""
-    seen: set[bytes] = set()
+    seen: set[str] = set()
     for package, module, path in sources:
         kept = []
-        for docstring in docstrings(path):
-            for paragraph in paragraphs(docstring):
-                key = hashlib.md5(paragraph.lower().encode(), usedforsecurity=False).digest()
-                if key not in seen:
-                    seen.add(key)
-                    kept.append(paragraph)
+        for paragraph in (paragraph for docstring in docstrings(path) for paragraph in paragraphs(docstring)):
+            if paragraph.lower() not in seen:
+                seen.add(paragraph.lower())
+                kept.append(paragraph)
         if len(kept) >= _FEWEST_PARAGRAPHS:
             yield Document(package, module, kept)
-
-
-def default_roots() -> list[Path]:
-    """The standard library, then the installed packages."""
-    paths = sysconfig.get_paths()
-    return [Path(name) for name in dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]])]
 
 
 def extract(roots: Iterable[Path], max_bytes: int) -> list[Document]:
@@ -136,11 +124,11 @@ def as_text(chosen: Iterable[Document]) -> str:
 
 def main() -> int:
     values = flags.FLAGS
-    output = Path(values.output_dir) / "docstrings.txt"
+    output, paths = Path(values.output_dir) / "docstrings.txt", sysconfig.get_paths()
     if output.exists() and not values.overwrite:
         print(f"{output} is there already; --overwrite extracts it anew")
         return 0
-    roots = default_roots()
+    roots = [Path(name) for name in dict.fromkeys([paths["stdlib"], paths["purelib"], paths["platlib"]])]
     chosen = extract(roots, values.max_bytes)
     if not chosen:
         raise UserError("no docstrings were found below " + ", ".join(map(str, roots)))

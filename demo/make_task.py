@@ -40,10 +40,7 @@ def tagged(paragraph: str) -> Paragraph | None:
 
 def make_task(documents: list[list[str]], train_size: int, dev_size: int) -> tuple[list[Paragraph], list[Paragraph]]:
     """Paragraphs for training and development, at most so many of each, of documents that are lists of paragraphs.
-
-    Raises:
-      UserError: fewer than two documents have such paragraphs.
-    """
+    Raises UserError: fewer than two documents have such paragraphs."""
     modules = [found for document in documents if (found := [p for p in map(tagged, document) if p])]
     if len(modules) < 2:
         raise UserError(f"{len(documents)} documents are too few: two with punctuated paragraphs are needed")

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from demo.make_task import bag_of_words
 from electra_tf2.finetune.tagging.conll import read_sentences
@@ -37,14 +37,6 @@ FINETUNING = {
 BEFORE = "results_untrained"  # folder of what is compared with
 METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_auc", "disc_recall")
 MARKS = {"B-comma": ",", "B-period": "."}
-
-
-class Stage(NamedTuple):
-    """A part of the demo. seconds: what it takes on two quiet cores of an AMD EPYC (Zen 5)."""
-
-    title: str
-    seconds: int
-    run: Callable[[], None]
 
 
 def run(*words: str, module: str = "electra_tf2") -> None:
@@ -82,10 +74,7 @@ def extract() -> None:
 
 
 def finetune(model: str, *options: str) -> None:
-    run(
-        *("finetune", "--data-dir", str(DATA), "--model-name", model),
-        *("--hparams", json.dumps(FINETUNING), *options),
-    )
+    run(*("finetune", "--data-dir", str(DATA), "--model-name", model), *("--hparams", json.dumps(FINETUNING), *options))
 
 
 def finetune_released() -> None:
@@ -135,14 +124,15 @@ def finetune_random() -> None:
     finetune(RELEASED, "--random-init", *random)
 
 
-STAGES = (
-    Stage("text and a task from the docstrings of this Python installation", 25, extract),
-    Stage(f"the shipped model {RELEASED} learns the task", 45, finetune_released),
-    Stage("a vocabulary and records to pre-train on", 10, build),
-    Stage(f"{RECIPE} before its training", 10, evaluate_untrained),
-    Stage(f"{RECIPE} is pre-trained from nothing", 150, pretrain_tiny),
-    Stage(f"{RECIPE} learns the task", 25, lambda: finetune(RECIPE)),
-    Stage(f"the network of {RELEASED} learns it from random weights", 45, finetune_random),
+# What they do, the seconds that they take on two quiet cores of an AMD EPYC (Zen 5), and how.
+STAGES: tuple[tuple[str, int, Callable[[], None]], ...] = (
+    ("text and a task from the docstrings of this Python installation", 25, extract),
+    (f"the shipped model {RELEASED} learns the task", 45, finetune_released),
+    ("a vocabulary and records to pre-train on", 10, build),
+    (f"{RECIPE} before its training", 10, evaluate_untrained),
+    (f"{RECIPE} is pre-trained from nothing", 150, pretrain_tiny),
+    (f"{RECIPE} learns the task", 25, lambda: finetune(RECIPE)),
+    (f"the network of {RELEASED} learns it from random weights", 45, finetune_random),
 )
 
 
@@ -150,14 +140,13 @@ def main() -> None:
     start = time.monotonic()
     print(__doc__)
     done = 0  # expected seconds of the stages that have ended
-    for number, stage in enumerate(STAGES, 1):
-        # What is left, at the pace so far.
+    for number, (title, seconds, run_stage) in enumerate(STAGES, 1):
         pace = (time.monotonic() - start) / done if done else 1.0
-        left = pace * sum(later.seconds for later in STAGES[number - 1 :])
-        expected = f"about {pace * stage.seconds:.0f} s, {left / 60:.0f} min to the end"
-        print(f"\n== {number}/{len(STAGES)} {stage.title} ({expected}) ==\n", flush=True)
-        stage.run()
-        done += stage.seconds
+        left = pace * (sum(of_stage for _, of_stage, _ in STAGES) - done)  # at the pace so far
+        expected = f"about {pace * seconds:.0f} s, {left / 60:.0f} min to the end"
+        print(f"\n== {number}/{len(STAGES)} {title} ({expected}) ==\n", flush=True)
+        run_stage()
+        done += seconds
     show_pretraining()
     show_scores(
         {

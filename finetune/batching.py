@@ -1,12 +1,12 @@
 """Features to padded batches: of similar length, padded to a bucket, in an order that follows from (seed, position).
 
-All features of a run are one table of ragged tensors; a batch is a list of its rows and a length. Training goes through
+All features of a run are one table; a batch is a list of its rows and a length. Training goes through
 the epochs' permutations one after the other, as the original does: in pools of `_POOL` batches the rows are sorted by
 length, cut into batches, and the batches shuffled. Evaluation sees every row once, the longest first.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -44,29 +44,9 @@ class FeatureTable:
         self, tasks: Sequence[TaskFeatures], max_length: int, fixed_padding: bool = False, choices: int = 1
     ) -> None:
         self.max_length, self.fixed_padding, self.choices = max_length, fixed_padding, choices
-        features = [feature for task in tasks for feature in task.features]
-        self.lengths = np.array([len(feature.input_ids) for feature in features], np.int32)
+        self._tasks, self._features = tasks, [(i, feature) for i, task in enumerate(tasks) for feature in task.features]
+        self.lengths = np.array([len(feature.input_ids) for _, feature in self._features], np.int32)
         self._example_lengths = self.lengths.reshape(-1, choices).max(1, initial=0)
-        task_ids = np.concatenate([np.full(len(task.features), i) for i, task in enumerate(tasks)])
-        with tf.device("CPU:0"):
-            self._ragged = {
-                "input_ids": _ragged([feature.input_ids for feature in features], "int32"),
-                "segment_ids": _ragged([feature.segment_ids for feature in features], "int32"),
-            }
-            self._scalars = {"task_id": tf.constant(task_ids, tf.int32)}
-            for i, task in enumerate(tasks):
-                for name, label in task.labels.items():
-                    values = [
-                        feature.labels[name]
-                        if task_ids[row] == i
-                        else ([] if label.per_token else np.zeros(label.size or ()))
-                        for row, feature in enumerate(features)
-                    ]
-                    key = f"{task.name}/{name}"
-                    if label.per_token:
-                        self._ragged[key] = _ragged(values, label.dtype)
-                    else:
-                        self._scalars[key] = tf.constant(np.array(values, label.dtype))
 
     def __len__(self) -> int:
         """Rows."""
@@ -85,25 +65,36 @@ class FeatureTable:
         Args:
           rows: the examples of each global batch for this host; None for all of them.
         """
-        start = position // batch_size
+        rows, start = rows or slice(None), position // batch_size
 
-        def chosen() -> Iterator[tuple[np.ndarray, int]]:
+        def batches() -> Iterator[dict[str, np.ndarray]]:
             for examples in self._training_examples(batch_size, seed, start):
-                yield examples, self._padded_length(examples)
+                yield self._batch(examples[rows], self._padded_length(examples))
 
-        return self._dataset(chosen, batch_size, rows)
+        return self._dataset(batches, len(range(batch_size)[rows]))
 
     def evaluation_batches(self, batch_size: int) -> tf.data.Dataset:
         """Every row once; the last batch is filled up with rows of `row` -1."""
+
+        def batches() -> Iterator[dict[str, np.ndarray]]:
+            for examples in self._by_length(batch_size):
+                full = np.pad(examples, (0, batch_size - len(examples)), constant_values=-1)
+                yield self._batch(full, self._padded_length(examples))
+
+        return self._dataset(batches, batch_size)
+
+    def plain_batches(self, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
+        """Every row once as arrays, at hand at once: a dataset takes 0.1 s to begin.
+
+        Padded to their longest row; the last one is as short as it comes out.
+        """
+        for examples in self._by_length(batch_size):
+            longest = self.max_length if self.fixed_padding else int(self._example_lengths[examples].max())
+            yield self._batch(examples, longest)
+
+    def _by_length(self, batch_size: int) -> Iterator[np.ndarray]:
         order = np.argsort(-self._example_lengths, kind="stable")
-
-        def chosen() -> Iterator[tuple[np.ndarray, int]]:
-            for i in range(0, len(order), batch_size):
-                examples = order[i : i + batch_size]
-                length = self._padded_length(examples)
-                yield np.pad(examples, (0, batch_size - len(examples)), constant_values=-1), length
-
-        return self._dataset(chosen, batch_size, None)
+        return (order[i : i + batch_size] for i in range(0, len(order), batch_size))
 
     def _padded_length(self, examples: np.ndarray) -> int:
         if self.fixed_padding:
@@ -134,65 +125,39 @@ class FeatureTable:
                 yield rows[first : first + batch_size]
             pool, skipped = pool + 1, 0
 
-    def _dataset(self, chosen: object, batch_size: int, rows: slice | None) -> tf.data.Dataset:
-        dataset = tf.data.Dataset.from_generator(
-            chosen, output_signature=(tf.TensorSpec([batch_size], tf.int64), tf.TensorSpec([], tf.int32))
-        )
-        return dataset.map(
-            lambda examples, length: self._batch(self._rows(examples if rows is None else examples[rows]), length)
-        ).prefetch(4)
+    def _dataset(self, batches: Callable[[], Iterator[dict[str, np.ndarray]]], batch_size: int) -> tf.data.Dataset:
+        rows, width = batch_size * self.choices, self.max_length if self.fixed_padding else None
+        shapes = {"row": tf.TensorSpec([rows], tf.int64), "task_id": tf.TensorSpec([rows], tf.int32)}
+        shapes |= {name: tf.TensorSpec([rows, width], tf.int32) for name in ("input_ids", "segment_ids", "input_mask")}
+        for task in self._tasks:
+            for name, label in task.labels.items():
+                inner = [width] if label.per_token else [label.size] if label.size else []
+                shapes[f"{task.name}/{name}"] = tf.TensorSpec([rows, *inner], label.dtype)
+        return tf.data.Dataset.from_generator(batches, output_signature=shapes).prefetch(4)
 
-    def _rows(self, examples: tf.Tensor) -> tf.Tensor:
-        """int64 [B * choices]: the rows of examples, -1 for those of number -1."""
-        rows = examples[:, tf.newaxis] * self.choices + tf.range(self.choices, dtype=tf.int64)
-        return tf.reshape(tf.where(examples[:, tf.newaxis] < 0, tf.cast(-1, tf.int64), rows), [-1])
-
-    def _batch(self, rows: tf.Tensor, length: tf.Tensor) -> Batch:
-        """int32 [B, L] input_ids, input_mask, segment_ids and per-token labels; [B] the others and `row`.
+    def _batch(self, examples: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """int32 [B, L] input_ids, input_mask, segment_ids and per-token labels; [B] the others and int64 `row`.
 
         Rows of number -1 are copies of the batch's first row under the task -1, which no head's loss counts.
         """
-        source = tf.where(rows < 0, rows[0], rows)
-        batch = {"row": rows}
-        for name, ragged in self._ragged.items():
-            dense = tf.gather(ragged, source).to_tensor()
-            dense = dense[:, :length]
-            dense = tf.pad(dense, [[0, 0], [0, length - tf.shape(dense)[1]]])
-            batch[name] = tf.ensure_shape(dense, [rows.shape[0], self.max_length if self.fixed_padding else None])
-        for name, values in self._scalars.items():
-            batch[name] = tf.gather(values, source)
-        batch["task_id"] = tf.where(rows < 0, -1, batch["task_id"])
-        lengths = tf.gather(tf.constant(self.lengths), source)
-        batch["input_mask"] = tf.cast(tf.range(length)[tf.newaxis] < lengths[:, tf.newaxis], tf.int32)
-        batch["input_mask"] = tf.ensure_shape(batch["input_mask"], batch["input_ids"].shape)
-        return batch
-
-
-def plain_batches(
-    task: TaskFeatures, max_length: int, batch_size: int, fixed_padding: bool = False, choices: int = 1
-) -> Iterator[dict[str, np.ndarray]]:
-    """The batches of `FeatureTable.evaluation_batches` as arrays, at hand at once: a dataset takes 0.1 s to begin.
-
-    Padded to their longest row; the last one is as short as it comes out.
-    """
-    lengths = np.array([len(feature.input_ids) for feature in task.features], np.int32)
-    order = np.argsort(-lengths.reshape(-1, choices).max(1, initial=0), kind="stable")
-    for start in range(0, len(order), batch_size):
-        rows = (order[start : start + batch_size, np.newaxis] * choices + np.arange(choices)).reshape(-1)
-        length = max_length if fixed_padding else int(lengths[rows].max())
-        chosen = [task.features[int(row)] for row in rows]
-        batch = {
+        rows = (examples[:, np.newaxis] * self.choices + np.arange(self.choices)).reshape(-1)
+        rows[np.repeat(examples < 0, self.choices)] = -1
+        source = np.where(rows < 0, rows[0], rows)
+        chosen = [self._features[row] for row in source]
+        batch: dict[str, np.ndarray] = {
             "row": rows,
-            "task_id": np.zeros(len(rows), np.int32),
-            "input_mask": (np.arange(length) < lengths[rows, np.newaxis]).astype(np.int32),
-            "input_ids": _padded([feature.input_ids for feature in chosen], length, "int32"),
-            "segment_ids": _padded([feature.segment_ids for feature in chosen], length, "int32"),
+            "task_id": np.where(rows < 0, -1, [number for number, _ in chosen]).astype(np.int32),
+            "input_mask": (np.arange(length) < self.lengths[source, np.newaxis]).astype(np.int32),
+            "input_ids": _padded([feature.input_ids for _, feature in chosen], length, "int32"),
+            "segment_ids": _padded([feature.segment_ids for _, feature in chosen], length, "int32"),
         }
-        for name, label in task.labels.items():
-            values = [feature.labels[name] for feature in chosen]
-            padded = _padded(values, length, label.dtype) if label.per_token else np.array(values, label.dtype)
-            batch[f"{task.name}/{name}"] = padded
-        yield batch
+        for number, task in enumerate(self._tasks):
+            for name, label in task.labels.items():
+                none: Any = [] if label.per_token else np.zeros(label.size or ())
+                values = [feature.labels[name] if of == number else none for of, feature in chosen]
+                padded = _padded(values, length, label.dtype) if label.per_token else np.array(values, label.dtype)
+                batch[f"{task.name}/{name}"] = padded
+        return batch
 
 
 def _padded(rows: Sequence[Sequence[float] | np.ndarray], length: int, dtype: str) -> np.ndarray:
@@ -201,9 +166,3 @@ def _padded(rows: Sequence[Sequence[float] | np.ndarray], length: int, dtype: st
     for number, row in enumerate(rows):
         values[number, : len(row)] = row[:length]
     return values
-
-
-def _ragged(rows: Sequence[Sequence[float] | np.ndarray], dtype: str) -> tf.RaggedTensor:
-    lengths = [len(row) for row in rows]
-    values = np.concatenate([np.asarray(row, dtype) for row in rows]) if rows else np.zeros(0, dtype)
-    return tf.RaggedTensor.from_row_lengths(values, lengths)

@@ -11,7 +11,7 @@ B rows, N examples, H hidden.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +19,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
-from electra_tf2.finetune.classification.reading import table_lines
+from electra_tf2.finetune.classification.reading import objects_of
 from electra_tf2.finetune.classification.tasks import TextExample, TextTask
 from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.built_in import BUILT_IN
@@ -29,7 +29,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Dense, SeedStream
 from electra_tf2.model.pooling import orthogonal, text_vectors
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import read_json_lines, read_text
+from electra_tf2.util.reading import read_text
 
 # Names of the columns of a training file: ours, then those of SimCSE's files, of sentence-transformers' and of GLUE's.
 _COLUMNS = (
@@ -47,13 +47,6 @@ _SCORED_PAIRS = TextTaskSpec(
 _IMPOSSIBLE = -1e9  # logit of what stands for nothing to contrast with
 
 
-class _Scored(NamedTuple):
-    """The split of another task's files that a split of ours reads."""
-
-    task: TextTask
-    split: str
-
-
 class EmbeddingTask(Task):
     """Vectors whose cosine says how alike two sentences are."""
 
@@ -63,23 +56,20 @@ class EmbeddingTask(Task):
     competes_in_training_only = True
 
     def __init__(
-        self,
-        name: str,
-        config: FinetuningConfig,
-        tokenizer: WordpieceTokenizer,
-        files: Mapping[str, str] | None = None,
+        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, files: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(name, config, tokenizer, files=files)
-        own = TextTask(name, config, tokenizer, _SCORED_PAIRS, {} if files is None else files)
-        others = {of: TextTask(of, config, tokenizer, _spec_of(of)) for of in ("sts", "sick_relatedness")}
-        self._scored = {
-            "dev": _Scored(own, "dev"),
-            "sts": _Scored(others["sts"], "dev"),
-            "sick": _Scored(others["sick_relatedness"], "dev"),
-            "test": _Scored(own, "test"),
-            "sick_test": _Scored(others["sick_relatedness"], "test"),
+        own = TextTask(name, config, tokenizer, _SCORED_PAIRS, files=files)
+        specs = {of: BUILT_IN[of].spec or TextTaskSpec() for of in ("sts", "sick_relatedness")}
+        sts, sick = (TextTask(of, config, tokenizer, spec) for of, spec in specs.items())
+        self._scored = {  # the tasks and splits whose files they read
+            "dev": (own, "dev"),
+            "sts": (sts, "dev"),
+            "sick": (sick, "dev"),
+            "test": (own, "test"),
+            "sick_test": (sick, "test"),
         }
-        there = [split for split, one in self._scored.items() if one.task.exists(one.split)]
+        there = [split for split, (task, of_task) in self._scored.items() if task.exists(of_task)]
         self.evaluation_splits = tuple(split for split in there if "test" not in split) or ("dev",)
         self.test_splits = tuple(split for split in there if "test" in split)
         self._texts: list[tuple[str, str, str]] | None = None
@@ -113,8 +103,9 @@ class EmbeddingTask(Task):
     def path(self, split: str) -> Path:
         if split == "train":
             return super().path(split)
+        task, of_task = self._scored[split]
         try:
-            return self._scored[split].task.path(self._scored[split].split)
+            return task.path(of_task)
         except UserError as error:
             raise UserError(
                 f"{error}. Vectors are scored on STS-B's development data (sts/dev.tsv), SICK's (sick/), or pairs of "
@@ -126,15 +117,13 @@ class EmbeddingTask(Task):
 
     def load(self, split: str) -> Split:
         if split != "train":
-            one = self._scored[split]
             self.path(split)  # which says what would do where there is none
-            return self._pairs(one.task.examples(one.split))
+            task, of_task = self._scored[split]
+            return self._pairs(task.examples(of_task))
         examples = [(text, positive or text, negative) for text, positive, negative in self._training_texts()]
         choices = self.choices
-        number_of: dict[str, int] = {"": 0}
-        for texts in examples:
-            for text in texts:
-                number_of.setdefault(text, len(number_of))
+        distinct = dict.fromkeys(["", *(text for texts in examples for text in texts)])
+        number_of = {text: number for number, text in enumerate(distinct)}
         features = self._features([text for texts in examples for text in texts[:choices]], number_of)
         return Split(examples, features, [choices] * len(examples), labelled=False)
 
@@ -202,9 +191,7 @@ class EmbeddingTask(Task):
         return np.round(self.similarities(split, predictions), 4).tolist()
 
     def inputs(self, split: Split) -> list[dict[str, Any]]:
-        return [
-            {"text1": example.texts[0], "text2": example.texts[1], "gold": example.label} for example in split.examples
-        ]
+        return [dict(zip(("text1", "text2"), one.texts, strict=True)) | {"gold": one.label} for one in split.examples]
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         """`embedding` of a text, `similarity` of two."""
@@ -227,18 +214,11 @@ class ContrastHead(Head):
     """
 
     def __init__(
-        self,
-        scope: str,
-        hidden_size: int,
-        choices: int,
-        rarity: np.ndarray | None,
-        config: FinetuningConfig,
-        seed: int,
+        self, scope: str, hidden_size: int, choices: int, rarity: np.ndarray | None, config: FinetuningConfig, seed: int
     ) -> None:
         super().__init__(scope, seed)
         self.projection = None
-        if config.embedding_projection:
-            width = config.embedding_projection
+        if width := config.embedding_projection:
             self.projection = Dense(f"{scope}/projection", hidden_size, width, orthogonal, seed)
         self.choices, self.rarity, self.lexical_weight = choices, rarity, config.lexical_weight
         self.pooling, self.temperature = config.classifier_pooling, config.contrast_temperature
@@ -292,7 +272,7 @@ def read_texts(path: Path) -> list[tuple[str, str, str]]:
       UserError: no or an empty text; names file and line.
     """
     found = []
-    for number, row in _rows(path):
+    for number, row in objects_of(read_text(path, "task"), path.suffix, str(path), lambda line: {"text": line.strip()}):
         text, positive, negative = (_of_row(row, names) for names in _COLUMNS)
         if not all(value is None or isinstance(value, str) for value in (text, positive, negative)):
             raise UserError(f"{path}, line {number}: texts are needed, got {shown(row)}")
@@ -305,30 +285,6 @@ def read_texts(path: Path) -> list[tuple[str, str, str]]:
     return found
 
 
-def _rows(path: Path) -> Any:
-    if path.suffix == ".jsonl":
-        yield from read_json_lines(path, "task")
-    elif path.suffix == ".txt":
-        for number, line in enumerate(read_text(path, "task").split("\n"), start=1):
-            if line.strip():
-                yield number, {"text": line.strip()}
-    else:
-        header: list[str] | None = None
-        for number, cells in table_lines(read_text(path, "task"), path.suffix == ".csv", str(path)):
-            if header is None:
-                header = cells
-            elif len(cells) != len(header):
-                raise UserError(f"{path}, line {number}: {len(cells)} columns, but {len(header)} are expected")
-            else:
-                yield number, dict(zip(header, cells, strict=True))
-
-
 def _of_row(row: Mapping[str, Any], names: Sequence[str]) -> Any:
     """The value of the first name that is there; None without one."""
     return next((row[name] for name in names if row.get(name) is not None), None)
-
-
-def _spec_of(name: str) -> TextTaskSpec:
-    spec = BUILT_IN[name].spec
-    assert spec is not None
-    return spec

@@ -11,8 +11,7 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.finetune.overview import data_table, errors_of
-from electra_tf2.finetune.results import Scores, write_json_lines
+from electra_tf2.finetune.results import Scores, data_table, errors_of, write_json_lines
 from electra_tf2.finetune.task import Prediction, Split, Task
 from electra_tf2.finetune.tasks.defaults import run_name
 from electra_tf2.util.errors import UserError
@@ -49,10 +48,7 @@ class Evaluation:
 
     def prepare(self) -> FeatureTable | None:
         """Reads everything that the run will need, what is scored first. Returns the training features of all tasks.
-
-        Raises:
-          UserError: what is missing or wrong in the files.
-        """
+        Raises UserError: what is missing or wrong in the files."""
         config = self.config
         for task in self.tasks:
             if config.do_eval or config.eval_every_steps or config.keep_best:
@@ -60,27 +56,19 @@ class Evaluation:
                     self.load(task, split)
             if config.do_eval:
                 self._tests[task.name] = list(self._test_splits(task))
-        first, self._shown = not self._shown, True
-        if not config.do_train or self._train is not None:
-            if first:
-                self._show_data()
-            return self._train
-        parts = [TaskFeatures(task.name, self.load(task, "train").features, task.labels) for task in self.tasks]
-        if first:
-            self._show_data()
-        if config.log_examples:
-            for task in self.tasks:
-                for feature in self.load(task, "train").features[:3]:
-                    print(f"{task.name}: {task.tokenizer.readable(feature.input_ids)}  {feature.labels}")
-        self._train = FeatureTable(parts, config.max_seq_length, config.fixed_padding, self.tasks[0].choices)
-        return self._train
-
-    def _show_data(self) -> None:
-        """Prints examples, lengths and labels of all that was read, what is trained on first."""
-        for task in self.tasks:
+        trained = self.tasks if config.do_train and self._train is None else []
+        parts = [TaskFeatures(task.name, self.load(task, "train").features, task.labels) for task in trained]
+        for task in self.tasks if not self._shown else ():  # all that was read, what is trained on first
             names = sorted((name for of, name in self._splits if of == task.name), key=lambda name: name != "train")
             splits = {name: self._splits[task.name, name] for name in names}
-            print(data_table(task, splits, self.config.max_seq_length), end="", flush=True)
+            print(data_table(task, splits, config.max_seq_length), end="", flush=True)
+        self._shown = True
+        for task, part in zip(trained, parts, strict=True) if config.log_examples else ():
+            for feature in part.features[:3]:
+                print(f"{task.name}: {task.tokenizer.readable(feature.input_ids)}  {feature.labels}")
+        if trained:
+            self._train = FeatureTable(parts, config.max_seq_length, config.fixed_padding, self.tasks[0].choices)
+        return self._train
 
     def _test_splits(self, task: Task) -> Iterator[str]:
         """The test splits that are scored because they have labels, or predicted because that was asked for."""
@@ -149,11 +137,7 @@ class Evaluation:
                     self.errors |= {f"{task.name} {name}": errors} if errors else {}
                 if folder is not None:
                     self._write(task, name, predicted, folder)
-                    if (
-                        name in task.test_splits
-                        and self.config.write_test_outputs
-                        and trial <= self.config.n_writes_test
-                    ):
+                    if name in task.test_splits and "--write-test-outputs" in self.asked_for(trial):
                         self._submit(task, name, predicted, trial)
             if folder is not None and self.config.write_distill_outputs:
                 self._write(task, "train", self.predicted(model, number, "train"), folder)
@@ -182,19 +166,14 @@ class Evaluation:
     def asked_for(self, trial: int) -> list[str]:
         """The flags that ask a trial for files beside its scores."""
         config = self.config
-        asked = {
-            "--write-test-outputs": config.write_test_outputs and trial <= config.n_writes_test,
-            "--write-distill-outputs": config.write_distill_outputs,
-        }
-        return [flag for flag, given in asked.items() if given]
+        asked = ["--write-test-outputs"] if config.write_test_outputs and trial <= config.n_writes_test else []
+        return asked + (["--write-distill-outputs"] if config.write_distill_outputs else [])
 
     def not_written(self, trial: int, folder: Path, result: Mapping[str, Any]) -> list[str]:
         """The flags that ask a trial for files which it has not, by what its scores.json says (`result`)."""
-        asked = self.asked_for(trial)
+        asked, tests = self.asked_for(trial), ((task, name) for task in self.tasks for name in task.test_splits)
         files = {
-            "--write-test-outputs": [
-                self._test_file(task, name, trial) for task in self.tasks for name in task.test_splits
-            ],
+            "--write-test-outputs": [self._test_file(task, name, trial) for task, name in tests],
             "--write-distill-outputs": [_predictions_file(folder, task, "train") for task in self.tasks],
         }
         wrote = result.get("wrote", asked)

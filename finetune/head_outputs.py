@@ -15,9 +15,8 @@ from electra_tf2.exchange.litert import Function
 from electra_tf2.exchange.network_file import INPUTS, Comparison
 from electra_tf2.exchange.sources import Model
 from electra_tf2.finetune.predictor import Predictor
-from electra_tf2.finetune.prompting.tasks import PromptTask
-from electra_tf2.finetune.qa.head import FORBIDDEN
-from electra_tf2.finetune.qa.tasks import QATask
+from electra_tf2.finetune.prompting import PromptTask
+from electra_tf2.finetune.qa.tasks import FORBIDDEN, QATask
 from electra_tf2.finetune.spans import SpanTask
 from electra_tf2.finetune.tagging.tasks import TaggingTask
 from electra_tf2.finetune.text_heads import NUM_SPANS, span_label
@@ -32,18 +31,13 @@ def compared(predictor: Predictor, model: Model) -> Comparison:
     """
     encoded, longest = check_inputs(model), predictor.config.max_seq_length
     rows = Encoded(*(np.tile(value[:, :longest], [predictor.tasks[0].choices, 1]) for value in encoded))
-    marks = {name: np.zeros_like(rows.input_ids) for name in span_inputs(predictor)}
+    spans = NUM_SPANS if any(isinstance(task, SpanTask) for task in predictor.tasks) else 0
+    marks = {span_label(number): np.zeros_like(rows.input_ids) for number in range(spans)}
     for number, mark in enumerate(marks.values()):
         mark[:, 1 + number : 2 + 2 * number] = 1
     found = predictions_of(predictor, rows, {name: tf.constant(mark) for name, mark in marks.items()})
     ours = possible(predictor, {name: value.numpy() for name, value in found.items()})
     return Comparison(rows, marks, ours)
-
-
-def span_inputs(predictor: Predictor) -> list[str]:
-    """Names of the inputs that mark spans, where a head reads them."""
-    reads = any(isinstance(task, SpanTask) for task in predictor.tasks)
-    return [span_label(number) for number in range(NUM_SPANS)] if reads else []
 
 
 def for_litert(predictor: Predictor) -> tuple[Function, Sequence[tf.Variable], dict[str, Any]]:
@@ -52,8 +46,7 @@ def for_litert(predictor: Predictor) -> tuple[Function, Sequence[tf.Variable], d
     config = predictor.config
 
     def outputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        rows = Encoded(*(inputs[name] for name in INPUTS))
-        return predictions_of(predictor, rows, inputs)
+        return predictions_of(predictor, Encoded(*(inputs[name] for name in INPUTS)), inputs)
 
     tasks = {task.name: {"kind": config.kind_of(task.name)} | task.state() for task in predictor.tasks}
     return outputs, predictor.model.trainable_variables, {"tasks": tasks, "max_length": config.max_seq_length}

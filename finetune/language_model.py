@@ -95,23 +95,16 @@ class AuxiliaryLanguageModel(Layer):
         allowed = tf.cast(input_mask, tf.bool)
         for token in (self.special.cls, self.special.sep, self.special.mask):
             allowed &= tf.not_equal(input_ids, token)
-        noise = uniform(tf.shape(input_ids), seeds.next())
-        drawn = tf.where(allowed, noise, -1.0)
+        drawn = tf.where(allowed, uniform(tf.shape(input_ids), seeds.next()), -1.0)
         chosen, places = tf.math.top_k(drawn, tf.minimum(self.most, tf.shape(input_ids)[1]))  # [B, N]
         tokens = tf.reduce_sum(tf.cast(allowed, tf.float32), -1, keepdims=True)
         wanted = tf.maximum(1.0, tf.round(_MASKED * tokens))
         weights = tf.cast(tf.range(tf.shape(places)[1])[tf.newaxis], tf.float32) < wanted
         weights = tf.cast(weights & (chosen >= 0), tf.float32)
-        hidden = _scattered(places, weights, tf.shape(input_ids)[1])
-        masked = tf.where(hidden, self.special.mask, input_ids)
+        at = tf.equal(places[:, :, tf.newaxis], tf.range(tf.shape(input_ids)[1])) & (weights > 0)[:, :, tf.newaxis]
+        masked = tf.where(tf.reduce_any(at, 1), self.special.mask, input_ids)
         states = self.encoder(masked, input_mask, segment_ids, seeds).sequence
         logits = self.head(tf.gather(states, places, batch_dims=1))
         truth = tf.gather(input_ids, places, batch_dims=1)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(truth, logits) * weights
         return tf.reduce_sum(losses, -1) / tf.maximum(tf.reduce_sum(weights, -1), 1.0)
-
-
-def _scattered(places: tf.Tensor, weights: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """bool [B, L], true at the places [B, N] of weight 1."""
-    there = tf.equal(places[:, :, tf.newaxis], tf.range(length)) & (weights > 0)[:, :, tf.newaxis]
-    return tf.reduce_any(there, 1)

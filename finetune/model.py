@@ -31,13 +31,8 @@ class FinetuningModel(Layer):
     def __init__(self, config: FinetuningConfig, tasks: Sequence[Task], seed: int) -> None:
         super().__init__("", seed)
         self.tasks = list(tasks)
-        self.encoder = Encoder(
-            "electra",
-            config.architecture,
-            compute_dtype=config.precision,
-            seed=seed,
-            recompute=config.recomputes_layers,
-        )
+        settings: Any = {"compute_dtype": config.precision, "seed": seed, "recompute": config.recomputes_layers}
+        self.encoder = Encoder("electra", config.architecture, **settings)
         self.heads = [task.make_head(self.encoder, seed) for task in tasks]
         self.language_model = None
         if config.auxiliary_lm_weight and config.do_train:
@@ -69,10 +64,8 @@ class FinetuningModel(Layer):
     ) -> list[HeadOutput]:
         """The outputs of the heads of these numbers."""
         input_ids, input_mask, segment_ids = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
-        labels = [
-            {name: batch[f"{self.tasks[number].name}/{name}"] for name in self.tasks[number].labels}
-            for number in numbers
-        ]
+        tasks = [self.tasks[number] for number in numbers]
+        labels = [{name: batch[f"{task.name}/{name}"] for name in task.labels} for task in tasks]
         for number, of_task in zip(numbers, labels, strict=True):
             inputs = HeadInput(None, input_mask, segment_ids, of_task)
             input_ids = self.heads[number].rewritten(input_ids, inputs)
@@ -195,10 +188,6 @@ class FinetuningTask(TrainingTask):
         size = self.config.train_batch_size
         return self.table.training_batches(size, self.seed, position, rows_of_host(self.strategy, size))
 
-    def explain(self, error: Exception) -> str | None:
-        del error
-        return None
-
     # Prediction.
 
     def predict(
@@ -220,12 +209,12 @@ class FinetuningTask(TrainingTask):
         done = 0
         for batch in untuned(dataset) if alone else distribute(self.strategy, dataset):
             result = self._predict_step(batch, number, alone)
-            for part in [result] if alone else self._local_parts(result):
+            values = [self.strategy.experimental_local_results(value) for value in tf.nest.flatten(result)]
+            for part in (tf.nest.pack_sequence_as(result, of_replica) for of_replica in zip(*values, strict=True)):
                 rows = part["row"].numpy()
-                values = {name: value.numpy() for name, value in part["predictions"].items()}
-                for i, row in enumerate(rows):
-                    if row >= 0:
-                        predictions[row] = {name: value[i] for name, value in values.items()}
+                found = {name: value.numpy() for name, value in part["predictions"].items()}
+                for i in np.flatnonzero(rows >= 0):
+                    predictions[rows[i]] = {name: value[i] for name, value in found.items()}
                 losses[rows[rows >= 0]] = part["losses"].numpy()[rows >= 0]
                 done += int((rows >= 0).sum())
             progress(done)
@@ -239,8 +228,3 @@ class FinetuningTask(TrainingTask):
     def forward_rows(self, batch: Batch, number: int) -> dict[str, Any]:
         output = self.model.predict(batch, number)
         return {"row": batch["row"], "losses": output.losses, "predictions": output.predictions}
-
-    def _local_parts(self, result: Any) -> list[Any]:
-        """A distributed result as one result per replica."""
-        values = [self.strategy.experimental_local_results(value) for value in tf.nest.flatten(result)]
-        return [tf.nest.pack_sequence_as(result, [value[i] for value in values]) for i in range(self.replicas)]

@@ -26,10 +26,9 @@ from electra_tf2.exchange.sources import Model
 from electra_tf2.finetune.classification.targets import Scale
 from electra_tf2.finetune.classification.tasks import TextTask
 from electra_tf2.finetune.head_outputs import compared, possible, refuse_prompts
-from electra_tf2.finetune.multiple_choice.tasks import ChoiceTask
+from electra_tf2.finetune.multiple_choice import ChoiceTask
 from electra_tf2.finetune.predictor import Predictor
-from electra_tf2.finetune.qa.head import FORBIDDEN
-from electra_tf2.finetune.qa.tasks import QATask
+from electra_tf2.finetune.qa.tasks import FORBIDDEN, QATask
 from electra_tf2.finetune.spans import SpanTask
 from electra_tf2.finetune.tagging.tasks import TaggingTask
 from electra_tf2.finetune.task import Task
@@ -103,7 +102,7 @@ class _Heads:
         return g.dense(state, last)
 
     def _answers(self, scope: str, prefix: str) -> dict[str, Any]:
-        """finetune.qa.head.AnswerHead."""
+        """finetune.qa.tasks.AnswerHead."""
         g, config = self.graph, self.config
         inside = g.op("Mul", self.inputs.marks, g.floats(self.inputs.types))
         first = g.op("Equal", self.inputs.positions(), g.constant(0, "int64"))  # [CLS]: no answer here
@@ -150,11 +149,8 @@ class _Heads:
 
 
 def fine_tuned(predictor: Predictor, model: Model, packed: bool = False, peaks: Peaks = None) -> Written:
-    """A fine-tuned network with the heads of all its tasks; `packed` and `peaks` as of `Graph`.
-
-    Raises:
-      UserError: a head that reads more than text.
-    """
+    """A fine-tuned network with the heads of all its tasks; `packed` and `peaks` as of `Graph`. Raises UserError: a
+    head that reads more than text."""
     refuse_prompts(predictor)
     written = started(model, packed, peaks)
     written.about["max_length"] = min(written.about["max_length"], predictor.config.max_seq_length)

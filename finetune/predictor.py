@@ -5,7 +5,7 @@ that the task does not read, such as ids, are kept.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import refuse_single
 from electra_tf2.exchange.network import assign, graph_of_any_shape
 from electra_tf2.exchange.sources import Model, read_model
-from electra_tf2.finetune.batching import TaskFeatures, plain_batches
-from electra_tf2.finetune.classification.reading import table_lines
+from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
+from electra_tf2.finetune.classification.reading import objects_of
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.results import json_lines, table_of_rows
 from electra_tf2.finetune.task import EmptyText, Prediction, Split, Task
@@ -28,18 +28,15 @@ from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.util import columnar
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import say, track
-from electra_tf2.util.reading import parse_json, read_text
+from electra_tf2.util.reading import read_text
 
 _NO_TEXT = {"error": "an empty text"}
 _TABLES = {".csv": ",", ".tsv": "\t"}
 
 
 class Predictor:
-    """Answers of the tasks that a model was fine-tuned on.
-
-    Raises:
-      UserError: the model is not fine-tuned, or something of it is missing.
-    """
+    """Answers of the tasks that a model was fine-tuned on. Raises UserError: the model is not fine-tuned, or something
+    of it is missing."""
 
     def __init__(self, source: Model, tokenizer: WordpieceTokenizer) -> None:
         if not isinstance(source.config, FinetuningConfig) or source.task_states is None:
@@ -68,10 +65,9 @@ class Predictor:
         """The predictions of the task of this number on all features of a split."""
         task, size = self.tasks[number], self.config.predict_batch_size
         features = TaskFeatures(task.name, split.features, task.labels)
-        shape = self.config.max_seq_length, size, self.config.fixed_padding, task.predicted_choices
-        batches = -(-len(split.features) // (size * task.predicted_choices))
+        table = FeatureTable([features], self.config.max_seq_length, self.config.fixed_padding, task.predicted_choices)
         predictions: list[Prediction] = [{} for _ in split.features]
-        for batch in track(plain_batches(features, *shape), f"batch of {size}", batches):
+        for batch in track(table.plain_batches(size), f"batch of {size}", -(-table.examples // size)):
             output = {key: value.numpy() for key, value in self._graph(number, batch)(batch).items()}
             for i, row in enumerate(batch["row"]):
                 predictions[row] = {key: value[i] for key, value in output.items()}
@@ -120,15 +116,8 @@ def read_rows(source: str, task: Task) -> list[tuple[int, dict[str, Any]]]:
         return list(enumerate(columnar.read_rows(source), start=1))
     else:
         text, suffix, where = read_text(source, "--predict"), Path(source).suffix, source
-    if suffix in (".csv", ".tsv"):
-        rows = list(_table_rows(text, suffix == ".csv", where, task))
-    else:
-        lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-        is_json = suffix in (".jsonl", ".json")
-        rows = [
-            (number, parse_json(line, f"{where}, line {number}") if is_json else task.row_of_line(line))
-            for number, line in lines
-        ]
+    spec = getattr(task, "spec", None)
+    rows = list(objects_of(text, suffix, where, task.row_of_line, task.columns_of_table, spec and spec.columns))
     if not rows:
         raise UserError(f"--predict: {where} is empty")
     return rows
@@ -142,21 +131,6 @@ def _standard_input() -> str:
     except UnicodeError:
         raise UserError("--predict: standard input is not UTF-8 text") from None
     return text.removeprefix("\ufeff")
-
-
-def _table_rows(text: str, comma: bool, where: str, task: Task) -> Iterator[tuple[int, dict[str, Any]]]:
-    names: list[str] = []
-    spec = getattr(task, "spec", None)
-    for number, cells in table_lines(text, comma, where, spec and spec.columns):
-        if not names:
-            names, header = task.columns_of_table(cells)
-            if header:
-                continue
-        if len(cells) != len(names):
-            raise UserError(
-                f"{where}, line {number}: {len(cells)} columns, but {len(names)} are expected: {shown(cells)}"
-            )
-        yield number, dict(zip(names, cells, strict=True))
 
 
 def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, suffix: str = ".jsonl") -> str:
@@ -176,11 +150,8 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
 
 
 def _parse(task: Task, numbered: list[tuple[int, dict[str, Any]]], source: str) -> tuple[Split | None, set[int]]:
-    """The rows as the task reads them, and the lines of those that have no text, which are left out.
-
-    Raises:
-      UserError: with the line at which a bad row stands in the file.
-    """
+    """The rows as the task reads them, and the lines of those that have no text, which are left out. Raises UserError:
+    with the line at which a bad row stands in the file."""
     try:
         return task.parse([row for _, row in numbered], source), set()
     except UserError:

@@ -20,6 +20,7 @@ import itertools
 import json
 import math
 import os
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,7 +102,8 @@ def configs(search: Search, given: Mapping[str, Any], base: FinetuningConfig) ->
     """
     result: dict[str, FinetuningConfig] = {}
     for hparams in search.combinations:
-        name = _short(",".join(f"{key}={_spelled(value)}" for key, value in hparams.items()))
+        spelled = {key: repr(value) if isinstance(value, float) else str(value) for key, value in hparams.items()}
+        name = _short(",".join(f"{key}={re.sub('[^A-Za-z0-9.+-]', '_', text)}" for key, text in spelled.items()))
         folder = os.path.join(f"{base.model_dir}_search", name)
         own = {"model_dir": folder, "results_dir": os.path.join(folder, "results")}
         own |= {"test_predictions": os.path.join(folder, "test_predictions"), "results_txt": "", "results_json": ""}
@@ -109,12 +111,6 @@ def configs(search: Search, given: Mapping[str, Any], base: FinetuningConfig) ->
             raise UserError(f"--search: two combinations would have the folder {folder}: search one of them on its own")
         result[name.casefold()] = FinetuningConfig.from_dict({**given, **hparams, **own})
     return list(result.values())
-
-
-def _spelled(value: Any) -> str:
-    """In a file's name; numbers to the last digit."""
-    text = repr(value) if isinstance(value, float) else str(value)
-    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in ".-+") else "_" for letter in text)
 
 
 def _short(name: str) -> str:
@@ -126,37 +122,21 @@ def _short(name: str) -> str:
 
 def score_of(tasks: "Sequence[Task]", trials: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Mean and standard deviation over trials of the mean primary metric of all tasks on their development data."""
-    scores = []
-    for trial in trials:
-        of_tasks = [
-            trial["scores"][task.name][split][task.primary_metric]
-            for task in tasks
-            for split in task.selection_splits or task.evaluation_splits
-        ]
-        scores.append(statistics.fmean(of_tasks))
+    chosen_by = [(task, split) for task in tasks for split in task.selection_splits or task.evaluation_splits]
+    scores = [
+        statistics.fmean(trial["scores"][task.name][split][task.primary_metric] for task, split in chosen_by)
+        for trial in trials
+    ]
     return statistics.fmean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0
 
 
 def best_of(found: Sequence[Found]) -> Found | None:
     """The highest score, the earlier one of equals; None if there is no score."""
-    return max((one for one in found if one.score is not None), key=_rank, default=None)
+    return max((one for one in found if one.score is not None), key=lambda one: one.score or 0.0, default=None)
 
 
-def _rank(found: Found) -> float:
-    return -math.inf if found.score is None else found.score
-
-
-def results_path(search: Search, base: FinetuningConfig) -> Path:
-    """The file of all combinations, of this and of every other search over the same hparams."""
-    return _path(search, base, "search")
-
-
-def best_path(search: Search, base: FinetuningConfig) -> Path:
-    """The file of the best combination's scores."""
-    return _path(search, base, "best_of")
-
-
-def _path(search: Search, base: FinetuningConfig, what: str) -> Path:
+def results_path(search: Search, base: FinetuningConfig, what: str = "search") -> Path:
+    """The file of all combinations, of this and of every other search over the same hparams; or "best_of" them."""
     return Path(base.results_dir) / f"{run_name(vars(base))}_{what}_{_short(','.join(search.names))}.json"
 
 
@@ -168,16 +148,10 @@ def write(search: Search, found: Sequence[Found], base: FinetuningConfig, made_o
       made_of: data and starting weights of all of them.
     """
     path = results_path(search, base)
-    rows: list[dict[str, Any]] = [
-        {
-            "hparams": one.hparams,
-            "score": one.score,
-            "std": one.std,
-            "trials": [trial["scores"] for trial in one.trials],
-            "model_dir": one.config.model_dir,
-        }
-        for one in found
-    ]
+    rows: list[dict[str, Any]] = []
+    for hparams, score, std, config, trials in found:
+        scores = [trial["scores"] for trial in trials]
+        rows.append({"hparams": hparams, "score": score, "std": std, "trials": scores, "model_dir": config.model_dir})
     settings = json.loads(base.to_json())
     free = free_on_resume(FinetuningConfig) - {"model_dir"}
     settings = {name: value for name, value in settings.items() if name not in free | set(search.names)}

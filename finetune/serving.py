@@ -17,11 +17,11 @@ from electra_tf2.exchange.saved_model import GraphTokenizer, Signature
 from electra_tf2.finetune.classification.targets import Scale
 from electra_tf2.finetune.classification.tasks import TextTask
 from electra_tf2.finetune.embedding import EmbeddingTask
+from electra_tf2.finetune.head_outputs import refuse_prompts
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.predictor import Predictor
-from electra_tf2.finetune.prompting.tasks import PromptTask
+from electra_tf2.finetune.qa.data import Window
 from electra_tf2.finetune.qa.tasks import QATask
-from electra_tf2.finetune.qa.windows import Window
 from electra_tf2.finetune.spans import SpanTask
 from electra_tf2.finetune.tagging.tasks import TaggingTask
 from electra_tf2.finetune.task import Prediction, Task
@@ -32,29 +32,25 @@ _IMPOSSIBLE = -1e9  # log-probability of spans that are none
 
 
 def task_signatures(predictor: Predictor, tokenizer: GraphTokenizer) -> dict[str, Signature]:
-    """A signature for each task, by its name; the first is the default.
-
-    Raises:
-      UserError: a task whose input is no plain text.
-    """
+    """A signature for each task, by its name; the first is the default. Raises UserError: a task whose input is no
+    plain text."""
+    refuse_prompts(predictor)
     signatures: dict[str, Signature] = {}
     for number, task in enumerate(predictor.tasks):
-        place = (predictor.model, number)
-        if isinstance(task, PromptTask):
-            raise UserError(f"{task.name}: a prompted model reads demonstrations, which only --format electra keeps")
+        run: Any = _Run(predictor.model, number, task, tokenizer)
         if isinstance(task, SpanTask):
             raise UserError(
                 f"{task.name}: a SavedModel reads texts, not the places of parts in them: --format onnx does"
             )
         if isinstance(task, TextTask):
             two = len(task.spec.json_columns.texts) == 2
-            signatures[task.name] = (("text", "text_pair") if two else ("text",), _Run(*place, task, tokenizer).text)
+            signatures[task.name] = (("text", "text_pair") if two else ("text",), run.text)
         elif isinstance(task, TaggingTask):
-            signatures[task.name] = (("text",), _Run(*place, task, tokenizer).tags)
+            signatures[task.name] = (("text",), run.tags)
         elif isinstance(task, QATask):
-            signatures[task.name] = (("question", "context"), _Run(*place, task, tokenizer).span)
+            signatures[task.name] = (("question", "context"), run.span)
         elif isinstance(task, EmbeddingTask):
-            signatures[task.name] = (("text",), _Run(*place, task, tokenizer).vector)
+            signatures[task.name] = (("text",), run.predictions)
         else:
             raise UserError(f"{task.name}: there is no signature for a task of this kind: try --format onnx")
     return signatures
@@ -83,11 +79,10 @@ def _difference(found: dict[str, Any], answer: dict[str, Any]) -> float:
         return abs(float(found["value"]) - answer["label"])
     if "embedding" in found:
         return largest(np.abs(found["embedding"] - answer["embedding"]))
+    theirs, ours = found["probabilities"], answer["probabilities"]  # by label, or of each word
     if "label" in found:
-        theirs = dict(zip((name.decode() for name in found["labels"]), found["probabilities"], strict=True))
-        return largest(abs(float(theirs[name]) - other) for name, other in answer["probabilities"].items())
-    theirs = found["probabilities"][: len(answer["words"])]
-    return largest(abs(float(a) - b) for a, b in zip(theirs, answer["probabilities"], strict=True))
+        ours = [ours[name.decode()] for name in found["labels"]]
+    return largest(abs(float(a) - b) for a, b in zip(theirs[: len(ours)], ours, strict=True))
 
 
 def _difference_of_spans(rows: list[dict[str, Any]], predictor: Predictor, number: int, task: QATask) -> float:
@@ -145,9 +140,9 @@ class _Run(Generic[T]):
         """string [B] -> label string [B] and probabilities [B, C], or value float32 [B]."""
         target = self.task.target
         key = "predictions" if isinstance(target, Scale) else "logits"
-        found = self._of_texts(text, text_pair)[key]
+        found = self.predictions(text, text_pair)[key]
         if self.task.averages_orders:
-            found = (found + self._of_texts(text_pair, text)[key]) / 2
+            found = (found + self.predictions(text_pair, text)[key]) / 2
         if isinstance(target, Scale):
             return {"value": target.low + (target.high - target.low) * found}
         names = tf.constant(target.names)
@@ -157,11 +152,8 @@ class _Run(Generic[T]):
             "labels": tf.tile(names[tf.newaxis], [tf.shape(text)[0], 1]),
         }
 
-    def vector(self: "_Run[EmbeddingTask]", text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """string [B] -> embedding float32 [B, H or the projection's width], of length 1."""
-        return self._predict(self.tokenizer.rows(text), self._no_labels(tf.shape(text)[0]))
-
-    def _of_texts(self: "_Run[TextTask]", text: tf.Tensor, text_pair: tf.Tensor | None) -> dict[str, tf.Tensor]:
+    def predictions(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """string [B] -> the head's predictions: `embedding` float32 [B, H or the projection's width], of length 1."""
         return self._predict(self.tokenizer.rows(text, text_pair), self._no_labels(tf.shape(text)[0]))
 
     def tags(self: "_Run[TaggingTask]", text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -170,7 +162,9 @@ class _Run(Generic[T]):
         words = tf.strings.split(text)
         of_words = self.tokenizer.pieces(words.values)
         pieces, lengths = words.with_values(of_words), words.with_values(of_words.row_lengths())
-        ends = lengths.with_values(_running_sum(lengths))
+        sums = tf.concat([[0], tf.cumsum(lengths.values)], 0)
+        before = tf.repeat(tf.gather(sums, words.row_starts()), words.row_lengths())  # pieces of the rows before
+        ends = lengths.with_values(sums[1:] - before)
         fits = ends + 2 <= self.tokenizer.max_length
         kept = tf.ragged.boolean_mask(pieces, fits)
         inputs = self.tokenizer.padded([tf.cast(kept.merge_dims(1, 2), tf.int32)])
@@ -234,10 +228,3 @@ class _Run(Generic[T]):
         room = self.tokenizer.max_length - 3 - asked.row_lengths()
         places = tf.ragged.range(document.row_lengths())
         return self.tokenizer.padded([asked, tf.ragged.boolean_mask(document, places < room[:, tf.newaxis])])
-
-
-def _running_sum(ragged: tf.RaggedTensor) -> tf.Tensor:
-    """The flat running sums within each row."""
-    flat = tf.cumsum(ragged.values)
-    before = tf.concat([tf.zeros([1], flat.dtype), flat], 0)
-    return flat - tf.repeat(tf.gather(before, ragged.row_starts()), ragged.row_lengths())

@@ -15,7 +15,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.file_tokenizer import FileTokenizer
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words
 from electra_tf2.exchange.encoding import pack
-from electra_tf2.finetune.classification.reading import Row, Span, row_from_json
+from electra_tf2.finetune.classification.reading import Span, row_from_json
 from electra_tf2.finetune.classification.tasks import TextExample, TextTask
 from electra_tf2.finetune.task import EmptyText, Features, Head, Label
 from electra_tf2.finetune.tasks.spec import TextTaskSpec
@@ -43,24 +43,22 @@ class SpanTask(TextTask):
         marks = {span_label(number): Label("int32", per_token=True) for number in range(NUM_SPANS)}
         return super().labels | marks
 
-    def _read_rows(self, split: str) -> list[Row]:
-        path, test = self.path(split), split in self.test_splits
-        columns = self.spec.json_columns
+    def _read_rows(self, split: str) -> list[TextExample]:
+        path, columns, test = self.path(split), self.spec.json_columns, split in self.test_splits
         if split in self.spec.submission:
             columns = columns._replace(label=None)
         rows = []
         for number, row in read_json_lines(path, "task"):
             where = f"{path}, line {number}"
-            found = row_from_json(row, columns, where, number, test)
-            rows.append(self._with_spans(found, row, where))
+            rows.append(self._with_spans(row_from_json(row, columns, where, number, test), row, where))
         if not rows:
             raise UserError(f"{path} holds no examples")
         return rows
 
-    def unlabelled(self, row: dict[str, Any], where: str, number: int) -> Row:
+    def unlabelled(self, row: dict[str, Any], where: str, number: int) -> TextExample:
         return self._with_spans(super().unlabelled(row, where, number), row, where)
 
-    def _with_spans(self, found: Row, row: dict[str, Any], where: str) -> Row:
+    def _with_spans(self, found: TextExample, row: dict[str, Any], where: str) -> TextExample:
         if not all(text.strip() for text in found.texts):
             raise EmptyText(f"{where}: an empty sentence")
         spans = self._find_spans(row, where)

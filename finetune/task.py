@@ -132,6 +132,7 @@ class Task(abc.ABC):
       held_out: share of the training data that are the development data where there is no file of those.
       folders: other names of the task's folder.
       file_names: split -> other names of its file, with or without an ending.
+      submission: file name of the test split's predictions on the benchmark's server, of multiple choice.
     """
 
     primary_metric: str  # of `scores`: what trials are compared by, higher is better
@@ -156,11 +157,13 @@ class Task(abc.ABC):
         held_out: float = 0.0,
         folders: Sequence[str] = (),
         file_names: Mapping[str, Sequence[str]] | None = None,
+        submission: str = "",
     ) -> None:
         self.name, self.config, self.tokenizer = name, config, tokenizer
         self.data_dir = Path(config.task_data_dir(name))
         self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in folders)]
         self._given, self._names, self.held_out = files or {}, file_names or {}, held_out
+        self.submission = submission
 
     def path(self, split: str) -> Path:
         """The file of a split: the one that was given, or the first in the task's folders by one of its names.

@@ -7,8 +7,8 @@ from electra_tf2.corpus.file_tokenizer import FileTokenizer
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.classification.tasks import TextTask
 from electra_tf2.finetune.embedding import EmbeddingTask
-from electra_tf2.finetune.multiple_choice.formats import Copa, MultiRc, Race, Record
-from electra_tf2.finetune.prompting.tasks import PromptTask
+from electra_tf2.finetune.multiple_choice import Copa, MultiRc, Race, Record
+from electra_tf2.finetune.prompting import PromptTask
 from electra_tf2.finetune.qa.tasks import QATask
 from electra_tf2.finetune.spans import SpanTask
 from electra_tf2.finetune.tagging.tasks import TaggingTask

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.classification.distillation import TEACHER
+from electra_tf2.finetune.classification.targets import TEACHER
 from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
 from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
@@ -28,13 +28,12 @@ class TextHead(Head):
     """
 
     output_name = "dense"  # of the last layer's variables
-    beside = 0  # states that are read beside that of the text
+    spans = 0  # whose mean states are read beside that of the text
 
     def __init__(self, scope: str, hidden_size: int, outputs: int, config: FinetuningConfig, seed: int) -> None:
         super().__init__(scope, seed)
-        self.dropout_rate = config.classifier_dropout
-        self.pooling = config.classifier_pooling
-        width = (1 + self.beside) * hidden_size
+        self.dropout_rate, self.pooling = config.classifier_dropout, config.classifier_pooling
+        width = (1 + self.spans) * hidden_size
         self.inner = self.prediction_head = None
         if config.architecture.head_style == "modernbert":
             self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed, width)
@@ -44,10 +43,12 @@ class TextHead(Head):
             self.activation, width = activation(config.classifier), hidden_size
         self.dense = Dense(f"{scope}/{self.output_name}", width, outputs, glorot_uniform, seed)
 
-    def logits(self, inputs: HeadInput, seeds: SeedStream | None, *beside: tf.Tensor) -> tf.Tensor:
-        """float32 [B, outputs]; `beside` are further states, [B, H] each."""
-        of_text = text_state(inputs.sequence, inputs.input_mask, self.pooling)
-        state = tf.concat([of_text, *beside], -1) if beside else of_text
+    def logits(self, inputs: HeadInput, seeds: SeedStream | None) -> tf.Tensor:
+        """float32 [B, outputs]."""
+        state = text_state(inputs.sequence, inputs.input_mask, self.pooling)
+        if self.spans:
+            marks = [inputs.labels[span_label(number)] for number in range(self.spans)]
+            state = tf.concat([state, *(mean_state(inputs.sequence, of_span) for of_span in marks)], -1)
         if self.prediction_head is not None:
             state = self.prediction_head(state)
         state = dropout(state, self.dropout_rate, seeds)
@@ -74,8 +75,7 @@ class ClassificationHead(TextHead):
         weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__(scope, hidden_size, num_classes or 1, config, seed)
-        self.class_weights = weights
-        self.num_classes = num_classes
+        self.class_weights, self.num_classes = weights, num_classes
         self.distill_weight, self.distill_temperature = config.distill_weight, config.distill_temperature
 
     def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
@@ -136,23 +136,11 @@ def span_label(number: int) -> str:
     return f"span_{number + 1}"
 
 
-class SpanHead(TextHead):
+class SpanHead(ClassificationHead):
     """Classes of the text's state and the mean state of each span, one beside the other; zeros for a span cut off.
 
     As the baselines of SuperGLUE classify the two words of WiC and the two mentions of WSC (Wang et al. 2019, 4.1).
+    Further labels: int32 [B, L] `span_1`, `span_2`, 1 at the span's tokens.
     """
 
-    output_name = "spans"
-    beside = NUM_SPANS
-
-    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
-        """Labels: int32 [B] `label_ids`; int32 [B, L] `span_1`, `span_2`, 1 at the span's tokens.
-
-        Predictions: float32 logits [B, C], int32 label [B].
-        """
-        marks = [inputs.labels[span_label(number)] for number in range(NUM_SPANS)]
-        logits = self.logits(inputs, seeds, *(mean_state(inputs.sequence, of_span) for of_span in marks))
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
-        if training:
-            return HeadOutput(losses, {})
-        return HeadOutput(losses, {"logits": logits, "predictions": tf.argmax(logits, -1, tf.int32)})
+    output_name, spans = "spans", NUM_SPANS

@@ -2,7 +2,7 @@
 
 <model_dir>_1/config.json, model.ckpt-*, train_metrics.jsonl, vocab.txt   as in pre-training
 <model_dir>_1/tasks.json      what the heads' outputs mean (label names)
-<model_dir>_1/made_of.json    what it is made of (finetune.made_of)
+<model_dir>_1/made_of.json    what it is made of (finetune.trained_folder)
 <model_dir>_1/scores.json     written last: the trial is done
 <model_dir>_1/predictions/    one line per development example: text, gold label, prediction
 """
@@ -19,12 +19,18 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.exchange.checkpoints import best_or_newest
 from electra_tf2.finetune import weights
-from electra_tf2.finetune.batching import FeatureTable
 from electra_tf2.finetune.evaluation import Evaluation
-from electra_tf2.finetune.made_of import SCORES, MadeOf, Overwriting, is_replaced, read_made_of
 from electra_tf2.finetune.model import FinetuningTask, number_of_steps
 from electra_tf2.finetune.task_classes import make_tasks
-from electra_tf2.finetune.trained_folder import find_trained
+from electra_tf2.finetune.trained_folder import (
+    SCORES,
+    TASKS,
+    MadeOf,
+    Overwriting,
+    find_trained,
+    is_replaced,
+    read_made_of,
+)
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
 from electra_tf2.training.loop import Schedule, Trainer
@@ -100,11 +106,8 @@ class Trials:
         return 0, finished
 
     def _checked(self) -> set[Path]:
-        """The folders of the trials that start anew, after a look at all of them.
-
-        Raises:
-          UserError: one holds a trial that is made of other things, or no trial of ours to overwrite.
-        """
+        """The folders of the trials that start anew, after a look at all of them. Raises UserError: one holds a trial
+        that is made of other things, or no trial of ours to overwrite."""
         config, anew = self.config, set()
         for folder in trial_folders(config):
             with RunFolder(folder, self.chief, config.overwrite, self.advice) as held:
@@ -119,7 +122,13 @@ class Trials:
         config, folder = self.config, held.path
         train = self.evaluation.prepare()
         assert train is not None
-        steps = self._number_of_steps(train)
+        steps = number_of_steps(config, train.examples)
+        what = (
+            f"{config.num_train_epochs:g} epochs of {train.examples:,} inputs in batches of {config.train_batch_size}"
+        )
+        if steps < 1:
+            raise UserError(f"{what} are less than one step: raise num_train_epochs")
+        say(f"{steps:,} steps: {what}")
         if not held.overwrite and checkpoint_files.steps(folder):
             weights.check_states(folder, self.tasks)
         with self.strategy.scope():
@@ -146,28 +155,21 @@ class Trials:
         if self.chief:
             if not step:
                 self.made_of.write(folder, steps, self.overwriting)
-            weights.write_states(folder, self.tasks)
+            write_json(folder / TASKS, {task.name: task.state() for task in self.tasks})
         start = time.monotonic()
         code = trainer.train()
         if code:
             return code, None
         training = {"steps": trainer.current_step, "seconds": time.monotonic() - start}
-        training["examples_per_second"] = _rate(folder / "train_metrics.jsonl")
+        logged = read_json_lines(folder / "train_metrics.jsonl", "metrics", cut=True)
+        rates = [line["examples_per_second"] for _, line in logged if "examples_per_second" in line]
+        # The median: the first loop, which traces, does not spoil it.
+        training["examples_per_second"] = float(np.median(rates)) if rates else 0.0
         if config.keep_best:
             training["best_step"] = trainer.restore_best()
         elif config.ema_decay:
             weights.take_averages(task.model, folder, steps)
         return 0, self._scored(task, trial, folder, training) if config.do_eval else None
-
-    def _number_of_steps(self, train: FeatureTable) -> int:
-        config, steps = self.config, number_of_steps(self.config, train.examples)
-        what = (
-            f"{config.num_train_epochs:g} epochs of {train.examples:,} inputs in batches of {config.train_batch_size}"
-        )
-        if steps < 1:
-            raise UserError(f"{what} are less than one step: raise num_train_epochs")
-        say(f"{steps:,} steps: {what}")
-        return steps
 
     def _trained_folders(self) -> list[Path]:
         """The folders of all trials. Raises UserError where they are not made of the same."""
@@ -219,13 +221,6 @@ class Trials:
 
 def trial_folders(config: FinetuningConfig) -> list[Path]:
     return [Path(f"{config.model_dir}_{trial}") for trial in range(1, config.num_trials + 1)]
-
-
-def _rate(metrics_file: Path) -> float:
-    """Median training speed, examples per second: the first loop, which traces, does not spoil it."""
-    lines = read_json_lines(metrics_file, "metrics", cut=True)
-    rates = [line["examples_per_second"] for _, line in lines if "examples_per_second" in line]
-    return float(np.median(rates)) if rates else 0.0
 
 
 def delete_weights(folder: Path) -> None:

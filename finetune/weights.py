@@ -1,5 +1,6 @@
 """Weights of fine-tuning: those that a trial starts from, and those that it left."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from electra_tf2.training import checkpoint_files
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.files import write_json
 from electra_tf2.util.reading import read_json
 
 
@@ -46,19 +46,13 @@ def _short(report: LoadReport) -> str:
     """A report of loaded weights without the names of everything that pre-training leaves behind."""
     heads = [name for name in report.missing if name.startswith("task_specific/")]
     missing = [name for name in report.missing if name not in heads]
-    unused: dict[str, int] = {}
-    for name in report.unused:
-        unused[name.split("/")[0]] = unused.get(name.split("/")[0], 0) + 1
+    unused = Counter(name.split("/")[0] for name in report.unused)
     lines = [f"loaded {len(report.loaded)} variables; {len(heads)} of new heads start from random values"]
     if missing:
         lines.append(f"WARNING: missing from the checkpoint, random: {', '.join(missing)}")
     if unused:
         lines.append("unused: " + ", ".join(f"{count} of {scope}" for scope, count in sorted(unused.items())))
     return "\n".join(lines)
-
-
-def write_states(folder: Path, tasks: Sequence[Task]) -> None:
-    write_json(folder / TASKS, {task.name: task.state() for task in tasks})
 
 
 def check_states(folder: Path, tasks: Sequence[Task]) -> None:

@@ -54,9 +54,7 @@ class Architecture:
         heading="Single entries of model_hparam_overrides",
     )
     num_hidden_layers: int = hparam(_REQUIRED, "number of layers; default: model_size's", at_least=1)
-    num_attention_heads: int = hparam(
-        _REQUIRED, f"attention heads of a layer; default: hidden_size / {HEAD_SIZE}", at_least=1
-    )
+    num_attention_heads: int = hparam(_REQUIRED, f"attention heads; default: hidden_size / {HEAD_SIZE}", at_least=1)
     intermediate_size: int = hparam(
         _REQUIRED,
         "width inside a layer's feed-forward network; default: 4 hidden_size, with gated_mlp 2/3 of it",
@@ -68,9 +66,7 @@ class Architecture:
         "gated, local attention in two layers of three, no biases and no segments",
         choices=tuple(PRESETS),
     )
-    hidden_dropout_prob: float = hparam(
-        0.1, "dropout of the embeddings and at the end of residual branches", at_least=0, below=1
-    )
+    hidden_dropout_prob: float = hparam(0.1, "dropout of embeddings and residual branches", at_least=0, below=1)
     attention_probs_dropout_prob: float = hparam(0.1, "dropout of the attention probabilities", at_least=0, below=1)
     max_position_embeddings: int = hparam(512, "positions that a model has embeddings or distances for", at_least=1)
     type_vocab_size: int = hparam(2, "number of segments that are told apart; 0: none", at_least=0)
@@ -96,9 +92,7 @@ class Architecture:
         3, "with local_attention: one layer of so many, the first to begin with, sees all tokens", at_least=1
     )
     relative_position_buckets: int = hparam(32, "buckets of distances of t5 and coco", at_least=4)
-    relative_position_max_distance: int = hparam(
-        128, "distance beyond which the buckets of t5 and coco tell no two apart", at_least=1
-    )
+    relative_position_max_distance: int = hparam(128, "distance beyond which t5 and coco tell no two apart", at_least=1)
     relative_position_start: str = hparam(
         "random",
         "what the learned bias of t5 and coco starts from: random: initializer_range; local: heads that look to the "

@@ -21,9 +21,7 @@ class MaskingHparams(NetworkHparams):
     """Tokens of a sequence that are masked."""
 
     max_seq_length: int = hparam(128, "tokens of a record", at_least=5, heading="Sequences and masking")
-    max_predictions_per_seq: int = hparam(
-        0, "masked tokens of a sequence, at most; 0: (mask_prob + 0.005) * length", at_least=0
-    )
+    max_predictions_per_seq: int = hparam(0, "masked tokens, at most; 0: (mask_prob + 0.005) * length", at_least=0)
     mask_prob: float = hparam(0.15, "share of a sequence's tokens that is masked", above=0, below=1)
     mask_sampling: str = hparam(
         "with_replacement",
@@ -50,9 +48,7 @@ class MaskingHparams(NetworkHparams):
         [0.85, 0.15, 0.0],
         "shares of the drawn tokens that become [MASK], stay, become random ones (the paper's BERT: 0.8, 0.1, 0.1)",
     )
-    initial_mask_prob: float | None = hparam(
-        None, "mask_prob at first (see ramp_start); null: mask_prob", above=0, below=1
-    )
+    initial_mask_prob: float | None = hparam(None, "mask_prob at first (ramp_start); null: mask_prob", above=0, below=1)
 
     @property
     def default_predictions(self) -> int:

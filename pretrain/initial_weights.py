@@ -157,10 +157,7 @@ def main_network_names(model: PretrainingModel, checkpoint: CheckpointVariables)
 
 def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
     """Gives a shallower model the teacher's weights: layers 0, 2, 4, ... for half of its depth (init_from_teacher).
-
-    Raises:
-      UserError: the teacher is of other sizes than the depth, or lacks a part of the main network.
-    """
+    Raises UserError: the teacher is of other sizes than the depth, or lacks a part of the main network."""
     checkpoint = CheckpointVariables(teacher)
     names = _from_other_depth(model, checkpoint, main_network_names(model, checkpoint), _spread)
     report = warm_start(model, checkpoint, names)

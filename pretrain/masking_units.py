@@ -175,13 +175,8 @@ def span(files: UnitFiles) -> MaskingUnit:
 
     A span goes on to the next words of its segment; special tokens end it.
     """
-    continues = _continues(files)
-
-    def propose(input_ids: tf.Tensor, candidates: tf.Tensor, noise: tf.Tensor) -> Proposal:
-        del candidates  # special tokens are words that hold none
-        return Proposal(units=numbered(begins_word(continues, input_ids)), spans=span_lengths(noise))
-
-    return propose
+    words = whole_word(files)
+    return lambda input_ids, candidates, noise: words(input_ids, candidates, noise)._replace(spans=span_lengths(noise))
 
 
 @lru_cache(maxsize=2)

@@ -63,12 +63,9 @@ def _tasks_that_need(what: str, config: PretrainingConfig) -> str:
 
 
 def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
-    """The records behind a pattern, checked against the configuration.
-
-    Raises:
-      UserError: no file matches, a file is not as its folder's metadata.json says or truncated, or the records are of
-        another vocabulary or length, or lack second segments, or others in their place, where an objective needs them.
-    """
+    """The records behind a pattern, checked against the configuration. Raises UserError: no file matches, a file is not
+    as its folder's metadata.json says or truncated, or the records are of another vocabulary or length, or lack second
+    segments, or others in their place, where an objective needs them."""
     files = record_files(pattern)
     if not has_records(pattern):
         folder = os.path.dirname(pattern) or "."
@@ -190,11 +187,7 @@ def training_batches(
 
     dataset = tf.data.Dataset.from_generator(
         lambda: _schedule(records, seed, position),
-        output_signature=(
-            tf.TensorSpec([None], tf.string),
-            tf.TensorSpec([2], tf.int64),
-            tf.TensorSpec([], tf.int64),
-        ),
+        output_signature=(tf.TensorSpec([None], tf.string), tf.TensorSpec([2], tf.int64), tf.TensorSpec([], tf.int64)),
     )
     dataset = dataset.map(load, num_parallel_calls=1, deterministic=True).prefetch(1)
     dataset = dataset.rebatch(batch_size, drop_remainder=True)

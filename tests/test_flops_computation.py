@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.flops_computation import original_table, original_training_flops
 from electra_tf2.model.flops import main_network_parameters
 from electra_tf2.pretrain import flops
-from electra_tf2.pretrain.original_flops import original_table, original_training_flops
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.flags import read_recipe, recipe_names
 from tests.programs import Finished, run_program

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.plan_pretraining import MOST_EPOCHS, RULES, make_plan
 from electra_tf2.pretrain.flops import training_flops
-from electra_tf2.pretrain.small_budget import MOST_EPOCHS, RULES, make_plan
 from electra_tf2.util import flags as util_flags
 from tests.programs import ROOT, flags_of_its_own, run_program
 

@@ -42,10 +42,7 @@ def has_checksums(folder: Path, step: int) -> bool:
 
 def problem(folder: Path, step: int) -> str | None:
     """Finds what is wrong with the files of a checkpoint; None if they are there and have their checksums, if any.
-
-    Raises:
-      UserError: they cannot be read now, which says nothing about them.
-    """
+    Raises UserError: they cannot be read now, which says nothing about them."""
     base = prefix(folder, step)
     if not Path(f"{base}.index").exists():
         return "its .index is missing"

@@ -19,11 +19,8 @@ class Host(NamedTuple):
 
 
 def this_host(strategy: str) -> Host:
-    """Finds this host among those of a `multi_worker` job; the only one for any other strategy.
-
-    Raises:
-      UserError: TF_CONFIG is not what TensorFlow documents.
-    """
+    """Finds this host among those of a `multi_worker` job; the only one for any other strategy. Raises UserError:
+    TF_CONFIG is not what TensorFlow documents."""
     text = os.environ.get("TF_CONFIG", "")
     if strategy != "multi_worker" or not text:
         return Host()

@@ -71,10 +71,7 @@ class DeviceLoop:
 
 
 def run_and_sum(
-    strategy: tf.distribute.Strategy,
-    function: Callable[..., dict[str, Tensors]],
-    batch: Tensors,
-    step: tf.Tensor,
+    strategy: tf.distribute.Strategy, function: Callable[..., dict[str, Tensors]], batch: Tensors, step: tf.Tensor
 ) -> dict[str, Tensors]:
     """Calls a function of every replica's rows and sums its results over replicas."""
     result = strategy.run(function, args=(batch, step))

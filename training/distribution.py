@@ -15,11 +15,7 @@ from electra_tf2.util.progress import say
 
 
 def make_strategy(config: DeviceHparams) -> tf.distribute.Strategy:
-    """Makes the strategy of `strategy`, `num_gpus` and the TPU flags.
-
-    Raises:
-      UserError: fewer devices than asked for.
-    """
+    """Makes the strategy of `strategy`, `num_gpus` and TPU flags. Raises UserError: fewer devices than asked for."""
     name = config.strategy
     if name == "tpu" or (name == "auto" and config.use_tpu):
         return _tpu_strategy(config)

@@ -18,15 +18,11 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 class NetworkHparams:
     """Main network, the vocabulary that it reads, and whether both are to be as the original had them."""
 
-    model_size: str = model_hparam(
-        "small", "size of the network (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model"
-    )
+    model_size: str = model_hparam("small", "size (ELECTRA, Table 6)", choices=tuple(MODEL_SIZES), heading="Model")
     model_hparam_overrides: dict[str, Any] = model_hparam(
         {}, "sizes that differ from model_size's; each is also a flag of its own", entries=Architecture
     )
-    embedding_size: int | None = model_hparam(
-        None, "width of embeddings; null: 128 for small, else hidden size", at_least=1
-    )
+    embedding_size: int | None = model_hparam(None, "embeddings' width; null: small 128, else hidden size", at_least=1)
     vocab_size: int = model_hparam(30522, "tokens in the vocabulary", at_least=6)
     do_lower_case: bool = model_hparam(True, "whether the vocabulary is uncased")
     do_strip_accents: bool | None = model_hparam(None, "whether text loses its accents; null: if it is lower-cased")
@@ -104,10 +100,7 @@ class DeviceHparams:
     """Devices and precision."""
 
     precision: str = hparam(
-        "float32",
-        "type of activations and matrix products",
-        choices=PRECISIONS,
-        heading="Numerics and devices",
+        "float32", "type of activations and matrix products", choices=PRECISIONS, heading="Numerics and devices"
     )
     recompute: str = free_hparam(
         "none",

@@ -117,11 +117,8 @@ class Trainer:
     # The host's side.
 
     def train(self) -> int:
-        """Trains to `num_train_steps`. Returns 0, or 143 or 130 if a SIGTERM or SIGINT stopped it after saving.
-
-        Raises:
-          UserError: fewer than one step; a loss or gradient that is not finite; what cannot be written.
-        """
+        """Trains to `num_train_steps`. Returns 0, or 143 or 130 if a SIGTERM or SIGINT stopped it after saving. Raises
+        UserError: fewer than one step; a loss or gradient that is not finite; what cannot be written."""
         schedule, start = self.schedule, self.current_step
         if schedule.num_train_steps < 1:
             raise UserError("there is less than one step to train: raise num_train_steps or num_train_epochs")

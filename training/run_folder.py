@@ -94,7 +94,7 @@ class RunFolder:
           free: names of the hparams that may differ when a run is resumed.
         """
         saved = self.path / _CONFIG
-        if not self._chief or self.overwrite or not saved.exists() or not _holds_work(self.path):
+        if not self._chief or self.overwrite or not saved.exists() or not holds_work(self.path):
             return
         before, now = _OF_OLDER_RUNS | read_json(saved, "the configuration of the run"), json.loads(config_json)
         self._check_vocabulary(now["vocab_file"])
@@ -197,7 +197,7 @@ def _restore_overwritten(folder: Path) -> bool:
     return True
 
 
-def _holds_work(folder: Path) -> bool:
+def holds_work(folder: Path) -> bool:
     """Tells whether something was trained there: a checkpoint is left, or what came of one that was deleted."""
     return bool(checkpoint_files.steps(folder)) or (folder / "scores.json").exists()
 

@@ -4,11 +4,12 @@ A row is what a line says under the columns that a task needs. Lines that cannot
 A few in a thousand are passed over with a warning instead, since GLUE's own files (QQP) hold such lines.
 """
 
+import contextlib
 import csv
 import io
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,26 +33,22 @@ class Span(NamedTuple):
     end: int
 
 
-class Row(NamedTuple):
-    """A usable line: its 1-based number, its texts, its label as it stands there (None without one).
+class TextExample(NamedTuple):
+    """One or two texts, and a label: a name, a number, or None; of a file's line first as it stands there.
 
-    id: of the example in a submission. spans: parts of the texts that the task is about.
+    id: of the example in a submission. spans: parts of the texts that the task is about. line: 1-based.
     """
 
-    line: int
     texts: tuple[str, ...]
     label: Any
     id: Any = None
     spans: tuple[Span, ...] = ()
+    line: int = 0
 
 
 def read_rows(
-    path: Path,
-    columns: Columns,
-    json_columns: Columns,
-    tolerated: float = TOLERATED,
-    label_optional: bool = False,
-) -> list[Row]:
+    path: Path, columns: Columns, json_columns: Columns, tolerated: float = TOLERATED, label_optional: bool = False
+) -> list[TextExample]:
     """The rows of a file.
 
     Args:
@@ -64,14 +61,13 @@ def read_rows(
       UserError: file, line and what is wrong with it.
     """
     problems: list[str] = []
-    rows: list[Row] = []
+    rows: list[TextExample] = []
     lines = 0
-    reader, where = _table_rows, columns
-    if path.suffix == ".jsonl" or columnar.is_columnar(path):
-        reader, where = (_json_rows if path.suffix == ".jsonl" else _column_rows), json_columns
-    for item in reader(path, where, label_optional):
+    objects = path.suffix == ".jsonl" or columnar.is_columnar(path)
+    found = (_object_rows if objects else _table_rows)(path, json_columns if objects else columns, label_optional)
+    for item in found:
         lines += 1
-        if isinstance(item, Row):
+        if isinstance(item, TextExample):
             rows.append(item)
             if 0 < tolerated < 1 and not all(text.strip() for text in item.texts):
                 problems.append(f"{path}, line {item.line}: an empty sentence")
@@ -121,6 +117,41 @@ def table_lines(text: str, comma: bool, where: str, columns: Columns | None = No
             yield number, cells
 
 
+def objects_of(
+    text: str,
+    suffix: str,
+    where: str,
+    of_line: Callable[[str], dict[str, Any]],
+    header_of: Callable[[list[str]], tuple[list[str], bool]] = lambda first: (first, True),
+    columns: Columns | None = None,
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(1-based line, object) of JSON lines, of a table or of plain text, as the suffix of their file says.
+
+    Args:
+      of_line: the object of a line of plain text.
+      header_of: names of a table's columns by its first row, and whether that is a header.
+      columns: as of `table_lines`.
+
+    Raises:
+      UserError: names the file, given by `where`, and the line.
+    """
+    names: list[str] = []
+    for number, cells in table_lines(text, suffix == ".csv", where, columns) if suffix in (".csv", ".tsv") else ():
+        if not names:
+            names, header = header_of(cells)
+            if header:
+                continue
+        if len(cells) != len(names):
+            raise UserError(
+                f"{where}, line {number}: {len(cells)} columns, but {len(names)} are expected: {shown(cells)}"
+            )
+        yield number, dict(zip(names, cells, strict=True))
+    for number, line in enumerate(text.split("\n"), start=1) if suffix not in (".csv", ".tsv") else ():
+        if line.strip():
+            is_json = suffix in (".jsonl", ".json")
+            yield number, parse_json(line, f"{where}, line {number}") if is_json else of_line(line.rstrip("\r"))
+
+
 def _delimiter_of(text: str) -> str:
     """The delimiter of a csv file: the first by which its first rows have equally many cells, more than one; else that
     of which the first line has most."""
@@ -135,18 +166,18 @@ def _delimiter_of(text: str) -> str:
     return max(_DELIMITERS, key=text.partition("\n")[0].count)
 
 
-def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[Row | str]:
+def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[TextExample | str]:
     lines = table_lines(read_text(path, "task"), path.suffix == ".csv", str(path), columns)
     places: list[int] = []
-    label: int | None = None
-    only: int | None = None
-    first_label, labels = None, set()
+    label = only = first_label = None
+    labels = set()
     for number, cells in lines:
         if not places:
             width, header = len(cells), cells if columns.header else None
             places = [_place(path, column, header, width) for column in columns.texts]
-            if columns.label is not None and not (label_optional and not _there(columns.label, header, width)):
-                label = _place(path, columns.label, header, width)
+            if columns.label is not None:
+                with contextlib.suppress(UserError) if label_optional else contextlib.nullcontext():
+                    label = _place(path, columns.label, header, width)
             if columns.only is not None:
                 only = _place(path, columns.only[0], header, width)
             if columns.header:
@@ -159,19 +190,14 @@ def _table_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[
             continue
         if label is not None:
             labels.add(cells[label])
-        yield Row(number, tuple(cells[place] for place in places), None if label is None else cells[label])
+        texts = tuple(cells[place] for place in places)
+        yield TextExample(texts, None if label is None else cells[label], line=number)
     if first_label is not None and first_label in labels:
         print(
             f'WARNING: {path}: the first line was taken for a header, but its label {first_label!r} is one: "header": '
             "false in the task's description keeps that line",
             file=sys.stderr,
         )
-
-
-def _there(column: Column, header: list[str] | None, width: int) -> bool:
-    if isinstance(column, int):
-        return -width <= column < width
-    return bool(set(alternatives(column)) & set(header or []))
 
 
 def _place(path: Path, column: Column, header: list[str] | None, width: int) -> int:
@@ -193,25 +219,23 @@ def _place(path: Path, column: Column, header: list[str] | None, width: int) -> 
     return column
 
 
-def _json_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[Row | str]:
-    for number, line in enumerate(read_text(path, "task").split("\n"), start=1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            try:
-                yield row_from_json(parse_json(line, where), columns, where, number, label_optional)
-            except UserError as error:
-                yield str(error)
-
-
-def _column_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[Row | str]:
-    for number, row in enumerate(columnar.read_rows(path), start=1):
+def _object_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[TextExample | str]:
+    """The rows of JSON lines, and of Parquet and Arrow files."""
+    lines = path.suffix == ".jsonl"
+    found: Iterable[Any] = read_text(path, "task").split("\n") if lines else columnar.read_rows(path)
+    for number, row in enumerate(found, start=1):
+        where = f"{path}, {'line' if lines else 'row'} {number}"
+        if lines and not row.strip():
+            continue
         try:
-            yield row_from_json(row, columns, f"{path}, row {number}", number, label_optional)
+            yield row_from_json(parse_json(row, where) if lines else row, columns, where, number, label_optional)
         except UserError as error:
             yield str(error)
 
 
-def row_from_json(row: dict[str, Any], columns: Columns, where: str, number: int, label_optional: bool = False) -> Row:
+def row_from_json(
+    row: dict[str, Any], columns: Columns, where: str, number: int, label_optional: bool = False
+) -> TextExample:
     """The row of a JSON object. Raises UserError."""
     texts = []
     for names in columns.texts:
@@ -219,7 +243,7 @@ def row_from_json(row: dict[str, Any], columns: Columns, where: str, number: int
         if not isinstance(text, str):
             raise UserError(f"{where}: {'/'.join(alternatives(names))} must be text, got {shown(text)}")
         texts.append(text)
-    found = Row(number, tuple(texts), None, row.get(columns.id))
+    found = TextExample(tuple(texts), None, row.get(columns.id), line=number)
     if columns.label is None or (label_optional and not any(name in row for name in alternatives(columns.label))):
         return found
     return found._replace(label=_value(row, columns.label, where))

@@ -5,11 +5,15 @@ Both kinds of `Target` have the same methods: `checked` (a label as a file holds
 `answer` (a prediction as it is written), `submitted` (an answer as GLUE's server wants it), `balance` (how labels are
 distributed). `key` and `label` are name and type in `Features.labels`, `num_classes` is that of the softmax,
 `num_outputs` that of the numbers which a head makes.
+
+The outputs of a fine-tuned teacher (write_distill_outputs; the original has no program that reads them) may be targets
+beside them: the loss is that of "BAM!" (Clark et al. 2019, section 3.2) with a fixed share for the teacher.
 """
 
 import math
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,7 @@ import numpy as np
 from electra_tf2.finetune.task import Label, Prediction
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
+from electra_tf2.util.reading import read_json_lines
 
 
 def label_text(value: Any) -> str | None:
@@ -24,11 +29,6 @@ def label_text(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, (str, int, float)) else None
-
-
-def _is_number(name: str) -> bool:
-    """Tells whether the name of a class is a number of its own, so that another number is no place in their order."""
-    return name.lstrip("-").isdecimal()
 
 
 class Classes:
@@ -43,7 +43,7 @@ class Classes:
     def __init__(self, names: Sequence[str], numbered: bool = True) -> None:
         self.names = tuple(names)
         self.num_classes = self.num_outputs = len(self.names)
-        self._numbered = numbered and not any(map(_is_number, self.names))
+        self._numbered = numbered and not any(name.lstrip("-").isdecimal() for name in self.names)
 
     def checked(self, value: Any, where: str) -> str:
         name = label_text(value)
@@ -112,3 +112,37 @@ class Scale:
 
 
 Target = Classes | Scale
+
+
+TEACHER = "teacher"  # of Features.labels: float32 [C] log-probabilities, or [1] the number as it is learned
+_LEAST = 1e-12
+
+
+def outputs_file(folder: str, task: str) -> Path:
+    """File of a fine-tuned model's outputs on the training data."""
+    return Path(folder) / "predictions" / f"{task}_train.jsonl"
+
+
+def read_outputs(folder: str, task: str, target: Target) -> dict[tuple[str, ...], np.ndarray]:
+    """Texts -> what the teacher said of them, as `TEACHER` holds it. Raises UserError: no such file, lines that are no
+    outputs, other labels than the student's."""
+    path = outputs_file(folder, task)
+    if not path.is_file():
+        raise UserError(f"distill_from: there is no {path}: fine-tune the teacher with write_distill_outputs")
+    outputs = {}
+    for number, row in read_json_lines(path, "distill_from"):
+        where = f"{path}, line {number}"
+        texts = tuple(row[name] for name in ("text", "text1", "text2") if name in row)
+        try:
+            if not isinstance(target, Classes):
+                outputs[texts] = np.array([target.encoded(float(row["label"]))], np.float32)
+                continue
+            found = row["probabilities"]
+            same = set(found) == set(target.names)
+            logs = [np.log(max(found[name], _LEAST)) for name in target.names if same]
+        except (KeyError, TypeError, ValueError):
+            raise UserError(f"{where}: these are no outputs of a fine-tuned model") from None
+        if not same:
+            raise UserError(f"{where}: the teacher's labels are {', '.join(found)}, not {', '.join(target.names)}")
+        outputs[texts] = np.array(logs, np.float32)
+    return outputs

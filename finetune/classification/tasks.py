@@ -1,25 +1,32 @@
 """One or two texts to a class or a number: what GLUE's tasks and tasks of one's own have in common.
 
-file --reading--> Row --Target--> TextExample --packing--> Features
+file --reading--> TextExample --Target--> TextExample --packing--> Features
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import pack
-from electra_tf2.finetune.classification.distillation import TEACHER, outputs_file, read_outputs
-from electra_tf2.finetune.classification.reading import TOLERATED, Row, Span, alternatives, read_rows, row_from_json
-from electra_tf2.finetune.classification.targets import Classes, Scale, Target, label_text
+from electra_tf2.finetune.classification.reading import TOLERATED, TextExample, alternatives, read_rows, row_from_json
+from electra_tf2.finetune.classification.targets import (
+    TEACHER,
+    Classes,
+    Scale,
+    Target,
+    label_text,
+    outputs_file,
+    read_outputs,
+)
 from electra_tf2.finetune.results import write_json_lines
 from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.metrics import measured
-from electra_tf2.finetune.tasks.spec import Column, TextTaskSpec
+from electra_tf2.finetune.tasks.spec import TextTaskSpec
 from electra_tf2.finetune.text_heads import ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
@@ -32,15 +39,6 @@ FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data,
 _NO_LABEL = (None, "", -1, "-1")  # what stands in test files whose labels are kept secret
 
 
-class TextExample(NamedTuple):
-    """One or two texts, and a label: a name, a number, or None; id and spans as a `Row` has them."""
-
-    texts: tuple[str, ...]
-    label: str | float | None
-    id: Any = None
-    spans: tuple[Span, ...] = ()
-
-
 class TextTask(Task):
     """Classification or regression over one or two texts."""
 
@@ -48,25 +46,10 @@ class TextTask(Task):
     takes_share = True  # of the file's examples, before pairs are turned around; demonstrations are of the share, too
 
     def __init__(
-        self,
-        name: str,
-        config: FinetuningConfig,
-        tokenizer: WordpieceTokenizer,
-        spec: TextTaskSpec,
-        files: Mapping[str, str] | None = None,
-        held_out: float = 0.0,
+        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec, **own: Any
     ) -> None:
-        super().__init__(
-            name,
-            config,
-            tokenizer,
-            files=files,
-            held_out=held_out,
-            folders=spec.folders,
-            file_names=spec.file_names,
-        )
-        self.spec = spec
-        self.primary_metric = spec.metrics[0]
+        super().__init__(name, config, tokenizer, folders=spec.folders, file_names=spec.file_names, **own)
+        self.spec, self.primary_metric = spec, spec.metrics[0]
         self.predicts = "label" if spec.value_range is None else "value"
         self.evaluation_splits = spec.evaluation_splits + tuple(filter(self.exists, spec.optional_splits))
         self.test_splits = spec.test_splits + tuple(filter(self.exists, spec.optional_test_splits))
@@ -78,13 +61,21 @@ class TextTask(Task):
             self._target = Scale(*spec.value_range)
         elif spec.labels is not None:
             self._target = self._classes(spec.labels, spec.numbered_labels)
-        self._rows_of: dict[str, list[Row]] = {}
+        self._rows_of: dict[str, list[TextExample]] = {}
 
     @property
     def target(self) -> Target:
         """Target that is learned; labels that the task does not name are those of the training data, sorted."""
         if self._target is None:
-            self._target = self._classes(self._labels_found(self._rows("train")))
+            names = set()
+            for row in self._rows("train"):
+                name = label_text(row.label)
+                if not name:
+                    raise UserError(f"{self.path('train')}, line {row.line}: a label is needed, got {shown(row.label)}")
+                names.add(name)
+            if len(names) < 2:
+                raise UserError(f"{self.name}: the training data has one label only: {', '.join(names)}")
+            self._target = self._classes(sorted(names))
         return self._target
 
     @property
@@ -119,13 +110,13 @@ class TextTask(Task):
             found.append(outputs_file(self.config.distill_from, self.name))
         return found
 
-    def _rows(self, split: str) -> list[Row]:
+    def _rows(self, split: str) -> list[TextExample]:
         """The rows of a split's file, read once: labels, few-shot splits and demonstrations want the training data."""
         if split not in self._rows_of:
             self._rows_of[split] = self._read_rows(split)
         return self._rows_of[split]
 
-    def _read_rows(self, split: str) -> list[Row]:
+    def _read_rows(self, split: str) -> list[TextExample]:
         columns, json_columns = self.spec.columns_of.get(split, self.spec.columns), self.spec.json_columns
         path, test = self.path(split), split in self.test_splits
         if sum(path.name in names for names in self.spec.file_names.values()) < 2:
@@ -141,22 +132,11 @@ class TextTask(Task):
             raise UserError(f"{self.name}: the metric f1 is for two labels, there are {len(names)}: choose macro_f1")
         return Classes(names, numbered)
 
-    def _labels_found(self, rows: Sequence[Row]) -> list[str]:
-        names = set()
-        for row in rows:
-            name = label_text(row.label)
-            if not name:
-                raise UserError(f"{self.path('train')}, line {row.line}: a label is needed, got {shown(row.label)}")
-            names.add(name)
-        if len(names) < 2:
-            raise UserError(f"{self.name}: the training data has one label only: {', '.join(names)}")
-        return sorted(names)
-
     def read_examples(self, split: str) -> list[TextExample]:
         """All examples of a split; a task whose files are of another kind overrides this."""
         file = self.file_of(split)
         rows = zip(self._rows(file), self._labels_of(file), strict=True)
-        return self.part_of(split, [TextExample(row.texts, label, row.id, row.spans) for row, label in rows])
+        return self.part_of(split, [row._replace(label=label) for row, label in rows])
 
     def examples(self, split: str) -> list[TextExample]:
         """The examples of a split that are used: the share or the few of the training data that are asked for."""
@@ -191,21 +171,18 @@ class TextTask(Task):
         examples = self.examples(split)
         if split == "train" and self.spec.double_unordered and self.config.double_unordered:
             examples += [_turned(example) for example in examples]
-        found = self.split_of(examples, split)
-        return self._taught(found) if split == "train" and self.config.distill_from else found
-
-    def _taught(self, split: Split) -> Split:
-        """The training data with what the teacher said of each example."""
-        outputs = read_outputs(self.config.distill_from, self.name, self.target)
-        features = []
-        for example, feature in zip(split.examples, split.features, strict=True):
+        found, teacher = self.split_of(examples, split), self.config.distill_from
+        if split != "train" or not teacher:
+            return found
+        outputs = read_outputs(teacher, self.name, self.target)
+        for example, feature in zip(found.examples, found.features, strict=True):
             if example.texts not in outputs:
                 raise UserError(
-                    f"distill_from: {self.config.distill_from} says nothing of {shown(example.texts)}: fine-tune the "
-                    "teacher on the same data, with write_distill_outputs"
+                    f"distill_from: {teacher} says nothing of {shown(example.texts)}: fine-tune the teacher on the "
+                    "same data, with write_distill_outputs"
                 )
-            features.append(feature._replace(labels=feature.labels | {TEACHER: outputs[example.texts]}))
-        return split._replace(features=features)
+            feature.labels[TEACHER] = outputs[example.texts]
+        return found
 
     def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
         """The examples with what the network sees of them; `split` is "new" for --predict."""
@@ -221,10 +198,10 @@ class TextTask(Task):
             found = self.unlabelled(row, f"{where}, line {number}", number)
             if not all(text.strip() for text in found.texts):
                 raise EmptyText(f"{where}, line {number}: an empty sentence")
-            examples.append(TextExample(found.texts, None, found.id, found.spans))
+            examples.append(found)
         return self.split_of(examples, "new")
 
-    def unlabelled(self, row: dict[str, Any], where: str, number: int) -> Row:
+    def unlabelled(self, row: dict[str, Any], where: str, number: int) -> TextExample:
         """A JSON object of --predict."""
         return row_from_json(row, self.spec.json_columns._replace(label=None), where, number)
 
@@ -253,7 +230,7 @@ class TextTask(Task):
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         """A text, or two with a tab between them."""
-        keys = [_first(names) for names in self.spec.json_columns.texts]
+        keys = [alternatives(names)[0] for names in self.spec.json_columns.texts]
         texts = line.split("\t")
         if len(texts) != len(keys):
             raise UserError(f"--predict: {self.name} has {len(keys)} text(s) a line, a tab between; got {shown(line)}")
@@ -270,7 +247,7 @@ class TextTask(Task):
         keys = first if columns.header else [f"column_{number}" for number in range(len(first))]
         for place, names in zip(columns.texts, json_columns.texts, strict=True):
             if isinstance(place, int) and -len(first) <= place < len(first):
-                keys[place] = _first(names)
+                keys[place] = alternatives(names)[0]
         return keys, columns.header
 
     # Outputs.
@@ -307,9 +284,8 @@ class TextTask(Task):
         averaged = []
         for start, count in zip(starts, split.counts, strict=True):
             own = predictions[start : start + count]
-            averaged.append(
-                self.mean_prediction({name: np.mean([one[name] for one in own], axis=0) for name in own[0]})
-            )
+            means = {name: np.mean([one[name] for one in own], axis=0) for name in own[0]}
+            averaged.append(self.mean_prediction(means))
         return Split(split.examples, [split.features[start] for start in starts], labelled=split.labelled), averaged
 
     def mean_prediction(self, means: Prediction) -> Prediction:
@@ -353,8 +329,8 @@ class TextTask(Task):
         """The file that GLUE's or SuperGLUE's server wants, for test splits."""
         if name not in self.spec.submission:
             return []
-        labels = [self.target.submitted(answer) for answer in self.answers(split, predictions)]
-        labels = [self.spec.submitted_labels.get(label, label) for label in labels]
+        found = (self.target.submitted(answer) for answer in self.answers(split, predictions))
+        labels = [self.spec.submitted_labels.get(label, label) for label in found]
         path = folder / self.spec.submission[name]
         if path.suffix == ".jsonl":
             ids = [number if example.id is None else example.id for number, example in enumerate(split.examples)]
@@ -403,7 +379,3 @@ def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int],
 def _turned(example: TextExample) -> TextExample:
     """The texts in the other order."""
     return example._replace(texts=example.texts[::-1])
-
-
-def _first(names: Column) -> str:
-    return alternatives(names)[0]

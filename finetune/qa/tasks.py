@@ -1,23 +1,139 @@
 """Extractive question answering: SQuAD 1.1 and 2.0, the MRQA datasets, and one's own in either format."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
-from electra_tf2.finetune.qa.data import Question, ids_are_unique, read_questions, split_words
-from electra_tf2.finetune.qa.decoding import Decoded, decode
-from electra_tf2.finetune.qa.head import AnswerHead
-from electra_tf2.finetune.qa.scoring import answered_scores, squad_v2_scores
-from electra_tf2.finetune.qa.windows import Window, answer_pieces, positions, windows_of
-from electra_tf2.finetune.task import EmptyText, Features, Label, Prediction, Split, Task
+from electra_tf2.finetune.qa.answers import Decoded, answered_scores, decode, squad_v2_scores
+from electra_tf2.finetune.qa.data import (
+    Question,
+    Window,
+    answer_pieces,
+    ids_are_unique,
+    positions,
+    read_questions,
+    split_words,
+    windows_of,
+)
+from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
+from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.layers import Dense, SeedStream, activation, glorot_uniform, shape_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
 from electra_tf2.util.progress import track
+
+_HIDDEN = 512
+FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original
+
+
+class AnswerHead(Head):
+    """Start logits; end logits given the start (joint_prediction) or not; whether there is no answer.
+
+    With joint_prediction the end of training is predicted from the true start, and that of evaluation from each of the
+    best `beam_size` starts. Its first layer over [start state, end state] is split into two products, so that nothing
+    of shape [B, beam, L, 2H] exists.
+    """
+
+    def __init__(self, scope: str, hidden_size: int, config: FinetuningConfig, seed: int) -> None:
+        super().__init__(scope, seed)
+        self.config, self.gelu = config, activation("gelu")
+        self.prediction_head = None
+        if config.architecture.head_style == "modernbert":
+            self.prediction_head = PredictionHead(f"{scope}/head", config.architecture, seed)
+
+        def dense(name: str, input_size: int, output_size: int) -> Dense:
+            return Dense(f"{scope}/{name}", input_size, output_size, glorot_uniform, seed)
+
+        self.start = dense("start", hidden_size, 1)
+        if config.joint_prediction:
+            self.end_hidden = dense("end_hidden", 2 * hidden_size, _HIDDEN)
+            self.end = dense("end", _HIDDEN, 1)
+        else:
+            self.end = dense("end", hidden_size, 1)
+        self.answerable = None
+        if config.answerable_classifier:
+            self.answerable_hidden = None
+            if config.answerable_uses_start_logits:
+                self.answerable_hidden = dense("answerable_hidden", 2 * hidden_size, _HIDDEN)
+            self.answerable = dense("answerable", _HIDDEN if self.answerable_hidden else hidden_size, 1)
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Losses: mean of start and end, plus answerable_weight times that of answerability.
+
+        Labels: int32 [B] `start_positions`, `end_positions`, `is_impossible`. Predictions with joint_prediction:
+        float32 `start_top_log_probs` [B, K], int32 `start_top_index` [B, K], and `end_top_*` [B, K, K]; else
+        `start_logits`, `end_logits` [B, L]. Always `answerable_logit` [B], positive means impossible.
+        """
+        del seeds  # the original has no dropout here
+        states, labels = inputs.sequence, inputs.labels
+        if self.prediction_head is not None:
+            states = self.prediction_head(states)
+        allowed = tf.cast(inputs.input_mask * inputs.segment_ids, tf.float32)
+        allowed = tf.concat([tf.ones_like(allowed[:, :1]), allowed[:, 1:]], 1)  # [CLS]: no answer here
+        penalty = FORBIDDEN * (allowed - 1.0)
+        start_logits = _logit(self.start, states) + penalty
+        start_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["start_positions"], start_logits)
+        if self.config.joint_prediction:
+            gold = tf.gather(states, labels["start_positions"][:, tf.newaxis], batch_dims=1)
+            end_logits = tf.squeeze(self._end_logits(gold, states), 1) + penalty
+        else:
+            end_logits = _logit(self.end, states) + penalty
+        end_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["end_positions"], end_logits)
+        losses = 0.5 * (start_losses + end_losses)
+        answerable = tf.zeros_like(losses)
+        if self.answerable is not None:
+            answerable = self._answerable_logit(states, start_logits)
+            impossible = tf.cast(labels["is_impossible"], tf.float32)
+            losses += self.config.answerable_weight * tf.nn.sigmoid_cross_entropy_with_logits(impossible, answerable)
+        if training:
+            return HeadOutput(losses, {})
+        predictions = {"answerable_logit": answerable}
+        if self.config.joint_prediction:
+            predictions |= self._beam(states, start_logits, penalty)
+        else:
+            predictions |= {"start_logits": start_logits, "end_logits": end_logits}
+        return HeadOutput(losses, predictions)
+
+    def _end_logits(self, starts: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
+        """float32 [B, K, L] from states of starts [B, K, H] and of all positions [B, L, H]."""
+        size = states.shape[-1]
+        kernel = tf.cast(self.end_hidden.kernel, states.dtype)
+        from_start = tf.tensordot(starts, kernel[:size], 1) + tf.cast(self.end_hidden.bias, states.dtype)
+        from_end = tf.tensordot(states, kernel[size:], 1)
+        hidden = self.gelu(from_start[:, :, tf.newaxis] + from_end[:, tf.newaxis])
+        return _logit(self.end, hidden)
+
+    def _beam(self, states: tf.Tensor, start_logits: tf.Tensor, penalty: tf.Tensor) -> dict[str, tf.Tensor]:
+        size = tf.minimum(self.config.beam_size, shape_of(states)[1])
+        start_log_probs, starts = tf.math.top_k(tf.nn.log_softmax(start_logits), size)
+        end_logits = self._end_logits(tf.gather(states, starts, batch_dims=1), states) + penalty[:, tf.newaxis]
+        end_log_probs, ends = tf.math.top_k(tf.nn.log_softmax(end_logits), size)
+        return {
+            "start_top_log_probs": start_log_probs,
+            "start_top_index": starts,
+            "end_top_log_probs": end_log_probs,
+            "end_top_index": ends,
+        }
+
+    def _answerable_logit(self, states: tf.Tensor, start_logits: tf.Tensor) -> tf.Tensor:
+        assert self.answerable is not None
+        features = states[:, 0]
+        if self.answerable_hidden is not None:
+            probabilities = tf.cast(tf.nn.softmax(start_logits), states.dtype)
+            start = tf.squeeze(tf.matmul(probabilities[:, tf.newaxis], states), 1)
+            features = self.gelu(self.answerable_hidden(tf.concat([features, start], -1)))
+        return _logit(self.answerable, features)
+
+
+def _logit(layer: Dense, x: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.squeeze(layer(x), -1), tf.float32)
 
 
 class QAExample(NamedTuple):
@@ -47,10 +163,9 @@ class QATask(Task):
         *,
         v2: bool = False,
         mrqa: bool = False,
-        files: Mapping[str, str] | None = None,
-        held_out: float = 0.0,
+        **own: Any,
     ) -> None:
-        super().__init__(name, config, tokenizer, files=files, held_out=held_out)
+        super().__init__(name, config, tokenizer, **own)
         self.v2, self.mrqa = v2, mrqa
         self.endings = ("jsonl", "jsonl.gz") if mrqa else ("json",)
 
@@ -89,7 +204,8 @@ class QATask(Task):
     def _split(self, questions: Sequence[Question], split: str) -> Split:
         """The questions with their windows; `split` is "new" for --predict."""
         config, training = self.config, split == "train"
-        documents = self._documents(questions)
+        paragraphs = {id(question.paragraph): question.paragraph for question in questions}
+        documents = dict(zip(paragraphs, self.tokenizer.located(list(paragraphs.values())), strict=True))
         asked = self.tokenizer.pieces([question.text for question in questions])
         answers = self.tokenizer.pieces([question.answer for question in questions]) if training else asked
         examples: list[QAExample] = []
@@ -105,10 +221,12 @@ class QATask(Task):
                     f"{len(question_ids)} tokens: lower max_query_length"
                 )
             windows = windows_of(len(document.ids), room, config.doc_stride, len(question_ids))
-            found = answer_pieces(question, document, answer_ids) if training else (-1, -1)
+            answered = training and not question.is_impossible
+            found = answer_pieces(question, document, answer_ids) if answered else None
             kept: list[Window] = []
             for window in windows:
-                feature = self._feature(question, question_ids, document, window, found, training)
+                pieces = document.ids[window.start : window.start + window.length]
+                feature = self._feature(question_ids, pieces, window, found, question.is_impossible)
                 if feature is not None:
                     kept.append(window)
                     features.append(feature)
@@ -122,36 +240,20 @@ class QATask(Task):
         return Split(examples, features, [len(example.windows) for example in examples], labelled)
 
     def _feature(
-        self,
-        question: Question,
-        question_ids: np.ndarray,
-        document: Located,
-        window: Window,
-        found: tuple[int, int],
-        training: bool,
+        self, asked: np.ndarray, pieces: np.ndarray, window: Window, found: tuple[int, int] | None, impossible: bool
     ) -> Features | None:
-        """[CLS] question [SEP] window [SEP]; None if it is not trained on."""
+        """[CLS] question [SEP] window [SEP], with the answer's pieces if it is to be learned; None: not trained on."""
         special = self.tokenizer.special
-        pieces = document.ids[window.start : window.start + window.length]
-        first = [[special.cls], question_ids, [special.sep]]
-        input_ids = np.concatenate([*first, pieces, [special.sep]]).astype(np.int32)
-        segment_ids = np.zeros(len(input_ids), np.int32)
-        segment_ids[window.offset :] = 1
-        impossible, place = question.is_impossible, None
-        if training and not impossible:
-            place = positions(window, *found)
-            if place is None and self.config.qa_out_of_span == "skip":
+        input_ids = np.concatenate([[special.cls], asked, [special.sep], pieces, [special.sep]]).astype(np.int32)
+        segment_ids = (np.arange(len(input_ids)) >= window.offset).astype(np.int32)
+        place = found and positions(window, *found)
+        if found and place is None:
+            if self.config.qa_out_of_span == "skip":
                 return None
-            if place is None and self.config.qa_out_of_span == "impossible":
-                impossible = True
+            impossible = self.config.qa_out_of_span == "impossible"
         start, end = place or (0, 0)
         labels = {"start_positions": start, "end_positions": end, "is_impossible": int(impossible)}
         return Features(input_ids, segment_ids, labels)
-
-    def _documents(self, questions: Sequence[Question]) -> dict[int, Located]:
-        """Paragraphs, by identity, to their pieces."""
-        paragraphs = {id(question.paragraph): question.paragraph for question in questions}
-        return dict(zip(paragraphs, self.tokenizer.located(list(paragraphs.values())), strict=True))
 
     # Outputs.
 
@@ -160,11 +262,9 @@ class QATask(Task):
 
     def decoded(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, Decoded]:
         """id -> answers."""
-        result = {}
-        at = 0
+        result, rest = {}, iter(predictions)
         for question, document, windows in track(split.examples, f"answers of {self.name}", len(split.examples)):
-            part = predictions[at : at + len(windows)]
-            at += len(windows)
+            part = list(itertools.islice(rest, len(windows)))
             result[question.id] = decode(question, document, windows, part, self.config, self.tokenizer)
         return result
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,8 +49,8 @@ class TaggingHead(Head):
         Labels: int32 [B, L] `labels` and `labeled_positions`, float32 [B, L] `labels_mask`, entry i of word i.
         Predictions: int32 [B, L] `predictions`, float32 [B, L] `scores`, their probabilities.
         """
-        labels = inputs.labels
-        states = tf.gather(inputs.sequence, labels["labeled_positions"], batch_dims=1)
+        labels, positions = inputs.labels, inputs.labels["labeled_positions"]
+        states = tf.gather(inputs.sequence, positions, batch_dims=1)
         if self.prediction_head is not None:
             states = self.prediction_head(states)
         logits = tf.cast(self.dense(dropout(states, self.dropout_rate, seeds)), tf.float32)
@@ -76,16 +76,9 @@ class TaggingTask(Task):
     endings = ("txt",)
 
     def __init__(
-        self,
-        name: str,
-        config: FinetuningConfig,
-        tokenizer: WordpieceTokenizer,
-        *,
-        spans: bool = True,
-        files: Mapping[str, str] | None = None,
-        held_out: float = 0.0,
+        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, *, spans: bool = True, **own: Any
     ) -> None:
-        super().__init__(name, config, tokenizer, files=files, held_out=held_out)
+        super().__init__(name, config, tokenizer, **own)
         self.spans = spans
         self.primary_metric = "f1" if spans else "accuracy"
         self._as_original = config.compat == "original"
@@ -93,19 +86,15 @@ class TaggingTask(Task):
 
     @property
     def labels(self) -> dict[str, Label]:
-        return {
-            "labels": Label("int32", per_token=True),
-            "labels_mask": Label("float32", per_token=True),
-            "labeled_positions": Label("int32", per_token=True),
-        }
+        types = {"labels": "int32", "labels_mask": "float32", "labeled_positions": "int32"}
+        return {name: Label(dtype, per_token=True) for name, dtype in types.items()}
 
     @property
     def label_names(self) -> list[str]:
         """In the order of their ids."""
         if self._label_names is None:
-            splits = ["train"]
-            if self._as_original:  # which takes them from all files
-                splits += [split for split in ("dev", "test") if self.exists(split)]
+            others = ("dev", "test") if self._as_original else ()  # which takes them from all files
+            splits = ["train", *filter(self.exists, others)]
             found = {label for split in splits for s in self._sentences(split) for label in self._labels_of(s)}
             if self.spans and not self._as_original:
                 types = {label.split("-", 1)[1] for label in found if label != "O"}
@@ -118,9 +107,8 @@ class TaggingTask(Task):
     def files(self, split: str) -> list[Path]:
         """The split's file; as the original does all of them, which its label set is of."""
         splits = ("train", "dev", "test") if self._as_original else (split,)
-        return [
-            path for one in splits if self.exists(self.file_of(one)) for path in super(TaggingTask, self).files(one)
-        ]
+        found = [super(TaggingTask, self).files(one) for one in splits if self.exists(self.file_of(one))]
+        return [path for files in found for path in files]
 
     def _sentences(self, split: str) -> list[Sentence]:
         return read_sentences(self.path(split), split not in self.test_splits, unended=not self._as_original)
@@ -182,14 +170,12 @@ class TaggingTask(Task):
         for example, found in zip(examples, located, strict=True):
             tokens = np.split(found.ids, found.first_piece[1:])
             input_ids, positions = self._fit(example.words, tokens)
-            labels = [index.get(label, 0) for label in (example.labels or [])[: len(positions)]]
-            labels += [0] * (len(positions) - len(labels))
-            values = {
-                "labels": np.array(labels, np.int32),
-                "labels_mask": np.ones(len(positions), np.float32),
-                "labeled_positions": np.array(positions, np.int32),
-            }
-            segment = 1 if self._as_original else 0
+            labels = np.zeros(len(positions), np.int32)
+            if example.labels:
+                labels[:] = [index.get(label, 0) for label in example.labels[: len(positions)]]
+            values = {"labels": labels, "labels_mask": np.ones(len(positions), np.float32)}
+            values["labeled_positions"] = np.array(positions, np.int32)
+            segment = int(self._as_original)
             features.append(Features(input_ids, np.full(len(input_ids), segment, np.int32), values))
         return features
 
@@ -259,22 +245,19 @@ class TaggingTask(Task):
         return bio(spans_of(labels), len(labels)) if self.spans else list(labels)
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        result = []
-        for example, labels, prediction in zip(
-            split.examples, self.predicted_labels(split, predictions), predictions, strict=True
-        ):
+        result, predicted = [], self.predicted_labels(split, predictions)
+        for example, labels, prediction in zip(split.examples, predicted, predictions, strict=True):
             shares = [round(float(share), 6) for share in prediction["scores"][: len(example.words)]]
             result.append({"words": example.words, "tags": self._as_read(labels), "probabilities": shares})
         return result
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """A CoNLL file: word and predicted tag."""
-        path = folder / f"{self.name}_{name}.txt"
-        blocks = []
+        path, text = folder / f"{self.name}_{name}.txt", ""
         for answer in self.answers(split, predictions):
             pairs = zip(answer["words"], answer["tags"], strict=True)
-            blocks.append("".join(f"{word} {tag or 'O'}\n" for word, tag in pairs) + "\n")
-        write_atomically(path, "".join(blocks))
+            text += "".join(f"{word} {tag or 'O'}\n" for word, tag in pairs) + "\n"
+        write_atomically(path, text)
         return [path]
 
     def state(self) -> dict[str, Any]:
@@ -300,9 +283,6 @@ def tagging_scores(gold: list[list[str]], predicted: list[list[str]], spans: boo
         # Spans first, so that an ill-formed prediction counts for the spans that conlleval finds in it.
         predicted = [bio(spans_of(labels), len(labels)) for labels in predicted]
         gold = [bio(spans_of(labels), len(labels)) for labels in gold]
-        scores |= {
-            "precision": 100.0 * float(precision_score(gold, predicted, zero_division=0)),
-            "recall": 100.0 * float(recall_score(gold, predicted, zero_division=0)),
-            "f1": 100.0 * float(f1_score(gold, predicted, zero_division=0)),
-        }
+        for name, score in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
+            scores[name] = 100.0 * float(score(gold, predicted, zero_division=0))
     return scores

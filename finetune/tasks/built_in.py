@@ -26,78 +26,63 @@ _SENTENCES = TextTaskSpec(labels=("0", "1"), json_columns=Columns((_FIRST, _SECO
 _PAIR, _EQUAL = "{0:trim} ? [MASK] , {1:lower}", "{0} [MASK] , {1:lower}"
 _SAME = {"0": "No", "1": "Yes"}
 _ENTAILED = {"entailment": "Yes", "not_entailment": "No"}
+_PROMPTS = {
+    "cola": Prompt("{0} This is [MASK] .", {"0": "incorrect", "1": "correct"}),
+    "sst": Prompt("{0} It was [MASK] .", {"0": "terrible", "1": "great"}),
+    "mrpc": Prompt(_EQUAL, _SAME),
+    "qqp": Prompt(_EQUAL, _SAME),
+    "mnli": Prompt(_PAIR, {"contradiction": "No", "entailment": "Yes", "neutral": "Maybe"}),
+    "qnli": Prompt(_PAIR, _ENTAILED),
+    "rte": Prompt(_PAIR, _ENTAILED),
+    "sts": Prompt(_EQUAL, {"low": "No", "high": "Yes"}),
+}
+_ACCURACY_F1, _CORRELATIONS = ("accuracy", "f1"), ("spearman", "pearson")
 
 
 def _glue(
-    folder: str, spec: TextTaskSpec, columns: Columns, hparams: dict[str, Any] | None = None, **fields: Any
-) -> Entry:
+    name: str, folder: str, spec: TextTaskSpec, columns: Columns, hparams: dict[str, Any] | None = None, **fields: Any
+) -> tuple[str, Entry]:
     """A task of GLUE; its folder has the name of the file that the server wants."""
     fields = {"folders": (folder,), "submission": {"test": f"{folder}.tsv"}} | fields
-    spec = dataclasses.replace(spec, columns=columns, **fields)
-    return Entry("classification" if spec.value_range is None else "regression", spec, hparams=hparams or {})
+    spec = dataclasses.replace(spec, columns=columns, prompt=_PROMPTS.get(name), **fields)
+    return name, Entry("classification" if spec.value_range is None else "regression", spec, hparams=hparams or {})
 
 
-_GLUE = {
-    "cola": _glue(
-        "CoLA",
-        _SENTENCE,
-        Columns((3,), 1, header=False),
-        metrics=("mcc", "accuracy"),
-        prompt=Prompt("{0} This is [MASK] .", {"0": "incorrect", "1": "correct"}),
-    ),
-    "sst": _glue(
-        "SST-2", _SENTENCE, Columns((0,), 1), prompt=Prompt("{0} It was [MASK] .", {"0": "terrible", "1": "great"})
-    ),
-    "mrpc": _glue(
-        "MRPC",
-        _SENTENCES,
-        Columns((3, 4), 0),
-        metrics=("accuracy", "f1"),
-        double_unordered=True,
-        prompt=Prompt(_EQUAL, _SAME),
-    ),
-    "qqp": _glue(
-        "QQP",
-        _SENTENCES,
-        Columns((3, 4), 5),
-        metrics=("accuracy", "f1"),
-        columns_of={"test": Columns((1, 2), None)},
-        unordered=True,  # one of GPT's similarity tasks (table 4); the original trains it in one order
-        prompt=Prompt(_EQUAL, _SAME),
-    ),
-    "mnli": _glue(
-        "MNLI",
-        _SENTENCES,
-        Columns((8, 9), -1),
-        {"prompt_evaluation_draws": 4},
-        labels=("contradiction", "entailment", "neutral"),
-        numbered_labels=False,  # Hugging Face's numbers begin with entailment
-        columns_of={"diagnostic": Columns((1, 2), None)},
-        evaluation_splits=("dev_matched",),
-        optional_splits=("dev_mismatched",),
-        test_splits=("test_matched", "test_mismatched"),
-        optional_test_splits=("diagnostic",),
-        folders=("MNLI", "diagnostic", "AX"),
-        file_names={"diagnostic": ("AX",)},
-        submission={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
-        prompt=Prompt(_PAIR, {"contradiction": "No", "entailment": "Yes", "neutral": "Maybe"}),
-    ),
-    "qnli": _glue("QNLI", _SENTENCES, Columns((1, 2), 3), labels=tuple(_ENTAILED), prompt=Prompt(_PAIR, _ENTAILED)),
-    "rte": _glue(
-        "RTE", _SENTENCES, Columns((1, 2), 3), _ONCE_MORE, labels=tuple(_ENTAILED), prompt=Prompt(_PAIR, _ENTAILED)
-    ),
-    "wnli": _glue("WNLI", _SENTENCES, Columns((1, 2), 3)),
-    "sts": _glue(
-        "STS-B",
-        _SENTENCES,
-        Columns((7, 8), -1),
-        _ONCE_MORE,
-        metrics=("spearman", "pearson"),
-        value_range=(0.0, 5.0),
-        double_unordered=True,
-        prompt=Prompt(_EQUAL, {"low": "No", "high": "Yes"}),
-    ),
-}
+_GLUE = dict(
+    [
+        _glue("cola", "CoLA", _SENTENCE, Columns((3,), 1, header=False), metrics=("mcc", "accuracy")),
+        _glue("sst", "SST-2", _SENTENCE, Columns((0,), 1)),
+        _glue("mrpc", "MRPC", _SENTENCES, Columns((3, 4), 0), metrics=_ACCURACY_F1, double_unordered=True),
+        _glue(
+            *("qqp", "QQP", _SENTENCES, Columns((3, 4), 5)),
+            metrics=_ACCURACY_F1,
+            columns_of={"test": Columns((1, 2), None)},
+            unordered=True,  # one of GPT's similarity tasks (table 4); the original trains it in one order
+        ),
+        _glue(
+            *("mnli", "MNLI", _SENTENCES, Columns((8, 9), -1), {"prompt_evaluation_draws": 4}),
+            labels=("contradiction", "entailment", "neutral"),
+            numbered_labels=False,  # Hugging Face's numbers begin with entailment
+            columns_of={"diagnostic": Columns((1, 2), None)},
+            evaluation_splits=("dev_matched",),
+            optional_splits=("dev_mismatched",),
+            test_splits=("test_matched", "test_mismatched"),
+            optional_test_splits=("diagnostic",),
+            folders=("MNLI", "diagnostic", "AX"),
+            file_names={"diagnostic": ("AX",)},
+            submission={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
+        ),
+        _glue("qnli", "QNLI", _SENTENCES, Columns((1, 2), 3), labels=tuple(_ENTAILED)),
+        _glue("rte", "RTE", _SENTENCES, Columns((1, 2), 3), _ONCE_MORE, labels=tuple(_ENTAILED)),
+        _glue("wnli", "WNLI", _SENTENCES, Columns((1, 2), 3)),
+        _glue(
+            *("sts", "STS-B", _SENTENCES, Columns((7, 8), -1), _ONCE_MORE),
+            metrics=_CORRELATIONS,
+            value_range=(0.0, 5.0),
+            double_unordered=True,
+        ),
+    ]
+)
 
 
 # SuperGLUE (Wang et al. 2019). Files are <folder>/{train,val,test}.jsonl, folders named as in the benchmark's archive,
@@ -113,10 +98,19 @@ def _folders(name: str) -> tuple[str, ...]:
     return name, f"SuperGLUE/{name}"
 
 
-def _superglue(folder: str, texts: tuple[Column, ...], labels: tuple[str, ...], **fields: Any) -> TextTaskSpec:
+def _superglue(
+    folder: str,
+    texts: tuple[Column, ...],
+    labels: tuple[str, ...],
+    hparams: dict[str, Any],
+    format: str = "",
+    **fields: Any,
+) -> Entry:
+    """A task over texts or, with a format, over spans of them."""
     columns = Columns(texts, ("label",), id="idx")
     fields = {"folders": _folders(folder), "submission": {"test": f"{folder}.jsonl"}} | fields
-    return TextTaskSpec(columns, columns, labels=labels, file_names=_VALIDATION, **fields)
+    spec = TextTaskSpec(columns, columns, labels=labels, file_names=_VALIDATION, **fields)
+    return Entry("spans" if format else "classification", spec, {"format": format} if format else {}, hparams)
 
 
 def _choice(folder: str, hparams: dict[str, Any]) -> Entry:
@@ -125,48 +119,24 @@ def _choice(folder: str, hparams: dict[str, Any]) -> Entry:
 
 
 _SUPERGLUE = {
-    "boolq": Entry(
-        "classification",
-        _superglue("BoolQ", (("question",), ("passage",)), _FALSE_OR_TRUE),
-        hparams={"max_seq_length": 256},
-    ),
-    "cb": Entry(
-        "classification",
-        _superglue(
-            "CB",
-            (("premise",), ("hypothesis",)),
-            ("contradiction", "entailment", "neutral"),
-            numbered_labels=False,  # as MNLI's
-            metrics=("macro_f1", "accuracy", "average"),
-        ),
-        hparams=_ONCE_MORE,
+    "boolq": _superglue("BoolQ", (("question",), ("passage",)), _FALSE_OR_TRUE, {"max_seq_length": 256}),
+    "cb": _superglue(
+        *("CB", (("premise",), ("hypothesis",)), ("contradiction", "entailment", "neutral"), _ONCE_MORE),
+        numbered_labels=False,  # as MNLI's
+        metrics=("macro_f1", "accuracy", "average"),
     ),
     "copa": _choice("COPA", _ONCE_MORE),
     "multirc": _choice("MultiRC", {"max_seq_length": 512}),
     "record": _choice("ReCoRD", {"max_seq_length": 512, "num_train_epochs": 2.0}),
-    "superglue_rte": Entry(
-        "classification",
-        _superglue(
-            "RTE",
-            (("premise", "sentence1"), ("hypothesis", "sentence2")),
-            ("entailment", "not_entailment"),
-            folders=("SuperGLUE/RTE", *_folders("AX-b"), *_folders("AX-g")),
-            optional_test_splits=("AX-b", "AX-g"),
-            submission={"test": "RTE.jsonl", "AX-b": "AX-b.jsonl", "AX-g": "AX-g.jsonl"},
-        ),
-        hparams=_ONCE_MORE,
+    "superglue_rte": _superglue(
+        *("RTE", (("premise", "sentence1"), ("hypothesis", "sentence2")), tuple(_ENTAILED), _ONCE_MORE),
+        folders=("SuperGLUE/RTE", *_folders("AX-b"), *_folders("AX-g")),
+        optional_test_splits=("AX-b", "AX-g"),
+        submission={name: f"{name}.jsonl" for name in ("AX-b", "AX-g")} | {"test": "RTE.jsonl"},
     ),
-    "wic": Entry(
-        "spans",
-        _superglue("WiC", (("sentence1",), ("sentence2",)), _FALSE_OR_TRUE),
-        {"format": "wic"},
-        _ONCE_MORE,
-    ),
-    "wsc": Entry(
-        "spans",
-        _superglue("WSC", (("text",),), _FALSE_OR_TRUE, submitted_labels={"false": "False", "true": "True"}),
-        {"format": "wsc"},
-        _ONCE_MORE,
+    "wic": _superglue("WiC", (("sentence1",), ("sentence2",)), _FALSE_OR_TRUE, _ONCE_MORE, "wic"),
+    "wsc": _superglue(
+        *("WSC", (("text",),), _FALSE_OR_TRUE, _ONCE_MORE, "wsc"), submitted_labels={"false": "False", "true": "True"}
     ),
 }
 

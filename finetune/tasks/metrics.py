@@ -55,14 +55,7 @@ def _correlation(function: str, targets: np.ndarray, predictions: np.ndarray) ->
         return 100.0 * float(getattr(stats, function)(targets, predictions)[0])
 
 
-METRICS = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "macro_f1": macro_f1,
-    "mcc": mcc,
-    "pearson": pearson,
-    "spearman": spearman,
-}
+METRICS = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "mcc": mcc, "pearson": pearson, "spearman": spearman}
 REGRESSION_METRICS = ("pearson", "spearman")
 AVERAGE = "average"
 

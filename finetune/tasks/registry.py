@@ -39,15 +39,6 @@ _GREATEST = 2**63 - 1
 made_in_python: set[str] = set()  # names that finetune.task_classes.register has added
 
 
-def known_tasks(own: Mapping[str, Any]) -> list[str]:
-    """Names that `task_names` may hold.
-
-    Args:
-      own: the hparam `tasks`.
-    """
-    return list(dict.fromkeys([*BUILT_IN, *own, *sorted(made_in_python)]))
-
-
 def entry_of(name: str, own: Mapping[str, Any]) -> Entry | None:
     """Description of a task; None if it is made in Python. Raises UserError for a wrong one."""
     if name in made_in_python:
@@ -57,26 +48,20 @@ def entry_of(name: str, own: Mapping[str, Any]) -> Entry | None:
 
 def check_names(names: Any, own: Mapping[str, Any]) -> None:
     """Raises UserError unless these are different names of known tasks and all of one's own are described rightly."""
-    known = known_tasks(own)
+    known = list(dict.fromkeys([*BUILT_IN, *own, *sorted(made_in_python)]))
     if not isinstance(names, list) or not names or len(set(map(str, names))) < len(names):
         raise UserError(f"task_names must be different tasks, at least one, got {shown(names)}")
-    unknown = [
-        f"task_names: unknown task {shown(name)}{closest(str(name)[:100], known)} (one of {', '.join(known)})"
-        for name in names
-        if name not in known
-    ]
-    if unknown:
-        raise UserError("; ".join(unknown))
+    of = f"(one of {', '.join(known)})"
+    wrong = [f"{shown(name)}{closest(str(name)[:100], known)} {of}" for name in names if name not in known]
+    if wrong:
+        raise UserError("; ".join(f"task_names: unknown task {name}" for name in wrong))
     for name in own:
         entry_of(name, own)
 
 
 def _described(name: str, described: Any) -> Entry:
-    """The task of a description, with the settings of the built-in task that is like it.
-
-    Raises:
-      UserError: no or an unknown type, unknown keys, values of the wrong type, what does not go together.
-    """
+    """The task of a description, with the settings of the built-in task that is like it. Raises UserError: no or an
+    unknown type, unknown keys, values of the wrong type, what does not go together."""
     where = f"tasks: {name}"
     kind = described.get("type") if isinstance(described, dict) else None
     if not isinstance(kind, str) or kind not in _KEYS:
@@ -94,14 +79,13 @@ def _described(name: str, described: Any) -> Entry:
     held_out = float(options.get("held_out", HELD_OUT))
     if not 0 <= held_out < 1:
         raise UserError(f"{where}: held_out is a share of the training data, from 0 to below 1, got {held_out:g}")
-    like = _LIKE.get(kind, "")
-    hparams = BUILT_IN[like].hparams if like else {}
-    if kind == "embedding":
-        return Entry(kind, None, options, hparams, like=like)
-    if kind in ("tagging", "qa"):
-        return Entry(kind, None, options | {"held_out": held_out}, hparams, like=like)
-    files = {"files": options.get("files", {}), "held_out": held_out}
-    return Entry(kind, _text_spec(where, kind == "regression", options), files, hparams, like=like)
+    like, spec = _LIKE.get(kind, ""), None
+    if "held_out" in _KEYS[kind]:
+        options["held_out"] = held_out
+    if "text_columns" in _KEYS[kind]:
+        spec = _text_spec(where, kind == "regression", options)
+        options = {key: value for key, value in options.items() if key in _FILES}
+    return Entry(kind, spec, options, BUILT_IN[like].hparams if like else {}, like=like)
 
 
 def _check_type(what: str, value: Any, *types: type) -> None:
@@ -131,13 +115,8 @@ def _text_spec(where: str, regression: bool, options: Mapping[str, Any]) -> Text
     delimiter = options.get("delimiter", "")
     if len(delimiter) > 1 or delimiter in ('"', "\n", "\r"):
         raise UserError(f"{where}: delimiter is one character between two columns, got {shown(delimiter)}")
-    columns = Columns(
-        tuple(texts),
-        options.get("label_column", "label"),
-        options.get("header", True),
-        delimiter=delimiter,
-        quoted=options.get("quoted"),
-    )
+    label, header, quoted = options.get("label_column", "label"), options.get("header", True), options.get("quoted")
+    columns = Columns(tuple(texts), label, header, delimiter=delimiter, quoted=quoted)
     return TextTaskSpec(
         columns,
         columns._replace(texts=tuple(map(str, texts)), label=str(columns.label)),

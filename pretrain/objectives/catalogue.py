@@ -120,10 +120,7 @@ def problems(config: ObjectiveHparams, kinds: Sequence[AnyObjective]) -> Iterato
 @functools.cache
 def own_objective(name: str) -> AnyObjective:
     """The class that "package.module:Class" names, from the folder where the program was started or on PYTHONPATH.
-
-    Raises:
-      UserError: there is no such module or class, the module cannot be imported, or the class is no objective.
-    """
+    Raises UserError: there is no such module or class, the module cannot be imported, or the class is no objective."""
     module_name, _, class_name = name.partition(":")
     if not all(part.isidentifier() for part in [*module_name.split("."), class_name]):
         raise UserError(f"objectives has {shown(name)}: a class is named as package.module:Class")
@@ -162,11 +159,8 @@ _extended: dict[tuple[type, tuple[str, ...]], type] = {}
 
 
 def extended(config_class: type, names: tuple[str, ...]) -> type:
-    """A configuration's class with the hparams of objectives of one's own; itself where they have none.
-
-    Raises:
-      UserError: as `own_objective`; two objectives share a loss_name; an hparam has the name of another.
-    """
+    """A configuration's class with the hparams of objectives of one's own; itself where they have none. Raises
+    UserError: as `own_objective`; two objectives share a loss_name; an hparam has the name of another."""
     if not names or (config_class, names) in _extended:
         return _extended.get((config_class, names), config_class)
     kinds = [own_objective(name) for name in names]

@@ -41,9 +41,7 @@ class DistilHparams(ElectraHparams):
     )
     distill_temperature: float = hparam(2.0, "temperature of teacher and student when they are compared", above=0)
     distill_token_weight: float = hparam(5.0, "weight of the teacher's distribution at masked tokens", at_least=0)
-    distill_detection_weight: float = hparam(
-        50.0, "weight of the teacher's verdict on replaced tokens (ours)", at_least=0
-    )
+    distill_detection_weight: float = hparam(50.0, "weight of the teacher's verdict on replacements (ours)", at_least=0)
     distill_hidden_weight: float = hparam(1.0, "weight of the cosine of last states and the teacher's", at_least=0)
     init_from_teacher: bool = hparam(False, "start from the teacher's weights; layers 0, 2, 4, ... of twice as many")
 

@@ -24,9 +24,7 @@ class ElectraHparams(PretrainingHparams):
 
     electra_objective: bool = hparam(True, "replaced-token detection; false, with no other: BERT", heading="ELECTRA")
     disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
-    disc_tokens: str = hparam(
-        "all", "tokens of the discriminator's loss; masked: ELECTRA 15 %", choices=("all", "masked")
-    )
+    disc_tokens: str = hparam("all", "tokens of the detection loss; masked: ELECTRA 15 %", choices=("all", "masked"))
 
 
 E = TypeVar("E", bound=ElectraHparams, contravariant=True)

@@ -24,9 +24,7 @@ from electra_tf2.util.lazy import tf
 class ElectricHparams(ElectraHparams):
     """Noise-contrastive estimation."""
 
-    electric_objective: bool = hparam(
-        False, "noise-contrastive estimation, with a two-tower generator", heading="Electric"
-    )
+    electric_objective: bool = hparam(False, "noise-contrastive estimation, two-tower generator", heading="Electric")
     electric_candidates_only: bool = hparam(False, "Electric's loss leaves out [CLS] and [SEP], which cannot be masked")
 
 

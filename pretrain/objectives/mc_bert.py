@@ -20,9 +20,7 @@ class McBertHparams(ElectraHparams):
     """Multiple choice; disc_weight is the weight of its loss."""
 
     multiple_choice_objective: bool = hparam(
-        False,
-        "every token is rejected as original or answered by one of a few candidates (MC-BERT)",
-        heading="MC-BERT",
+        False, "every token is rejected as original or answered by one of a few candidates (MC-BERT)", heading="MC-BERT"
     )
     choice_candidates: int = hparam(10, "classes: the rejection, and words that the generator samples", at_least=2)
 

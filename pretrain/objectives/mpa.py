@@ -172,11 +172,7 @@ def lookup(table: CooccurrenceTable, dense: bool) -> Callable[[tf.Tensor, tf.Ten
         # No constant, which a graph could hold 2 GB of. Only the function knows it, so no checkpoint has it.
         whole = tf.Variable(table.dense(), trainable=False, name="cooccurrence")
         return lambda tokens, context: tf.cast(
-            tf.gather(
-                tf.gather(whole, tokens),
-                tf.tile(context[:, tf.newaxis], [1, tokens.shape[1], 1]),
-                batch_dims=2,
-            ),
+            tf.gather(tf.gather(whole, tokens), tf.tile(context[:, tf.newaxis], [1, tokens.shape[1], 1]), batch_dims=2),
             tf.float32,
         )
     from electra_tf2.model.kernels.compilation import xla

@@ -336,11 +336,7 @@ class Objective(Generic[H]):
         raise NotImplementedError
 
     def output(
-        self,
-        forward: Forward,
-        losses: tf.Tensor,
-        metrics: Metrics,
-        histograms: dict[str, tf.Tensor] | None = None,
+        self, forward: Forward, losses: tf.Tensor, metrics: Metrics, histograms: dict[str, tf.Tensor] | None = None
     ) -> LossTerm:
         """The result from float32 losses of the weights' shape; `metrics` may hold the term under its name."""
         numerator, denominator = weighted_mean(losses, self.token_weights(forward.masked))

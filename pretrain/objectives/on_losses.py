@@ -72,9 +72,7 @@ class OnLossesHparams(ContrastHparams):
         "that takes turns",
     )
     document_frequency_file: str = free_hparam(
-        "",
-        "file of tf_idf's table, of electra build-table; default <data_dir>/document_frequency.npz",
-        place="read",
+        "", "file of tf_idf's table, of electra build-table; default <data_dir>/document_frequency.npz", place="read"
     )
 
     def derived(self) -> dict[str, Any]:

@@ -281,11 +281,7 @@ def _start(candidates: tf.Tensor) -> tf.Tensor:
 
 
 def rearranged_segments(
-    batch: Batch,
-    candidates: tf.Tensor,
-    draws: tf.Tensor,
-    order: tf.Tensor,
-    longest: tf.Tensor | None = None,
+    batch: Batch, candidates: tf.Tensor, draws: tf.Tensor, order: tf.Tensor, longest: tf.Tensor | None = None
 ) -> Batch:
     """The text of both segments, parted anew: in order where `order`, int32 [B], is 0, swapped where it is 1, untouched
     where it is -1.

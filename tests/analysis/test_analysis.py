@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from electra_tf2.analysis import catalogue, vectors
-from electra_tf2.analysis.curves import _scale
+from electra_tf2.analysis.curves import _scale, read_results
 from electra_tf2.analysis.pretrained import PretrainedModel, pretrained, similar_sentences
 from electra_tf2.analysis.request import Request
-from electra_tf2.analysis.search import read_results
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError

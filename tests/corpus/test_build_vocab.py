@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.build_vocab import CharacterCounts, VocabularyOptions, build_vocab, choose_alphabet
+from electra_tf2.build_vocab import VocabularyOptions, build_vocab, choose_alphabet
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, load_vocab
 from tests.programs import run_program
@@ -161,7 +161,7 @@ def test_the_alphabet_is_the_most_frequent_characters_that_fit(text, inside, lim
     for character, count in frequency.items():
         total[ord(character)] = count
         continuing[ord(character)] = character in inside
-    first, later = choose_alphabet(CharacterCounts(total, continuing), limit, room)
+    first, later = choose_alphabet(np.array([total, continuing]), limit, room)
     assert first == sorted(first) and later == [character for character in first if character in inside]
     assert 1 <= len(first) <= limit and len(first) + len(later) <= room
     left_out = set(frequency) - set(first)

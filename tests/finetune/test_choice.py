@@ -80,7 +80,7 @@ def test_races_files(tmp_path):
         write_lines(tmp_path / "RACE" / "dev" / level / f"{number}.txt", json.dumps(race(level, number, answers)))
     task = make(tmp_path, "race")
     split = task.load("dev")
-    assert split.counts == [8, 8] and [passage.kind for passage in split.examples] == ["middle", "high"]
+    assert split.counts == [8, 8] and [passage.items[0].kind for passage in split.examples] == ["middle", "high"]
     shown = [task.tokenizer.readable(feature.input_ids).replace(" ", "") for feature in split.features[:5]]
     assert "thefileisread." in shown[1] and shown[4].endswith("whatisitafile[SEP]")
     assert [feature.labels["right"] for feature in split.features[::4]] == [1, 3, 0, 0]
@@ -90,7 +90,8 @@ def test_races_files(tmp_path):
     one = {"article": "a", "question": "the _", "options": list("abcd"), "answer": "C", "example_id": "middle5.txt"}
     write_lines(tmp_path / "race" / "train.jsonl", json.dumps(one))
     assert task.load("train").features[0].labels == {"right": 2}
-    assert task.load("train").examples[0].id == "middle5.txt" and task.load("train").examples[0].kind == "middle"
+    passage = task.load("train").examples[0]
+    assert passage.id == "middle5.txt" and passage.items[0].kind == "middle"
     assert not task.has_labels("test")  # is not there
     write_lines(tmp_path / "race" / "test" / "high" / "1.txt", json.dumps(race()))
     assert task.has_labels("test") and task.has_labels("train") and task.load("test").labelled

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.finetune.batching import FeatureTable, TaskFeatures, bucket_length, plain_batches
+from electra_tf2.finetune.batching import FeatureTable, TaskFeatures, bucket_length
 from electra_tf2.finetune.task import Features, Label
 
 LABELS = {"label": Label("int32"), "tags": Label("int32", per_token=True), "weight": Label("float32")}
@@ -127,8 +127,8 @@ def test_a_host_gets_its_rows_of_every_batch():
 def test_plain_batches_hold_what_those_of_a_dataset_do(choices):
     lengths = [3, 60, 9, 17, 5, 22, 8, 40]
     part = TaskFeatures("one", features(lengths), LABELS)
-    of_dataset = FeatureTable([part], 64, choices=choices).evaluation_batches(2)
-    for found, expected in zip(plain_batches(part, 64, 2, choices=choices), of_dataset, strict=True):
+    of_part = FeatureTable([part], 64, choices=choices)
+    for found, expected in zip(of_part.plain_batches(2), of_part.evaluation_batches(2), strict=True):
         assert found.keys() == expected.keys()
         longest = max(lengths[row] for row in found["row"])
         for name, value in expected.items():

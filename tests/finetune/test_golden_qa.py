@@ -3,11 +3,17 @@
 import numpy as np
 import pytest
 
-from electra_tf2.finetune.qa.data import read_questions
-from electra_tf2.finetune.qa.decoding import final_text
-from electra_tf2.finetune.qa.scoring import answered_scores, exact, f1, normalize_answer, overlap_f1, squad_v2_scores
+from electra_tf2.finetune.qa.answers import (
+    answered_scores,
+    exact,
+    f1,
+    final_text,
+    normalize_answer,
+    overlap_f1,
+    squad_v2_scores,
+)
+from electra_tf2.finetune.qa.data import max_context, read_questions
 from electra_tf2.finetune.qa.tasks import QATask
-from electra_tf2.finetune.qa.windows import max_context
 from electra_tf2.finetune.task_classes import make_tasks
 from tests import finetuning_support as support
 from tests import golden_support as golden

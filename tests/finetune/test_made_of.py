@@ -9,8 +9,8 @@ import pytest
 
 from electra_tf2.exchange.checkpoints import find_checkpoint
 from electra_tf2.exchange.formats.original_config import find_prefix
-from electra_tf2.finetune.made_of import digest
-from electra_tf2.finetune.qa.scoring import squad_v2_scores
+from electra_tf2.finetune.qa.answers import squad_v2_scores
+from electra_tf2.finetune.trained_folder import digest
 from tests import golden_support as golden
 from tests.finetune.test_run_finetuning import command, results, run
 from tests.finetuning_support import write_lines

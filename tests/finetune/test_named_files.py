@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.overview import data_table, errors_of, shown_errors
-from electra_tf2.finetune.results import table_of_rows
+from electra_tf2.finetune.results import data_table, errors_of, shown_errors, table_of_rows
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support

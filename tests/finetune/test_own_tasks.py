@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.made_of import MadeOf
 from electra_tf2.finetune.task_classes import make_tasks
-from electra_tf2.finetune.tasks.named_files import with_named
+from electra_tf2.finetune.tasks.defaults import with_named
+from electra_tf2.finetune.trained_folder import MadeOf
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetune.test_run_finetuning import run

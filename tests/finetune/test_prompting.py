@@ -18,8 +18,7 @@ from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.classification.tasks import TextTask, few_shot_split
 from electra_tf2.finetune.language_model import generator_sizes, language_model_head
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.prompting.head import LabelWordHead
-from electra_tf2.finetune.prompting.tasks import PromptTask, parse_template
+from electra_tf2.finetune.prompting import LabelWordHead, PromptTask, parse_template
 from electra_tf2.finetune.task import HeadInput
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.tasks import registry

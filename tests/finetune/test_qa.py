@@ -11,11 +11,9 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra_tf2.finetune.qa.data import read_questions, split_words
-from electra_tf2.finetune.qa.head import AnswerHead
-from electra_tf2.finetune.qa.scoring import overlap_f1, squad_v2_scores
-from electra_tf2.finetune.qa.tasks import QATask
-from electra_tf2.finetune.qa.windows import Window, max_context, positions, windows_of
+from electra_tf2.finetune.qa.answers import overlap_f1, squad_v2_scores
+from electra_tf2.finetune.qa.data import Window, max_context, positions, read_questions, split_words, windows_of
+from electra_tf2.finetune.qa.tasks import AnswerHead, QATask
 from electra_tf2.finetune.task import HeadInput
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.errors import UserError

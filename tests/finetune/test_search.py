@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.finetune import search
-from electra_tf2.finetune.classification.distillation import TEACHER, read_outputs
-from electra_tf2.finetune.classification.targets import Classes, Scale
+from electra_tf2.finetune.classification.targets import TEACHER, Classes, Scale, read_outputs
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.task import HeadInput
 from electra_tf2.finetune.task_classes import make_tasks

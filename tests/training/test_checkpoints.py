@@ -105,7 +105,7 @@ def test_what_a_kill_left_of_a_deleted_checkpoint_goes_though_nothing_is_left_to
     for ending in ("index", DATA.partition(".ckpt-20.")[2], "json"):  # as after the last save, before older ones went
         shutil.copy(folder / f"model.ckpt-10.{ending}", folder / f"model.ckpt-5.{ending}")
     with monkeypatch.context() as patch:
-        unlink, deleted = Path.unlink, []
+        unlink, deleted = Path.unlink, list[Path]()
 
         def one_deletion(path):
             if deleted:

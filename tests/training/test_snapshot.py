@@ -11,8 +11,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.training import checkpoint_files as files
-from electra_tf2.training.checkpoints import Checkpoints
-from electra_tf2.training.snapshot import Snapshot, Writer
+from electra_tf2.training.checkpoints import Checkpoints, Snapshot, Writer
 from electra_tf2.util.errors import UserError
 from tests import training_support as support
 from tests.training import toy

@@ -7,6 +7,7 @@ are drawn anew for every training input, never the question itself; at evaluatio
 averaged. All segment ids are 0.
 """
 
+import re
 import string
 import zlib
 from collections.abc import Mapping, Sequence
@@ -14,29 +15,103 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange.encoding import truncated_lengths
 from electra_tf2.finetune.classification.tasks import TextExample, TextTask
 from electra_tf2.finetune.language_model import generator_sizes, language_model_head
-from electra_tf2.finetune.prompting.head import Filler, LabelWordHead
-from electra_tf2.finetune.task import Features, Label, Prediction, Split
+from electra_tf2.finetune.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
 from electra_tf2.finetune.tasks.spec import Prompt, TextTaskSpec
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.auxiliary_heads import vocabulary_head
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.heads import CopyHead
+from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError, shown
+
+
+class Filler(Layer):
+    """COCO-LM's auxiliary network, which fills a prompt's [MASK], and the main network's copy head (ours).
+
+    The auxiliary network is as pre-training left it, with embeddings of its own, so that training the main network does
+    not change what it says.
+    """
+
+    def __init__(self, architecture: Architecture, main: Architecture, mask_id: int, compute_dtype: str) -> None:
+        super().__init__("")
+        self.auxiliary = MaskedLanguageModel(Encoder("generator", architecture, compute_dtype=compute_dtype))
+        self.copy_head = CopyHead("copy_predictions", main)
+        self.mask_id = mask_id
+
+    def filled(self, input_ids: tf.Tensor, inputs: HeadInput) -> tf.Tensor:
+        """int32 [B, L]: the ids with the likeliest word at `mask_positions`, wherever there is a [MASK]."""
+        places = inputs.labels["mask_positions"][:, tf.newaxis]
+        states = self.auxiliary.encoder(input_ids, inputs.input_mask, inputs.segment_ids).sequence
+        words = tf.argmax(self.auxiliary.head(tf.gather(states, places, batch_dims=1)), -1, tf.int32)  # [B, 1]
+        at_mask = tf.equal(tf.range(tf.shape(input_ids)[1]), places) & tf.equal(input_ids, self.mask_id)
+        return tf.where(at_mask, words, input_ids)
+
+
+class LabelWordHead(Head):
+    """Softmax over the label words (LM-BFF, equation 1): the pre-trained head, restricted to a few rows.
+
+    For corrective language modelling p(word) at [MASK] is (1 - p_copy) times the softmax, since no label word is
+    [MASK] itself; the factor cancels among the words, and the head's logits are all it takes (COCO-LM, section 3.1).
+    Where a word was filled in, its own p has p_copy besides (equation 2); divided by the same factor and the softmax's
+    normaliser Z, that adds Z p_copy / (1 - p_copy) to the exponential of its logit.
+
+    Args:
+      transform: whether it has a dense layer and a layer norm (BERT's) or is tied softmax and bias only (COCO-LM's).
+      word_ids: one per label; the two ends of a regression.
+    """
+
+    def __init__(
+        self, scope: str, encoder: Encoder, transform: bool, word_ids: list[int], regression: bool, seed: int
+    ) -> None:
+        super().__init__("", seed)
+        self.language_model = vocabulary_head(scope, encoder, transform, seed)
+        self.word_ids, self.regression = tf.constant(word_ids), regression
+        self.filler: Filler | None = None
+
+    @property
+    def frozen(self) -> Sequence[tf.Variable]:
+        return () if self.filler is None else self.filler.auxiliary.trainable_variables
+
+    def rewritten(self, input_ids: tf.Tensor, inputs: HeadInput) -> tf.Tensor:
+        return input_ids if self.filler is None else self.filler.filled(input_ids, inputs)
+
+    def call(self, inputs: HeadInput, seeds: SeedStream | None, training: bool) -> HeadOutput:
+        """Labels: int32 [B] `mask_positions`; int32 [B] `label_ids`, or float32 [B] `targets` in [0, 1].
+
+        Predictions: float32 [B, words] logits.
+        """
+        places = inputs.labels["mask_positions"][:, tf.newaxis]
+        states = tf.gather(inputs.sequence, places, batch_dims=1)
+        hidden = tf.cast(self.language_model.hidden(states), tf.float32)[:, 0]
+        words = tf.gather(self.language_model.table, self.word_ids)
+        logits = tf.matmul(hidden, words, transpose_b=True)
+        logits += tf.gather(self.language_model.output_bias, self.word_ids)
+        if self.filler is not None:
+            copied = tf.equal(tf.gather(inputs.input_ids, places, batch_dims=1), self.word_ids)  # [B, words]
+            log_normalizer = tf.reduce_logsumexp(self.language_model(states), -1)  # [B, 1]
+            by_copying = self.filler.copy_head(states) + log_normalizer
+            logits += tf.where(copied, tf.nn.softplus(by_copying - logits), 0.0)  # log(exp(a) + exp(b))
+        if self.regression:
+            # Cross-entropy with a mixture of the two words: the KL divergence up to a constant.
+            targets = inputs.labels["targets"]
+            losses = tf.nn.softmax_cross_entropy_with_logits(tf.stack([1.0 - targets, targets], -1), logits)
+        else:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
+        return HeadOutput(losses, {} if training else {"logits": logits})
+
 
 MASK = "[MASK]"
 _MODIFIERS = ("", "trim", "lower")
 _TRAINING_INPUTS = 8000  # LM-BFF trains 1,000 steps of 8
 _KEPT = 16  # demonstrations of a label that a fine-tuned model keeps, as many as LM-BFF draws from
-
-
-class Literal(NamedTuple):
-    """Words that every prompt has."""
-
-    text: str
 
 
 class Field(NamedTuple):
@@ -54,19 +129,12 @@ class Field(NamedTuple):
         return text
 
 
-class Mask(NamedTuple):
-    """Place of the label's word."""
-
-
-Part = Literal | Field | Mask
+Part = str | Field  # words that every prompt has, MASK among them, or a text of the example
 
 
 def parse_template(template: str) -> list[Part]:
-    """The parts of a template such as "{0:trim} ? [MASK] , {1:lower}".
-
-    Raises:
-      UserError: not one [MASK], an unknown field or modifier, a field twice, unbalanced braces.
-    """
+    """The parts of a template such as "{0:trim} ? [MASK] , {1:lower}". Raises UserError: not one [MASK], an unknown
+    field or modifier, a field twice, unbalanced braces."""
     where = f"prompt_template: {template!r}"
     try:
         pieces = list(string.Formatter().parse(template))
@@ -74,11 +142,7 @@ def parse_template(template: str) -> list[Part]:
         raise UserError(f"{where}: {error}") from None
     parts: list[Part] = []
     for text, name, modifier, _ in pieces:
-        for i, literal in enumerate(text.split(MASK)):
-            if i:
-                parts.append(Mask())
-            if literal.strip():
-                parts.append(Literal(literal.strip()))
+        parts += [part.strip() for part in re.split(f"({re.escape(MASK)})", text) if part.strip()]
         if name is None:
             continue
         if name not in ("0", "1") or modifier not in _MODIFIERS:
@@ -86,7 +150,7 @@ def parse_template(template: str) -> list[Part]:
         if any(isinstance(part, Field) and part.number == int(name) for part in parts):
             raise UserError(f"{where}: {{{name}}} may occur once")
         parts.append(Field(int(name), modifier or ""))
-    if sum(isinstance(part, Mask) for part in parts) != 1:
+    if parts.count(MASK) != 1:
         raise UserError(f"{where}: {MASK} must occur once")
     if not any(isinstance(part, Field) for part in parts):
         raise UserError(f"{where}: it has no field for a text: {{0}}")
@@ -94,11 +158,7 @@ def parse_template(template: str) -> list[Part]:
 
 
 def prompt_of(task: str, known: Prompt | None, template: str, words: Mapping[str, Any]) -> Prompt:
-    """The prompt that hparams give, or the one known for the task.
-
-    Raises:
-      UserError: neither; a word that is no text.
-    """
+    """The prompt that hparams give, or the one known for the task. Raises UserError: neither; a word is no text."""
     for label, word in words.items():
         if not isinstance(word, str):
             raise UserError(f"prompt_words: {task}: the word of {label} must be text, got {shown(word)}")
@@ -111,11 +171,7 @@ def prompt_of(task: str, known: Prompt | None, template: str, words: Mapping[str
     return Prompt(template or default.template, dict(words) or default.words)
 
 
-class _Prompted(NamedTuple):
-    """An example in the template: wordpieces, and which of them is the [MASK]."""
-
-    ids: np.ndarray
-    mask: int
+_Prompted = tuple[np.ndarray, int]  # an example in the template: wordpieces, and which of them is the [MASK]
 
 
 class PromptTask(TextTask):
@@ -124,15 +180,9 @@ class PromptTask(TextTask):
     prompts = True
 
     def __init__(
-        self,
-        name: str,
-        config: FinetuningConfig,
-        tokenizer: WordpieceTokenizer,
-        spec: TextTaskSpec,
-        files: Mapping[str, str] | None = None,
-        held_out: float = 0.0,
+        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec, **own: Any
     ) -> None:
-        super().__init__(name, config, tokenizer, spec, files, held_out)
+        super().__init__(name, config, tokenizer, spec, **own)
         self.prompt = prompt_of(name, spec.prompt, config.prompt_template, config.prompt_words)
         self.parts = parse_template(self.prompt.template)
         texts = len(spec.json_columns.texts)
@@ -140,7 +190,7 @@ class PromptTask(TextTask):
             raise UserError(
                 f"prompt_template: {self.prompt.template!r}: {name} has {texts} text, so {{0}} is its only field"
             )
-        literals = [part.text for part in self.parts if isinstance(part, Literal)]
+        literals = [part for part in self.parts if isinstance(part, str) and part != MASK]
         self._literals = dict(zip(literals, self.pieces(literals), strict=True))
         self._head: tuple[str, bool] | None = None  # scope, and whether it has a transform
         self._auxiliary: Architecture | None = None  # of what fills [MASK]
@@ -156,11 +206,8 @@ class PromptTask(TextTask):
 
     @property
     def word_ids(self) -> list[int]:
-        """One wordpiece per label.
-
-        Raises:
-          UserError: a label has no word, a word is not one wordpiece, or two labels share one.
-        """
+        """One wordpiece per label. Raises UserError: a label has no word, a word is not one wordpiece, or two labels
+        share one."""
         words = self.prompt.words
         missing = [name for name in self.ends if name not in words]
         if missing:
@@ -190,7 +237,10 @@ class PromptTask(TextTask):
 
     def split_of(self, examples: Sequence[TextExample], split: str) -> Split:
         """Every example several times, with demonstrations of its own each time."""
-        special, word_ids, draws = self.tokenizer.special, self.word_ids, self._draws(split, len(examples))
+        config, special, word_ids, draws = self.config, self.tokenizer.special, self.word_ids, 1
+        if config.prompt_demonstrations:
+            in_training = config.prompt_draws or max(1, round(_TRAINING_INPUTS / max(1, len(examples))))
+            draws = in_training if split == "train" else config.prompt_evaluation_draws
         cls, sep = np.array([special.cls], np.int32), np.array([special.sep], np.int32)
         features = []
         for number, (example, (ids, mask)) in enumerate(zip(examples, self._prompted(examples), strict=True)):
@@ -198,18 +248,10 @@ class PromptTask(TextTask):
             for draw in range(draws):
                 blocks = [cls, _with_word(ids, mask, special.mask), sep]
                 for word, demonstration in zip(word_ids, self._demonstrations(split, number, draw), strict=False):
-                    blocks += [_with_word(demonstration.ids, demonstration.mask, word), sep]
+                    blocks += [_with_word(*demonstration, word), sep]
                 input_ids = np.concatenate(blocks)
                 features.append(Features(input_ids, np.zeros_like(input_ids), labels))
         return Split(list(examples), features, [draws] * len(examples))
-
-    def _draws(self, split: str, examples: int) -> int:
-        """Number of inputs that an example of the split makes."""
-        if not self.config.prompt_demonstrations:
-            return 1
-        if split == "train":
-            return self.config.prompt_draws or max(1, round(_TRAINING_INPUTS / examples))
-        return self.config.prompt_evaluation_draws
 
     def _demonstrations(self, split: str, number: int, draw: int) -> list[_Prompted]:
         """One training example of each label, in the order of the words; none without demonstrations."""
@@ -218,12 +260,9 @@ class PromptTask(TextTask):
         new = split == "new"
         if new not in self._pools:
             examples = (self._kept if new else None) or self.examples("train")
-            groups = self.groups(examples)
-            self._pools[new] = (
-                self._prompted(examples),
-                [np.flatnonzero(groups == i).tolist() for i in range(len(self.ends))],
-            )
-            for name, members in zip(self.ends, self._pools[new][1], strict=True):
+            members_of = [np.flatnonzero(self.groups(examples) == i).tolist() for i in range(len(self.ends))]
+            self._pools[new] = self._prompted(examples), members_of
+            for name, members in zip(self.ends, members_of, strict=True):
                 if len(members) < 2:
                     raise UserError(
                         f"prompt_demonstrations: {self.name} has {len(members)} training example(s) of {name}, but 2 "
@@ -244,8 +283,8 @@ class PromptTask(TextTask):
         fields = [part for part in self.parts if isinstance(part, Field)]
         pieces = iter(self.pieces([field.of(example.texts) for example in examples for field in fields]))
         blocks = 1 + (len(self.ends) if self.config.prompt_demonstrations else 0)
-        fixed = 2  # [MASK] and [SEP]
-        fixed += sum(len(self._literals[part.text]) for part in self.parts if isinstance(part, Literal))
+        placed = self._literals | {MASK: np.zeros(1, np.int32)}
+        fixed = 1 + sum(len(placed[part]) for part in self.parts if isinstance(part, str))  # with [SEP]
         room = (self.config.max_seq_length - 1) // blocks - fixed
         if room < len(fields):
             raise UserError(
@@ -255,19 +294,11 @@ class PromptTask(TextTask):
         result = []
         for _ in examples:
             texts = [next(pieces) for _ in fields]
-            kept = iter(zip(texts, truncated_lengths([len(text) for text in texts], room), strict=True))
-            parts: list[np.ndarray] = []
-            mask = 0
-            for part in self.parts:
-                if isinstance(part, Mask):
-                    mask = sum(len(piece) for piece in parts)
-                    parts.append(np.zeros(1, np.int32))
-                elif isinstance(part, Literal):
-                    parts.append(self._literals[part.text])
-                else:
-                    text, length = next(kept)
-                    parts.append(text[:length])
-            result.append(_Prompted(np.concatenate(parts), mask))
+            lengths = truncated_lengths([len(text) for text in texts], room)
+            kept = (text[:length] for text, length in zip(texts, lengths, strict=True))
+            parts = [placed[part] if isinstance(part, str) else next(kept) for part in self.parts]
+            mask = sum(map(len, parts[: self.parts.index(MASK)]))
+            result.append((np.concatenate(parts), mask))
         return result
 
     # The head, and what it says.
@@ -284,17 +315,14 @@ class PromptTask(TextTask):
 
     def state(self) -> dict[str, Any]:
         assert self._head is not None
-        kept = self._to_keep() if self.config.prompt_demonstrations else []
-        state = super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
-        return state | ({"auxiliary": asdict(self._auxiliary)} if self._auxiliary else {})
-
-    def _to_keep(self) -> list[tuple[tuple[str, ...], str | float | None]]:
-        """Training examples that stay with the model as demonstrations for new text: a few of each label."""
-        examples = self.examples("train")
+        # A few training examples of each label stay with the model, as demonstrations for new text.
+        examples = self.examples("train") if self.config.prompt_demonstrations else []
         groups = self.groups(examples)
         order = np.random.default_rng(self.config.few_shot_seed).permutation(len(examples))
         chosen = [i for group in np.unique(groups) for i in [i for i in order if groups[i] == group][:_KEPT]]
-        return [(examples[i].texts, examples[i].label) for i in sorted(chosen)]
+        kept = [(examples[i].texts, examples[i].label) for i in sorted(chosen)]
+        state = super().state() | {"language_model_head": list(self._head), "demonstrations": kept}
+        return state | ({"auxiliary": asdict(self._auxiliary)} if self._auxiliary else {})
 
     def check_state(self, saved: dict[str, Any]) -> None:
         super().check_state(saved)

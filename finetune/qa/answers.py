@@ -1,0 +1,208 @@
+"""Answers from predictions on windows, in the document's own spelling, and the official scripts' scores of them."""
+
+import collections
+import re
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.normalization import TextNormalizer
+from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
+from electra_tf2.finetune.qa.data import Question, Window, max_context
+from electra_tf2.finetune.task import Prediction
+
+_ASCII_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
+
+
+class Decoded(NamedTuple):
+    """Answers to a question: the best ones with their probabilities, and the score of there being none (SQuAD 2.0)."""
+
+    nbest: list[tuple[str, float]]
+    null_odds: float
+
+
+class _Place(NamedTuple):
+    score: float
+    window: int
+    start: int
+    end: int
+
+
+def decode(
+    question: Question,
+    document: Located,
+    windows: Sequence[Window],
+    predictions: Sequence[Prediction],
+    config: FinetuningConfig,
+    tokenizer: WordpieceTokenizer,
+) -> Decoded:
+    """The answers to a question from the predictions on its windows: what the document spells, not the tokenizer."""
+    places: list[_Place] = []
+    null_score = np.inf
+    for number, (window, best, prediction) in enumerate(zip(windows, max_context(windows), predictions, strict=True)):
+        places += _places(number, window, best, prediction, config)
+        null = prediction["answerable_logit"]
+        if not config.answerable_classifier and "start_logits" in prediction:
+            null = prediction["start_logits"][0] + prediction["end_logits"][0]
+        null_score = min(null_score, float(null))
+    places.sort(key=lambda place: -place.score)
+    found: dict[str, float] = {}  # text -> the sum of its start's and end's score, the best first
+    for place in places:
+        if len(found) >= config.n_best_size:
+            break
+        found.setdefault(_text(question, document, windows[place.window], place, tokenizer), place.score)
+    found = found or {"empty": 0.0}  # the original's word where no valid span exists
+    scores = np.array(list(found.values()), np.float64)
+    probabilities = np.exp(scores - np.logaddexp.reduce(scores))
+    odds = null_score
+    if not config.answerable_classifier:
+        odds -= next((score for text, score in found.items() if text), scores[0])
+    return Decoded(list(zip(found, probabilities.tolist(), strict=True)), float(odds))
+
+
+def _places(
+    number: int, window: Window, best: np.ndarray, prediction: Prediction, config: FinetuningConfig
+) -> Iterator[_Place]:
+    """Spans of a window that may be answers."""
+    low, high = window.offset, window.offset + window.length
+    beam: Iterable[tuple[int, float, np.ndarray, np.ndarray]]  # starts, their scores, for each the ends and theirs
+    if config.joint_prediction:
+        names = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
+        beam = zip(*(prediction[name] for name in names), strict=True)
+    else:
+        of_start, of_end = prediction["start_logits"], prediction["end_logits"]
+        starts, best_ends = (np.argsort(-logits, kind="stable")[: config.n_best_size] for logits in (of_start, of_end))
+        beam = ((start, of_start[start], best_ends, of_end[best_ends]) for start in starts)
+    for start, start_score, ends, end_scores in beam:
+        if not low <= start < high or not best[start - low]:
+            continue
+        for end, end_score in zip(ends, end_scores, strict=True):
+            if start <= end < high and end - start < config.max_answer_length:
+                yield _Place(float(start_score + end_score), number, int(start), int(end))
+
+
+def _text(question: Question, document: Located, window: Window, place: _Place, tokenizer: WordpieceTokenizer) -> str:
+    first, last = (position - window.offset + window.start for position in (place.start, place.end))
+    if document.spans is not None:
+        return question.paragraph.text[document.spans[first, 0] : document.spans[last, 1]].strip()
+    tokens = tokenizer.convert_ids_to_tokens(document.ids[first : last + 1])
+    predicted = " ".join(tokens).replace(" ##", "").replace("##", "")
+    words = question.paragraph.words[document.word_of_piece[first] : document.word_of_piece[last] + 1]
+    return final_text(" ".join(predicted.split()), " ".join(words), tokenizer.normalize)
+
+
+def final_text(predicted: str, original: str, normalize: TextNormalizer) -> str:
+    """The part of the original text that the predicted, tokenised text stands for; all of it where that is unclear.
+
+    "steve smith" in "Steve Smith's" is "Steve Smith".
+    """
+    normal = " ".join(basic_tokens(original, normalize))
+    start = normal.find(predicted)
+    if start < 0:
+        return original
+    end = start + len(predicted) - 1
+    in_original = [place for place, character in enumerate(original) if character != " "]
+    in_normal = [place for place, character in enumerate(normal) if character != " "]
+    if len(in_original) != len(in_normal):
+        return original
+    number = {place: i for i, place in enumerate(in_normal)}
+    if start not in number or end not in number:
+        return original
+    return original[in_original[number[start]] : in_original[number[end]] + 1]
+
+
+def basic_tokens(text: str, normalize: TextNormalizer) -> list[str]:
+    """Words as BERT's basic tokenizer splits them: at blanks, punctuation and Chinese characters."""
+    # The normaliser has set Chinese characters and all but ASCII's punctuation apart.
+    return _ASCII_PUNCTUATION.sub(r" \g<0> ", normalize([text.encode()])[0].decode()).split()
+
+
+_PUNCTUATION = set(string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, without punctuation, articles and surplus blanks."""
+    text = "".join(character for character in text.lower() if character not in _PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def exact(gold: str, predicted: str) -> float:
+    return float(normalize_answer(gold) == normalize_answer(predicted))
+
+
+def f1(gold: str, predicted: str) -> float:
+    """F1 of words; two empty answers agree (SQuAD 2.0)."""
+    gold_words, words = normalize_answer(gold).split(), normalize_answer(predicted).split()
+    if not gold_words or not words:
+        return float(gold_words == words)
+    return overlap_f1(gold, predicted)
+
+
+def overlap_f1(gold: str, predicted: str) -> float:
+    """F1 of words; empty answers agree with nothing (SQuAD 1.1, MRQA)."""
+    gold_words, words = normalize_answer(gold).split(), normalize_answer(predicted).split()
+    same = sum((collections.Counter(gold_words) & collections.Counter(words)).values())
+    if not same:
+        return 0.0
+    precision, recall = same / len(words), same / len(gold_words)
+    return 2 * precision * recall / (precision + recall)
+
+
+def answered_scores(answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float]:
+    """SQuAD 1.1, MRQA, ReCoRD, of acceptable answers and predictions by id: one without a prediction counts 0."""
+    scores = {}
+    for name, function in (("exact_match", exact), ("f1", overlap_f1)):
+        found = [max(function(gold, text) for gold in answers[i]) for i, text in predictions.items() if i in answers]
+        scores[name] = 100.0 * sum(found) / len(answers)
+    return scores
+
+
+def squad_v2_scores(
+    answers: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float],
+    threshold: float,
+) -> dict[str, float]:
+    """SQuAD 2.0: exact and F1 with no answer above `threshold`, and at the thresholds that suit them best.
+
+    Args:
+      answers: id -> acceptable answers, none for an impossible question.
+      predictions: id -> text of the best answer.
+      null_odds: id -> score of there being no answer.
+    """
+    golds = {i: [text for text in texts if normalize_answer(text)] or [""] for i, texts in answers.items()}
+    answered = [identity for identity in answers if identity in predictions]
+    result: dict[str, float] = {}
+    best: dict[str, float] = {}
+    for name, function in (("exact", exact), ("f1", f1)):
+        raw = {i: max(function(gold, predictions[i]) for gold in golds[i]) for i in answered}
+        scores = {i: (float(not answers[i]) if null_odds[i] > threshold else raw[i]) for i in answered}
+        for prefix, wanted in (("", None), ("HasAns_", True), ("NoAns_", False)):
+            chosen = [i for i in answered if wanted is None or bool(answers[i]) == wanted]
+            if chosen:
+                result[prefix + name] = 100.0 * sum(scores[i] for i in chosen) / len(chosen)
+                result[f"{prefix}total"] = len(chosen)
+        best[f"best_{name}"], best[f"best_{name}_thresh"] = _best_threshold(answers, predictions, raw, null_odds)
+    return result | best
+
+
+def _best_threshold(
+    answers: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    raw: Mapping[str, float],
+    null_odds: Mapping[str, float],
+) -> tuple[float, float]:
+    """The highest score over all thresholds, and the first threshold that reaches it."""
+    score = best = float(sum(1 for texts in answers.values() if not texts))
+    threshold = 0.0
+    for identity in sorted(null_odds, key=lambda i: null_odds[i]):
+        if identity not in raw:
+            continue
+        score += raw[identity] if answers[identity] else (-1.0 if predictions[identity] else 0.0)
+        if score > best:
+            best, threshold = score, null_odds[identity]
+    return 100.0 * best / len(raw), threshold
