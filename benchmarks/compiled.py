@@ -6,8 +6,10 @@
   python -m benchmarks.compiled --markdown
 
 Every recipe is lowered in a process of its own, whose time and memory are printed, then compiled for each device by
-that device's compiler (the extra `accelerators`; ACCELERATORS_PYTHON names a Python that has it). `--peer` compiles the
-same step written plainly in JAX (benchmarks/compiled_peer.py), for recipes of ELECTRA. `--table` does the papers'
+that device's compiler (the extra `accelerators`; ACCELERATORS_PYTHON names a Python that has it). Times are a
+processor's, so that other work on the machine does not count. `--peer` compiles the same step written plainly in JAX
+(benchmarks/compiled_peer.py), for recipes of ELECTRA, and with `--set precision=float32` that of tf-models (the extra
+`bench`), which in bfloat16 is no program: its sampler adds float32 noise to bfloat16 logits. `--table` does the papers'
 recipes at their batch and length in bfloat16, looks for the micro-batch that fits where the batch does not, and keeps
 what it finds in benchmarks/compiled.json, from which it goes on when it is run again; `--markdown` prints that file as
 the table of docs/devices.md.
@@ -60,18 +62,34 @@ def config_of(recipe: str, folder: Path, changes: dict[str, Any]) -> Pretraining
     return PretrainingConfig.from_dict(read_recipe(recipe) | given)
 
 
-def lower_here(recipe: str, changes: dict[str, Any], out: Path) -> None:
-    """Writes the program of a recipe's training step. Prints seconds and the most memory of this process as JSON."""
+def keras_program(config: PretrainingConfig) -> bytes:
+    """tf-models' step at the sizes of a configuration."""
+    from benchmarks.step_job import Job, Size
+    from benchmarks.step_peers import tf_models_function, tf_models_pretrainer
+    from electra_tf2.training.accelerators.compiling import lowered
+
+    main = config.architecture
+    share = main.hidden_size // config.generator_architecture.hidden_size
+    sizes = (main.hidden_size, main.num_hidden_layers, main.num_attention_heads, main.embedding_size, share)
+    size = Size(*sizes, config.vocab_size)
+    job = Job("pretraining", size, config.train_batch_size, config.max_seq_length, config.precision)
+    model, loss_of = tf_models_pretrainer(job)
+    return lowered(tf_models_function(job, model, loss_of, jit_compile=True))
+
+
+def lower_here(recipe: str, changes: dict[str, Any], out: Path, keras: bool) -> None:
+    """Writes the program of a recipe's training step, or of tf-models' at its sizes. Prints seconds and the most memory
+    of this process as JSON."""
     quiet_tensorflow()
     from electra_tf2.pretrain.lowering import training_program
 
     with tempfile.TemporaryDirectory() as folder:
         config = config_of(recipe, Path(folder), changes)
         write_inputs(Path(folder), config)
-        start = time.monotonic()
-        out.write_bytes(training_program(config))
+        start = time.process_time()
+        out.write_bytes(keras_program(config) if keras else training_program(config))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": time.monotonic() - start, "host_bytes": peak}), flush=True)
+    print(json.dumps({"seconds": time.process_time() - start, "host_bytes": peak}), flush=True)
     os._exit(0)  # without taking gigabytes of graphs apart
 
 
@@ -81,21 +99,23 @@ class Lowerer:
     Args:
       changes: hparams other than the recipe's.
       work: folder where programs are kept, so that every device compiles the same.
+      keras: tf-models' step in place of ours.
     """
 
-    def __init__(self, recipe: str, changes: dict[str, Any], work: Path) -> None:
-        self.recipe, self.changes, self.work = recipe, changes, work
+    def __init__(self, recipe: str, changes: dict[str, Any], work: Path, keras: bool = False) -> None:
+        self.recipe, self.changes, self.work, self.keras = recipe, changes, work, keras
         self.seconds, self.host_bytes = 0.0, 0
 
     def __call__(self, config: PretrainingConfig) -> bytes:
         varied = ("train_batch_size", "gradient_accumulation_steps", "recompute", "precision")
         changes = self.changes | {name: getattr(config, name) for name in varied}
         words = "-".join(f"{name}_{value}" for name, value in sorted(changes.items()))
-        out = self.work / f"{self.recipe}-{words}.hlo"
+        out = self.work / f"{self.recipe}-{words}{'-keras' if self.keras else ''}.hlo"
         said = out.with_suffix(".json")
         if not said.exists():
             command = [sys.executable, "-m", "benchmarks.compiled", self.recipe, "--lower", str(out.resolve())]
             command += [word for name, value in changes.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+            command += ["--keras"] if self.keras else []
             done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
             said.write_text(done.stdout.splitlines()[-1])
         measured = json.loads(said.read_text())
@@ -151,6 +171,9 @@ def compare(recipes: list[str], devices: list[Device], changes: dict[str, Any], 
             if peer:
                 found = compile_for(device, peer_program(config, device, work), config.precision)
                 show(device, Row(f"{device.name}: plain JAX", config.train_batch_size, found))
+            if peer and config.precision == "float32":
+                keras = Lowerer(recipe, changes, work, keras=True)
+                Fitting(device, keras, functools.partial(show, device)).try_out(config, f"{device.name}: tf-models")
     print(ASSUMPTIONS)
 
 
@@ -170,8 +193,8 @@ def fill_table(recipes: list[str], devices: list[Device], work: Path) -> None:
     from electra_tf2.training.accelerators.fitting import Fitting, show
 
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for recipe in recipes:
-        for device in devices:
+    for device in devices:
+        for recipe in recipes:
             key = f"{recipe} {device.name}"
             if key in results:
                 continue
@@ -179,12 +202,14 @@ def fill_table(recipes: list[str], devices: list[Device], work: Path) -> None:
             lowerer = Lowerer(recipe, {}, work)
             config = config_of(recipe, work, {})
             fitting = Fitting(device, lowerer, functools.partial(show, device))
-            rows = [fitting.try_out(config, "as it is")]
-            if not rows[0].compiled.fits:
-                rows += fitting.largest_micro_batch(config, rows[0], "")
+            rows = fitting.as_it_is(config, "as it is")
+            if rows[0].compiled.fits:
+                rows = rows[:1]
+            else:
+                rows += fitting.largest_micro_batch(config, rows, "")
             if not rows[-1].compiled.fits:
                 changed = dataclasses.replace(config, recompute="layers")
-                rows += fitting.largest_micro_batch(changed, rows[-1], "recompute layers, ")
+                rows += fitting.largest_micro_batch(changed, rows[:1], "recompute layers, ")
             results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
             results[key] = {"lowering_host_bytes": lowerer.host_bytes, "rows": [_without_kernels(row) for row in rows]}
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
@@ -202,8 +227,9 @@ def markdown() -> str:
 
     headings = ("recipe", "batch x length", "device", "as it is", "fits with", "kernels", "bytes", "products")
     lines = [f"| {' | '.join([*headings, 'steps/s at most', 'compiled in'])} |", "|" + "---|" * 10]
-    for key, found in json.loads(RESULTS.read_text()).items():
-        recipe, name = key.split()
+    results: dict[str, Any] = json.loads(RESULTS.read_text())
+    for recipe, name in sorted((key.split() for key in results), key=lambda key: (PAPERS.index(key[0]), key[1])):
+        found = results[f"{recipe} {name}"]
         (device,), config = find_devices(name), config_of(recipe, Path("."), {})
         rows = [Row(row.pop("name"), row.pop("micro_batch"), Compiled(**row)) for row in found["rows"]]
         first, last = (cells(rows[place], device) for place in (0, -1))
@@ -211,7 +237,8 @@ def markdown() -> str:
         if rows[-1].compiled.fits and not rows[0].compiled.fits:
             answer = f"{rows[-1].name}: {rows[-1].micro_batch} sequences, {last[3]}"
         shape = f"{config.train_batch_size:,} x {config.max_seq_length}"
-        columns = [recipe, shape, device.name, f"{first[1]}, {first[3]}", answer, *last[4:9]]
+        whole = ", ".join([first[1], first[3], *rows[0].name.split(", ")[1:]])
+        columns = [recipe, shape, device.name, whole, answer, *last[4:9]]
         lines.append(f"| {' | '.join(columns)} |")
     return "\n".join(lines)
 
@@ -220,10 +247,11 @@ def main() -> None:
     parser = parser_of(__doc__, devices="h100,v5e")
     parser.add_argument("recipes", nargs="*")
     parser.add_argument("--set", action="append", default=[], metavar="HPARAM=VALUE", help="other than the recipe's")
-    parser.add_argument("--peer", action="store_true", help="plain JAX beside ours")
+    parser.add_argument("--peer", action="store_true", help="plain JAX, and in float32 tf-models, beside ours")
     parser.add_argument("--table", action="store_true", help="the papers' recipes, into benchmarks/compiled.json")
     parser.add_argument("--markdown", action="store_true", help="print benchmarks/compiled.json as a table")
     parser.add_argument("--lower", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--keras", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--work-dir", type=Path, help="folder that keeps lowered programs")
     given = parser.parse_args()
     changes: dict[str, Any] = {}
@@ -234,7 +262,7 @@ def main() -> None:
         except ValueError:
             changes[name] = value
     if given.lower:
-        lower_here(given.recipes[0], changes, given.lower)
+        lower_here(given.recipes[0], changes, given.lower, given.keras)
     if given.markdown:
         print(markdown())
         return

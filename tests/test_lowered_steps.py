@@ -260,20 +260,38 @@ def test_every_step_has_a_bound() -> None:
     assert set(json.loads(BOUNDS.read_text())) == expected
 
 
+def test_micro_batches_are_a_loop_around_one_copy_of_the_network() -> None:
+    config = config_of("electra_small", folder())
+    whole = Program(lowering.training_program(config))
+    parts = Program(lowering.training_program(dataclasses.replace(config, gradient_accumulation_steps=2)))
+    assert parts.operations < 1.3 * whole.operations and problems(parts) == []
+    assert parts.largest_constant <= whole.largest_constant  # no zeros to add gradients to
+
+
 def test_places_that_depend_on_shapes_alone_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """As they were: one range over the whole array, whose every number the compiler would work out on the host."""
 
     def one_range(shape: tf.Tensor) -> list[tf.Tensor]:
         return [tf.reshape(tf.bitcast(tf.range(tf.reduce_prod(shape)), tf.uint32), shape)]
 
-    monkeypatch.setattr(blocks, "places_in", one_range)
     # In bfloat16 the compiler would be spared: TensorFlow evaluates nothing on the host where a barrier has constants.
     config = dataclasses.replace(finetuning_config("classification"), precision="float32")
-    steps = Lowering(config)
-    program = Program(steps.training_program(config, steps.task(config)))
+
+    def program() -> Program:
+        steps = Lowering(config)
+        return Program(steps.training_program(config, steps.task(config)))
+
+    assert problems(program()) == []
+    monkeypatch.setattr(blocks, "places_in", one_range)
+    found = program()
     # The largest: a number for each score of attention.
-    assert program.largest_constant == 4 * BATCH * SIZES["num_attention_heads"] * LENGTH * LENGTH
-    assert len(problems(program)) == 1 and "constant" in problems(program)[0]
+    assert found.largest_constant == 4 * BATCH * SIZES["num_attention_heads"] * LENGTH * LENGTH
+    assert len(problems(found)) == 1 and "constant" in problems(found)[0]
+
+
+def test_in_float32_nothing_of_pretraining_is_folded() -> None:
+    config = dataclasses.replace(config_of("electra_small", folder()), precision="float32")
+    assert problems(Program(lowering.training_program(config))) == []
 
 
 def renew(names: list[str]) -> None:

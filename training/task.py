@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import one_program, sums_at_once
+from electra_tf2.model.kernels.compilation import one_program, sums_at_once, unfolded_zeros
 from electra_tf2.model.layers import shape_of
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.util.environment import compile_unseen
@@ -151,13 +151,14 @@ class TrainingTask:
         parts, rows_of = self._micro_batches, self._micro_batch_of(batch)
         if parts == 1:
             return part(tf.constant(0), batch)
+        # A loop around one copy of the network: programs and their memory do not grow with the number of micro-batches.
+        one = _traced(lambda index: part(index, rows_of(index)))
+        zeros = tf.nest.map_structure(lambda value: unfolded_zeros(value.shape, value.dtype), one.structured_outputs)
 
-        # A loop, so that neither the graph nor the memory grows with the number of micro-batches.
         def add_part(index: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
-            return index + 1, tf.nest.map_structure(tf.add, total, part(index, rows_of(index)))
+            return index + 1, tf.nest.map_structure(tf.add, total, one(index))
 
-        first = part(tf.constant(0), rows_of(0))
-        _, total = tf.while_loop(lambda index, _: index < parts, add_part, (tf.constant(1), first))
+        _, total = tf.while_loop(lambda index, _: index < parts, add_part, (tf.constant(0), zeros))
         return total
 
     def mapped(
@@ -170,14 +171,9 @@ class TrainingTask:
         """
         rows_of = self._micro_batch_of(batch)
 
-        def part(index: tf.Tensor) -> dict[str, tf.Tensor]:
-            return function(rows_of(index), tf.random.experimental.stateless_fold_in(seed, index))
-
-        shapes = (
-            tf.function(part, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
-        )
-        types = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), shapes)
-        values = tf.map_fn(part, tf.range(self._micro_batches), fn_output_signature=types, parallel_iterations=1)
+        one = _traced(lambda index: function(rows_of(index), tf.random.experimental.stateless_fold_in(seed, index)))
+        types = tf.nest.map_structure(lambda value: tf.TensorSpec(value.shape, value.dtype), one.structured_outputs)
+        values = tf.map_fn(one, tf.range(self._micro_batches), fn_output_signature=types, parallel_iterations=1)
         return {name: tf.stop_gradient(tf.reshape(v, [-1, *v.shape[2:]])) for name, v in values.items()}
 
     def _micro_batch_of(self, batch: Tensors) -> Callable[[int | tf.Tensor], Tensors]:
@@ -196,3 +192,8 @@ class TrainingTask:
         if self.loss_scale is not None:  # an overflow is skipped and the scale halved, as long as it can be
             norm = tf.where(tf.math.is_finite(norm) | (scale <= 1.0), norm, 0.0)
         return norm / self.replicas
+
+
+def _traced(function: Callable[[tf.Tensor], Tensors]) -> Any:
+    """A concrete function of an int32 scalar, to be run in a loop whose state has the shapes of its results."""
+    return tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([], tf.int32))

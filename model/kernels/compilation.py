@@ -196,17 +196,31 @@ def cast_weight(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Casts a weight to the type of activations; within one program all weights of a shape together."""
     if not are_one_program() or weight.dtype != tf.float32 or dtype not in (tf.bfloat16, tf.float16):
         return tf.cast(weight, dtype)
-    graph = tf.compat.v1.get_default_graph()
-    # TensorFlow evaluates on the host, while it lowers a program, what depends on constants alone. With this barrier
-    # among that, which has no kernel for processors, it leaves all of it to XLA.
-    if not hasattr(graph, "shared_one"):
-        graph.shared_one = in_one_array([tf.constant(1.0)] * 2)[0]
+    one = _shared_one()
 
     @differentiable
     def cast(weight: tf.Tensor) -> Any:
-        return tf.cast(weight * graph.shared_one, dtype), lambda upstream: (wide(upstream),)
+        return tf.cast(weight * one, dtype), lambda upstream: (wide(upstream),)
 
     return cast(weight)
+
+
+def unfolded_zeros(shape: tf.TensorShape, dtype: tf.DType) -> tf.Tensor:
+    """Zeros that TensorFlow does not compute on the host while it lowers a program: of all gradients they are GBs."""
+    zero = _shared_one() - 1.0 if are_one_program() else tf.constant(0.0)
+    return tf.fill(shape, tf.cast(zero, dtype))
+
+
+def _shared_one() -> tf.Tensor:
+    """The float32 scalar 1 of a graph of one program.
+
+    TensorFlow evaluates on the host, while it lowers a program, what depends on constants alone. With this barrier
+    among that, which has no kernel for processors, it leaves all of it to XLA.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if not hasattr(graph, "shared_one"):
+        graph.shared_one = in_one_array([tf.constant(1.0)] * 2)[0]
+    return graph.shared_one
 
 
 def part_sums(x: tf.Tensor) -> tf.Tensor:

@@ -95,6 +95,7 @@ class OfNothing:
         del program
 
 
+@pytest.mark.parametrize("first", [1 << 17, 8 * 16])
 @pytest.mark.parametrize(
     ("per_row", "fixed", "answer"),
     [
@@ -112,9 +113,10 @@ class OfNothing:
     ],
 )
 def test_the_search_finds_the_largest_micro_batch(
-    monkeypatch: pytest.MonkeyPatch, per_row: float, fixed: float, answer: str
+    monkeypatch: pytest.MonkeyPatch, per_row: float, fixed: float, answer: str, first: int
 ) -> None:
     memory = 81 * GB
+    monkeypatch.setattr(fitting, "_FIRST", first)
     device = H100._replace(memory=memory)
     monkeypatch.setattr(fitting, "compile_for", compiler(per_row * GB, fixed * GB, memory))
     monkeypatch.setattr(fitting, "Program", OfNothing)
@@ -124,6 +126,24 @@ def test_the_search_finds_the_largest_micro_batch(
     )
     assert answer in fitting.verdict(search.search(Config()))
     assert len(shown) <= 14 and all(len(fitting.cells(row, device)) == len(fitting.HEADINGS) for row in shown)
+
+
+def test_of_a_large_batch_a_micro_batch_is_compiled_and_the_whole_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "_FIRST", 8 * 16)  # tokens: 8 of 64 sequences
+    monkeypatch.setattr(fitting, "compile_for", compiler(9.0 * GB, 0, 81 * GB))
+    monkeypatch.setattr(fitting, "Program", OfNothing)
+    lowered_sizes: list[int] = []
+
+    def lower(config: Config) -> bytes:
+        lowered_sizes.append(config.train_batch_size // config.gradient_accumulation_steps)
+        return json.dumps(dataclasses.asdict(config)).encode()
+
+    search = fitting.Fitting[Config](H100._replace(memory=81 * GB), lower, lambda row: None)
+    whole, part = search.as_it_is(Config(), "as it is")
+    assert (whole.name, whole.micro_batch, whole.compiled.memory) == ("as it is, predicted", 64, 64 * 9 * GB)
+    assert part.compiled.fits and lowered_sizes == [8]
+    (largest,) = search.largest_micro_batch(Config(), [whole, part], "")
+    assert largest is part and lowered_sizes == [8]  # 16 sequences would take 144 GB
 
 
 def test_what_compilers_say_of_steps_that_are_too_large() -> None:

@@ -35,7 +35,7 @@ class Compiled(NamedTuple):
     Attributes:
       fits: into the device's memory.
       memory: bytes that the step takes: arguments, results that replace none, temporaries, code.
-      seconds, host_bytes: of the compilation.
+      seconds, host_bytes: of the compilation; seconds of a processor.
       arguments, temporaries: bytes of these alone.
       kernels: launches of a step.
       moved: bytes that they move.

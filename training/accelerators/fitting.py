@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
@@ -11,6 +12,9 @@ from electra_tf2.training.accelerators.program import Program
 from electra_tf2.util.progress import say
 
 _TRIES = 5  # micro-batches that are compiled, at most
+_FIRST = 1 << 17  # tokens of the micro-batch that is compiled before a larger batch is
+_MICRO_BATCHES = "gradient_accumulation_steps"
+_SURE = 1.3  # a prediction that is so many times the memory is not tried
 HEADINGS = ("", "fits", "micro-batch", "memory", "kernels", "moved", "products", "steps/s", "compiled in", "host")
 _WIDTHS = (44, 5, 12, 20, 9, 13, 13, 9, 12, 8)
 
@@ -97,9 +101,32 @@ class Fitting(Generic[C]):
         self.device, self._lower, self._show = device, lower, show
         self._argument_bytes = 0
 
+    def as_it_is(self, config: C, name: str, before: str = "") -> list[Row]:
+        """Compiles a configuration. Of a large batch a micro-batch comes first; if what follows of it is that the whole
+        is far from fitting, that is not compiled, but predicted.
+
+        Args:
+          before: of the micro-batch's name.
+
+        Returns:
+          The whole, and the micro-batch if there is one.
+        """
+        whole, batch = config.train_batch_size // config.gradient_accumulation_steps, config.train_batch_size
+        sizes = [size for size in range(1, whole) if not batch % size and size * config.max_seq_length <= _FIRST]
+        if whole * config.max_seq_length <= _FIRST or not sizes:
+            return [self.try_out(config, name)]
+        first = self._try_size(config, sizes[-1], before)
+        predicted = self._estimate(first, whole)
+        if predicted <= _SURE * self.device.memory:
+            return [self.try_out(config, name), first]
+        row = Row(f"{name}, predicted", whole, Compiled(False, int(predicted)))
+        self._show(row)
+        return [row, first]
+
     def try_out(self, config: C, name: str) -> Row:
         """Compiles a configuration as it is."""
         program = self._lower(config)
+        gc.collect()  # graphs, of GBs, refer to themselves
         self._argument_bytes = Program(program).argument_bytes
         micro_batch = config.train_batch_size // config.gradient_accumulation_steps
         row = Row(name, micro_batch, compile_for(self.device, program, config.precision))
@@ -109,60 +136,63 @@ class Fitting(Generic[C]):
     def search(self, config: C) -> list[Row]:
         """The configuration as it is; if it does not fit, with less precision, with recomputation, and with the largest
         micro-batch that fits, each alone; the latter with both where it does not fit alone."""
-        rows = [self.try_out(config, "as configured")]
+        rows = self.as_it_is(config, "as configured")
         if rows[0].compiled.fits:
-            return rows
+            return rows[:1]
         savings: list[dict[str, str]] = []
         if config.precision == "float32" and "bfloat16" in self.device.peaks:
             savings.append({"precision": "bfloat16"})
         if config.recompute == "none":
             savings.append({"recompute": "layers"})
-        tried = []
-        for saving in savings:
-            changed = dataclasses.replace(config, **saving)
-            tried.append((changed, self.try_out(changed, _named(saving))))
-        rows += [row for _, row in tried]
-        found = self.largest_micro_batch(config, rows[0], "")
-        both = {name: value for saving in savings for name, value in saving.items()}
-        if not found[-1].compiled.fits and both:
-            rows += found
-            changed = dataclasses.replace(config, **both)
-            found = self.largest_micro_batch(changed, tried[-1][1], f"{_named(both)}, ")
-        return rows + found
+        tried = [
+            self.as_it_is(dataclasses.replace(config, **saving), _named(saving), f"{_named(saving)}, ")
+            for saving in savings
+        ]
+        found = self.largest_micro_batch(config, rows, "")
+        rows = [rows[0], *(of_saving[0] for of_saving in tried), *rows[1:], *found]
+        if not (found and found[-1].compiled.fits) and savings:
+            both = {name: value for saving in savings for name, value in saving.items()}
+            known = tried[-1] if both == savings[-1] else tried[-1][:1]
+            if not known[0].compiled.fits:
+                rows += self.largest_micro_batch(dataclasses.replace(config, **both), known, f"{_named(both)}, ")
+        return rows
 
-    def largest_micro_batch(self, config: C, refused: Row, before: str) -> list[Row]:
-        """Tries micro-batches, from an estimate up and down, until the largest that fits is known; it comes last.
+    def largest_micro_batch(self, config: C, known: list[Row], before: str) -> list[Row]:
+        """Tries micro-batches, from an estimate up and down, until the largest that fits is known.
 
         Args:
-          refused: a row of this configuration that does not fit.
+          known: rows of this configuration, the whole, which does not fit, first.
           before: of the rows' names.
+
+        Returns:
+          New rows; the last is the largest that fits, also if it was known.
         """
-        batch, rows, known = config.train_batch_size, [], refused
-        smaller = [size for size in range(1, refused.micro_batch) if not batch % size]
-        fits: Row | None = None
+        batch, rows = config.train_batch_size, list(known)
         for _ in range(_TRIES):
-            if not smaller:
+            fits, too_large = _best(rows), min(row.micro_batch for row in rows if not row.compiled.fits)
+            least = fits.micro_batch if fits else 0
+            sizes = [size for size in range(least + 1, too_large) if not batch % size]
+            could = [size for size in sizes if self._estimate(rows[-1], size) <= self.device.memory]
+            if not sizes or (fits and not could):
                 break
-            size = max([one for one in smaller if self._estimate(known, one) <= self.device.memory] or smaller[:1])
-            parts = batch // size
-            name = f"{before}gradient_accumulation_steps {parts}"
-            known = self.try_out(dataclasses.replace(config, gradient_accumulation_steps=parts), name)
-            if known.compiled.fits:
-                fits, smaller = known, [one for one in smaller if one > size]
-                smaller = smaller if smaller and self._estimate(known, smaller[0]) <= self.device.memory else []
-            else:
-                smaller = [one for one in smaller if one < size and (fits is None or one > fits.micro_batch)]
-            rows.append(known)
-        if fits is not None and rows[-1] is not fits:
-            rows.remove(fits)
-            rows.append(fits)
-        return rows
+            rows.append(self._try_size(config, max(could or sizes[:1]), before))
+        fits = _best(rows)
+        return [row for row in rows[len(known) :] if row is not fits] + ([fits] if fits else [])
+
+    def _try_size(self, config: C, micro_batch: int, before: str) -> Row:
+        parts = config.train_batch_size // micro_batch
+        name = f"{before}{_MICRO_BATCHES} {parts}"
+        return self.try_out(dataclasses.replace(config, gradient_accumulation_steps=parts), name)
 
     def _estimate(self, known: Row, micro_batch: int) -> float:
         """Bytes of a step with a micro-batch: what does not depend on it are weights, moments and two gradients."""
         fixed = self._argument_bytes * 5 / 3
         per_row = max(known.compiled.memory - fixed, 0) / known.micro_batch
         return fixed + per_row * micro_batch
+
+
+def _best(rows: list[Row]) -> Row | None:
+    return max((row for row in rows if row.compiled.fits), key=lambda row: row.micro_batch, default=None)
 
 
 def _named(changes: dict[str, str]) -> str:
@@ -199,11 +229,14 @@ def verdict(rows: list[Row]) -> str:
     """One sentence of what fits."""
     if rows[0].compiled.fits:
         return "it fits as configured"
-    fitting = [row for row in rows if row.compiled.fits]
-    if not fitting:
+    best: dict[str, Row] = {}  # of the same settings that of the largest micro-batch
+    for row in sorted((row for row in rows if row.compiled.fits), key=lambda row: row.micro_batch):
+        best[row.name.partition(_MICRO_BATCHES)[0].removesuffix(", ")] = row
+    if not best:
         return "it does not fit, whatever the micro-batch: shorter sequences or a device with more memory would"
     answers = [
         row.name if row.micro_batch == rows[0].micro_batch else f"{row.name} (micro-batches of {row.micro_batch:,})"
-        for row in fitting
+        for row in rows
+        if row in best.values()
     ]
     return "it does not fit as configured; it fits with " + ", or with ".join(dict.fromkeys(answers))
