@@ -22,7 +22,7 @@ from absl import flags
 
 from electra_tf2.corpus.build_plan import ELECTRA, BuildSettings, make_plan, parse_tokens
 from electra_tf2.corpus.dataset_builder import build, run_beam, run_local
-from electra_tf2.corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
+from electra_tf2.corpus.example_builder import DOC_SENTENCES, FULL_SENTENCES
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
@@ -124,7 +124,7 @@ def run_build(**more: Any) -> None:
 
 def look(output_dir: str, vocab_file: str | None) -> None:
     """--verify and --inspect on records that are there."""
-    from electra_tf2.corpus.record_inspection import inspect, verify
+    from electra_tf2.corpus.record_metadata import inspect, verify
 
     values = flags.FLAGS
     quiet_tensorflow()

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from absl import flags
 
-from electra_tf2.corpus import cooccurrence, document_frequency, pmi_vocabulary
+from electra_tf2.corpus import cooccurrence, pmi_vocabulary, table_file
 from electra_tf2.corpus.key_counts import PARTS, TableInputs, counted, record_inputs
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.util.errors import UserError
@@ -57,9 +57,9 @@ def build_cooccurrence(inputs: TableInputs, output: str) -> str:
 
 
 def build_document_frequency(inputs: TableInputs, output: str) -> str:
-    count_in = partial(document_frequency.count_documents, vocab_size=len(inputs.tokens))
+    count_in = partial(table_file.count_documents, vocab_size=len(inputs.tokens))
     with counted(inputs, count_in, len(inputs.tokens), inputs.record_format.length) as (totals, _):
-        document_frequency.write_frequencies(output, totals, inputs.vocab_file)
+        table_file.write_frequencies(output, totals, inputs.vocab_file)
     return f"{int((totals[:-1] > 0).sum()):,} tokens occur in {totals[-1]:,} records"
 
 

@@ -211,17 +211,17 @@ def to_saved_model(model: "Model", target: Path) -> Written:
 
 def to_onnx(model: "Model", target: Path) -> Written:
     needed("onnx", "onnx", "onnxruntime")
-    from electra_tf2.exchange import network_file, onnx_export
+    from electra_tf2.exchange import network_file, onnx_network
 
     predictor, part = of_fine_tuned(model)
     if predictor is None:
-        make, compared = functools.partial(onnx_export.pretrained, model, part), network_file.comparison(model, part)
+        make, compared = functools.partial(onnx_network.pretrained, model, part), network_file.comparison(model, part)
     else:
         from electra_tf2.finetune import onnx_heads
 
         make = functools.partial(onnx_heads.fine_tuned, predictor, model)
         compared = onnx_heads.comparison(predictor, model)
-    written, difference = onnx_export.write_onnx(target, model, make, compared, flags.FLAGS.quantize == "int8")
+    written, difference = onnx_network.write_onnx(target, model, make, compared, flags.FLAGS.quantize == "int8")
     return written, difference, "that of ONNX Runtime"
 
 
@@ -242,7 +242,7 @@ def to_litert(model: "Model", target: Path) -> Written:
 def of_fine_tuned(model: "Model") -> "tuple[Predictor | None, str]":
     """Makes the predictor whose heads are to be written, None without any, and names the part that is written."""
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.exchange.pooling import embeds
+    from electra_tf2.exchange.sources import embeds
 
     part = flags.FLAGS.part or "main"
     if not isinstance(model.config, FinetuningConfig) or part != "main" or embeds(model):

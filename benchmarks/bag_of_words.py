@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
-from sklearn.preprocessing import OneHotEncoder, normalize
+from sklearn.preprocessing import OneHotEncoder
 
 from benchmarks.common import parser_of
 from electra_tf2.util.environment import quiet_tensorflow
@@ -24,38 +24,14 @@ if TYPE_CHECKING:
     from electra_tf2.finetune.classification.tasks import TextTask
     from electra_tf2.finetune.tagging.tasks import TaggingTask
 
-_NEIGHBOURS = 2
 
-
-class Texts:
-    """Sparse features of one or two texts, with the words of those it was made of."""
-
-    def __init__(self, rows: Sequence[tuple[str, ...]]) -> None:
-        self._words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), sublinear_tf=True)
-        self._words.fit([text for row in rows for text in row])
-
-    def __call__(self, rows: Sequence[tuple[str, ...]]) -> Any:
-        """float64 [rows, features], of scipy.sparse."""
-        columns = [normalize(self._words.transform(column)) for column in zip(*rows, strict=True)]
-        if len(columns) == 1:
-            return columns[0]
-        first, second = columns
-        both = first.multiply(second).tocsr()
-        return scipy.sparse.hstack([abs(first - second), both, both.sum(axis=1)]).tocsr()
-
-
-def words_of(sentence: Sequence[str]) -> list[list[str]]:
-    """A row of each word of a sentence: it and its neighbours, its last letters, whether it has capitals and digits."""
-    padded = [""] * _NEIGHBOURS + [word.lower() for word in sentence] + [""] * _NEIGHBOURS
-    return [
-        [
-            *padded[place : place + 2 * _NEIGHBOURS + 1],
-            word.lower()[-3:],
-            str(word[:1].isupper()),
-            str(any(map(str.isdigit, word))),
-        ]
-        for place, word in enumerate(sentence)
-    ]
+def features_of(words: TfidfVectorizer, rows: Sequence[tuple[str, ...]]) -> Any:
+    """float64 [rows, features], of scipy.sparse: TF-IDF of a text, or of two and of what they share."""
+    first, *more = (words.transform(column) for column in zip(*rows, strict=True))
+    if not more:
+        return first
+    both = first.multiply(more[0]).tocsr()
+    return scipy.sparse.hstack([abs(first - more[0]), both, both.sum(axis=1)]).tocsr()
 
 
 def text_scores(task: "TextTask") -> dict[str, dict[str, float]]:
@@ -64,8 +40,9 @@ def text_scores(task: "TextTask") -> dict[str, dict[str, float]]:
 
     train, dev = task.examples("train"), task.examples("dev")
     labels, gold = (np.array([task.target.encoded(example.label) for example in part]) for part in (train, dev))
-    texts = Texts([example.texts for example in train])
-    inputs = [texts([example.texts for example in part]) for part in (train, dev)]
+    words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), sublinear_tf=True)
+    words.fit([text for example in train for text in example.texts])
+    inputs = [features_of(words, [example.texts for example in part]) for part in (train, dev)]
     if task.is_regression:
         predicted = Ridge(alpha=1.0).fit(inputs[0], labels).predict(inputs[1])
         return {"bag of words": measured(task.spec.metrics, gold, predicted)}
@@ -76,6 +53,15 @@ def text_scores(task: "TextTask") -> dict[str, dict[str, float]]:
     return {name: measured(task.spec.metrics, gold, found, classes) for name, found in answers.items()}
 
 
+def rows_of(sentence: Sequence[str]) -> list[list[str]]:
+    """A row of each word of a sentence: it and its neighbours, its last letters, whether it has capitals and digits."""
+    padded = ["", "", *(word.lower() for word in sentence), "", ""]
+    return [
+        [*padded[place : place + 5], word.lower()[-3:], str(word[:1].isupper()), str(any(map(str.isdigit, word)))]
+        for place, word in enumerate(sentence)
+    ]
+
+
 def tagging_scores(task: "TaggingTask") -> dict[str, dict[str, float]]:
     """Scores on the development data of the linear model, which predicts the tags of the file as they are."""
     from electra_tf2.finetune.tagging.conll import read_sentences
@@ -83,20 +69,15 @@ def tagging_scores(task: "TaggingTask") -> dict[str, dict[str, float]]:
 
     train, dev = (read_sentences(task.data_dir / f"{split}.txt") for split in ("train", "dev"))
     features = OneHotEncoder(handle_unknown="ignore")
-    inputs = features.fit_transform([word for one in train for word in words_of(one.words)])
+    inputs = features.fit_transform([row for one in train for row in rows_of(one.words)])
     model = SGDClassifier(loss="log_loss", alpha=1e-6, max_iter=20, tol=None, random_state=0)
     model.fit(inputs, [tag for one in train for tag in one.tags])
-    tags = model.predict(features.transform([word for one in dev for word in words_of(one.words)]))
-    ends = np.cumsum([len(one.words) for one in dev])
-    predicted = [part.tolist() for part in np.split(tags, ends[:-1])]
+    predicted = [model.predict(features.transform(rows_of(one.words))).tolist() for one in dev]
     return {"bag of words": scored([one.tags for one in dev], predicted, task.spans)}
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--data-dir", default="data", help="holds finetuning_data/")
-    parser.add_argument("--tasks", default="sst,sts,qnli,mrpc,chunk,cola,rte")
-    options = parser.parse_args()
+    options = parser_of(__doc__, data_dir="data", tasks="sst,sts,qnli,mrpc,chunk,cola,rte").parse_args()
     quiet_tensorflow()
 
     from electra_tf2.configure_finetuning import FinetuningConfig
@@ -111,11 +92,8 @@ def main() -> None:
         assert isinstance(task, TaggingTask | TextTask)
         found = tagging_scores(task) if isinstance(task, TaggingTask) else text_scores(task)
         for what, scores in found.items():
-            print(
-                f"{name:6} {what:16}",
-                ", ".join(f"{metric} {score:.1f}" for metric, score in scores.items()),
-                flush=True,
-            )
+            listed = ", ".join(f"{metric} {score:.1f}" for metric, score in scores.items())
+            print(f"{name:6} {what:16} {listed}", flush=True)
 
 
 if __name__ == "__main__":

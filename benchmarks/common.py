@@ -1,25 +1,96 @@
-"""Parts that the benchmarks share: their command lines, the processor's name, and records of random tokens."""
+"""Parts that the benchmarks share: command lines, turns, processes that answer questions, records of random tokens."""
 
 import argparse
+import json
 import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from electra_tf2.corpus.example_builder import Examples
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 
+if TYPE_CHECKING:
+    from electra_tf2.pretrain.pretrain_data import Records
+
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 30522
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1")
 _SPECIAL = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
 
 
-def parser_of(doc: str | None, **defaults: str | float) -> argparse.ArgumentParser:
-    """A parser whose help is the program's docstring, with a flag for each default, of its type."""
+def parser_of(doc: str | None, **flags: Any) -> argparse.ArgumentParser:
+    """A parser whose help is the program's docstring.
+
+    Args:
+      flags: by name the default, of the flag's type; False: a switch; a tuple: the choices, its default first; a type:
+        the flag must be given.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in defaults.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value}")
+    for name, value in flags.items():
+        kind: dict[str, Any] = {"type": type(value), "default": value, "help": f"default {value}"}
+        if value is False:
+            kind = {"action": "store_true"}
+        elif isinstance(value, tuple):
+            kind = {"choices": value, "default": value[0]}
+        elif isinstance(value, type):
+            kind = {"type": value, "required": True}
+        parser.add_argument(f"--{name.replace('_', '-')}", **kind)
     return parser
+
+
+def turns(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Numbers that contenders return; they take turns, so that what else the machine does hits all of them alike."""
+    found: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, turn in contenders.items():
+            found[name].append(turn())
+    return found
+
+
+def seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Time of a call."""
+    start = clock()
+    call()
+    return clock() - start
+
+
+class Worker:
+    """A process that answers questions by `answer_questions`. Raises OSError, with its last message, where it ends."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self._messages = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=-1, stdout=-1, stderr=self._messages, text=True
+        )
+
+    def ask(self, **question: Any) -> Any:
+        assert self._process.stdin and self._process.stdout
+        try:
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+            return json.loads(next(line for line in self._process.stdout if line.startswith("{")))
+        except (BrokenPipeError, StopIteration):
+            self._messages.seek(0)
+            raise OSError((self._messages.read().strip() or "it ended").split("\n")[-1]) from None
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def answer_questions(make: Callable[[], Callable[..., Any]]) -> None:
+    """Answers lines of JSON by what `make` makes, a function of their fields; what else is printed is a message."""
+    out, sys.stdout = sys.stdout, sys.stderr
+    answer = make()
+    for line in sys.stdin:
+        print(json.dumps(answer(**json.loads(line))), file=out, flush=True)
 
 
 def processor() -> str:
@@ -36,20 +107,22 @@ def write_vocabulary(path: Path, size: int = VOCABULARY) -> None:
     path.write_text("".join(f"{_SPECIAL.get(i, f'word{i}')}\n" for i in range(size)))
 
 
-def write_records(folder: Path, length: int, examples: int, shards: int) -> None:
-    """`examples` full records of `length` tokens in pretrain_data.tfrecord-* of `folder`."""
+def write_records(folder: Path, length: int, examples: int, shards: int) -> "Records":
+    """Writes `examples` full records of `length` random tokens as pretrain_data.tfrecord-* of `folder`."""
     import tensorflow as tf
 
+    from electra_tf2.pretrain.pretrain_data import Records
+
     folder.mkdir(parents=True, exist_ok=True)
-    encoder = RecordEncoder(RecordFormat(length, VOCABULARY))
-    random = np.random.default_rng(0)
+    record_format = RecordFormat(length, VOCABULARY)
+    encoder, random, rows, files = RecordEncoder(record_format), np.random.default_rng(0), examples // shards, []
     for shard in range(shards):
-        rows = examples // shards
         ids = random.integers(1000, 30000, [rows, length])
         ids[:, 0], ids[:, -1] = 101, 102
         segments = np.zeros([rows, length], np.uint8)
         segments[:, length // 2 :] = 1
-        batch = Examples(ids, np.ones([rows, length], np.uint8), segments)
-        with tf.io.TFRecordWriter(str(folder / f"pretrain_data.tfrecord-{shard}-of-{shards}")) as writer:
-            for record in encoder.encode(batch):
+        files.append(str(folder / f"pretrain_data.tfrecord-{shard}-of-{shards}"))
+        with tf.io.TFRecordWriter(files[-1]) as writer:
+            for record in encoder.encode(Examples(ids, np.ones([rows, length], np.uint8), segments)):
                 writer.write(record)
+    return Records(files, [rows] * shards, record_format)

@@ -6,14 +6,17 @@
       --recipes benchmarks/minutes.json,+norm_style=post,+num_hidden_layers=2,+vocab_size=4096,+random_init=true
 
 A contender is RECIPE or RECIPE+hparam=value+..., or +hparam=value+... with the first one's recipe. A path of a .json
-file means all that it says. A recipe's name gives its objective and generator alone: with --start all go on from one
-young masked language model, whose weights are the first of generator and main network, and network and optimizer are
-those of its recipe. (From random weights, models of these sizes stay where they know how frequent tokens are.) The
-default is ELECTRA's question where its efficiency comes from, with COCO-LM beside it (ELECTRA, section 3.5 and Table
-4). Each contender is trained once for each seed, evaluated on held-out records and fine-tuned on tasks in
-<data-dir>/finetuning_data. FLOPs are those of flops_computation.py. The records of <data-dir> must fit in vocabulary
-and length; --build makes what each contender needs. Stopped, the same command goes on. Results:
-<data-dir>/compare_objectives.json, and tables.
+file means all that it says. A recipe's name gives its objective and generator alone: with --start, the folder of a
+masked language model that is named like its recipe, all go on from that young model, whose weights are the first of
+generator and main network, and network and optimizer are those of its recipe. (From random weights, models of these
+sizes stay where they know how frequent tokens are.) The default is ELECTRA's question where its efficiency comes from,
+with COCO-LM beside it (ELECTRA, section 3.5 and Table 4).
+
+Each contender is trained once for each seed, by --flops, those of --steps-of-first steps of the first contender, or for
+--steps; evaluated on held-out records; and fine-tuned on --tasks (none: '') in <data-dir>/finetuning_data. FLOPs are
+those of flops_computation.py. The records of <data-dir> must fit in vocabulary and length; --build makes what each
+contender needs of <data-dir>/corpus and heldout. --jobs models are trained side by side, each with its share of the
+cores. Stopped, the same command goes on. Results: <data-dir>/compare_objectives.json, and tables.
 """
 
 import argparse
@@ -25,12 +28,11 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import ROOT, parser_of
+from benchmarks.common import ONE_THREAD, ROOT, parser_of
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.pretrain.hparams import GeneratorHparams, MaskingHparams, PretrainingHparams
@@ -47,6 +49,11 @@ RECIPES = (
 METRICS = {"chunk": "f1", "cola": "mcc", "sts": "spearman"} | dict.fromkeys(
     ("sst", "mrpc", "rte", "qnli", "qqp", "mnli"), "accuracy"
 )
+SHOWN = (
+    *("hidden_masked_lm_loss", "masked_lm_accuracy", "disc_auc", "copy_accuracy_replaced", "copy_accuracy_original"),
+    *("clm_accuracy_replaced", "clm_accuracy_original", "positive_cosine", "negative_cosine"),
+)
+_CURVE = ("step", "masked_lm_loss", "disc_loss")
 
 
 def _names(group: type) -> set[str]:
@@ -59,76 +66,74 @@ _OBJECTIVE = sorted(
     - {"generator_layers", "generator_hidden_size", "clm_head", "cooccurrence_file", "document_frequency_file"}
     | {"mask_unit", "temperature_decay", "stack_layers"}
 )
-SHOWN = (
-    *("hidden_masked_lm_loss", "masked_lm_accuracy", "disc_auc", "copy_accuracy_replaced", "copy_accuracy_original"),
-    *("clm_accuracy_replaced", "clm_accuracy_original", "positive_cosine", "negative_cosine"),
-)
-_CURVE = ("step", "masked_lm_loss", "disc_loss")
 
 
-def from_start(recipe: str, start: Path) -> dict[str, Any]:
-    """The recipe's objective, from a masked language model and by its recipe."""
-    of_recipe = read_recipe(recipe)
-    objective = {name: of_recipe[name] for name in _OBJECTIVE if name in of_recipe}
-    given = read_recipe(start.name) | {"recipe": start.name, "electra_objective": True} | objective
-    return given | {"generator_layers": 1.0, "generator_hidden_size": 1.0, "init_checkpoint": str(start)}
+class Contender:
+    """RECIPE+hparam=value+... of the command line.
 
+    pretraining, finetuning: its hyperparameters, those of fine-tuning alone apart. file: its recipe, where that is a
+    file, which says everything: the schedule, and how to fine-tune.
+    """
 
-def with_changes(contender: str, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The hyperparameters of RECIPE+hparam=value+...: of pre-training, and those that fine-tuning alone has."""
-    recipe, *changes = re.split(r"\+(?=\w+=)", contender)
-    changed = {}
-    for change in changes:
+    def __init__(self, name: str, options: argparse.Namespace) -> None:
+        self.name, self.options = name, options
+        recipe, *changes = re.split(r"\+(?=\w+=)", name)
+        recipe = recipe or options.recipes[0].split("+")[0]
+        self.file = recipe if recipe.endswith(".json") else ""
+        if not self.file and not options.start:
+            raise UserError("--recipes: recipes by name need --start")
+        changed = dict(self._parsed(change) for change in changes)
+        known = {field.name for _, field in all_hparams(PretrainingConfig)}
+        self.finetuning = {name: value for name, value in changed.items() if name not in known}
+        own = {name: value for name, value in changed.items() if name in known}
+        of_recipe = read_recipe(recipe)
+        if not self.file:
+            objective = {name: of_recipe[name] for name in _OBJECTIVE if name in of_recipe}
+            start = {"generator_layers": 1.0, "generator_hidden_size": 1.0, "init_checkpoint": str(options.start)}
+            named = {"recipe": options.start.name, "electra_objective": True}
+            of_recipe = read_recipe(options.start.name) | named | objective | start
+        self.pretraining = layered(PretrainingConfig, of_recipe, own)
+        config = self.config
+        if options.start and config.has_own_generator and not (config.uniform_generator or config.two_tower_generator):
+            self.pretraining["init_generator_checkpoint"] = str(options.start)
+
+    def _parsed(self, change: str) -> tuple[str, Any]:
         name, _, value = change.partition("=")
         try:
-            changed[name] = json.loads(value if value[:1] in '["{-0123456789tfn' else f'"{value}"')
+            return name, json.loads(value if value[:1] in '["{-0123456789tfn' else f'"{value}"')
         except ValueError as error:
-            raise UserError(f"--recipes: {contender}: {change!r} is not hparam=value ({error})") from None
-    known = {field.name for _, field in all_hparams(PretrainingConfig)}
-    finetuning = {name: value for name, value in changed.items() if name not in known}
-    changed = {name: value for name, value in changed.items() if name in known}
-    recipe = recipe or options.recipes[0]
-    of_recipe = read_recipe(recipe) if recipe.endswith(".json") else from_start(recipe, options.start)
-    given = layered(PretrainingConfig, of_recipe, changed)
-    config = PretrainingConfig.from_dict({"num_warmup_steps": 0} | given)
-    if options.start and config.has_own_generator and not config.uniform_generator and not config.two_tower_generator:
-        given["init_generator_checkpoint"] = str(options.start)
-    return given, finetuning
+            raise UserError(f"--recipes: {self.name}: {change!r} is not hparam=value ({error})") from None
 
+    @property
+    def config(self) -> PretrainingConfig:
+        return PretrainingConfig.from_dict({"num_warmup_steps": 0} | self.pretraining)
 
-def flops_of(given: dict[str, Any]) -> float:
-    """FLOPs of a step."""
-    config = PretrainingConfig.from_dict(given | {"num_warmup_steps": 0})
-    return config.train_batch_size * training_flops_per_example(config)
+    @property
+    def flops(self) -> float:
+        """FLOPs of a step."""
+        return self.config.train_batch_size * training_flops_per_example(self.config)
 
+    @property
+    def plain_name(self) -> str:
+        """Its name as that of a folder."""
+        return re.sub(r"[^\w.=-]+", "_", self.name.replace(".json", ""))
 
-def pretraining_hparams(contender: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """The run's hyperparameters; its number of steps follows from the budget."""
-    given, _ = with_changes(contender, options)
-    given |= {"data_dir": options.data_dir, "seed": seed, "keep_checkpoint_max": 1, "num_eval_steps": 20}
-    given = {"iterations_per_loop": 50, "save_checkpoints_steps": 500} | given
-    flops = options.flops
-    if options.steps_of_first:
-        flops = options.steps_of_first * flops_of(with_changes(options.recipes[0], options)[0])
-    steps = options.steps or math.ceil(flops / flops_of(given) - 0.5)
-    if given.get("lr_schedule") == "trapezoid":
-        given["lr_decay_steps"] = steps // 4
-    if options.build:
-        given |= built(options, given["vocab_size"], given["max_seq_length"])
-    name = f"{'continued' if options.start else 'compared'}_{_plain(contender)}_{steps}_{seed}"
-    if not _is_file(contender, options):
-        given["num_warmup_steps"] = steps // 10
-    return given | {"model_name": name, "num_train_steps": steps}
-
-
-def _is_file(contender: str, options: argparse.Namespace) -> bool:
-    """True if its recipe is a file, which says everything: the schedule, and how to fine-tune."""
-    return (contender if contender[0] != "+" else options.recipes[0]).split("+")[0].endswith(".json")
-
-
-def _plain(contender: str) -> str:
-    """Name of a folder for a contender."""
-    return re.sub(r"[^\w.=-]+", "_", contender.replace(".json", ""))
+    def run(self, seed: int) -> dict[str, Any]:
+        """The hyperparameters of a run; its number of steps follows from the budget."""
+        options, given = self.options, {"iterations_per_loop": 50, "save_checkpoints_steps": 500} | self.pretraining
+        given |= {"data_dir": options.data_dir, "seed": seed, "keep_checkpoint_max": 1, "num_eval_steps": 20}
+        flops = options.flops
+        if options.steps_of_first:
+            flops = options.steps_of_first * Contender(options.recipes[0], options).flops
+        steps = options.steps or math.ceil(flops / self.flops - 0.5)
+        if given.get("lr_schedule") == "trapezoid":
+            given["lr_decay_steps"] = steps // 4
+        if options.build:
+            given |= built(options, given["vocab_size"], given["max_seq_length"])
+        if not self.file:
+            given["num_warmup_steps"] = steps // 10
+        name = f"{'continued' if options.start else 'compared'}_{self.plain_name}_{steps}_{seed}"
+        return given | {"model_name": name, "num_train_steps": steps}
 
 
 def built(options: argparse.Namespace, vocab: int, length: int) -> dict[str, str]:
@@ -146,66 +151,53 @@ def built(options: argparse.Namespace, vocab: int, length: int) -> dict[str, str
     return found | {"vocab_file": str(vocab_file)}
 
 
-def run(options: argparse.Namespace, *words: str) -> tuple[str, float]:
-    """Runs a program; returns its output and its seconds of processor time. A failure ends this program, too."""
-    threads = str(max(1, cores() // options.jobs))
-    environment = os.environ | {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": threads}
-    with tempfile.TemporaryFile("w+") as printed:
-        process = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=environment, stdout=printed, stderr=printed)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        printed.seek(0)
-        text = printed.read()
-    if process.returncode:
-        sys.exit(f"{' '.join(words)}\nfailed with exit code {process.returncode}:\n{text}")
-    return text, used.ru_utime + used.ru_stime
+def run(options: argparse.Namespace, *words: str) -> None:
+    """Runs a program. A failure ends this program, too."""
+    environment = os.environ | dict.fromkeys(ONE_THREAD, str(max(1, cores() // options.jobs)))
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, stdout=-1, stderr=-2, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(words)}\nfailed with exit code {done.returncode}:\n{done.stdout}")
 
 
-def measured(contender: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def measured(contender: Contender, seed: int) -> dict[str, Any]:
     """Pre-trains and fine-tunes one model where that was not done before: held-out metrics and scores, of several
-    trials the median; also the training curve, and seconds of processor time where it was trained now."""
-    pretrained = re.sub(r"\+random_init=[^+]*", "", contender) or options.recipes[0]
-    hparams = pretraining_hparams(pretrained, options, seed)
+    trials the median; also the training curve."""
+    options = contender.options
+    name = re.sub(r"\+random_init=[^+]*", "", contender.name) or options.recipes[0]
+    pretrained = Contender(name, options)
+    hparams = pretrained.run(seed)
     folder = Path(options.data_dir) / "models" / hparams["model_name"]
-    held_out, seconds = folder / "results" / "unsup_results.json", None
+    held_out = folder / "results" / "unsup_results.json"
     if not held_out.exists():
-        _, seconds = run(options, "run_pretraining.py", "--do-eval", "--hparams", json.dumps(hparams))
-    metrics = json.loads(held_out.read_text(encoding="utf-8"))
+        run(options, "run_pretraining.py", "--do-eval", "--hparams", json.dumps(hparams))
+    metrics = _read(held_out)
     if options.contrast and "positive_cosine" not in metrics:  # of models without the objective too, to compare with
         contrast = folder / "analysis" / "contrast.json"
         if not contrast.exists():
             names = ["--data-dir", options.data_dir, "--model-names", hparams["model_name"]]
             run(options, "run_analysis.py", "--analysis", "contrast", *names, "--output-dir", str(contrast.parent))
-        metrics |= json.loads(contrast.read_text(encoding="utf-8"))[hparams["model_name"]]["trained"]
-    file = _is_file(contender, options)
-    results = folder / ("results" if pretrained == contender else f"results_{_plain(contender)}")
+        metrics |= _read(contrast)[hparams["model_name"]]["trained"]
+    results = folder / ("results" if name == contender.name else f"results_{contender.plain_name}")
+    finetuning = {name: hparams[name] for name in ("data_dir", "model_name", "precision", "seed")}
+    finetuning |= {"vocab_file": _read(folder / "config.json")["vocab_file"], "results_dir": str(results)}
+    finetuning |= {"keep_all_models": False} | contender.finetuning
+    if contender.file:
+        finetuning["recipe"] = contender.file
     scores = {}
     for task in options.tasks:
-        finetuning = {
-            "data_dir": options.data_dir,
-            "model_name": hparams["model_name"],
-            "vocab_file": json.loads((folder / "config.json").read_text(encoding="utf-8"))["vocab_file"],
-            "task_names": [task],
-            "model_dir": str(results / f"{task}_model"),
-            "results_dir": str(results),
-            "keep_all_models": False,
-            "precision": hparams["precision"],
-            "seed": seed,
-        }
-        finetuning |= with_changes(contender, options)[1] | options.finetuning_hparams
-        if file:
-            finetuning["recipe"] = contender.split("+")[0] or options.recipes[0]
-        if options.debug_examples:
-            finetuning["debug_examples"] = options.debug_examples
         done = results / f"{task}_results.json"
         if not done.exists():
-            run(options, "run_finetuning.py", "--hparams", json.dumps(finetuning))
-        trials = [one["scores"][task] for one in json.loads(done.read_text(encoding="utf-8"))["trials"]]
+            of_task = {"task_names": [task], "model_dir": str(results / f"{task}_model")}
+            run(options, "run_finetuning.py", "--hparams", json.dumps(finetuning | of_task))
+        trials = [one["scores"][task] for one in _read(done)["trials"]]
         scores[task] = statistics.median(next(iter(splits.values()))[METRICS[task]] for splits in trials)
     lines = map(json.loads, (folder / "train_metrics.jsonl").read_text(encoding="utf-8").splitlines())
     curve = [[round(line[name], 4) for name in _CURVE if name in line] for line in lines if line["step"] % 50 == 0]
-    found = {"steps": hparams["num_train_steps"], "held_out": metrics, "scores": scores, "curve": curve}
-    return found | {"processor_seconds": seconds}
+    return {"steps": hparams["num_train_steps"], "held_out": metrics, "scores": scores, "curve": curve}
 
 
 def table(results: dict[str, list[dict[str, Any]]], tasks: list[str]) -> str:
@@ -233,41 +225,28 @@ def table(results: dict[str, list[dict[str, Any]]], tasks: list[str]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__, data_dir="data", seeds=3)
-    parser.add_argument("--recipes", default=RECIPES, help="contenders, by commas")
-    parser.add_argument("--start", type=Path, help="folder of a masked language model, named like its recipe")
-    parser.add_argument("--flops", type=float, default=2e14, help="of pre-training a model")
-    parser.add_argument("--steps", type=int, default=0, help="the same for all recipes, instead of --flops")
-    parser.add_argument("--steps-of-first", type=int, default=0, help="whose FLOPs all get, instead of --flops")
-    parser.add_argument("--build", action="store_true", help="vocabularies and records of <data-dir>/corpus, heldout")
-    parser.add_argument("--tasks", default="chunk,cola,sst,mrpc,rte,sts", help="to fine-tune on; '' for none")
-    parser.add_argument("--finetuning-hparams", type=json.loads, default={}, help="JSON, over those of the recipe")
-    parser.add_argument("--debug-examples", type=int, default=0, help="examples of a task, at most; 0: all")
-    parser.add_argument("--jobs", type=int, default=1, help="models trained side by side, each with its share of cores")
+    flags = {"data_dir": "data", "seeds": 3, "recipes": RECIPES, "tasks": "chunk,cola,sst,mrpc,rte,sts", "jobs": 1}
+    parser = parser_of(__doc__, **flags, flops=2e14, steps=0, steps_of_first=0, build=False)
+    parser.add_argument("--start", type=Path)
     options = parser.parse_args()
     options.data_dir = os.path.abspath(options.data_dir)
     options.tasks = [task for task in options.tasks.split(",") if task]
     options.recipes = re.split(r",(?![^\[]*\])", options.recipes.strip())  # not at the commas of a value
-    unknown = set(options.tasks) - set(METRICS)
-    if unknown:
-        parser.error(f"--tasks: {', '.join(sorted(unknown))}: choose from {', '.join(METRICS)}")
-    if not options.start and not all(_is_file(contender, options) for contender in options.recipes):
-        parser.error("--recipes: recipes by name need --start")
-    runs = [(recipe, seed) for seed in range(options.seeds) for recipe in options.recipes]
     results: dict[str, list[dict[str, Any]]] = {}
     try:
-        every = {contender: with_changes(contender, options) for contender in options.recipes}
-        alike = [name for name, given in every.items() if list(every.values()).count(given) > 1]
-        if alike:
+        if unknown := set(options.tasks) - set(METRICS):
+            raise UserError(f"--tasks: {', '.join(sorted(unknown))}: choose from {', '.join(METRICS)}")
+        every = [Contender(name, options) for name in options.recipes]
+        given = [(one.pretraining, one.finetuning) for one in every]
+        if alike := [one.name for one, hparams in zip(every, given, strict=True) if given.count(hparams) > 1]:
             raise UserError(f"--recipes: {', '.join(alike)} are the same run: --start decides what the network is")
-        options.contrast = any(given.get("sequence_contrast_objective") for given, _ in every.values())
+        options.contrast = any(one.pretraining.get("sequence_contrast_objective") for one in every)
+        runs = [(contender, seed) for seed in range(options.seeds) for contender in every]
         with ThreadPoolExecutor(options.jobs) as pool:
-            for (recipe, seed), found in zip(
-                runs, pool.map(lambda one: measured(one[0], options, one[1]), runs), strict=True
-            ):
-                results.setdefault(recipe, []).append(found)
+            for (contender, seed), found in zip(runs, pool.map(lambda one: measured(*one), runs), strict=True):
+                results.setdefault(contender.name, []).append(found)
                 write_json(Path(options.data_dir) / "compare_objectives.json", results)
-                print(f"{recipe}, seed {seed}: {found['scores']}", flush=True)
+                print(f"{contender.name}, seed {seed}: {found['scores']}", flush=True)
     except UserError as error:
         sys.exit(f"error: {error}")
     print(table(results, options.tasks))

@@ -15,33 +15,17 @@ import multiprocessing
 import os
 import random
 import tempfile
-import time
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from benchmarks.common import parser_of
+from benchmarks.common import parser_of, seconds
 from electra_tf2.corpus.build_plan import BuildPlan, BuildSettings, Unit, make_plan
 from electra_tf2.corpus.build_unit import build_unit
 from electra_tf2.corpus.staging import Staging, UnitReport
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.util.environment import quiet_tensorflow
 
-
-class Rate(NamedTuple):
-    """A measurement: bytes of text, tokens with special ones, seconds."""
-
-    text_bytes: int
-    tokens: int
-    seconds: float
-
-    @property
-    def megabytes_per_second(self) -> float:
-        return self.text_bytes / 1e6 / self.seconds
-
-    def line(self, name: str, processes: int, peer: "Rate | None" = None) -> str:
-        per_core = self.tokens / self.seconds / processes
-        ratio = f"  {self.megabytes_per_second / peer.megabytes_per_second:7.1f}x" if peer else ""
-        return f"{name:28} {self.megabytes_per_second:8.2f} MB/s  {per_core:12,.0f} tokens/s per core{ratio}"
+# A measurement: bytes of text and tokens with special ones, both in a second.
+Rate = tuple[float, float]
 
 
 def work(plan: BuildPlan, folder: str, unit: Unit) -> UnitReport:
@@ -59,6 +43,7 @@ def work(plan: BuildPlan, folder: str, unit: Unit) -> UnitReport:
 def measure(plan: BuildPlan, processes: int) -> Rate:
     """All units, after every process has loaded everything and built the smallest one."""
     smallest = min(plan.units, key=lambda unit: unit.text_bytes)
+    reports: list[UnitReport] = []
     with (
         tempfile.TemporaryDirectory() as warm,
         tempfile.TemporaryDirectory() as folder,
@@ -66,14 +51,12 @@ def measure(plan: BuildPlan, processes: int) -> Rate:
     ):
         for turn in [pool.submit(work, plan, tempfile.mkdtemp(dir=warm), smallest) for _ in range(processes)]:
             turn.result()  # a new process for each, as none is idle
-        began = time.perf_counter()
-        reports = list(pool.map(functools.partial(work, plan, folder), plan.units))
-        seconds = time.perf_counter() - began
+        took = seconds(lambda: reports.extend(pool.map(functools.partial(work, plan, folder), plan.units)))
     tokens = sum(shard.tokens for report in reports for shard in report.files.values())
-    return Rate(sum(report.text_bytes for report in reports), tokens, seconds)
+    return sum(report.text_bytes for report in reports) / took, tokens / took
 
 
-def plain_examples(lines: Iterator[str], vocab: dict[str, int], length: int) -> Iterator[tuple[list[int], list[int]]]:
+def plain_examples(lines: list[str], vocab: dict[str, int], length: int) -> Iterator[tuple[list[int], list[int]]]:
     """The original's packing with lists: (first segment, second segment)."""
     from tests.bert_reference import tokens
 
@@ -104,51 +87,47 @@ def measure_plain(settings: BuildSettings, limit: int) -> Rate:
     import tensorflow as tf
 
     vocab = {token: index for index, token in enumerate(load_vocab(settings.vocab_file))}
-    length = settings.max_seq_length
-    lines: list[str] = []
-    text_bytes = 0
+    length, lines, text_bytes, lengths = settings.max_seq_length, list[str](), 0, list[int]()
     for file in settings.corpus.files():
         for block in settings.corpus.read(file.name, block_bytes=1 << 16):
             if text_bytes < limit:
                 lines += [line.decode() for line in block.lines]
                 text_bytes += block.raw_bytes
-    list(plain_examples(iter(lines[:50]), vocab, length))
-    tokens = 0
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, tf.io.TFRecordWriter(os.path.join(folder, "records")) as writer:
-        for first, second in plain_examples(iter(lines), vocab, length):
-            ids = [vocab["[CLS]"], *first, vocab["[SEP]"], *([*second, vocab["[SEP]"]] if second else [])]
-            real = len(ids)
-            tokens += real
-            padding = [0] * (length - real)
-            segments = [0] * (len(first) + 2) + [1] * (real - len(first) - 2)
-            lists = {"input_ids": ids, "input_mask": [1] * real, "segment_ids": segments}
-            features = {
-                name: tf.train.Feature(int64_list=tf.train.Int64List(value=values + padding))
-                for name, values in lists.items()
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            writer.write(example.SerializeToString())
-    return Rate(text_bytes, tokens, time.perf_counter() - began)
+
+    def write(path: str) -> None:
+        with tf.io.TFRecordWriter(path) as writer:
+            for first, second in plain_examples(lines, vocab, length):
+                ids = [vocab["[CLS]"], *first, vocab["[SEP]"], *([*second, vocab["[SEP]"]] if second else [])]
+                lengths.append(len(ids))
+                segments = [0] * (len(first) + 2) + [1] * (len(ids) - len(first) - 2)
+                lists = {"input_ids": ids, "input_mask": [1] * len(ids), "segment_ids": segments}
+                features = {
+                    name: tf.train.Feature(int64_list=tf.train.Int64List(value=values + [0] * (length - len(ids))))
+                    for name, values in lists.items()
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+
+    list(plain_examples(lines[:50], vocab, length))
+    with tempfile.TemporaryDirectory() as folder:
+        took = seconds(lambda: write(os.path.join(folder, "records")))
+    return text_bytes / took, sum(lengths) / took
 
 
 def main() -> None:
-    parser = parser_of(__doc__, max_seq_length=128, peer_megabytes=1.0)
-    parser.add_argument("--corpus-dir", required=True)
-    parser.add_argument("--vocab-file", required=True)
+    parser = parser_of(__doc__, corpus_dir=str, vocab_file=str, max_seq_length=128, peer_megabytes=1.0)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
-    arguments = parser.parse_args()
-    settings = BuildSettings(
-        arguments.corpus_dir, arguments.vocab_file, "unused", arguments.max_seq_length, num_shards=24
-    )
+    given = parser.parse_args()
+    settings = BuildSettings(given.corpus_dir, given.vocab_file, "unused", given.max_seq_length, num_shards=24)
     quiet_tensorflow()
     plan = make_plan(settings)
-    peer = measure_plain(settings, int(arguments.peer_megabytes * 1e6))
+    peer = measure_plain(settings, int(given.peer_megabytes * 1e6))
     print(f"length {settings.max_seq_length}, start-up not counted, {os.cpu_count()} cores in the machine")
-    print(peer.line("plain Python, 1 process", 1), flush=True)
-    for processes in arguments.processes:
-        rate = measure(plan, processes)
-        print(rate.line(f"builder, {processes} processes", processes, peer), flush=True)
+    for processes in (0, *given.processes):
+        text_bytes, tokens = measure(plan, processes) if processes else peer
+        name = f"builder, {processes} processes" if processes else "plain Python, 1 process"
+        rates = f"{text_bytes / 1e6:8.2f} MB/s  {tokens / max(1, processes):12,.0f} tokens/s per core"
+        print(f"{name:28} {rates}  {text_bytes / peer[0]:7.1f}x", flush=True)
 
 
 if __name__ == "__main__":

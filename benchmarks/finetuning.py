@@ -11,25 +11,17 @@ import dataclasses
 import functools
 import itertools
 import statistics
-import time
 from collections.abc import Callable
-from typing import NamedTuple
 
+from benchmarks.common import seconds, turns
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.util import flags as util_flags
 
 _ROUNDS, _STEPS = 7, 20
 
 
-class Contender(NamedTuple):
-    """One padding: each call runs a round and returns examples per second."""
-
-    train: Callable[[], float]
-    evaluate: Callable[[], float]
-    mean_length: float
-
-
-def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
+def contender(config: FinetuningConfig, fixed_padding: bool) -> tuple[dict[str, Callable[[], float]], float]:
+    """What runs a round of training or evaluation with one padding, in examples a second; tokens of a mean input."""
     import tensorflow as tf
 
     from electra_tf2.corpus.tokenization import WordpieceTokenizer
@@ -55,47 +47,41 @@ def contender(config: FinetuningConfig, fixed_padding: bool) -> Contender:
         strategy.run(training.train_step, args=(batch, number))
 
     predict = tf.function(lambda batch: training.model.predict(batch, 0).losses, reduce_retracing=True, autograph=False)
-    batches = iter(train.training_batches(config.train_batch_size, 0))
-    number = itertools.count()
+    batches, number = iter(train.training_batches(config.train_batch_size, 0)), itertools.count()
 
-    def one_step() -> None:
-        step(next(batches), tf.constant(next(number), tf.int64))
+    def train_steps(steps: int = _STEPS) -> None:
+        for _ in range(steps):
+            step(next(batches), tf.constant(next(number), tf.int64))
 
-    def train_round() -> float:
-        start = time.perf_counter()
-        for _ in range(_STEPS):
-            one_step()
-        return _STEPS * config.train_batch_size / (time.perf_counter() - start)
-
-    def evaluation_round() -> float:
-        start = time.perf_counter()
+    def evaluation() -> None:
         for batch in dev.evaluation_batches(config.eval_batch_size):
             predict(batch)
-        return len(dev) / (time.perf_counter() - start)
 
-    one_step()
-    evaluation_round()  # traced
-    return Contender(train_round, evaluation_round, float(train.lengths.mean()))
+    train_steps(1)
+    evaluation()  # traced
+    rounds: dict[str, Callable[[], float]] = {
+        "training": lambda: _STEPS * config.train_batch_size / seconds(train_steps),
+        "evaluation": lambda: len(dev) / seconds(evaluation),
+    }
+    return rounds, float(train.lengths.mean())
 
 
 def main() -> int:
     given = util_flags.config_from_flags(FinetuningConfig, with_recipe=False)
     config = dataclasses.replace(given, strategy="one_device")
-    contenders = {name: contender(config, name == "fixed padding") for name in ("buckets", "fixed padding")}
-    rates: dict[tuple[str, str], list[float]] = {}
-    for _ in range(_ROUNDS):
-        for name, one in contenders.items():
-            rates.setdefault((name, "training"), []).append(one.train())
-            rates.setdefault((name, "evaluation"), []).append(one.evaluate())
-    median = {key: statistics.median(values) for key, values in rates.items()}
-    length = contenders["buckets"].mean_length
+    (buckets, length), (fixed, _) = contender(config, False), contender(config, True)
+    both = {f"buckets {what}": run for what, run in buckets.items()}
+    both |= {f"fixed padding {what}": run for what, run in fixed.items()}
+    median = {name: statistics.median(values) for name, values in turns(both, _ROUNDS).items()}
     print(
         f"{config.task_names[0]}, {config.model_size}, batch {config.train_batch_size}, {config.precision}: inputs of "
         f"{length:.1f} tokens on average, max_seq_length {config.max_seq_length}"
     )
-    for what in ("training", "evaluation"):
-        ours, fixed = median["buckets", what], median["fixed padding", what]
-        print(f"{what:12} buckets {ours:8.1f} examples/s  fixed padding {fixed:8.1f} examples/s  {ours / fixed:5.2f}x")
+    for what in buckets:
+        ours, padded = median[f"buckets {what}"], median[f"fixed padding {what}"]
+        print(
+            f"{what:12} buckets {ours:8.1f} examples/s  fixed padding {padded:8.1f} examples/s  {ours / padded:5.2f}x"
+        )
     return 0
 
 

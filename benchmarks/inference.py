@@ -1,16 +1,19 @@
 """Latency and throughput of inference from Python, beside the network alone.
 
   python -m benchmarks.inference --model electra_mini
-  python -m benchmarks.inference --model electra_evening --generator electra_mini --texts 512
+  python -m benchmarks.inference --model electra_evening --generator electra_mini --texts 512 --peer-python PYTHON
 
 One text through each call of a loaded model: the first call of a process, and the median of `--calls` calls after one
 of another length. "network" is the call's network alone, in a graph of just these shapes, on tensors that are there
 already: of predict, states and embed the encoder, of replaced the detector, of fill the masked language model, of score
 one pass over the text's masked copies. predict is that of a classifier of this encoder with random weights. Then
 `--texts` texts of 3 to 120 words at once, in texts a second. Time is the processor's, which other work on the machine
-disturbs less; --wall measures the clock's. One thread.
+disturbs less; --wall measures the clock's. One thread. Where PYTHON has torch and transformers, an ELECTRA of these
+sizes with random weights computes the states too, in processor time: of the text, and of the texts in batches of 32, as
+they come and sorted by length. (It has no norms before branches and no relative positions.)
 """
 
+import os
 import statistics
 import tempfile
 import time
@@ -20,10 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.common import parser_of, processor
-from benchmarks.inference_peer import SENTENCE, seconds, texts_of
+from benchmarks.common import ONE_THREAD, parser_of, processor, seconds
+from benchmarks.serving import start
 from electra_tf2.util.environment import quiet_tensorflow
 
+SENTENCE = "The model reads every word in its place and says what came before, that year when all went"
 _ROUNDS = 3
 
 
@@ -34,6 +38,13 @@ class Contender(NamedTuple):
     network: Callable[[], object]
 
 
+def texts_of(number: int, longest: int = 120) -> list[str]:
+    """Texts of 3 to `longest` words, most of them short, the same in every run."""
+    random = np.random.default_rng(0)
+    lengths = np.clip(random.lognormal(2.8, 0.8, number), 3, longest).astype(int)
+    return [" ".join(random.choice(SENTENCE.split(), length)) for length in lengths]
+
+
 def classifier(model: Any, folder: Path) -> Any:
     """The model's encoder with a random head of CoLA, from a folder as run_finetuning.py leaves it."""
     import electra_tf2
@@ -41,15 +52,17 @@ def classifier(model: Any, folder: Path) -> Any:
     from electra_tf2.exchange.sources import write_folder
 
     source = model.source
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in source.tokens), encoding="utf-8")
     sizes = {name: getattr(source.config, name) for name in ("model_size", "model_hparam_overrides", "embedding_size")}
     config = FinetuningConfig.from_dict(
         sizes | {"task_names": ["cola"], "vocab_file": str(folder / "vocab.txt"), "vocab_size": len(source.tokens)}
     )
-    head, width = "task_specific/cola/dense", source.architecture.hidden_size
+    scope, width = "task_specific/cola", source.architecture.hidden_size
     weights = {name: value for name, value in source.weights.items() if name.startswith("electra/")}
     random = np.random.default_rng(0)
-    weights |= {f"{head}/kernel": random.normal(size=[width, 2]).astype("f"), f"{head}/bias": np.zeros(2, "f")}
+    weights |= {f"{scope}/dense/kernel": random.normal(size=[width, 2]), f"{scope}/dense/bias": np.zeros(2)}
+    if source.architecture.head_style == "modernbert":
+        weights |= {f"{scope}/head/dense/kernel": random.normal(size=[width, width])}
+        weights |= {f"{scope}/head/dense/bias": np.zeros(width), f"{scope}/head/LayerNorm/gamma": np.ones(width)}
     state = {"cola": {"labels": ["0", "1"]}}
     write_folder(folder / "cola", source._replace(config=config, weights=weights, task_states=state, is_run=True))
     return electra_tf2.load(str(folder / "cola"))
@@ -79,8 +92,7 @@ def contenders(model: Any, fine_tuned: Any, text: str) -> dict[str, Contender]:
     one = encode(model.tokenizer, [text], 512)
     states = alone(network.states, one)
     found = {"predict": Contender(fine_tuned.predict, states), "states": Contender(model.states, states)}
-    if hasattr(model, "embed"):
-        found["embed"] = Contender(model.embed, states)
+    found["embed"] = Contender(model.embed, states)
     if network.language_model is not None:
         found["fill"] = Contender(lambda texts: [model.fill(masked) for _ in texts], alone(network.token_logits, one))
         copies = [np.repeat(value, one.lengths[0] - 2, 0) for value in one]
@@ -95,23 +107,39 @@ def contenders(model: Any, fine_tuned: Any, text: str) -> dict[str, Contender]:
 
 def latency(one: Contender, text: str, calls: int, clock: Callable[[], float]) -> tuple[float, float, float]:
     """Seconds of the first call, of a later one and of the network alone."""
-    first = seconds(lambda: one.call([text]), 1, clock)
+    first = seconds(lambda: one.call([text]), clock)
     one.call([f"{text} and more"])
-    rounds = [
-        (seconds(lambda: one.call([text]), calls, clock), seconds(one.network, calls, clock)) for _ in range(_ROUNDS)
-    ]
+    rounds: list[list[float]] = []
+    for _ in range(_ROUNDS):
+        both = (lambda: one.call([text])), one.network
+        rounds.append([statistics.median(seconds(call, clock) for _ in range(calls)) for call in both])
     return first, *(statistics.median(part) for part in zip(*rounds, strict=True))
 
 
+def peer(python: str, model: Any, texts: list[str], calls: int) -> str:
+    """Says how fast transformers is."""
+    sizes = model.source.architecture
+    names = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary = Path(folder) / "vocab.txt"
+        vocabulary.write_text("".join(f"{token}\n" for token in model.source.tokens), encoding="utf-8")
+        same = {name: getattr(sizes, name) for name in (*names, "intermediate_size")}
+        way = start("transformers random", python, {"vocab": str(vocabulary), "sizes": same})
+        one, *many = (
+            statistics.median(way.ask(texts=rows, size=32, calls=turns)["seconds"] for _ in range(3))
+            for rows, turns in (([SENTENCE], calls), (texts, 1), (sorted(texts, key=len), 1))
+        )
+    rates = ", sorted ".join(f"{len(texts) / took:.1f}" for took in many)
+    return f"transformers: one text {1e3 * one:.2f} ms; texts/s {rates}"
+
+
 def main() -> None:
-    parser = parser_of(__doc__, model="electra_mini", generator="", calls=40, texts=512, precision="float32")
-    parser.add_argument("--wall", action="store_true", help="wall-clock time")
-    options = parser.parse_args()
+    flags = {"model": "electra_mini", "generator": "", "calls": 40, "texts": 512, "precision": "float32"}
+    options = parser_of(__doc__, **flags, peer_python="", wall=False).parse_args()
     quiet_tensorflow()
+    os.environ |= ONE_THREAD
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
     import electra_tf2
     from electra_tf2.exchange.encoding import encode
 
@@ -119,14 +147,13 @@ def main() -> None:
     model = electra_tf2.load(options.model, generator=options.generator or None, precision=options.precision)
     with tempfile.TemporaryDirectory() as folder:
         fine_tuned = classifier(model, Path(folder))
-    text = SENTENCE
-    length = encode(model.tokenizer, [text], 512).lengths[0]
+    length = encode(model.tokenizer, [SENTENCE], 512).lengths[0]
     print(f"{model!r}, {options.precision}, one thread, {processor()}, TensorFlow {tf.__version__}")
     print(f"one text of {length} tokens, ms of {'wall-clock' if options.wall else 'processor'} time")
     print(f"{'call':16} {'first':>8} {'call':>8} {'network':>8} {'ratio':>6}")
-    calls = contenders(model, fine_tuned, text)
+    calls = contenders(model, fine_tuned, SENTENCE)
     for name, one in calls.items():
-        first, later, network = latency(one, text, options.calls, clock)
+        first, later, network = latency(one, SENTENCE, options.calls, clock)
         print(
             f"{name:16} {1e3 * first:8.1f} {1e3 * later:8.2f} {1e3 * network:8.2f} {later / network:6.2f}", flush=True
         )
@@ -135,8 +162,11 @@ def main() -> None:
     print(f"{len(texts)} texts of {lengths.min()} to {lengths.max()} tokens, {lengths.mean():.1f} on average, texts/s")
     for name in ("predict", "states", "embed", "score, detector"):
         if name in calls:
-            took = seconds(lambda run=calls[name].call: run(texts), _ROUNDS, clock)  # type: ignore[misc]
+            run = calls[name].call
+            took = statistics.median(seconds(lambda run=run: run(texts), clock) for _ in range(_ROUNDS))  # type: ignore[misc]
             print(f"{name:16} {len(texts) / took:8.1f}", flush=True)
+    if options.peer_python:
+        print(peer(options.peer_python, model, texts, options.calls))
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import VOCABULARY, parser_of, write_records
+from benchmarks.common import parser_of, seconds, write_records
 from electra_tf2.util.environment import quiet_tensorflow
 
-BATCH, LENGTH, RECORDS, SHARDS = 128, 128, 20_000, 4
+BATCH = 128
 
 
 def make_task(step_seconds: float, records: Any) -> Any:
@@ -44,7 +44,6 @@ def make_task(step_seconds: float, records: Any) -> Any:
             self.optimizer = AdamW([self.model.weight], schedule, lambda variable: False)
 
         def train_step(self, batch: Any, step: tf.Tensor) -> dict[str, Any]:
-            del step
             total = tf.cast(tf.reduce_sum(batch["input_ids"]), tf.float32)
             if step_seconds:
                 total += tf.ensure_shape(tf.py_function(wait, [], tf.float32), [])
@@ -63,8 +62,7 @@ def seconds_per_step(step_seconds: float, steps: int, folder: Path, records: Any
 
     from electra_tf2.training.loop import Schedule, Trainer
 
-    every = max(1, steps // 10)
-    schedule = Schedule(steps, every, steps, 1, 0, 0, BATCH)
+    schedule = Schedule(steps, max(1, steps // 10), steps, 1, 0, 0, BATCH)
     trainer = Trainer(make_task(step_seconds, records), tf.distribute.OneDeviceStrategy("CPU:0"), schedule, str(folder))
     times: list[tuple[int, float, float]] = []
     report = trainer._report
@@ -82,27 +80,14 @@ def seconds_per_step(step_seconds: float, steps: int, folder: Path, records: Any
 def main() -> None:
     given = parser_of(__doc__, step_ms=5.0, steps=1000).parse_args()
     quiet_tensorflow()
-    from electra_tf2.corpus.records import RecordFormat
-    from electra_tf2.pretrain.pretrain_data import Records
-
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        write_records(folder / "records", LENGTH, RECORDS, SHARDS)
-        files = sorted(map(str, (folder / "records").iterdir()))
-        records = Records(files, [RECORDS // SHARDS] * SHARDS, RecordFormat(LENGTH, VOCABULARY))
-        found = {}
-        for number, wait in enumerate((0.0, given.step_ms / 1e3)):
-            found[wait] = seconds_per_step(wait, given.steps, folder / f"run{number}", records)
-        began = time.monotonic()
-        for _ in range(200):
-            time.sleep(given.step_ms / 1e3)
-        slept = (time.monotonic() - began) / 200
-    for wait, (seconds, used) in found.items():
-        own = slept if wait else 0.0
-        more = f", {100 * (seconds / own - 1):.1f} % more" if own else ""
-        print(
-            f"a step of {1e3 * own:.2f} ms: {1e3 * seconds:.2f} ms in the loop{more}; {1e3 * used:.2f} ms of processors"
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        records = write_records(Path(folder, "records"), 128, 20_000, 4)
+        for wait in (0.0, given.step_ms / 1e3):
+            found, used = seconds_per_step(wait, given.steps, Path(folder, f"run{wait}"), records)
+            own = sum(seconds(lambda: time.sleep(given.step_ms / 1e3)) for _ in range(200)) / 200 if wait else 0.0
+            more = f", {100 * (found / own - 1):.1f} % more" if own else ""
+            ms = f"a step of {1e3 * own:.2f} ms: {1e3 * found:.2f} ms in the loop{more}"
+            print(f"{ms}; {1e3 * used:.2f} ms of processors")
 
 
 if __name__ == "__main__":

@@ -23,39 +23,31 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically
 
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'(])")
-_WORDS = re.compile(r"\w+")
 
 
-def sentences_of(paragraph: str) -> list[tuple[int, str]]:
-    """Offset in characters and text of each sentence."""
-    starts = [0, *(gap.end() for gap in _SENTENCE_ENDS.finditer(paragraph)), len(paragraph)]
-    return [(start, " ".join(paragraph[start:end].split())) for start, end in itertools.pairwise(starts) if start < end]
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
 
 
 def pairs_of(questions: Iterable[Question], coin: random.Random) -> Iterator[tuple[str, str, str]]:
     """Question, sentence and QNLI's label, in the order of the questions, whose answers are located."""
     for question in questions:
-        sentences = sentences_of(question.paragraph.text)
+        paragraph = question.paragraph.text
+        starts = [0, *(gap.end() for gap in _SENTENCE_ENDS.finditer(paragraph)), len(paragraph)]
+        sentences = [paragraph[start:end] for start, end in itertools.pairwise(starts) if start < end]
         if len(sentences) < 2:
             continue
-        answer = question.paragraph.starts[question.start]
-        holder = max(index for index, (start, _) in enumerate(sentences) if start <= answer)
-        asked = " ".join(question.text.split())
-        if coin.random() < 0.5:
-            yield asked, sentences[holder][1], "entailment"
-        else:
-            words = set(_WORDS.findall(asked.lower()))
-            others = [text for index, (_, text) in enumerate(sentences) if index != holder]
-            yield asked, max(others, key=lambda text: len(words & set(_WORDS.findall(text.lower())))), "not_entailment"
+        answer, asked = question.paragraph.starts[question.start], question.text
+        found = sentences.pop(max(index for index in range(len(sentences)) if starts[index] <= answer))
+        label = "entailment" if coin.random() < 0.5 else "not_entailment"
+        if label != "entailment":
+            found = max(sentences, key=lambda text: len(_words(asked) & _words(text)))
+        yield " ".join(asked.split()), " ".join(found.split()), label
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Writes the pairs, with QNLI's header."""
-    parser = parser_of(__doc__)
-    parser.add_argument("--squad", type=Path, required=True, help="training questions, SQuAD 1.1's JSON")
-    parser.add_argument("--output", type=Path, required=True, help="file of tab-separated values to write")
-    parser.add_argument("--seed", type=int, default=0, help="of the coin")
-    options = parser.parse_args(arguments)
+def main() -> None:
+    """Writes the pairs, with QNLI's header; `--seed` is the coin's."""
+    options = parser_of(__doc__, squad=Path, output=Path, seed=0).parse_args()
     try:
         questions = read_questions(options.squad, mrqa=False, v2=False, training=True)
         rows = [("question", "sentence", "label"), *pairs_of(questions, random.Random(options.seed))]

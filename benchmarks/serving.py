@@ -28,37 +28,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import ROOT, parser_of, processor
+from benchmarks.common import ONE_THREAD, ROOT, Worker, parser_of, processor
 from benchmarks.serving_peer import WAYS
 from electra_tf2.util.files import write_json
 
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 _REFERENCE = "transformers float32"
 
 
-class Way:
-    """A process that encodes texts in one way; raises OSError if it does not start."""
-
-    def __init__(self, name: str, python: str, files: dict[str, Any]) -> None:
-        command = [python, str(ROOT / "benchmarks" / "serving_peer.py"), name, json.dumps(files)]
-        environment = os.environ | _ONE_THREAD | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        self.name, self._errors = name, Path(files["folder"], f"{name}.log")
-        with open(self._errors, "w") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
-            )
-        self.encode(["Ready."], 1, 1)
-
-    def encode(self, texts: list[str], size: int, calls: int) -> tuple[float, np.ndarray]:
-        """Seconds of a call on all texts in batches of `size`, and their vectors [texts, H]."""
-        assert self._process.stdin and self._process.stdout
-        try:
-            self._process.stdin.write(json.dumps({"texts": texts, "size": size, "calls": calls}) + "\n")
-            self._process.stdin.flush()
-            answer = json.loads(self._process.stdout.readline())
-        except (BrokenPipeError, json.JSONDecodeError):
-            raise OSError(self._errors.read_text().strip().split("\n")[-1]) from None
-        return answer["seconds"], np.array(answer["vectors"])
+def start(way: str, python: str, files: dict[str, Any]) -> Worker:
+    """A process that encodes texts in one way (benchmarks/serving_peer.py). Raises OSError if it does not start."""
+    environment = os.environ | ONE_THREAD | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    worker = Worker([python, "-m", "benchmarks.serving_peer", way, json.dumps(files)], environment)
+    worker.ask(texts=["Ready."], size=1, calls=1)
+    return worker
 
 
 def sentences(number: int) -> list[str]:
@@ -71,39 +53,18 @@ def sentences(number: int) -> list[str]:
     return [kept[place] for place in np.random.default_rng(0).permutation(len(kept))[:number]]
 
 
-def main() -> None:
-    parser = parser_of(__doc__, batch=64, texts=192, single=8, rounds=5, peer_python="", output="")
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--ways", default=",".join(WAYS), help="default: all")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        files = {"folder": folder, "model": arguments.model, "calibration": sentences(arguments.texts + 64)[-64:]}
-        for kind, words in (("onnx", []), ("int8", ["--quantize", "int8"])):
-            command = [sys.executable, str(ROOT / "convert_model.py"), "--from", arguments.model, "--format", "onnx"]
-            subprocess.run([*command, "--part", "body", "--to", f"{folder}/{kind}", *words], check=True)
-            files[kind] = f"{folder}/{kind}/model.onnx"
-        ways = []
-        for name in arguments.ways.split(","):
-            own = name == "electra_tf2" or not arguments.peer_python
-            try:
-                ways.append(Way(name, sys.executable if own else arguments.peer_python, files))
-            except OSError as error:
-                print(f"left out: {name}: {error}", file=sys.stderr)
-        sizes = {kind: Path(files[kind]).stat().st_size / 1e6 for kind in ("onnx", "int8")}
-        report(measured(ways, arguments), sizes, arguments)
-
-
-def measured(ways: list[Way], arguments: Any) -> dict[str, dict[str, Any]]:
+def measured(ways: dict[str, Worker], arguments: Any) -> dict[str, dict[str, Any]]:
     """Milliseconds of one text and texts a second of batches, of each way, and the least cosine."""
     texts = sentences(arguments.texts)
-    one, best = texts[: arguments.single], {way.name: [np.inf, np.inf] for way in ways}
+    one, best = texts[: arguments.single], dict.fromkeys(ways, (np.inf, np.inf))
     vectors: dict[str, np.ndarray] = {}
     for _ in range(arguments.rounds):
-        for way in ways:
-            alone, _ = way.encode(one, 1, 5)
-            batched, vectors[way.name] = way.encode(texts, arguments.batch, 1)
-            best[way.name] = np.minimum(best[way.name], [alone / len(one), batched / len(texts)]).tolist()
-    exact, found = vectors.get(_REFERENCE, vectors[ways[0].name]), {}
+        for name, way in ways.items():
+            alone = way.ask(texts=one, size=1, calls=5)["seconds"] / len(one)
+            batched = way.ask(texts=texts, size=arguments.batch, calls=1)
+            vectors[name] = np.array(batched["vectors"])
+            best[name] = min(best[name][0], alone), min(best[name][1], batched["seconds"] / len(texts))
+    exact, found = vectors.get(_REFERENCE, next(iter(vectors.values()))), {}
     for name, (alone, batched) in best.items():
         norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(vectors[name], axis=1)
         cosine = ((exact * vectors[name]).sum(1) / norms).min()
@@ -111,9 +72,27 @@ def measured(ways: list[Way], arguments: Any) -> dict[str, dict[str, Any]]:
     return found
 
 
-def report(found: dict[str, dict[str, Any]], sizes: dict[str, float], arguments: Any) -> None:
+def main() -> None:
+    ways_of = ",".join(list(WAYS)[:-1])
+    flags = {"batch": 64, "texts": 192, "single": 8, "rounds": 5, "peer_python": "", "output": "", "ways": ways_of}
+    arguments = parser_of(__doc__, model=str, **flags).parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        files = {"model": arguments.model, "calibration": sentences(arguments.texts + 64)[-64:]}
+        for kind, words in (("onnx", []), ("int8", ["--quantize", "int8"])):
+            command = [sys.executable, str(ROOT / "convert_model.py"), "--from", arguments.model, "--format", "onnx"]
+            subprocess.run([*command, "--part", "body", "--to", f"{folder}/{kind}", *words], check=True)
+            files[kind] = f"{folder}/{kind}/model.onnx"
+        ways = {}
+        for name in arguments.ways.split(","):
+            own = name == "electra_tf2" or not arguments.peer_python
+            try:
+                ways[name] = start(name, sys.executable if own else arguments.peer_python, files)
+            except OSError as error:
+                print(f"left out: {name}: {error}", file=sys.stderr)
+        found = measured(ways, arguments)
+        sizes = ", ".join(f"{kind} {Path(files[kind]).stat().st_size / 1e6:.1f} MB" for kind in ("onnx", "int8"))
     base = found.get(_REFERENCE) or next(iter(found.values()))
-    print(f"{processor()}, one thread; ONNX files: {sizes['onnx']:.1f} MB, int8 {sizes['int8']:.1f} MB")
+    print(f"{processor()}, one thread; files: {sizes}")
     print(f"| | one text, ms | times as fast | batches of {arguments.batch}, texts/s | times as fast | least cosine |")
     print("|---|---|---|---|---|---|")
     for name, of in found.items():

@@ -1,10 +1,10 @@
-"""One way of benchmarks/serving.py in a process of its own: answers a line of JSON with a line of JSON.
+"""One way of benchmarks/serving.py or inference.py, in a process of its own: texts to vectors.
 
   python serving_peer.py WAY FILES   FILES: {"model": directory, "onnx": file, "int8": file, "calibration": texts}
 
-A line in is {"texts": [...], "size": N, "calls": N}: the texts go through in batches of `size`, as often as `calls`
-says. A line out is {"seconds": processor time of a call on all texts, "vectors": [...]}. Ways other than "electra_tf2"
-need nothing of ours.
+Asked for {"texts": [...], "size": N, "calls": N}, the texts go through in batches of `size`, as often as `calls` says;
+the answer is {"seconds": processor time of a call on all texts, "vectors": [...]}. Ways other than "electra_tf2" need
+little of ours. "transformers random" is an ELECTRA of FILES' "sizes" with the vocabulary "vocab".
 """
 
 import json
@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from benchmarks.common import answer_questions
 
 Encode = Callable[[list[str]], np.ndarray]
 
@@ -50,12 +52,16 @@ def onnx(files: dict[str, Any], kind: str = "onnx") -> Encode:
     return lambda texts: session.run(["sentence_embedding"], tokenized(texts))[0]
 
 
-def transformers(files: dict[str, Any]) -> Encode:
+def transformers(files: dict[str, Any], random: bool = False) -> Encode:
     import torch
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoModel, AutoTokenizer, BertTokenizerFast, ElectraConfig, ElectraModel
 
     torch.set_num_threads(1)
-    tokenizer, model = AutoTokenizer.from_pretrained(files["model"]), AutoModel.from_pretrained(files["model"]).eval()
+    if random:
+        tokenizer, model = BertTokenizerFast(files["vocab"]), ElectraModel(ElectraConfig(**files["sizes"]))
+    else:
+        tokenizer, model = AutoTokenizer.from_pretrained(files["model"]), AutoModel.from_pretrained(files["model"])
+    model.eval()
 
     def encode(texts: list[str]) -> np.ndarray:
         inputs = tokenizer(texts, padding=True, truncation=True, max_length=512, return_tensors="pt")
@@ -88,23 +94,24 @@ WAYS: dict[str, Callable[[dict[str, Any]], Encode]] = {
     "transformers float32": transformers,
     "OpenVINO float32": openvino,
     "OpenVINO int8": lambda files: openvino(files, int8=True),
+    "transformers random": lambda files: transformers(files, random=True),
 }
 
 
-def main() -> None:
-    out, sys.stdout = sys.stdout, sys.stderr  # libraries print
+def way() -> Callable[..., dict[str, Any]]:
+    """The way of the command line."""
     encode = WAYS[sys.argv[1]](json.loads(sys.argv[2]))
-    for line in sys.stdin:
-        asked = json.loads(line)
-        texts, size = asked["texts"], asked["size"]
+
+    def answer(texts: list[str], size: int, calls: int) -> dict[str, Any]:
         batches = [texts[start : start + size] for start in range(0, len(texts), size)]
         started = time.process_time()
-        for _ in range(asked["calls"]):
+        for _ in range(calls):
             found = [encode(batch) for batch in batches]
-        seconds = (time.process_time() - started) / asked["calls"]
-        vectors = np.concatenate(found).astype(float).round(6).tolist()
-        print(json.dumps({"seconds": seconds, "vectors": vectors}), file=out, flush=True)
+        seconds = (time.process_time() - started) / calls
+        return {"seconds": seconds, "vectors": np.concatenate(found).astype(float).round(6).tolist()}
+
+    return answer
 
 
 if __name__ == "__main__":
-    main()
+    answer_questions(way)

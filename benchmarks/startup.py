@@ -8,6 +8,7 @@ the import, timed inside); `--help`; a hyperparameter that does not exist; and r
 its first step is done. The medians count. The target is a first step within 1.5 times import plus tracing.
 """
 
+import functools
 import json
 import os
 import re
@@ -18,11 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.common import ROOT, parser_of, write_records, write_vocabulary
+from benchmarks.common import ROOT, parser_of, turns, write_records, write_vocabulary
 
 _TRACE = """
 import json, sys, time
-from benchmarks.common import parser_of
 from electra_tf2.util.environment import before_tensorflow
 before_tensorflow()
 import tensorflow as tf
@@ -38,56 +38,42 @@ print("seconds", time.perf_counter() - start)
 """
 
 
-def seconds(*words: str, until: str | None = None) -> float:
-    """Seconds until a command ends, or prints a line that the regular expression `until` matches."""
+def seconds(*words: str, until: str = "") -> float:
+    """Seconds until a command ends, or prints a line that a regular expression matches: those that it names, if any."""
     start = time.perf_counter()
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    command = [sys.executable, *words]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if until is not None and re.match(until, line):
+            if until and (match := re.match(until, line)):
                 process.kill()
-                return time.perf_counter() - start
-    if until is not None:
+                return float(match["seconds"]) if "seconds" in match.groupdict() else time.perf_counter() - start
+    if until:
         sys.exit(f"{' '.join(words)}\nended with exit code {process.returncode} before it printed {until!r}")
     return time.perf_counter() - start
 
 
 def main() -> None:
-    parser = parser_of(__doc__, batch_size=32, max_seq_length=128, rounds=3)
-    parser.add_argument("--model-size", default="small", choices=("small", "base", "large"))
-    options = parser.parse_args()
-    # Nothing else of util.environment: the import that is measured is TensorFlow's as it comes.
+    options = parser_of(
+        __doc__, batch_size=32, max_seq_length=128, rounds=3, model_size=("small", "base", "large")
+    ).parse_args()
+    # Nothing of util.environment: the import that is measured is TensorFlow's as it comes.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-    found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         write_records(Path(folder) / "pretrain_tfrecords", options.max_seq_length, 2000, 1)
         write_vocabulary(Path(folder) / "vocab.txt")
-        hparams = json.dumps(
-            {
-                "model_name": "startup",
-                "model_size": options.model_size,
-                "data_dir": folder,
-                "train_batch_size": options.batch_size,
-                "max_seq_length": options.max_seq_length,
-                "iterations_per_loop": 1,
-            }
-        )
-        script = [sys.executable, "run_pretraining.py"]
-        for _ in range(options.rounds):
-            times = {
-                "import tensorflow": seconds(sys.executable, "-c", "import tensorflow"),
-                "--help": seconds(*script, "--help"),
-                "an unknown hyperparameter": seconds(*script, "--hparams", '{"num_train_stepz": 5}'),
-                "first step": seconds(*script, "--overwrite", "--hparams", hparams, until=r"initial loss +\d"),
-            }
-            traced = subprocess.run(
-                [sys.executable, "-c", _TRACE, hparams], cwd=ROOT, capture_output=True, text=True, check=True
-            )
-            times["tracing the step"] = float(traced.stdout.split("seconds")[1])
-            for name, value in times.items():
-                found.setdefault(name, []).append(value)
-    medians = {name: statistics.median(values) for name, values in found.items()}
+        hparams = {"model_name": "startup", "model_size": options.model_size, "data_dir": folder}
+        hparams |= {"train_batch_size": options.batch_size, "max_seq_length": options.max_seq_length}
+        given = json.dumps(hparams | {"iterations_per_loop": 1})
+        run = functools.partial(seconds, "run_pretraining.py")
+        cases = {
+            "import tensorflow": lambda: seconds("-c", "import tensorflow"),
+            "--help": lambda: run("--help"),
+            "an unknown hyperparameter": lambda: run("--hparams", '{"num_train_stepz": 5}'),
+            "first step": lambda: run("--overwrite", "--hparams", given, until=r"initial loss +\d"),
+            "tracing the step": lambda: seconds("-c", _TRACE, given, until=r"seconds (?P<seconds>\S+)"),
+        }
+        medians = {name: statistics.median(values) for name, values in turns(cases, options.rounds).items()}
     for name, value in medians.items():
         print(f"{name:28} {value:7.2f} s")
     least = medians["import tensorflow"] + medians["tracing the step"]

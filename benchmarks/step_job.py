@@ -1,9 +1,10 @@
 """The job of all contenders of benchmarks/step.py: sizes, batch and length, and the matrix products of a step."""
 
 import argparse
+import json
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,11 +22,6 @@ class Size(NamedTuple):
     embedding: int
     generator_share: int
     vocabulary: int = VOCABULARY
-
-    @classmethod
-    def read(cls, text: str) -> "Size":
-        """A name of `SIZES`, or the fields with commas between them."""
-        return SIZES[text] if text in SIZES else cls(*map(int, text.split(",")))
 
     @property
     def encoder(self) -> dict[str, int]:
@@ -47,11 +43,17 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "mini": Size(128, 4, 4, 128, 2, 8192),  # what a laptop trains
-    "electra_mini": Size(192, 4, 6, 128, 1, 8192),
     "small": Size(256, 12, 4, 128, 4),
     "base": Size(768, 12, 12, 768, 3),
     "large": Size(1024, 24, 16, 1024, 4),
+    "mini": Size(128, 4, 4, 128, 2, 8192),  # what a laptop trains
+    "electra_mini": Size(192, 4, 6, 128, 1, 8192),
+}
+JOB_FLAGS: dict[str, Any] = {  # of the programs, as of `parser_of`
+    "what": ("pretraining", "evaluation", "finetuning"),
+    "model_size": tuple(SIZES),
+    "batch_size": 32,
+    "max_seq_length": 128,
 }
 
 Step = Callable[[], object]
@@ -65,6 +67,18 @@ class Job(NamedTuple):
     batch_size: int
     length: int
     precision: str
+
+    @classmethod
+    def of(cls, options: argparse.Namespace, contender: str) -> "Job":
+        """The job of `JOB_FLAGS`, in the precision that a contender's name ends in."""
+        sizes = SIZES[options.model_size], options.batch_size, options.max_seq_length
+        return cls(options.what, *sizes, contender.rsplit("_", 1)[1])
+
+    @classmethod
+    def read(cls, text: str) -> "Job":
+        """A job from its JSON."""
+        what, size, *rest = json.loads(text)
+        return cls(what, Size(*size), *rest)
 
     @property
     def token_ids(self) -> np.ndarray:
@@ -85,8 +99,7 @@ class Job(NamedTuple):
     @property
     def masked_batch(self) -> dict[str, np.ndarray]:
         """Inputs masked beforehand, as the peers' pipelines do it."""
-        ids = self.token_ids
-        count = self.masked_tokens
+        ids, count = self.token_ids, self.masked_tokens
         rows = range(self.batch_size)
         places = np.stack([1 + np.random.RandomState(i).permutation(self.length - 2)[:count] for i in rows])
         masked = ids.copy()
@@ -98,8 +111,8 @@ def product_shapes(job: Job) -> Counter[tuple[int, int, int, int]]:
     """(batch, m, k, n) of each product [m, k] x [k, n] of a step's forward passes -> how often it is taken."""
     shapes = Counter[tuple[int, int, int, int]]()
     tokens, masked = job.batch_size * job.length, job.batch_size * job.masked_tokens
-
-    def encoder(size: Size) -> None:
+    networks = [job.size] if job.what == "finetuning" else [job.size, job.size.generator]
+    for size in networks:
         width, embedding = size.hidden, size.embedding
         if width != embedding:
             shapes[1, tokens, embedding, width] += 1
@@ -108,11 +121,7 @@ def product_shapes(job: Job) -> Counter[tuple[int, int, int, int]]:
         rows, head = job.batch_size * size.heads, width // size.heads
         shapes[rows, job.length, head, job.length] += size.layers
         shapes[rows, job.length, job.length, head] += size.layers
-
-    encoder(job.size)
-    if job.what != "finetuning":
-        generator = job.size.generator
-        encoder(generator)
+    for generator in networks[1:]:
         shapes[1, masked, generator.hidden, generator.embedding] += 1
         shapes[1, masked, generator.embedding, generator.vocabulary] += 1
         shapes[1, tokens, job.size.hidden, job.size.hidden] += 1
@@ -143,21 +152,3 @@ def products(job: Job) -> Step:
                     tf.matmul(x, y, transpose_a=True)
 
     return step
-
-
-def add_job_flags(parser: argparse.ArgumentParser) -> None:
-    """Defines the flags of a job."""
-    parser.add_argument("--what", default="pretraining", choices=("pretraining", "evaluation", "finetuning"))
-    parser.add_argument("--model-size", default="small", choices=tuple(SIZES))
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--max-seq-length", type=int, default=128)
-
-
-def job_arguments(options: argparse.Namespace) -> list[str]:
-    """The flags of a job as the arguments of `make_job` and of a contender's process."""
-    return [options.model_size, str(options.batch_size), str(options.max_seq_length), options.what]
-
-
-def make_job(contender: str, size: str, batch_size: str, length: str, what: str) -> Job:
-    """Job of a contender's command line."""
-    return Job(what, Size.read(size), int(batch_size), int(length), contender.rsplit("_", 1)[1])

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import parser_of, processor
+from benchmarks.common import ONE_THREAD, parser_of, processor
 from benchmarks.step_contenders import make_step
-from benchmarks.step_job import add_job_flags, job_arguments, make_job, product_flops
+from benchmarks.step_job import JOB_FLAGS, Job, product_flops
 from electra_tf2.util.environment import before_tensorflow
 
 # What the names of kernels (model/kernels/) and of TensorFlow's operations begin with.
@@ -34,10 +34,6 @@ KINDS = {
     "casts": ("Cast",),
     "starting blocks and operations": ("ExecutorState", "ThunkExecutor", "ExecutorDone"),
 }
-
-
-def kind_of(name: str) -> str:
-    return next((kind for kind, names in KINDS.items() if name.startswith(names)), "the rest")
 
 
 def operations(folder: Path) -> Iterator[tuple[str, str, float]]:
@@ -71,16 +67,13 @@ def operations(folder: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def main() -> None:
-    parser = parser_of(__doc__, contender="ours_bfloat16", steps=15)
-    add_job_flags(parser)
-    options = parser.parse_args()
-    arguments = job_arguments(options)
-    job = make_job(options.contender, *arguments)
-    os.environ |= dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), "1")
+    options = parser_of(__doc__, contender="ours_bfloat16", steps=15, **JOB_FLAGS).parse_args()
+    job = Job.of(options, options.contender)
+    os.environ |= ONE_THREAD
     before_tensorflow()
     import tensorflow as tf
 
-    step = make_step(options.contender, job)
+    step = make_step(options.contender.rsplit("_", 1)[0], job)
     for _ in range(3):
         step()
     with tempfile.TemporaryDirectory() as folder:
@@ -93,9 +86,12 @@ def main() -> None:
             times[what, name].append(milliseconds)
     kinds = Counter[str]()
     for (what, _), found in times.items():
-        kinds[kind_of(what)] += statistics.median(found) * len(found) / options.steps
+        kind = next((kind for kind, names in KINDS.items() if what.startswith(names)), "the rest")
+        kinds[kind] += statistics.median(found) * len(found) / options.steps
     total = kinds.total()
-    print(f"{' '.join(arguments)}, {options.contender}, one thread of {processor()}")
+    print(
+        f"{options.what}, {job.size}, {job.batch_size} x {job.length}, {options.contender}, one thread, {processor()}"
+    )
     print(f"{total:.0f} ms a step, {product_flops(job) / total / 1e6:.0f} GFLOP/s")
     for kind, milliseconds in kinds.most_common():
         print(f"| {kind} | {milliseconds:.1f} ms | {milliseconds / total:.0%} |")

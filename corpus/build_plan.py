@@ -11,6 +11,7 @@ import math
 import os
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -25,7 +26,7 @@ BUILDER_VERSION = 1
 TRAIN_PREFIX = "pretrain_data.tfrecord"
 DEV_PREFIX = "dev_data.tfrecord"
 
-ELECTRA = "electra"  # packing; the others are in corpus.sentence_packing
+ELECTRA = "electra"  # packing; the others are in corpus.example_builder
 # No part of older builds' identity.
 _NEW_SETTINGS = {"packing": ELECTRA, "mix_alpha": 1.0, "domain_tokens": {}, "other_segments": False}
 TEXT, OPENWEBTEXT = "text", "openwebtext"  # kinds of corpus: a directory of text files, or of archives of them
@@ -150,9 +151,9 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
     files = corpus.files()
     expansion = {file: _COMPRESSION if corpus.is_compressed(file.name) else 1 for file in files}
     text_bytes = {file: round(file.size * expansion[file]) for file in files}
-    sizes: dict[str, int] = {}
+    sizes, read = Counter[str](), Counter[str]()
     for file, size in text_bytes.items():
-        sizes[source_of(file.name)] = sizes.get(source_of(file.name), 0) + size
+        sizes[source_of(file.name)] += size
     times = repeats(sizes, settings.mix_alpha) if sum(sizes.values()) else dict.fromkeys(sizes, 1.0)
     check_repeats(times, settings.mix_alpha)
     if settings.domain_tokens:
@@ -174,7 +175,6 @@ def make_plan(settings: BuildSettings) -> BuildPlan:
         for piece in _pieces(corpus, file, text_bytes[file], piece_bytes)
     ]
     pieces += _repeated(pieces, times, settings.seed)
-    read = dict.fromkeys(sizes, 0)
     for piece in pieces:
         read[source_of(piece.name)] += piece.text_bytes
     times = {source: read[source] / size if size else 0.0 for source, size in sizes.items()}  # whole pieces, so about

@@ -18,8 +18,10 @@ import numpy as np
 
 from electra_tf2.corpus.build_plan import ELECTRA, Piece, Unit, source_of
 from electra_tf2.corpus.example_builder import (
+    FULL_SENTENCES,
     ExampleBuilder,
     OtherSegments,
+    SentencePacker,
     Spans,
     assemble,
     example_lengths,
@@ -28,7 +30,6 @@ from electra_tf2.corpus.example_builder import (
 from electra_tf2.corpus.other_segments import OtherSegmentFinder
 from electra_tf2.corpus.record_metadata import Shard
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
-from electra_tf2.corpus.sentence_packing import FULL_SENTENCES, SentencePacker
 from electra_tf2.corpus.staging import Staging, UnitReport
 from electra_tf2.corpus.text_files import TextBlock
 from electra_tf2.corpus.tokenization import WordpieceTokenizer

@@ -8,6 +8,12 @@ next one (the original throws it away, half of a corpus with long lines), and li
 a short line into the first segment although earlier lines have gone to the second).
 
 Only the line and example loops are Python; tokens stay in flat arrays and examples are spans of them.
+
+`SentencePacker` packs examples of full length instead: RoBERTa's FULL-SENTENCES and DOC-SENTENCES (section 4.2). They
+have one segment and as many tokens as fit; a line that does not fit goes on in the next one. With FULL-SENTENCES the
+text goes on across the ends of documents, where an additional [SEP] stands, so all examples are full but the last of a
+unit and, by one token, those that a document ends with; with DOC-SENTENCES the last example of every document is
+shorter.
 """
 
 import random
@@ -112,7 +118,9 @@ class ExampleBuilder:
         for index, length in enumerate(self._lines):
             if first == 0 or first + length < first_target or (second == 0 and first < first_target and toss() < 0.5):
                 if second:  # only in the original: a later line joins the first segment
-                    self._move_before(self._start + first, second, length)
+                    place = self._start + first
+                    block = self._tokens[place : place + second + length]
+                    block[:] = np.concatenate([block[second:], block[:second]])
                 first += length
             elif self._original:
                 second += length
@@ -128,20 +136,12 @@ class ExampleBuilder:
         else:
             self._target_length = self._max_length
 
-    def _move_before(self, place: int, passed: int, length: int) -> None:
-        """Moves a line that lies `passed` tokens after a place to that place."""
-        block = self._tokens[place : place + passed + length]
-        block[:] = np.concatenate([block[passed:], block[:passed]])
-
     def _remove(self, count: int) -> None:
         """Takes tokens off the front of the waiting text."""
         self._start += count
         self._length -= count
-        whole = 0
-        while whole < len(self._lines) and count >= self._lines[whole]:
-            count -= self._lines[whole]
-            whole += 1
-        del self._lines[:whole]
+        while self._lines and count >= self._lines[0]:
+            count -= self._lines.pop(0)
         if count:
             self._lines[0] -= count
 
@@ -165,14 +165,60 @@ def assemble(spans: Spans, max_length: int, cls_id: int, sep_id: int) -> Example
 
 def with_domain(examples: Examples, token: int) -> Examples:
     """The rows, longer by a token after [CLS]: the code of a source (CTRL, Keskar et al. 2019, section 3)."""
-
-    def inserted(values: np.ndarray, value: int) -> np.ndarray:
-        column = np.full([len(values), 1], value, values.dtype)
-        return np.concatenate([values[:, :1], column, values[:, 1:]], axis=1)
-
-    return Examples(*(inserted(values, value) for values, value in zip(examples, (token, 1, 0), strict=True)))
+    pairs = zip(examples, (token, 1, 0), strict=True)
+    return Examples(*(np.insert(values, 1, value, axis=1) for values, value in pairs))
 
 
 def example_lengths(spans: Spans) -> np.ndarray:
     """Tokens of each example, special ones included, int64 [examples]."""
     return spans.first_lengths + spans.second_lengths + 2 + (spans.second_lengths > 0)
+
+
+FULL_SENTENCES, DOC_SENTENCES = "full_sentences", "doc_sentences"
+
+
+class SentencePacker:
+    """Packs a stream of documents; what is unfinished at the end of a call waits for the next one.
+
+    Args:
+      max_length: tokens of an example, [CLS] and [SEP] included.
+      separator: id of the [SEP] between two documents; None: no example crosses the end of one.
+    """
+
+    def __init__(self, max_length: int, separator: int | None):
+        self._room = max_length - 2
+        self._crosses = separator is not None
+        self._separator = -1 if separator is None else separator
+        self._tokens = np.zeros([0], np.int32)
+
+    def add(self, tokens: np.ndarray, lengths: Iterable[int], ends: Iterable[bool]) -> Spans:
+        """Adds lines and returns the examples that they complete; arguments as of `ExampleBuilder.add`."""
+        places = np.unique(np.cumsum(np.fromiter(lengths, np.int64))[np.fromiter(ends, bool)])
+        before = len(self._tokens)
+        if self._crosses:
+            if len(places) and places[0] == 0 and (not before or self._tokens[-1] == self._separator):
+                places = places[1:]  # documents without text
+            tokens = np.insert(tokens, places, self._separator)
+        self._tokens = np.concatenate([self._tokens, tokens])
+        return self._cut([] if self._crosses else (before + places).tolist())
+
+    def finish(self) -> Spans:
+        """The last example, if something waits."""
+        return self._cut([len(self._tokens)])
+
+    def _cut(self, ends: list[int]) -> Spans:
+        """Full examples of all tokens, and before each of `ends` what is left."""
+        tokens, found, at = self._tokens, list[tuple[int, int]](), 0
+        for end in [*ends, None]:
+            stop = len(tokens) if end is None else end
+            while at < stop:
+                at += int(tokens[at] == self._separator)  # an example neither begins nor ends with one
+                if end is None and stop - at < self._room:
+                    break
+                after = min(at + self._room, stop)
+                if after > at:
+                    found.append((at, after - at - int(tokens[after - 1] == self._separator)))
+                at = after
+        self._tokens = tokens[at:].copy()
+        table = np.array(found, np.int64).reshape(-1, 2)
+        return Spans(tokens, table[:, 0], table[:, 1], np.zeros([len(table)], np.int64))

@@ -64,7 +64,8 @@ class TextNormalizer:
         # Checked before anything is dropped, which could join the halves of a broken character.
         text = valid_utf8(text).translate(self._ascii_table, _ASCII_DROPPED)
         if self.do_lower_case and _CAPITAL_SIGMA in text:
-            text = b"\n".join(self._lower_sigma(line) if _CAPITAL_SIGMA in line else line for line in text.split(b"\n"))
+            lines = text.split(b"\n")  # at the end of a word the sigma becomes another letter
+            text = b"\n".join(_cleaned(x.decode()).lower().encode() if _CAPITAL_SIGMA in x else x for x in lines)
         normalized = self._normalized
         return _NON_ASCII.sub(lambda run: normalized(run[0]), text)
 
@@ -78,10 +79,6 @@ class TextNormalizer:
                 text = "".join(character for character in text if unicodedata.category(character) != "Mn")
         pieces = (f" {character} " if unicodedata.category(character)[0] == "P" else character for character in text)
         return "".join(pieces).encode("utf-8")
-
-    def _lower_sigma(self, line: bytes) -> bytes:
-        """Lower case for lines with a capital sigma: at the end of a word it becomes another letter."""
-        return _cleaned(line.decode("utf-8")).lower().encode("utf-8")
 
 
 def replace_long_words(text: bytes, replacement: bytes) -> bytes:

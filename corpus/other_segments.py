@@ -187,14 +187,10 @@ class OtherSegmentFinder:
         none, rows = np.zeros([0], np.int64), np.zeros([0, self._length], np.int32)
         pages = [Spans(none.astype(np.int32), none, none, none, OtherSegments(rows, rows)), *pages]
         at = np.cumsum([0] + [len(page.tokens) for page in pages])
+        moved = [page._replace(starts=page.starts + start) for page, start in zip(pages, at, strict=False)]
         others = [page.others for page in pages if page.others is not None]
-        return Spans(
-            tokens=np.concatenate([page.tokens for page in pages]),
-            starts=np.concatenate([page.starts + start for page, start in zip(pages, at, strict=False)]),
-            first_lengths=np.concatenate([page.first_lengths for page in pages]),
-            second_lengths=np.concatenate([page.second_lengths for page in pages]),
-            others=OtherSegments(*(np.concatenate(part) for part in zip(*others, strict=True))),
-        )
+        tokens, starts, first, second = map(np.concatenate, zip(*(page[:4] for page in moved), strict=True))
+        return Spans(tokens, starts, first, second, OtherSegments(*map(np.concatenate, zip(*others, strict=True))))
 
 
 def _rows(

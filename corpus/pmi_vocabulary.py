@@ -6,7 +6,7 @@ that is a polynomial in their ids, of which that of any part follows from runnin
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -47,9 +47,8 @@ class NgramVocabulary(NamedTuple):
 
     def hashes(self, vocab_size: int) -> np.ndarray:
         """int64 [M]."""
-        sums, inverse = running_sums(self.ids, vocab_size), powers(len(self.ids) + 1, inverse=True)
         starts = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
-        return (sums[self.ends] - sums[starts]) * inverse[starts]
+        return hashes_of(self.ids, vocab_size)(starts, self.ends)
 
     def examples(self, tokens: Sequence[str], number: int = 3) -> str:
         """The best of each length, as text."""
@@ -97,6 +96,12 @@ def running_sums(ids: np.ndarray, vocab_size: int) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(terms)])
 
 
+def hashes_of(ids: np.ndarray, vocab_size: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """A function of int64 [K] starts and ends that gives int64 [K], the hashes of ids[start:end] in ids [T]."""
+    sums, inverse = running_sums(ids, vocab_size), powers(len(ids) + 1, inverse=True)
+    return lambda starts, ends: (sums[ends] - sums[starts]) * inverse[starts]
+
+
 class Ngrams(NamedTuple):
     """N-grams of n words in a sequence: int64 [K] hashes, and where they start and end."""
 
@@ -112,8 +117,7 @@ def ngrams_in(ids: np.ndarray, words: int, pieces: Pieces) -> Ngrams:
     starts, ends = bounds[:-words], bounds[words:]
     whole = barriers[words:] == barriers[:-words]
     starts, ends = starts[whole], ends[whole]
-    sums = running_sums(ids, len(pieces.special))
-    return Ngrams((sums[ends] - sums[starts]) * powers(len(ids) + 1, inverse=True)[starts], starts, ends)
+    return Ngrams(hashes_of(ids, len(pieces.special))(starts, ends), starts, ends)
 
 
 def count_ngrams(ids: np.ndarray, vocab_file: str, domain_tokens: tuple[str, ...] = ()) -> Counted:
@@ -149,13 +153,10 @@ def pmi(ids: np.ndarray, bounds: np.ndarray, frequencies: Frequencies, vocab_siz
     Returns:
       float64 [M].
     """
-    words = bounds.shape[1] - 1
-    sums, inverse = running_sums(ids, vocab_size), powers(len(ids) + 1, inverse=True)
+    words, hashes = bounds.shape[1] - 1, hashes_of(ids, vocab_size)
 
     def log_p(first: int, last: int) -> np.ndarray:
-        starts = bounds[:, first]
-        hashes = (sums[bounds[:, last]] - sums[starts]) * inverse[starts]
-        return frequencies.log_probabilities(hashes, last - first)
+        return frequencies.log_probabilities(hashes(bounds[:, first], bounds[:, last]), last - first)
 
     # The likeliest way to cut the first j words into parts; all of them as one part only where that is not the n-gram.
     best = [np.zeros(len(bounds))]

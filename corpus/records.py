@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from electra_tf2.corpus.example_builder import Examples, OtherSegments
-from electra_tf2.util.datasets import untuned
+from electra_tf2.util.environment import untuned
 from electra_tf2.util.errors import UserError
 
 FIELDS = ("input_ids", "input_mask", "segment_ids")
@@ -187,15 +187,8 @@ class RecordEncoder:
         if not rows:
             return []
         ids = self._id_entries(FIELDS[0], examples.input_ids)
-        rest = np.concatenate(
-            [
-                np.broadcast_to(self._before_mask, [rows, len(self._before_mask)]),
-                examples.input_mask,
-                np.broadcast_to(self._before_segments, [rows, len(self._before_segments)]),
-                examples.segment_ids,
-            ],
-            axis=1,
-        )
+        parts = self._before_mask, examples.input_mask, self._before_segments, examples.segment_ids
+        rest = np.concatenate([np.broadcast_to(part, [rows, part.shape[-1]]) for part in parts], axis=1)
         size = rest.shape[1]
         rest_bytes = rest.tobytes()
         features = [entry + rest_bytes[row * size : (row + 1) * size] for row, entry in enumerate(ids)]
@@ -224,17 +217,8 @@ def _entry(name: str, values: bytes) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    return _tag(number) + _varint(len(content)) + content
-
-
-def _tag(number: int) -> bytes:
-    return bytes([number << 3 | _LENGTH_DELIMITED])
+    return bytes([number << 3 | _LENGTH_DELIMITED]) + _varint(len(content)) + content
 
 
 def _varint(value: int) -> bytes:
-    digits = bytearray()
-    while value > 127:
-        digits.append(value & 127 | 128)
-        value >>= 7
-    digits.append(value)
-    return bytes(digits)
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)

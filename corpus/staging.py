@@ -204,6 +204,9 @@ class Staging:
         counts = np.zeros([len(vocab)], np.int64)
         for unit in plan.units:
             counts += np.fromfile(self.token_counts(unit), np.int64)
+        mixing: dict[str, Any] = {"domain_tokens": settings.domain_tokens} if settings.domain_tokens else {}
+        if settings.mix_alpha != 1:
+            mixing |= {"mix_alpha": settings.mix_alpha, "source_repeats": plan.repeats}
         metadata = {
             "format_version": 1,
             "build_hash": plan.build_hash,
@@ -211,7 +214,7 @@ class Staging:
             "vocab_size": len(vocab),
             "builder_version": plan.identity["builder_version"],
             **{name: getattr(settings, name) for name in _SETTINGS},
-            **self._mixing(),
+            **mixing,
             "shards": shards,
             "shards_sha256": json_sha256(shards),
             "corpus_sha256": json_sha256([report.contents for report in done]),
@@ -223,15 +226,6 @@ class Staging:
             "undecodable_bytes": sum(report.undecodable_bytes for report in done),
         }
         write_json(self.folder / METADATA_FILE, metadata)
-
-    def _mixing(self) -> dict[str, Any]:
-        """Metadata on the sources of the corpus, if they were mixed or marked."""
-        settings, mixing = self.plan.settings, dict[str, Any]()
-        if settings.mix_alpha != 1:
-            mixing |= {"mix_alpha": settings.mix_alpha, "source_repeats": self.plan.repeats}
-        if settings.domain_tokens:
-            mixing["domain_tokens"] = settings.domain_tokens
-        return mixing
 
     def publish(self) -> dict[str, Any]:
         """Moves the completed build to its final names. If killed here, the next run goes on here."""

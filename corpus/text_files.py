@@ -24,7 +24,7 @@ import re
 import sys
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
@@ -34,7 +34,15 @@ from electra_tf2.util.columnar import BESIDE, is_columnar, read_rows
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.reading import parse_json
 
-COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+# What `zstd --long=31` writes can be read too.
+_ZSTD_LONG = {int(zstd.DecompressionParameter.window_log_max): 31}
+_DECOMPRESSED: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": lambda raw: zstd.ZstdFile(raw, options=_ZSTD_LONG),
+}
+COMPRESSED_SUFFIXES = tuple(_DECOMPRESSED)
 
 # The original reads every file of the directory as text. With these names that is never what the user wants.
 _NOT_TEXT = (
@@ -53,7 +61,6 @@ _LINE_END = re.compile(rb"\n")
 MAX_LINE_BYTES = 16 << 20
 _BLOCK_BYTES = 1 << 20
 _BLOCK_ROWS = 500
-_ZSTD_LONG = {int(zstd.DecompressionParameter.window_log_max): 31}  # what `zstd --long=31` writes can be read too
 _DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstd.ZstdError, tarfile.TarError)
 
 
@@ -143,7 +150,7 @@ class Corpus(NamedTuple):
         if self.is_compressed(name):
             start, end = 0, sys.maxsize
         json_lines = is_json_lines(name)
-        position, line_number = start, 0
+        position, line_number = start, 1
         with _opened(path) as raw, _decompressed(raw, path) as stream:
             stream.seek(start)
             chunks = _text_chunks(_chunks(stream, block_bytes, end - start), path)
@@ -153,7 +160,10 @@ class Corpus(NamedTuple):
                 # What precedes the last line end; a last line without one is complete too.
                 rows = text[:-1].split(b"\n") if text.endswith(b"\n") else text.split(b"\n")
                 if json_lines:
-                    lines, dropped = _json_documents(rows, path, line_number, self.text_field)
+                    places = (f"{str(path)!r}, line {number}" for number in itertools.count(line_number))
+                    named = ((row.decode(), where) for row, where in zip(rows, places, strict=False) if row.strip())
+                    found = ((parse_json(row, where, half_pairs=True), where) for row, where in named)
+                    lines, dropped = _documents(found, self.text_field)
                     line_number += len(rows)
                     undecodable += dropped
                 else:
@@ -171,11 +181,10 @@ def is_json_lines(path: str | os.PathLike[str]) -> bool:
 
 def _read_table(path: Path, field: str) -> Iterator[TextBlock]:
     """A parquet or Arrow file; how far it is read on disk is told at its end alone."""
-    rows = enumerate(read_rows(path, [field]), start=1)
+    rows = ((row, f"{str(path)!r}, row {number}") for number, row in enumerate(read_rows(path, [field]), start=1))
     while some := list(itertools.islice(rows, _BLOCK_ROWS)):
-        found = [_document_lines(row, f"{str(path)!r}, row {number}", field) for number, row in some]
-        lines = [line for of_row, _ in found for line in of_row]
-        yield TextBlock(lines, sum(dropped for _, dropped in found), sum(map(len, lines)), 0)
+        lines, dropped = _documents(some, field)
+        yield TextBlock(lines, dropped, sum(map(len, lines)), 0)
     yield TextBlock([], 0, 0, path.stat().st_size)
 
 
@@ -271,14 +280,9 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[io.BufferedReader]:
 
 def _decompressed(raw: BinaryIO, path: Path) -> Any:
     """The stream of a file's content."""
-    suffix = path.suffix.lower()
-    if suffix not in COMPRESSED_SUFFIXES or not os.path.getsize(path):
+    if not os.path.getsize(path):
         return raw
-    if suffix == ".gz":
-        return gzip.GzipFile(fileobj=raw)
-    if suffix == ".bz2":
-        return bz2.BZ2File(raw)
-    return lzma.LZMAFile(raw) if suffix == ".xz" else zstd.ZstdFile(raw, options=_ZSTD_LONG)
+    return _DECOMPRESSED.get(path.suffix.lower(), lambda raw: raw)(raw)
 
 
 def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:
@@ -333,28 +337,22 @@ def _cut(line: bytes, limit: int) -> int:
     return cut
 
 
-def _json_documents(rows: list[bytes], path: Path, lines_before: int, field: str) -> tuple[list[bytes], int]:
-    """The lines of each document and a blank one after it, and how many undecodable bytes were left out."""
+def _documents(rows: Iterable[tuple[dict[str, Any], str]], field: str) -> tuple[list[bytes], int]:
+    """The lines of the text in a field and a blank one of each document, and how many undecodable bytes were left out.
+
+    Args:
+      rows: of each document the object and where it stands.
+    """
     lines: list[bytes] = []
     dropped = 0
-    for number, row in enumerate(rows, start=lines_before + 1):
-        if not row.strip():
-            continue
-        where = f"{str(path)!r}, line {number}"
-        of_row, left_out = _document_lines(parse_json(row.decode("utf-8"), where, half_pairs=True), where, field)
-        lines += of_row
-        dropped += left_out
+    for document, where in rows:
+        text = document.get(field)
+        if not isinstance(text, str):
+            if field in document:
+                raise UserError(f"{where}: field {field!r} is {type(text).__name__}, not a string")
+            fields = ", ".join(sorted(document))
+            raise UserError(f"{where}: no field {field!r} (there: {fields}); name the field that holds the text")
+        encoded = text.encode("utf-8", "ignore")  # JSON can spell half a surrogate pair, UTF-8 cannot
+        dropped += 0 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) - len(encoded)
+        lines += [*(line for line in strip_lines(encoded.split(b"\n")) if line), b""]
     return lines, dropped
-
-
-def _document_lines(document: dict[str, Any], where: str, field: str) -> tuple[list[bytes], int]:
-    """The lines of the text in a field and a blank one, and how many undecodable bytes were left out."""
-    text = document.get(field)
-    if not isinstance(text, str):
-        if field in document:
-            raise UserError(f"{where}: field {field!r} is {type(text).__name__}, not a string")
-        fields = ", ".join(sorted(document))
-        raise UserError(f"{where}: no field {field!r} (there: {fields}); name the field that holds the text")
-    encoded = text.encode("utf-8", "ignore")  # JSON can spell half a surrogate pair, UTF-8 cannot
-    dropped = 0 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) - len(encoded)
-    return [*(line for line in strip_lines(encoded.split(b"\n")) if line), b""], dropped

@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.exchange import modernbert, reference, tf_models
+from electra_tf2.exchange import huggingface_names as names
+from electra_tf2.exchange import reference, tf_models
 from electra_tf2.exchange.checkpoints import find_checkpoint
 from electra_tf2.exchange.encoding import Encoded, Text, encode
-from electra_tf2.exchange.formats import modernbert_config
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import class_of, config_of, is_huggingface, labels_of
-from electra_tf2.exchange.huggingface import TASK_HEADS, Tensors, prefix_of
+from electra_tf2.exchange.huggingface import Tensors
 from electra_tf2.exchange.huggingface_export import Exported
 from electra_tf2.exchange.network import Network, assign
 from electra_tf2.exchange.sources import Model
@@ -110,22 +110,18 @@ def source_difference(model: Model, path: str) -> float | None:
     if not is_huggingface(config):
         return None
     tensors, class_name = Tensors(Path(path)), class_of(config)
-    detectors = ("ElectraForPreTraining", "ModernBertForTokenClassification")
-    heads = dict.fromkeys(detectors, "discriminator_predictions/dense/kernel")
-    language_models = ("ElectraForMaskedLM", "BertForMaskedLM", "ModernBertForMaskedLM")
-    heads |= dict.fromkeys(language_models, "generator_predictions/dense/kernel")
-    heads |= {name: pairs[0].ours for name, (_, pairs) in TASK_HEADS.items()}
-    task = modernbert.task_of(class_name, labels_of(config))
-    heads |= {} if task is None else {class_name: f"task_specific/{task}/head/dense/kernel"}
-    known = class_name if heads.get(class_name) in model.weights else "Model"
+    task, sizes = names.task_of(class_name, labels_of(config)), model.architecture
+    pairs = names.head(class_name, sizes) if class_name in names.PRETRAINED else []
+    pairs = pairs if task is None else names.task_head(class_name, f"task_specific/{task}", sizes)
+    known = class_name if pairs and pairs[0].ours in model.weights else "Model"
     ours, encoded = our_outputs(model, "main", known), check_inputs(model)
     kind = config["model_type"]
+    whole = config_of(model.architecture, kind, known)
     if kind == "modernbert":
-        flags = {"classifier_bias", "decoder_bias", "classifier_pooling"} & config.keys()
-        whole = modernbert_config.config_of(model.architecture, known) | {name: config[name] for name in flags}
-    else:
-        whole = config_of(model.architecture, kind, known) | {"architectures": [known]}
-    theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), prefix_of(tensors) or "")
+        whole |= {
+            name: config[name] for name in {"classifier_bias", "decoder_bias", "classifier_pooling"} & config.keys()
+        }
+    theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), names.prefix_of(tensors) or "")
     if known == "ModernBertForTokenClassification" and task is None:  # of which ours has the difference
         theirs["logits"] -= theirs["logits"][..., :1]
     if known.endswith("ForMaskedLM"):  # without the rows that pad their table

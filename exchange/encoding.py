@@ -132,9 +132,5 @@ def truncated_lengths(lengths: Sequence[int], room: int) -> list[int]:
     if len(lengths) == 1:
         return [min(lengths[0], room)]
     first, second = lengths
-    while first + second > room:
-        if first > second:
-            first -= 1
-        else:
-            second -= 1
-    return [first, second]
+    kept = min(first, max(room - second, (room + 1) // 2))
+    return [kept, min(second, room - kept)]

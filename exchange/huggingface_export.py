@@ -18,19 +18,16 @@ from tokenizers.models import WordPiece
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
-from electra_tf2.corpus.vocabulary import CLS, MASK, PAD, SEP, TOKENIZER_FILE, UNK
-from electra_tf2.exchange import huggingface as names
-from electra_tf2.exchange import modernbert
-from electra_tf2.exchange.formats import ELSEWHERE, modernbert_config
-from electra_tf2.exchange.formats.huggingface_config import Casing, config_of
+from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, TOKENIZER_FILE, UNK
+from electra_tf2.exchange import huggingface_names as names
+from electra_tf2.exchange.formats import ELSEWHERE
+from electra_tf2.exchange.formats.huggingface_config import Casing, config_of, is_like_modernbert
 from electra_tf2.exchange.sources import Model
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.reading import read_text
-
-_ONE_LABEL = "single_label_classification"
 
 
 class Exported(NamedTuple):
@@ -49,7 +46,7 @@ class Exported(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """A class with this head, what the head adds to its configuration, and its tensors."""
+    """A class with this head ("": the encoder alone), the head's tensors, what it adds to the configuration."""
 
     class_name: str
     tensors: dict[str, np.ndarray]
@@ -66,16 +63,36 @@ def to_huggingface(model: Model, part: str = "main") -> Exported:
     Raises:
       UserError: Hugging Face's classes have no such network; names what they lack.
     """
-    if part == "generator":
-        return _generator(model)
-    if modernbert_config.is_like(model.architecture):
-        return _modernbert(model, part)
-    head = _Head("ElectraModel", {}, {}, _heads(model)) if part == "body" else _main_head(model)
-    model_type = "bert" if head.class_name.startswith("Bert") else "electra"
-    prefix = "" if head.class_name.endswith("Model") else f"{model_type}."
-    config = config_of(model.architecture, model_type, head.class_name) | head.config
-    tensors = _encoder(model, model.architecture, prefix, "electra", "electra/embeddings") | head.tensors
-    return Exported(config, tensors, head.left_out)
+    own, weights = part == "generator", model.weights
+    if own and not model.has_generator:
+        raise UserError("this model has no generator of its own")
+    if own and any(name.startswith("generator_ltr/") for name in weights):
+        raise UserError("Hugging Face has no class for a generator of two towers")
+    a, scope = (model.generator_architecture, "generator") if own else (model.architecture, "electra")
+    modern = is_like_modernbert(a)
+    embeddings = f"{scope}/embeddings"
+    if f"{embeddings}/word_embeddings" not in weights and f"{embeddings}/position_embeddings" in weights:
+        words = weights["electra/embeddings/word_embeddings"]  # only the word table is shared
+        weights = weights | {f"{embeddings}/word_embeddings": words}
+    elif f"{embeddings}/word_embeddings" not in weights:
+        embeddings = "electra/embeddings"
+    head = _head(model, part, a, "ModernBert" if modern else "Electra")
+    kind = "modernbert" if modern else "bert" if head.class_name.startswith("Bert") else "electra"
+    class_name = head.class_name or ("ModernBertModel" if modern else "ElectraModel")
+    prefix = "" if not head.class_name else "model." if modern else f"{kind}."
+    config = config_of(a, kind, class_name)
+    tensors = names.to_theirs(names.encoder(a, prefix, modern, scope, embeddings), weights) | head.tensors
+    if modern:
+        config |= {f"{name}_token_id": model.tokens.index(token) for name, token in _SPECIAL.items()}
+        tensors[f"{prefix}{names.WORDS}"] = names.word_table(weights, a, scope, embeddings)
+        if "head.dense.bias" in tensors:
+            config["classifier_bias"] = bool(tensors["head.dense.bias"].any())
+            if not config["classifier_bias"]:  # as their configurations have it
+                del tensors["head.dense.bias"]
+    elif not a.type_vocab_size:
+        tensors[f"{prefix}embeddings.token_type_embeddings.weight"] = np.zeros([2, a.embedding_size], np.float32)
+    left_out = [name for name in head.left_out if not (own and name.startswith("generator"))]
+    return Exported(config | head.config, tensors, left_out)
 
 
 def write_huggingface(folder: str | Path, model: Model, exported: Exported, dtype: str = "float32") -> None:
@@ -96,16 +113,14 @@ def write_tokenizer_of(model: Model, folder: Path, max_length: int) -> None:
         return
     write_atomically(folder / TOKENIZER_FILE, read_text(model.tokenizer_file, "tokenizer"))
     names = model.tokenizer().special._asdict()
-    settings: dict[str, Any] = {
-        f"{name}_token": model.tokens[names[name]] for name in ("pad", "unk", "cls", "sep", "mask")
-    }
+    settings: dict[str, Any] = {f"{name}_token": model.tokens[names[name]] for name in _SPECIAL_NAMES}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
     write_json(folder / "tokenizer_config.json", settings)
 
 
 def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length: int) -> None:
     """Writes vocab.txt, tokenizer.json and tokenizer_config.json, for transformers' fast and slow tokenizers."""
-    special = {token: tokens.index(token) for token in (PAD, UNK, CLS, SEP, MASK)}
+    special = {token: tokens.index(token) for token in SPECIAL_TOKENS}
     pieces = WordPiece(
         vocab={token: number for number, token in enumerate(tokens)},
         unk_token=UNK,
@@ -135,117 +150,39 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
         "strip_accents": strip_accents,
         "tokenize_chinese_chars": True,
         "model_max_length": max_length,
-        "pad_token": PAD,
-        "unk_token": UNK,
-        "cls_token": CLS,
-        "sep_token": SEP,
-        "mask_token": MASK,
     }
+    settings |= {f"{name}_token": token for name, token in zip(_SPECIAL_NAMES, SPECIAL_TOKENS, strict=True)}
     write_atomically(folder / "tokenizer_config.json", json.dumps(settings, indent=2, sort_keys=True) + "\n")
 
 
-def _encoder(
-    model: Model, architecture: Architecture, prefix: str, scope: str, embeddings: str
-) -> dict[str, np.ndarray]:
-    tensors = names.to_theirs(names.encoder(architecture, prefix, scope, embeddings), model.weights)
-    if not architecture.type_vocab_size:
-        zeros = np.zeros([2, architecture.embedding_size], np.float32)
-        tensors[f"{prefix}embeddings.token_type_embeddings.weight"] = zeros
-    return tensors
-
-
-def _main_head(model: Model) -> _Head:
-    """Head of the main network that Hugging Face has, too; without one, the encoder alone and what is left out."""
-    if isinstance(model.config, FinetuningConfig):
-        return _task_head(model, model.config)
-    weights = model.weights
-    if "clm_predictions/output_bias" not in weights and "copy_predictions/dense/kernel" not in weights:
-        if "discriminator_predictions/dense/kernel" in weights:
-            left_out = _heads(model, "discriminator_predictions")
-            return _Head("ElectraForPreTraining", names.to_theirs(names.DETECTION_HEAD, weights), {}, left_out)
-        if "generator_predictions/dense/kernel" in weights and not model.has_generator:
-            return _masked_lm(model, model.architecture)
-    return _Head("ElectraModel", {}, {}, _heads(model))
-
-
-def _masked_lm(model: Model, architecture: Architecture) -> _Head:
-    left_out = _heads(model, "generator_predictions")
-    if architecture.embedding_size == architecture.hidden_size and not model.has_generator:
-        return _Head("BertForMaskedLM", names.to_theirs(names.BERT_LM_HEAD, model.weights), {}, left_out)
-    if architecture.hidden_act != "gelu":
-        raise UserError(
-            f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {architecture.hidden_act!r}: {ELSEWHERE}"
-        )
-    return _Head("ElectraForMaskedLM", names.to_theirs(names.ELECTRA_LM_HEAD, model.weights), {}, left_out)
-
-
-def _generator(model: Model) -> Exported:
-    if not model.has_generator:
-        raise UserError("this model has no generator of its own")
-    if any(name.startswith("generator_ltr/") for name in model.weights):
-        raise UserError("Hugging Face has no class for a generator of two towers")
-    architecture = model.generator_architecture
-    if modernbert_config.is_like(architecture):
-        return _modernbert(model, "generator")
-    shared = "generator/embeddings/word_embeddings" not in model.weights
-    if shared and "generator/embeddings/position_embeddings" in model.weights:  # only the word table is shared
-        weights = model.weights | {
-            "generator/embeddings/word_embeddings": model.weights["electra/embeddings/word_embeddings"]
-        }
-        model, shared = model._replace(weights=weights), False
-    head = _masked_lm(model, architecture)
-    config = config_of(architecture, "electra", head.class_name)
-    embeddings = "electra/embeddings" if shared else "generator/embeddings"
-    tensors = _encoder(model, architecture, "electra.", "generator", embeddings) | head.tensors
-    left_out = [name for name in head.left_out if not name.startswith("generator")]
-    return Exported(config, tensors, left_out)
-
-
-def _modernbert(model: Model, part: str) -> Exported:
-    """Puts a part of a model in ModernBERT's terms; arguments as `to_huggingface`'s."""
-    own = part == "generator"
-    a, scope = (model.generator_architecture, "generator") if own else (model.architecture, "electra")
-    weights = model.weights
-    embeddings = f"{scope}/embeddings"
-    if f"{embeddings}/word_embeddings" not in weights:
-        embeddings = "electra/embeddings"
-    head = _modernbert_head(model, part, a)
-    prefix = "" if head.class_name.endswith("Model") else "model."
-    config = modernbert_config.config_of(a, head.class_name) | head.config
-    tensors = names.to_theirs(modernbert.encoder(a, prefix, scope, embeddings), weights)
-    tensors[f"{prefix}{modernbert.WORDS}"] = modernbert.word_table(weights, a, scope, embeddings)
-    tensors |= head.tensors
-    if "head.dense.bias" in tensors:
-        config["classifier_bias"] = bool(tensors["head.dense.bias"].any())
-        if not config["classifier_bias"]:  # as their configurations have it
-            del tensors["head.dense.bias"]
-    numbers = {f"{name}_token_id": model.tokens.index(token) for name, token in _SPECIAL.items()}
-    left_out = [name for name in head.left_out if not (own and name.startswith("generator"))]
-    return Exported(config | numbers, tensors, left_out)
-
-
-_SPECIAL = {"cls": CLS, "bos": CLS, "sep": SEP, "eos": SEP}
-
-
-def _modernbert_head(model: Model, part: str, a: Architecture) -> _Head:
-    """The class of a part of a model, and its head; without a head that it has too, the encoder alone."""
-
-    def head(class_name: str, scope: str, pairs: Sequence[Any], config: dict[str, Any]) -> _Head:
-        return _Head(class_name, names.to_theirs(pairs, model.weights), config, _heads(model, scope))
-
-    alone = _Head("ModernBertModel", {}, {}, _heads(model))
-    if part == "body" or a.head_style != "modernbert":
+def _head(model: Model, part: str, a: Architecture, family: str) -> _Head:
+    """The head of a part of a model that Hugging Face has, too; without one, the encoder alone and what is left out."""
+    weights, modern, alone = model.weights, family == "ModernBert", _Head("", {}, {}, _heads(model))
+    if part == "body" or (modern and a.head_style != "modernbert"):
         return alone
-    if isinstance(model.config, FinetuningConfig):
-        return _modernbert_task(model, model.config) or alone
-    predicts = "generator_predictions/dense/kernel" in model.weights
-    if predicts and (part == "generator" or not model.has_generator):
-        pairs = modernbert.language_model(a, True, True)
-        return head("ModernBertForMaskedLM", "generator_predictions", pairs, {})
-    if part != "generator" and "discriminator_predictions/dense/kernel" in model.weights:
-        said = _labels(modernbert.DETECTION_LABELS)
-        return head("ModernBertForTokenClassification", "discriminator_predictions", modernbert.detector(a, True), said)
-    return alone
+    if part == "main" and isinstance(model.config, FinetuningConfig):
+        return _task_head(model, model.config, family)
+    if part == "main" and {"clm_predictions/output_bias", "copy_predictions/dense/kernel"} & weights.keys():
+        return alone
+    scope, said = "discriminator_predictions", dict[str, Any]()
+    if part == "main" and f"{scope}/dense/kernel" in weights:
+        class_name = f"{family}ForTokenClassification" if modern else f"{family}ForPreTraining"
+        said = _labels(names.DETECTION_LABELS) if modern else {}
+    elif "generator_predictions/dense/kernel" in weights and (part == "generator" or not model.has_generator):
+        scope = "generator_predictions"
+        if not modern and a.embedding_size == a.hidden_size and not model.has_generator:
+            family = "Bert"
+        elif not modern and a.hidden_act != "gelu":
+            act = a.hidden_act
+            raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {act!r}: {ELSEWHERE}")
+        class_name = f"{family}ForMaskedLM"
+    else:
+        return alone
+    return _Head(class_name, names.to_theirs(names.head(class_name, a), weights), said, _heads(model, scope))
+
+
+_SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")  # of `SPECIAL_TOKENS`
+_SPECIAL = {"cls": CLS, "bos": CLS, "sep": SEP, "eos": SEP}
 
 
 def _labels(named: Sequence[str]) -> dict[str, Any]:
@@ -255,82 +192,49 @@ def _labels(named: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _modernbert_task(model: Model, config: FinetuningConfig) -> _Head | None:
-    """The class that computes the same logits as the one task's head; None if there is none."""
-    task = _only_task(config)
-    scope, weights, a = f"task_specific/{task}", model.weights, model.architecture
-    if f"{scope}/head/dense/kernel" not in weights:
-        return None
-    tensors = names.to_theirs(modernbert.prediction_head(a, f"{scope}/head", True), weights)
-    if f"{scope}/start/kernel" in weights and f"{scope}/end_hidden/kernel" not in weights:
-        ends = ([weights[f"{scope}/{end}/{part}"] for end in ("start", "end")] for part in ("kernel", "bias"))
-        tensors |= _linear("classifier", *(np.concatenate(parts, -1) for parts in ends))
-        left_out = sorted(name for name in weights if name.startswith(f"{scope}/answerable"))
-        return _Head("ModernBertForQuestionAnswering", tensors, {}, left_out)
-    if f"{scope}/dense/kernel" not in weights:
-        return None
-    tensors |= _linear("classifier", weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"])
-    said = _said_of_task(model, config)
-    if config.kind_of(task) == "tagging":
-        return _Head("ModernBertForTokenClassification", tensors, said, [])
-    return _Head(
-        "ModernBertForSequenceClassification", tensors, said | {"classifier_pooling": config.classifier_pooling}, []
-    )
-
-
-def _only_task(config: FinetuningConfig) -> str:
+def _task_head(model: Model, config: FinetuningConfig, family: str) -> _Head:
+    """The class that computes the same logits as the one task's head."""
     if len(config.task_names) != 1:
         raise UserError(
             f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}: --format onnx "
             "and saved_model hold all of them"
         )
-    return config.task_names[0]
+    (task,) = config.task_names
+    weights, a, scope, modern = model.weights, model.architecture, f"task_specific/{task}", family == "ModernBert"
 
-
-def _said_of_task(model: Model, config: FinetuningConfig) -> dict[str, Any]:
-    """Fields of a configuration for a classifier or tagger: labels, dropout, kind of problem."""
-    task = _only_task(config)
-    labels = (model.task_states or {}).get(task, {}).get("labels")
-    said = _labels(["value"] if labels is None else list(map(str, labels)))
-    said |= {"classifier_dropout": config.classifier_dropout}
-    if config.kind_of(task) == "tagging":
-        return said
-    return said | ({"num_labels": 1, "problem_type": "regression"} if labels is None else {"problem_type": _ONE_LABEL})
-
-
-def _task_head(model: Model, config: FinetuningConfig) -> _Head:
-    """The class that computes the same logits as the one task's head."""
-    task = _only_task(config)
-    scope, weights = f"task_specific/{task}", model.weights
+    def has(name: str) -> bool:
+        return f"{scope}/{name}/kernel" in weights
 
     def without(part: str) -> _Head:
-        return _Head("ElectraModel", {}, {}, [f"{scope}: {part}"])
+        return _Head("", {}, {}, [f"{scope}: {part}"])
 
-    if f"{scope}/start/kernel" in weights:
-        if f"{scope}/end_hidden/kernel" in weights:
-            return without("the end of an answer given its start (joint_prediction)")
-        ends = ([weights[f"{scope}/{end}/{part}"] for end in ("start", "end")] for part in ("kernel", "bias"))
-        left_out = sorted(name for name in weights if name.startswith(f"{scope}/answerable"))
-        tensors = _linear("qa_outputs", *(np.concatenate(parts, -1) for parts in ends))
-        return _Head("ElectraForQuestionAnswering", tensors, {}, left_out)
-    if f"{scope}/dense/kernel" not in weights:
-        return _Head("ElectraModel", {}, {}, _heads(model))
-    last = weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"]
-    said = _said_of_task(model, config)
-    if config.kind_of(task) == "tagging":
-        return _Head("ElectraForTokenClassification", _linear("classifier", *last), said, [])
-    if config.classifier_pooling == "mean":
-        return without("classes from the mean of all states, not from [CLS]")
-    if config.classifier == "linear":
-        return _linear_classifier(*last, said)
-    inner = weights[f"{scope}/inner/kernel"], weights[f"{scope}/inner/bias"]
-    if config.classifier == "gelu":
-        tensors = _linear("classifier.dense", *inner) | _linear("classifier.out_proj", *last)
-        return _Head("ElectraForSequenceClassification", tensors, said, [])
-    if model.architecture.embedding_size == model.architecture.hidden_size:  # BERT's pooler is this layer
-        tensors = _linear("bert.pooler.dense", *inner) | _linear("classifier", *last)
-        return _Head("BertForSequenceClassification", tensors, said, [])
-    return without("a tanh layer before the classes, where ELECTRA's class has gelu")
+    said, left_out = dict[str, Any](), list[str]()
+    if has("end_hidden"):
+        return without("the end of an answer given its start (joint_prediction)")
+    if not (has("start") or has("dense")) or (modern and not has("head/dense")):
+        return _Head("", {}, {}, _heads(model))
+    if has("start"):
+        kind, left_out = "QuestionAnswering", sorted(name for name in weights if name.startswith(f"{scope}/answerable"))
+    else:
+        labels = (model.task_states or {}).get(task, {}).get("labels")
+        said |= _labels(["value"] if labels is None else list(map(str, labels)))
+        said |= {"classifier_dropout": config.classifier_dropout}
+        kind = "TokenClassification" if config.kind_of(task) == "tagging" else "SequenceClassification"
+    if kind == "SequenceClassification":
+        said |= {"problem_type": "regression" if labels is None else "single_label_classification"}
+        said |= {"num_labels": 1} if labels is None else {}
+        if modern:
+            said |= {"classifier_pooling": config.classifier_pooling}
+        elif config.classifier_pooling == "mean":
+            return without("classes from the mean of all states, not from [CLS]")
+        elif config.classifier == "linear":
+            return _linear_classifier(weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"], said)
+        elif config.classifier == "tanh":
+            family = "Bert"  # whose pooler is this layer
+            if a.embedding_size != a.hidden_size:
+                return without("a tanh layer before the classes, where ELECTRA's class has gelu")
+    class_name = f"{family}For{kind}"
+    return _Head(class_name, names.to_theirs(names.task_head(class_name, scope, a), weights), said, left_out)
 
 
 def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, Any]) -> _Head:
@@ -343,7 +247,7 @@ def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, A
     spare = hidden - 2 * classes
     if spare < 0:
         left_out = [f"a linear head of {classes} classes, which ELECTRA's class can hold up to {hidden // 2} of"]
-        return _Head("ElectraModel", {}, {}, left_out)
+        return _Head("", {}, {}, left_out)
     first = np.pad(np.concatenate([kernel, -kernel], 1), [(0, 0), (0, spare)])
     offset = np.pad(np.concatenate([bias, -bias]), [(0, spare)])
     second = np.pad(np.concatenate([np.eye(classes), -np.eye(classes)]), [(0, spare), (0, 0)]).astype(np.float32)

@@ -18,9 +18,8 @@ from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.exchange.encoding import Row, Text, at_tokens, of_rows, rows_of
 from electra_tf2.exchange.formats.folders import located, models
 from electra_tf2.exchange.network import EncoderModel, Network, assign, graph_of_any_shape
-from electra_tf2.exchange.pooling import pooling_of
 from electra_tf2.exchange.scoring import Scorer
-from electra_tf2.exchange.sources import Given, check_given, read_model, with_generator
+from electra_tf2.exchange.sources import Given, check_given, pooling_of, read_model, with_generator
 from electra_tf2.exchange.sources import Model as Source
 from electra_tf2.training.hparams import PRECISIONS
 from electra_tf2.util.errors import UserError, shown

@@ -15,25 +15,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.exchange import network_file as files
 from electra_tf2.exchange.network import Network
-from electra_tf2.exchange.network_file import (
-    INPUTS,
-    LOGITS,
-    SENTENCE,
-    STATES,
-    Comparison,
-    facts,
-    head_of,
-    meaning,
-    movement,
-    write_beside,
-)
-from electra_tf2.exchange.pooling import pooling_of
-from electra_tf2.exchange.sources import Model
+from electra_tf2.exchange.sources import Model, pooling_of
 from electra_tf2.model import kernels
+from electra_tf2.model.pooling import text_vectors
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import replacing
 
 Function = Callable[[Mapping[str, tf.Tensor]], dict[str, tf.Tensor]]  # of inputs by name
 
@@ -44,40 +32,30 @@ def pretrained(model: Model, part: str) -> tuple[Function, Sequence[tf.Variable]
     Raises:
       UserError: the model has no such part.
     """
-    head, pooling = head_of(model, part), pooling_of(model)
+    head, pooling = files.head_of(model, part), pooling_of(model).mode
     network = Network(model.architecture, model.generator_architecture, model.weights)
-    about = meaning(head) or {"pooling": pooling.mode}
 
     def outputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        rows = [inputs[name] for name in INPUTS]
+        rows = [inputs[name] for name in files.INPUTS]
         if part == "generator":
-            return {LOGITS: network.token_logits(*rows)}
+            return {files.LOGITS: network.token_logits(*rows)}
         states = network.states(*rows)
-        if head == "detector":
-            assert network.detector is not None
-            return {STATES: states, LOGITS: network.detector(states)}
-        if head:
-            assert network.language_model is not None
-            return {STATES: states, LOGITS: network.language_model(states)}
-        weights = tf.expand_dims(tf.cast(rows[1], tf.float32), 2)
-        means = tf.reduce_sum(states * weights, 1) / tf.reduce_sum(weights, 1)
-        vectors = means if pooling.mode == "mean" else states[:, 0]
-        if pooling.projection:
-            kernel, bias = (model.weights[f"{pooling.projection}/{name}"] for name in ("kernel", "bias"))
-            vectors = tf.matmul(vectors, kernel) + bias
-        return {STATES: states, SENTENCE: tf.math.l2_normalize(vectors, -1)}
+        last = network.detector if head == "detector" else network.language_model
+        if head and last is not None:
+            return {files.STATES: states, files.LOGITS: last(states)}
+        return {files.STATES: states, files.SENTENCE: text_vectors(states, rows[1], pooling, network.projection)}
 
-    return outputs, network.trainable_variables, about
+    return outputs, network.trainable_variables, files.meaning(head) or {"pooling": pooling}
 
 
 def write_litert(
     folder: Path,
     model: Model,
     made: tuple[Function, Sequence[tf.Variable], dict[str, Any]],
-    compared: Comparison,
+    compared: files.Comparison,
     int8: bool,
 ) -> tuple[str, float]:
-    """Writes the folder, as exchange.onnx_export.write_onnx does.
+    """Writes the folder, as exchange.onnx_network.write_onnx does.
 
     Args:
       made: the function, its variables and facts about it; inputs are those of the comparison.
@@ -86,21 +64,14 @@ def write_litert(
       UserError: LiteRT has not all of the network's operations, or int8 makes another network of it.
     """
     function, variables, about = made
-    path, about = folder / "model.tflite", facts(model, int8) | about
-    with replacing(path) as temporary:
-        temporary.write_bytes(_converted(function, variables, compared, int8))
-    outputs = run(path.read_bytes(), compared)
-    moved = movement(compared, outputs) if int8 else []
-    about |= {"inputs": [*INPUTS, *compared.further], "outputs": sorted(outputs)}
-    write_beside(folder, model, about)
-    if int8:
-        outputs = run(_converted(function, variables, compared, int8=False), compared)
-    said = [f"{path}: {', '.join(about['outputs'])}; {about['weights']}, {path.stat().st_size / 1e6:.1f} MB", *moved]
-    return "\n  ".join(said), compared.difference(outputs)
+    content = _converted(function, variables, compared, int8)
+    exact = run(_converted(function, variables, compared, int8=False), compared) if int8 else None
+    about = files.facts(model, int8) | about | {"inputs": [*files.INPUTS, *compared.further]}
+    return files.write_network(folder / "model.tflite", content, model, about, compared, run, exact)
 
 
-def _converted(function: Function, variables: Sequence[tf.Variable], compared: Comparison, int8: bool) -> bytes:
-    names = [*INPUTS, *compared.further]
+def _converted(function: Function, variables: Sequence[tf.Variable], compared: files.Comparison, int8: bool) -> bytes:
+    names = [*files.INPUTS, *compared.further]
     specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
     module = tf.Module()
     module.variables_read = list(variables)
@@ -119,7 +90,7 @@ def _converted(function: Function, variables: Sequence[tf.Variable], compared: C
             raise UserError(f"LiteRT cannot hold this network ({reason}): --format onnx can") from None
 
 
-def run(content: bytes, compared: Comparison) -> dict[str, np.ndarray]:
+def run(content: bytes, compared: files.Comparison) -> dict[str, np.ndarray]:
     """Outputs of a file's content by the interpreter, on the processor."""
     try:
         from ai_edge_litert.interpreter import Interpreter
@@ -127,5 +98,5 @@ def run(content: bytes, compared: Comparison) -> dict[str, np.ndarray]:
         Interpreter = tf.lite.Interpreter
     with errors_unseen():
         runner = Interpreter(model_content=content).get_signature_runner()
-        inputs = dict(zip(INPUTS, compared.rows, strict=True)) | compared.further
+        inputs = dict(zip(files.INPUTS, compared.rows, strict=True)) | compared.further
         return runner(**{name: value.astype(np.int32) for name, value in inputs.items()})

@@ -3,7 +3,7 @@
     input_ids, attention_mask, token_type_ids: [batch, length]  ->  last_hidden_state, logits, sentence_embedding
 
 The part says which outputs there are: "main", the main network with its head (of fine-tuned models: its answers);
-"body", states and a vector for the whole text; "generator", its masked language model. ONNX (exchange.onnx_export) and
+"body", states and a vector for the whole text; "generator", its masked language model. ONNX (exchange.onnx_network) and
 LiteRT (exchange.litert) files lie beside a model.json and the tokenizer's files. B batch, L length, H hidden.
 """
 
@@ -16,10 +16,9 @@ import numpy as np
 from electra_tf2.exchange import check
 from electra_tf2.exchange.encoding import Encoded
 from electra_tf2.exchange.huggingface_export import write_tokenizer_of
-from electra_tf2.exchange.pooling import pooling_of
-from electra_tf2.exchange.sources import Model
+from electra_tf2.exchange.sources import Model, pooling_of
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_json
+from electra_tf2.util.files import replacing, write_json
 
 INPUTS = "input_ids", "attention_mask", "token_type_ids"
 STATES, LOGITS, SENTENCE = "last_hidden_state", "logits", "sentence_embedding"
@@ -36,10 +35,36 @@ def facts(model: Model, int8: bool) -> dict[str, Any]:
     return about | {"weights": "int8" if int8 else "float32", "do_lower_case": model.casing.do_lower_case}
 
 
-def write_beside(folder: Path, model: Model, about: dict[str, Any]) -> None:
-    """Writes what lies beside a network; model.json last, so that a folder which has it is complete."""
-    write_tokenizer_of(model, folder, about["max_length"])
-    write_json(folder / "model.json", about)
+def write_network(
+    path: Path,
+    content: bytes,
+    model: Model,
+    about: dict[str, Any],
+    compared: "Comparison",
+    run: Callable[[bytes, "Comparison"], dict[str, np.ndarray]],
+    exact: dict[str, np.ndarray] | None,
+) -> tuple[str, float]:
+    """Writes a network and what lies beside it; model.json last, so that a folder which has it is complete.
+
+    Args:
+      about: facts for model.json.
+      run: outputs of a file's content. exact: those of the same network in float32, where the file's is not.
+
+    Returns:
+      A description of what was written, and the largest difference between our network and the one in float32.
+
+    Raises:
+      UserError: int8 makes another network of it.
+    """
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+    outputs = run(path.read_bytes(), compared)
+    about = {"outputs": sorted(outputs)} | about
+    moved = movement(compared, outputs) if about["weights"] == "int8" else []
+    write_tokenizer_of(model, path.parent, about["max_length"])
+    write_json(path.with_name("model.json"), about)
+    said = f"{path}: {', '.join(about['outputs'])}; {about['weights']}, {len(content) / 1e6:.1f} MB"
+    return "\n  ".join([said, *moved]), compared.difference(outputs if exact is None else exact)
 
 
 def head_of(model: Model, part: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import erf
+from scipy.special import erf, softmax
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -57,10 +57,7 @@ def _encoder(config: Mapping[str, Any], tensors: Tensors, prefix: str, inputs: I
         parts = [_dense(tensors, f"{layer}.attention.self.{part}", x) for part in ("query", "key", "value")]
         query, key, value = (part.reshape([*x.shape[:2], heads, -1]).transpose([0, 2, 1, 3]) for part in parts)
         scores = query @ key.transpose([0, 1, 3, 2]) / np.sqrt(query.shape[-1]) + hidden_keys
-        scores = np.exp(scores - scores.max(-1, keepdims=True))
-        context = (scores / scores.sum(-1, keepdims=True)) @ value
-        context = context.transpose([0, 2, 1, 3]).reshape(x.shape)
-        attended = x + _dense(tensors, f"{layer}.attention.output.dense", context)
+        attended = x + _dense(tensors, f"{layer}.attention.output.dense", _mixed(scores, value))
         x = _layer_norm(tensors, f"{layer}.attention.output.LayerNorm", attended, epsilon)
         inner = _activation(config["hidden_act"], _dense(tensors, f"{layer}.intermediate.dense", x))
         x = _layer_norm(
@@ -131,9 +128,7 @@ def _modernbert(config: Mapping[str, Any], tensors: Tensors, inputs: Inputs, pre
         scores = (query @ key.conj().transpose([0, 1, 3, 2])).real / np.sqrt(size)
         near = np.abs(places[:, np.newaxis] - places) <= config["local_attention"] // 2
         scores = np.where(real & (near | (kind == "full_attention")), scores, -1e9)
-        scores = np.exp(scores - scores.max(-1, keepdims=True))
-        context = ((scores / scores.sum(-1, keepdims=True)) @ value).transpose([0, 2, 1, 3]).reshape(x.shape)
-        x = x + _dense(tensors, f"{layer}.attn.Wo", context)
+        x = x + _dense(tensors, f"{layer}.attn.Wo", _mixed(scores, value))
         inner = _dense(tensors, f"{layer}.mlp.Wi", _layer_norm(tensors, f"{layer}.mlp_norm", x, epsilon))
         first, second = np.split(inner, 2, -1)
         x = x + _dense(tensors, f"{layer}.mlp.Wo", _activation(config["hidden_activation"], first) * second)
@@ -151,6 +146,12 @@ def _modernbert(config: Mapping[str, Any], tensors: Tensors, inputs: Inputs, pre
         return {"states": states, "logits": _dense(tensors, "classifier", hidden)}
     table = words if config["tie_word_embeddings"] else tensors["decoder.weight"]
     return {"states": states, "logits": hidden @ table.T + (tensors["decoder.bias"] if config["decoder_bias"] else 0)}
+
+
+def _mixed(scores: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """[B, A, L, L] and [B, A, L, D] -> [B, L, H]: softmax, the sum of values, and heads side by side."""
+    context = (softmax(scores, -1) @ value).transpose([0, 2, 1, 3])
+    return context.reshape([*context.shape[:2], -1])
 
 
 def _dense(tensors: Tensors, name: str, x: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ rank texts, but they are no log-likelihoods: D also depends on how good the gene
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,22 +33,6 @@ _NO_PROBABILITIES = {  # hparam -> why a model of it has none, though it has the
     "disallow_correct": "a model of disallow_correct gives no probabilities: how often a token is a replacement "
     "depends on the probabilities of all others",
 }
-
-
-class _Towers(NamedTuple):
-    """Input of a two-tower generator: int32 [B, L] each."""
-
-    input_ids: tf.Tensor
-    input_mask: tf.Tensor
-    segment_ids: tf.Tensor
-
-    @property
-    def masked_input_ids(self) -> tf.Tensor:
-        return self.input_ids
-
-    @property
-    def positions(self) -> tf.Tensor:
-        return tf.zeros_like(self.input_ids[:, :1])
 
 
 def log_original(logits: np.ndarray) -> np.ndarray:
@@ -153,7 +138,9 @@ class Scorer:
     def _cloze_log_probs(self, ids: tf.Tensor, mask: tf.Tensor, segments: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L], of a two-tower generator."""
         assert self.network.towers is not None
-        cloze = self.network.towers(_Towers(ids, mask, segments)).cloze
+        inputs = {"input_ids": ids, "masked_input_ids": ids, "input_mask": mask, "segment_ids": segments}
+        rows: Any = SimpleNamespace(**inputs, positions=tf.zeros_like(ids[:, :1]))
+        cloze = self.network.towers(rows).cloze
         assert cloze is not None
         return self._log_probs(cloze.logits, ids)
 

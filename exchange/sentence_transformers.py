@@ -16,8 +16,7 @@ from electra_tf2.exchange import check, reference
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.huggingface import Tensors
 from electra_tf2.exchange.huggingface_export import Exported, to_huggingface, training_of, write_huggingface
-from electra_tf2.exchange.pooling import pooling_of
-from electra_tf2.exchange.sources import Model
+from electra_tf2.exchange.sources import Model, pooling_of
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.reading import read_json

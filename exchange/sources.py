@@ -4,7 +4,8 @@
                                    original or a checkpoint of tf-models-official's encoder
     write_folder(folder, model)    a self-contained folder (exchange.formats.folders)
 
-and what conversions make of a model: one with another's generator, without its generator, without shared layers.
+and what conversions make of a model: one with another's generator, without its generator, without shared layers; and
+how it makes one vector of a text (`pooling_of`).
 """
 
 import dataclasses
@@ -261,12 +262,14 @@ def _from_huggingface(path: str, config: dict[str, Any], given: Given) -> Model:
     name = class_of(config) or config["model_type"]
     origin, tokens = f"{name} in {folder.name}", tokens_in(folder)
     file = _file_of(tokenizer_in(folder))
+    states: dict[str, Any] | None = None
+    made: PretrainingConfig | FinetuningConfig
     if source.task is not None:
-        tuned, states = _finetuning(hparams, source.task, config, given)
-        return Model(tuned, weights, tokens, casing, states, origin, source.left_out, {}, False, None, file)
-    hparams["electra_objective"] = "discriminator_predictions/dense/kernel" in weights
-    made = _pretraining(hparams, folder.name)
-    return Model(made, weights, tokens, casing, None, origin, source.left_out, {}, False, None, file)
+        made, states = _finetuning(hparams, source.task, config, given)
+    else:
+        hparams["electra_objective"] = "discriminator_predictions/dense/kernel" in weights
+        made = _pretraining(hparams, folder.name)
+    return Model(made, weights, tokens, casing, states, origin, source.left_out, {}, False, None, file)
 
 
 def _file_of(vocab_file: str | Path) -> str:
@@ -357,3 +360,45 @@ def _scores(folder: Path) -> dict[str, Any]:
                 raise UserError(f"{folder / name} must hold an object of scores, got {shown(scores)}")
             return scores
     return {}
+
+
+_PROJECTION = "/projection/kernel"  # below a task's scope
+
+
+class Pooling(NamedTuple):
+    """How a text's vector comes from its states; it has length 1.
+
+    mode: "mean" of all tokens' states, special ones too, or "cls", that of [CLS]. projection: scope of a linear map
+    that follows; "": none.
+    """
+
+    mode: str = "mean"
+    projection: str = ""
+
+    def width(self, model: Model) -> int:
+        """Numbers of a vector."""
+        kernel = model.weights.get(f"{self.projection}/kernel")
+        return model.architecture.hidden_size if kernel is None else kernel.shape[1]
+
+    def vectors(self, model: Model, states: np.ndarray, input_mask: np.ndarray) -> np.ndarray:
+        """float32 [B, H or the projection's width] of states [B, L, H]."""
+        marks = input_mask[:, :, np.newaxis]
+        found = (states * marks).sum(1) / marks.sum(1) if self.mode == "mean" else states[:, 0]
+        if self.projection:
+            found = found @ model.weights[f"{self.projection}/kernel"] + model.weights[f"{self.projection}/bias"]
+        return (found / np.linalg.norm(found, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def embeds(model: Model) -> bool:
+    """True if a model was fine-tuned to make vectors of texts."""
+    config = model.config
+    return isinstance(config, FinetuningConfig) and "embedding" in map(config.kind_of, config.task_names)
+
+
+def pooling_of(model: Model) -> Pooling:
+    """As the model was trained, or the mean where it was not."""
+    if not embeds(model):
+        return Pooling()
+    assert isinstance(model.config, FinetuningConfig)
+    projections = [name.removesuffix("/kernel") for name in model.weights if name.endswith(_PROJECTION)]
+    return Pooling(model.config.classifier_pooling, *projections[:1])

@@ -16,7 +16,7 @@ from electra_tf2.training.distribution import distribute, host_number, rows_of_h
 from electra_tf2.training.optimization import Schedule
 from electra_tf2.training.optimizers import make_optimizer
 from electra_tf2.training.task import TrainingTask
-from electra_tf2.util.datasets import untuned
+from electra_tf2.util.environment import untuned
 
 _TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2
 

@@ -21,7 +21,7 @@ from scipy.special import log_softmax, softmax
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.exchange import onnx_network as onnx
 from electra_tf2.exchange.network_file import Comparison
-from electra_tf2.exchange.onnx_export import Peaks, Written, main_states, started
+from electra_tf2.exchange.onnx_network import Peaks, Written, main_states, started
 from electra_tf2.exchange.sources import Model
 from electra_tf2.finetune.classification.targets import Scale
 from electra_tf2.finetune.classification.tasks import TextTask

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.exchange.check import largest
-from electra_tf2.exchange.graph_tokenizer import GraphTokenizer
-from electra_tf2.exchange.saved_model import Signature
+from electra_tf2.exchange.saved_model import GraphTokenizer, Signature
 from electra_tf2.finetune.classification.targets import Scale
 from electra_tf2.finetune.classification.tasks import TextTask
 from electra_tf2.finetune.embedding import EmbeddingTask

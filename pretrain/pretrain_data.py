@@ -14,9 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.example_builder import DOC_SENTENCES, FULL_SENTENCES
 from electra_tf2.corpus.record_metadata import Shard, check_metadata, read_metadata, record_files
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
-from electra_tf2.corpus.sentence_packing import DOC_SENTENCES, FULL_SENTENCES
 from electra_tf2.pretrain.masking import Batch
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track

@@ -28,8 +28,8 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.cooccurrence import CooccurrenceTable, write_cooccurrence
-from electra_tf2.corpus.document_frequency import write_frequencies
 from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
+from electra_tf2.corpus.table_file import write_frequencies
 from electra_tf2.finetune.lowering import Lowering
 from electra_tf2.model.kernels import blocks
 from electra_tf2.pretrain import lowering

@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf2.training.accelerators.unused import unused_accelerator
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.hparams import DeviceHparams
-from electra_tf2.util.datasets import untuned
+from electra_tf2.util.environment import untuned
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
 

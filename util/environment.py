@@ -8,6 +8,11 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 
 # tf_keras and an old copy of Keras in TensorFlow import these, if they are there, for data frames and sparse matrices
 # given to `fit`. pandas is there because tf-models-official wants it.
@@ -39,16 +44,12 @@ def before_tensorflow(verbosity: int = _FATAL) -> None:
             )
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     flags = os.environ.get("XLA_FLAGS", "")  # a file's name, where it does not begin with a dash
-    if flags[:1] in ("", "-") and "xla_cpu_prefer_vector_width" not in flags and _has_wide_vectors():
+    facts = Path("/proc/cpuinfo")  # x86 processors with bfloat16 run vectors of 512 bits without slowing down
+    is_wide = facts.exists() and "avx512_bf16" in facts.read_text()
+    if flags[:1] in ("", "-") and "xla_cpu_prefer_vector_width" not in flags and is_wide:
         os.environ["XLA_FLAGS"] = f"{flags} {_WIDE_VECTORS}".strip()
     levels = {_FATAL: logging.ERROR, _ERROR: logging.ERROR, -1: logging.WARNING, 0: logging.INFO}
     logging.getLogger("tensorflow").setLevel(levels.get(verbosity, logging.DEBUG))
-
-
-def _has_wide_vectors() -> bool:
-    """True if this is an x86 processor that runs vectors of 512 bits without slowing down: those with bfloat16."""
-    path = Path("/proc/cpuinfo")
-    return path.exists() and "avx512_bf16" in path.read_text()
 
 
 def quiet_tensorflow() -> None:
@@ -105,3 +106,16 @@ def errors_unseen() -> Iterator[None]:
 def cores() -> int:
     """Number of cores that this process may use; all, where the system does not tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def untuned(dataset: "tf.data.Dataset") -> "tf.data.Dataset":
+    """The dataset without tf.data's search for the sizes of its buffers, which ours say themselves.
+
+    The thread that searches sleeps as long as it has run, up to a minute at a time, and whoever drops an iterator waits
+    for it if it is woken before it can see that it should end: a race in TensorFlow, lost in every other iterator.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)

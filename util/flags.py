@@ -119,7 +119,10 @@ def read_recipe(name: str, section: str | None = None) -> dict[str, Any]:
         return {key: value for key, value in hparams.items() if key not in (*_RECIPE_NOTES, *_SECTIONS)}
     if section not in hparams:
         raise UserError(f"--recipe: {path} has no section {section!r}")
-    return {key: value for key, value in _object(hparams[section], path, section).items() if key not in _RECIPE_NOTES}
+    said = hparams[section]
+    if not isinstance(said, dict):
+        raise UserError(f"recipe {path}: {section} must be a JSON object of hparams, got {shown(said)}")
+    return {key: value for key, value in said.items() if key not in _RECIPE_NOTES}
 
 
 def _recipe_path(name: Any, what: str) -> Path:
@@ -146,12 +149,6 @@ def _with_base(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
     if base_path in (seen := (*extending, path.resolve())):
         raise UserError(f"{what}: {base_path.name} extends itself, by way of {' and '.join(one.name for one in seen)}")
     return _with_base(base_path, seen) | recipe
-
-
-def _object(value: Any, path: Path, section: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UserError(f"recipe {path}: {section} must be a JSON object of hparams, got {shown(value)}")
-    return value
 
 
 def config_from_flags(config_class: type[C], with_recipe: bool = True) -> C:
@@ -216,9 +213,11 @@ def given_hparams(config_class: type) -> dict[str, Any]:
         value = values[field.name].value
         if value is not None:
             kind, _ = value_type(declaring_class, field)
+            if kind is list and _holds_words(declaring_class, field) and not value.lstrip().startswith("["):
+                value = [word.strip() for word in value.split(",")]
+            elif kind in (dict, list):
+                value = parse_json(value, _dashed(field.name), expect=object)
             given[field.name] = value
-            if kind in (dict, list):
-                given[field.name] = _parse_json(field.name, value, _holds_words(declaring_class, field))
     return _hparams_of(values.hparams) | given
 
 
@@ -259,13 +258,6 @@ def _note(text: str) -> None:
 
 def _dashed(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _parse_json(name: str, text: str, words: bool) -> Any:
-    """JSON; where a list of words is wanted, also words separated by commas."""
-    if words and not text.lstrip().startswith("["):
-        return [word.strip() for word in text.split(",")]
-    return parse_json(text, _dashed(name), expect=object)
 
 
 def with_flagfiles(words: Sequence[str], opened: tuple[str, ...] = ()) -> list[str]:
@@ -386,7 +378,9 @@ def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) 
             raise UserError(
                 f"unexpected argument {shown(rest[1])}: flags are --name value, switches --name or --no-name"
             )
-        _check_values()
+        for name in flags.FLAGS:  # beyond their types, which absl checks
+            if problem := value_problem(_dashed(name), flags.FLAGS[name].value):
+                raise UserError(problem)
         asked = "verbosity" in flags.FLAGS and flags.FLAGS["verbosity"].present
         before_tensorflow(logging.get_verbosity() if asked else logging.FATAL)
         code = main()
@@ -412,15 +406,6 @@ def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) 
 
 def _asks_for_help(word: str) -> bool:
     return word in ("--help", "-h", "-help", "--helpfull", "--helpshort")
-
-
-def _check_values() -> None:
-    """Checks values beyond their types, which absl checks."""
-    for name in flags.FLAGS:
-        value = flags.FLAGS[name].value
-        problem = value_problem(_dashed(name), value)
-        if problem is not None:
-            raise UserError(problem)
 
 
 def _illegal_value(message: str) -> str:

@@ -10,9 +10,10 @@ import difflib
 import functools
 import inspect
 import math
+import operator
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from electra_tf2.util.errors import UserError, shown
@@ -180,15 +181,10 @@ def _range_problem(field: dataclasses.Field, value: Any) -> str | None:
     if limits["choices"] is not None and value not in limits["choices"]:
         choices = limits["choices"]
         return f"{field.name} is {shown(value)}{closest(value, choices)} (one of {', '.join(choices)})"
-    checks: list[tuple[str, str, Callable[[Any, Any], bool]]] = [
-        ("at_least", "at least", lambda v, limit: v >= limit),
-        ("above", "above", lambda v, limit: v > limit),
-        ("at_most", "at most", lambda v, limit: v <= limit),
-        ("below", "below", lambda v, limit: v < limit),
-    ]
-    for key, words, holds in checks:
+    checks = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
+    for key, holds in checks.items():
         if limits[key] is not None and not holds(value, limits[key]):
-            return f"{field.name} must be {words} {limits[key]:g}, got {shown(value)}"
+            return f"{field.name} must be {key.replace('_', ' ')} {limits[key]:g}, got {shown(value)}"
     return None
 
 

@@ -227,11 +227,7 @@ def _number(value: float) -> str:
 def duration(seconds: float) -> str:
     """ "3 h 12 min", "4 min 5 s", "12 s"."""
     seconds = int(seconds)
-    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    if minutes:
-        return f"{minutes} min {seconds % 60} s"
+    for size, unit, rest, unit_of_rest in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} {seconds % size // rest} {unit_of_rest}"
     return f"{seconds} s"

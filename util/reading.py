@@ -127,8 +127,14 @@ def parse_json(text: str | bytes, what: str, expect: type = dict, half_pairs: bo
     Raises:
       UserError: no JSON, integers beyond 300 digits, lists and objects nested too deep, another type than expected.
     """
+
+    def integer(digits: str) -> int:
+        if len(digits) > _MAX_DIGITS:
+            raise UserError(f"{what}: an integer of {len(digits)} digits ({digits[:10]}...) is beyond any use")
+        return int(digits)
+
     try:
-        value = json.loads(text, parse_int=_integer)
+        value = json.loads(text, parse_int=integer)
     except json.JSONDecodeError as error:
         start = error.doc[max(error.pos - 20, 0) : error.pos + 20]
         raise UserError(
@@ -136,8 +142,6 @@ def parse_json(text: str | bytes, what: str, expect: type = dict, half_pairs: bo
         ) from None
     except UnicodeDecodeError as error:
         raise UserError(f"{what}: not UTF-8 text ({error})") from None
-    except _TooLong as error:
-        raise UserError(f"{what}: {error}") from None
     except RecursionError:
         raise UserError(f"{what}: lists and objects are nested more than {_MAX_DEPTH} deep") from None
     if expect is not object and (not isinstance(value, expect) or (expect in (int, float) and value is True)):
@@ -147,16 +151,6 @@ def parse_json(text: str | bytes, what: str, expect: type = dict, half_pairs: bo
     if lists + objects > _MAX_DEPTH or (escapes and not half_pairs):
         _check_depth_and_strings(value, what, half_pairs)
     return value
-
-
-class _TooLong(Exception):
-    """Not a ValueError, which the parser's own errors are."""
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise _TooLong(f"an integer of {len(digits)} digits ({digits[:10]}...) is beyond any use")
-    return int(digits)
 
 
 def _check_depth_and_strings(value: Any, what: str, half_pairs: bool) -> None:

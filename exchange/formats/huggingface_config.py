@@ -1,7 +1,9 @@
-"""Configuration and tokenizer of a Hugging Face directory of ELECTRA or BERT, as our hparams, and the way back.
+"""Configuration and tokenizer of a Hugging Face directory of ELECTRA, BERT or ModernBERT, as our hparams, and back.
 
-Both sides must mean the same function: what the other cannot express is refused with the reason, never approximated.
-Imports neither TensorFlow nor numpy (exchange.formats.folders calls this for configurations).
+Both sides must mean the same function: what the other cannot express is refused with the reason, never approximated. Of
+ModernBERT, transformers 5 writes `layer_types` and, for each of them, `rope_parameters`; older versions write
+`global_attn_every_n_layers`, `global_rope_theta` and `local_rope_theta`. Both are read, and both written. Imports
+neither TensorFlow nor numpy (exchange.formats.folders calls this for configurations).
 """
 
 import dataclasses
@@ -12,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from electra_tf2.corpus.vocabulary import TOKENIZER_FILE, added_tokens, is_wordpiece, load_tokens
-from electra_tf2.exchange.formats import ELSEWHERE, modernbert_config
-from electra_tf2.model.architecture import Architecture
+from electra_tf2.exchange.formats import ELSEWHERE
+from electra_tf2.model.architecture import PRESETS, Architecture
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json, typed
 
@@ -32,12 +34,26 @@ _OVERRIDES = (
     "type_vocab_size",
     "initializer_range",
 )
+_MODERNBERT = {
+    "vocab_size": 50368,
+    "hidden_size": 768,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 12,
+    "intermediate_size": 1152,
+    "max_position_embeddings": 8192,
+}
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_THETAS = {_FULL: ("global_rope_theta", 160000.0), _SLIDING: ("local_rope_theta", 10000.0)}
+_SAME = ("norm_eps", "norm_bias", "attention_bias", "mlp_bias", "tie_word_embeddings", "initializer_range")
+_KINDS = {"norm_bias": bool, "attention_bias": bool, "mlp_bias": bool, "tie_word_embeddings": bool}
+# Switches that Hugging Face's ModernBERT has in this position only.
+_FIXED = ("norm_style", "first_norm", "embedding_norm", "gated_mlp", "type_vocab_size", "relative_positions")
 # Defaults of transformers' configuration classes.
 _BOTH = {"vocab_size": 30522, "num_hidden_layers": 12, "max_position_embeddings": 512, "type_vocab_size": 2}
 _DEFAULTS: dict[str, dict[str, int]] = {
     "electra": _BOTH | {"embedding_size": 128, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
     "bert": _BOTH | {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
-    "modernbert": modernbert_config.DEFAULTS,
+    "modernbert": _MODERNBERT,
 }
 # Switches of ours, of which BERT has the defaults.
 _OF_BERT = ("embedding_norm", "qk_norm", "norm_bias", "norm_eps", "attention_bias", "mlp_bias", "gated_mlp")
@@ -83,8 +99,8 @@ def network_of(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         raise UserError(f"{where}: sizes must be integers of a network that can be, but there is {listed}")
     same = [name for name in _OVERRIDES if name in values]
     if config["model_type"] == "modernbert":
-        overrides = {name: values[name] for name in same if name in modernbert_config.DEFAULTS}
-        overrides |= modernbert_config.overrides_of(values, where, _ACTIVATIONS)
+        overrides = {name: values[name] for name in same if name in _MODERNBERT}
+        overrides |= _modernbert_overrides(values, where)
     else:
         _check_bert(config, where)
         overrides = {name: values[name] for name in same}
@@ -110,7 +126,7 @@ def _check_bert(config: Mapping[str, Any], where: str) -> None:
     if activation not in _ACTIVATIONS:
         problems.append(f"hidden_act {activation!r} (one of {', '.join(_ACTIVATIONS)})")
     epsilon = config.get("layer_norm_eps", _EPSILON)
-    if not modernbert_config.is_positive(epsilon):
+    if not _is_positive(epsilon):
         problems.append(f"layer_norm_eps {shown(epsilon)} (a positive number)")
     if config.get("position_embedding_type", "absolute") != "absolute":
         problems.append(f"position_embedding_type {config['position_embedding_type']!r} (absolute only)")
@@ -216,12 +232,14 @@ def config_of(architecture: Architecture, model_type: str, class_name: str) -> d
     """Makes the config.json of a network of ours.
 
     Args:
-      model_type: "electra" or "bert"; the latter needs embeddings as wide as the layers.
+      model_type: one of `MODEL_TYPES`; "bert" needs embeddings as wide as the layers.
       class_name: the architecture that transformers instantiates.
 
     Raises:
       UserError: names every part that Hugging Face's classes do not have.
     """
+    if model_type == "modernbert":
+        return _modernbert_config(architecture, class_name)
     problems = export_problems(architecture, but=("norm_eps",))
     if model_type == "bert" and architecture.embedding_size != architecture.hidden_size:
         problems.append(f"embeddings narrower than its layers ({class_name})")
@@ -264,3 +282,136 @@ def export_problems(architecture: Architecture, but: Sequence[str] = ()) -> list
 
 def _json(path: Path) -> dict[str, Any]:
     return read_json(path, "tokenizer") if path.is_file() else {}
+
+
+def _modernbert_overrides(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Reads model_hparam_overrides, sizes apart."""
+    problems = []
+    act = config.get("hidden_activation", "gelu")
+    head_act = config.get("classifier_activation", "gelu")
+    if act not in _ACTIVATIONS:
+        problems.append(f"hidden_activation {shown(act)} (one of {', '.join(_ACTIVATIONS)})")
+    elif head_act != act:
+        problems.append(f"classifier_activation {shown(head_act)} beside hidden_activation {shown(act)} (they are one)")
+    found: dict[str, Any] = {"architecture": "modernbert", "hidden_act": act}
+    for name in _SAME:
+        value = config.get(name, PRESETS["modernbert"].get(name, {"initializer_range": 0.02}.get(name, True)))
+        kind = _KINDS.get(name, float)
+        if (type(value) is not bool) if kind is bool else not _is_positive(value):
+            problems.append(f"{name} {shown(value)} ({'true or false' if kind is bool else 'a positive number'})")
+        found[name] = value
+    dropouts = {name: config.get(name, 0.0) for name in ("embedding_dropout", "mlp_dropout", "attention_dropout")}
+    for name, rate in dropouts.items():
+        if type(rate) not in (int, float) or not 0 <= rate < 1:
+            problems.append(f"{name} {shown(rate)} (from 0 to below 1)")
+    found["attention_probs_dropout_prob"] = dropouts.pop("attention_dropout")
+    if not problems:
+        found["hidden_dropout_prob"] = max(dropouts.values())
+    layers, window = (
+        config.get("num_hidden_layers", _MODERNBERT["num_hidden_layers"]),
+        config.get("local_attention", 128),
+    )
+    if type(window) is not int or window < 1:
+        problems.append(f"local_attention {shown(window)} (a number of tokens)")
+    period, problem = _period(config, layers)
+    problems += [problem] if problem else []
+    found |= {"local_attention": 0 if period == 1 else window, "global_attn_every_n_layers": period}
+    for of_layers, name in ((_FULL, "rope_theta"), (_SLIDING, "local_rope_theta")):
+        found[name], problem = _theta(config, of_layers)
+        problems += [problem] if problem else []
+    if problems:
+        raise UserError(f"{where}: our networks have no {'; no '.join(problems)}")
+    return found
+
+
+def _is_positive(value: object) -> bool:
+    """True for a finite number above 0."""
+    return type(value) in (int, float) and 0 < value < float("inf")  # type: ignore[operator]
+
+
+def _period(config: Mapping[str, Any], layers: int) -> tuple[int, str]:
+    """One layer of how many sees everything, and what is wrong."""
+    types = config.get("layer_types")
+    if types is None:
+        period = config.get("global_attn_every_n_layers", 3)
+        is_period = type(period) is int and period >= 1
+        return (period, "") if is_period else (1, f"global_attn_every_n_layers {shown(period)} (1 or more)")
+    if not isinstance(types, list) or len(types) != layers:
+        return 1, f"layer_types {shown(types)} (one for each of the {layers} layers)"
+    unknown = [kind for kind in types if kind not in _THETAS]
+    if unknown:
+        return 1, f"layer_types with {shown(unknown[0])} ({_FULL} and {_SLIDING} only)"
+    full = [number for number, kind in enumerate(types) if kind == _FULL]
+    period = layers if len(full) < 2 else full[1]
+    if types != _types(layers, period):
+        return 1, f"layer_types with {_FULL} in layers {', '.join(map(str, full)) or 'none'} (0, n, 2n, ... only)"
+    return period, ""
+
+
+def _types(layers: int, period: int) -> list[str]:
+    return [_SLIDING if layer % period else _FULL for layer in range(layers)]
+
+
+def _theta(config: Mapping[str, Any], kind: str) -> tuple[float, str]:
+    """Base of rotary's angles in layers of a type, and what is wrong."""
+    old, theta = _THETAS[kind]
+    scaling = config.get("rope_scaling")
+    parameters = config.get("rope_parameters")
+    of_kind = parameters.get(kind) if isinstance(parameters, dict) else None
+    if scaling or (of_kind is not None and not isinstance(of_kind, dict)):
+        return theta, f"rope_scaling {shown(scaling)}" if scaling else f"rope_parameters.{kind} {shown(of_kind)}"
+    of_kind = of_kind or {}
+    if of_kind.get("rope_type", "default") != "default":
+        return theta, f"rope_parameters.{kind}.rope_type {shown(of_kind['rope_type'])} (default only)"
+    found = of_kind.get("rope_theta", config.get(old, theta))
+    if found is None:  # of local layers: that of the others
+        found = config.get("global_rope_theta", _THETAS[_FULL][1])
+    if not _is_positive(found) or found <= 1:
+        return theta, f"rope_theta {shown(found)} of {kind} (above 1)"
+    return found, ""
+
+
+def is_like_modernbert(architecture: Architecture) -> bool:
+    """True for a network that is nearer to ModernBERT than to BERT."""
+    return architecture.gated_mlp or architecture.architecture == "modernbert"
+
+
+def _modernbert_problems(architecture: Architecture) -> list[str]:
+    """Parts of this network that Hugging Face's ModernBERT has not."""
+    wanted = PRESETS["modernbert"]
+    problems = [
+        f"{name} {getattr(architecture, name)} ({wanted[name]} only)"
+        for name in _FIXED
+        if getattr(architecture, name) != wanted[name]
+    ]
+    if architecture.qk_norm:
+        problems.append("norm of queries and keys (qk_norm)")
+    if architecture.share_layers != "none":
+        problems.append(f"weights that layers share (share_layers {architecture.share_layers})")
+    return problems
+
+
+def _modernbert_config(a: Architecture, class_name: str) -> dict[str, Any]:
+    """`config_of` ModernBERT's classes, without the numbers of special tokens."""
+    problems = _modernbert_problems(a)
+    if problems:
+        raise UserError(f"Hugging Face's modernbert classes have no {'; no '.join(problems)}: {ELSEWHERE}")
+    period = a.global_attn_every_n_layers if a.local_attention else 1
+    thetas = {_FULL: a.rope_theta, _SLIDING: a.local_rope_theta or a.rope_theta}
+    return {
+        "architectures": [class_name],
+        "model_type": "modernbert",
+        "hidden_activation": a.hidden_act,
+        "classifier_activation": a.hidden_act,
+        "embedding_dropout": a.hidden_dropout_prob,
+        "mlp_dropout": a.hidden_dropout_prob,
+        "attention_dropout": a.attention_probs_dropout_prob,
+        "local_attention": a.local_attention or 128,
+        "layer_types": _types(a.num_hidden_layers, period),
+        "global_attn_every_n_layers": period,
+        "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()},
+        **{_THETAS[kind][0]: theta for kind, theta in thetas.items()},
+        "classifier_bias": False,
+        "decoder_bias": True,
+        **{name: getattr(a, name) for name in (*_SAME, *_MODERNBERT)},
+    }

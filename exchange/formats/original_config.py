@@ -23,7 +23,6 @@ WORDS = "electra/embeddings/word_embeddings"
 # Hparams of pre-training by which the generator's network differs from the main one.
 GENERATOR_HPARAMS = ("generator_hidden_size", "generator_layers", "untied_generator_embeddings")
 _FOOTER, _MAGIC = 48, 0xDB4775248B80FB57
-_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5  # wire types of protocol buffers
 
 Shape = tuple[int, ...]
 _POSITIONS = "electra/embeddings/position_embeddings"
@@ -131,6 +130,8 @@ def shapes_in(prefix: str) -> dict[str, Shape]:
     Raises:
       UserError: the index is damaged, or compressed, which TensorFlow does not do.
     """
+    from google.protobuf.message import DecodeError
+
     path = f"{prefix}.index"
     data = read_bytes(path, "checkpoint")
     try:
@@ -144,7 +145,7 @@ def shapes_in(prefix: str) -> dict[str, Shape]:
                 if key:  # the empty key is the header's
                     found[key.decode()] = _shape(value)
         return found
-    except (IndexError, ValueError, struct.error) as error:
+    except (IndexError, ValueError, struct.error, DecodeError) as error:
         raise UserError(f"{path} cannot be read, it is damaged: {error}") from None
 
 
@@ -185,33 +186,15 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Reads numbers and values of a message's fields."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        kind = tag & 7
-        value: int | bytes
-        if kind == _VARINT:
-            value, at = _varint(message, at)
-        else:
-            length = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}.get(kind, 0)
-            if kind == _BYTES:
-                length, at = _varint(message, at)
-            value = message[at : at + length]
-            at += length
-        yield tag >> 3, value
-
-
 def _shape(entry: bytes) -> Shape:
     """BundleEntryProto.shape.dim[].size: fields 2, 2 and 1."""
-    sizes = []
-    for shape in _messages(entry):
-        for dimension in _messages(shape):
-            sizes.append(next((size for number, size in _fields(dimension) if number == 1), 0))
-    return tuple(size for size in sizes if isinstance(size, int))
+    dimensions = [one for shape in _fields(entry, 2, bytes) for one in _fields(shape, 2, bytes)]
+    return tuple(next(iter(_fields(one, 1, int)), 0) for one in dimensions)
 
 
-def _messages(message: bytes) -> list[bytes]:
-    """The messages in field 2."""
-    return [value for number, value in _fields(message) if number == 2 and isinstance(value, bytes)]
+def _fields(message: bytes, number: int, kind: type) -> list[Any]:
+    """Values of a field, of a message without its schema."""
+    from google.protobuf import empty_pb2, unknown_fields
+
+    found = unknown_fields.UnknownFieldSet(empty_pb2.Empty.FromString(message))
+    return [field.data for field in found if field.field_number == number and isinstance(field.data, kind)]

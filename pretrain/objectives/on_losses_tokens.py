@@ -204,7 +204,7 @@ class TermFrequencyInverse(TermFrequency):
     task, loss_name = "tf_idf", "tf_idf_loss"
 
     def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
-        from electra_tf2.corpus.document_frequency import inverse_frequencies
+        from electra_tf2.corpus.table_file import inverse_frequencies
 
         super().__init__(config, networks)
         self._inverse = inverse_frequencies(config.document_frequency_file, config.vocab_file)

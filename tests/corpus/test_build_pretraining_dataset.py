@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus import build_plan, dataset_builder, record_inspection, staging
+from electra_tf2.corpus import build_plan, dataset_builder, record_metadata, staging
 from electra_tf2.corpus.build_plan import BuildSettings, default_num_shards, make_plan
 from electra_tf2.corpus.dataset_builder import build, run_local
 from electra_tf2.corpus.record_metadata import UNFINISHED_FOLDER, read_metadata
@@ -99,7 +99,7 @@ def test_metadata_describes_the_records(reference):
     metadata = read_metadata(reference)
     assert metadata is not None
     values = metadata.values
-    assert record_inspection.verify(str(reference), VOCAB) == values["train_examples"] + values["dev_examples"]
+    assert record_metadata.verify(str(reference), VOCAB) == values["train_examples"] + values["dev_examples"]
     assert values["tokens"] == all_rows(reference)["input_mask"].sum()
     assert values["dev_examples"] == len(all_rows(reference, "dev_data*")["input_ids"])
     assert len([name for name in values["shards"] if name.startswith("pretrain_data")]) >= 4
@@ -244,7 +244,7 @@ def test_nothing_is_deleted_without_overwrite(corpus, tmp_path):
     build(plan, run_local(1), overwrite=True)
     assert not output.joinpath("pretrain_data.tfrecord-0-of-1000").exists()
     assert output.joinpath("notes.txt").read_text() == "mine"
-    assert record_inspection.verify(str(output), VOCAB)
+    assert record_metadata.verify(str(output), VOCAB)
 
 
 def edited(path):
@@ -328,7 +328,7 @@ def test_unfinished_build_of_other_flags_or_corpus_is_refused(tmp_path, monkeypa
     with pytest.raises(UserError, match=r"'a\.txt' is not the same"):
         build(make_plan(settings(corpus, output)), run_local(1))
     build(make_plan(settings(corpus, output)), run_local(1), overwrite=True)
-    assert record_inspection.verify(str(output), VOCAB)
+    assert record_metadata.verify(str(output), VOCAB)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -390,13 +390,13 @@ def test_damaged_records_do_not_pass_verification(corpus, tmp_path):
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
     with pytest.raises(UserError, match=r"-0-of-4: record \d+ is not as it was written"):
-        record_inspection.verify(str(output), VOCAB)
+        record_metadata.verify(str(output), VOCAB)
     file.write_bytes(data[:-5])
     with pytest.raises(UserError, match="-0-of-4 is truncated"):
-        record_inspection.verify(str(output), VOCAB)
+        record_metadata.verify(str(output), VOCAB)
     file.unlink()
     with pytest.raises(UserError, match="-0-of-4 is missing"):
-        record_inspection.verify(str(output), VOCAB)
+        record_metadata.verify(str(output), VOCAB)
 
 
 def write_few(tmp_path, documents):
@@ -432,7 +432,7 @@ def test_of_too_few_documents_records_are_held_out(tmp_path, documents, fraction
     metadata = build(plan, run_local(1))
     total = metadata["train_examples"] + metadata["dev_examples"]
     assert metadata["dev_examples"] == max(1, round(total * fraction))
-    assert record_inspection.verify(str(tmp_path / "records"), VOCAB) == total
+    assert record_metadata.verify(str(tmp_path / "records"), VOCAB) == total
     whole, parts = all_rows(tmp_path / "none")["input_ids"], all_rows(tmp_path / "records")["input_ids"]
     assert sorted(map(tuple, whole.tolist())) == sorted(map(tuple, parts.tolist()))
 
@@ -522,13 +522,13 @@ def test_command_line_builds_and_inspects(corpus, reference, tmp_path):
 
 def test_inspecting_shows_as_many_examples_as_are_asked_for(reference, tmp_path, monkeypatch):
     few = functools.partial(read_batches, size=5)
-    monkeypatch.setattr(record_inspection, "read_batches", few)
-    lines = [line for line in record_inspection.inspect(str(reference), None, 40) if "example " in line]
+    monkeypatch.setattr(record_metadata, "read_batches", few)
+    lines = [line for line in record_metadata.inspect(str(reference), None, 40) if "example " in line]
     assert len(lines) == len(set(lines)) > 20
     shutil.copytree(reference, tmp_path / "records")
     next((tmp_path / "records").glob("dev_data*")).unlink()
     with pytest.raises(UserError, match="is missing, but"):
-        list(record_inspection.inspect(str(tmp_path / "records"), None, 40))
+        list(record_metadata.inspect(str(tmp_path / "records"), None, 40))
 
 
 @pytest.mark.parametrize(

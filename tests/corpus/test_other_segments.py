@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus import record_inspection
+from electra_tf2.corpus import record_metadata
 from electra_tf2.corpus.build_plan import BuildSettings, make_plan
 from electra_tf2.corpus.dataset_builder import build, run_local
 from electra_tf2.corpus.example_builder import ExampleBuilder
@@ -133,8 +133,8 @@ def test_records_hold_them_beside_what_they_hold_without(corpus, tmp_path):
     output, plain = tmp_path / "others", tmp_path / "plain"
     build(make_plan(settings(corpus, output, other_segments=True)), run_local(1))
     build(make_plan(settings(corpus, plain)), run_local(1))
-    assert record_inspection.verify(str(output), str(VOCAB)) == record_inspection.verify(str(plain), str(VOCAB))
-    shown = list(record_inspection.inspect(str(output), str(VOCAB), 4))
+    assert record_metadata.verify(str(output), str(VOCAB)) == record_metadata.verify(str(plain), str(VOCAB))
+    shown = list(record_metadata.inspect(str(output), str(VOCAB), 4))
     assert sum(line.startswith("  or from elsewhere in the document: ") for line in shown) == 4
     for part in ("pretrain_data", "dev_data"):
         found, without = records(output, part), records(plain, part)
@@ -164,7 +164,7 @@ def test_a_mark_of_the_source_leaves_them_as_they_are(corpus, tmp_path):
     given = settings(corpus, marked, other_segments=True, max_seq_length=33)
     tokens = {"one": "[unused0]", "two": "[unused1]"}
     build(make_plan(dataclasses.replace(given, vocab_file=str(vocab), domain_tokens=tokens)), run_local(1))
-    assert record_inspection.verify(str(marked), str(vocab)) > 100
+    assert record_metadata.verify(str(marked), str(vocab)) > 100
     found = records(marked)
     second = np.maximum(0, found["segment_ids"].sum(1) - 1)
     for field in OTHER_FIELDS:
@@ -189,9 +189,9 @@ def test_verifying_looks_at_them(field, place, value, problem):
     }
     arrays = {name: np.array(rows) for name, rows in batch.items()}
     special = special_ids(TOKENS)
-    assert record_inspection._problem(arrays, special) is None
+    assert record_metadata._problem(arrays, special) is None
     arrays[field][0, place] = value
-    assert record_inspection._problem(arrays, special) == problem
+    assert record_metadata._problem(arrays, special) == problem
 
 
 def test_documents_without_such_text_are_refused(tmp_path):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.build_plan import BuildSettings, make_plan, parse_tokens, repeats
 from electra_tf2.corpus.dataset_builder import build, run_local
+from electra_tf2.corpus.example_builder import SentencePacker
 from electra_tf2.corpus.record_metadata import read_metadata
 from electra_tf2.corpus.records import read_batches
-from electra_tf2.corpus.sentence_packing import SentencePacker
 from electra_tf2.corpus.vocabulary import special_ids
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.pretrain.masking import candidates_mask

@@ -15,9 +15,10 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exchange import check, modernbert, reference
+from electra_tf2.exchange import check, reference
+from electra_tf2.exchange import huggingface_names as names
 from electra_tf2.exchange.formats.huggingface_config import network_of
-from electra_tf2.exchange.huggingface import Tensors, prefix_of
+from electra_tf2.exchange.huggingface import Tensors
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
 from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.sources import Model, read_model
@@ -169,16 +170,16 @@ def test_what_transformers_makes_has_its_states_logits_and_gradients_here(name: 
         theirs = expected["logits"]
         theirs = theirs[..., 1] - theirs[..., 0] if name == "detector" else theirs
         assert np.abs(logits_of(network, name, batch) - theirs)[real].max() < 1e-5
-    prefix = prefix_of(Tensors(folder / name))
+    prefix = names.prefix_of(Tensors(folder / name))
     assert prefix is not None
-    pairs = modernbert.encoder(model.architecture, prefix, "electra", "electra/embeddings")
+    pairs = names.encoder(model.architecture, prefix, modern=True)
     by_name = {v.name.split(":")[0]: g for v, g in zip(variables, gradients, strict=True)}
     assert by_name.keys() == {pair.ours for pair in pairs}
     for pair in pairs:
         for key, value in pair.to_theirs(tf.convert_to_tensor(by_name[pair.ours]).numpy()).items():
             exact = expected[f"gradient/{key}"]
-            value = value[1:] if key.endswith(modernbert.WORDS) else value  # theirs has no gradient of [PAD]
-            exact = exact[1:] if key.endswith(modernbert.WORDS) else exact
+            value = value[1:] if key.endswith(names.WORDS) else value  # theirs has no gradient of [PAD]
+            exact = exact[1:] if key.endswith(names.WORDS) else exact
             np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-5 * max(1.0, np.abs(exact).max()), err_msg=key)
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 import electra_tf2 as electra
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exchange import check, network_file, onnx_export, onnx_graph
+from electra_tf2.exchange import check, network_file, onnx_graph, onnx_network
 from electra_tf2.exchange.sources import Model
 from electra_tf2.finetune import onnx_heads
 from electra_tf2.finetune.predictor import Predictor
@@ -28,8 +28,8 @@ TEXTS = ("the man went to the house", "of", ("Some OTHER text, with Café.", "we
 
 
 def _written(model: Model, folder: Path, part: str = "main", int8: bool = False) -> tuple[str, float]:
-    make = functools.partial(onnx_export.pretrained, model, part)
-    return onnx_export.write_onnx(folder, model, make, network_file.comparison(model, part), int8)
+    make = functools.partial(onnx_network.pretrained, model, part)
+    return onnx_network.write_onnx(folder, model, make, network_file.comparison(model, part), int8)
 
 
 def _on_other_texts(model: Model, part: str) -> network_file.Comparison:
@@ -54,10 +54,10 @@ def test_every_network_computes_the_same(sizes: dict[str, Any], tmp_path: Path) 
     said, difference = _written(model, tmp_path)
     assert difference < 1e-5, said
     compared = _on_other_texts(model, "main")
-    packed = onnx_export.serialized(onnx_export.pretrained(model, "main", packed=True))  # what int8 is made of
+    packed = onnx_network.serialized(onnx_network.pretrained(model, "main", packed=True))  # what int8 is made of
     real = compared.rows.input_mask.astype(bool)
-    for network in (tmp_path / "model.onnx", packed):
-        states = onnx_export.run(network, compared)["last_hidden_state"]
+    for network in ((tmp_path / "model.onnx").read_bytes(), packed):
+        states = onnx_network.run(network, compared)["last_hidden_state"]
         np.testing.assert_allclose(states[real], compared.ours["last_hidden_state"][real], atol=1e-5)
 
 
@@ -103,7 +103,7 @@ def test_a_part_that_is_not_there_is_refused() -> None:
         ({"electra_objective": False, "electric_objective": True}, "two towers"),
     ):
         with pytest.raises(UserError, match=reason):
-            onnx_export.pretrained(support.with_crc_weights(**hparams), "generator")
+            onnx_network.pretrained(support.with_crc_weights(**hparams), "generator")
 
 
 _CLASSES = {"dense/kernel": [128, 3], "dense/bias": [3]}
@@ -135,14 +135,16 @@ def test_every_fine_tuned_head_computes_what_predict_reads(task, heads, state, h
     predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
     compared = onnx_heads.comparison(predictor, model)
     make = functools.partial(onnx_heads.fine_tuned, predictor, model)
-    said, difference = onnx_export.write_onnx(tmp_path, model, make, compared, int8=False)
+    said, difference = onnx_network.write_onnx(tmp_path, model, make, compared, int8=False)
     assert difference < 1e-5, said
     # A check that compares nothing would pass, too.
-    assert len(compared.read(onnx_export.run(tmp_path / "model.onnx", compared))) >= 1 + 2 * (task == "squad")
+    assert len(compared.read(onnx_network.run((tmp_path / "model.onnx").read_bytes(), compared))) >= 1 + 2 * (
+        task == "squad"
+    )
     (name, *_) = (name for name in model.weights if name.startswith("task_specific/") and name.endswith("kernel"))
     wrong = model.weights[name] + np.eye(*model.weights[name].shape, dtype=np.float32)
     other = onnx_heads.fine_tuned(predictor, model._replace(weights=model.weights | {name: wrong}))
-    assert compared.difference(onnx_export.run(onnx_export.serialized(other), compared)) > 1e-3
+    assert compared.difference(onnx_network.run(onnx_network.serialized(other), compared)) > 1e-3
 
 
 _STRANGER = """
@@ -188,7 +190,7 @@ def test_int8_is_a_quarter_of_the_size_and_nearly_the_same(tmp_path: Path) -> No
     sizes = [(tmp_path / name / "model.onnx").stat().st_size for name in ("int8", "whole")]
     assert sizes[0] < 0.35 * sizes[1]
     compared = network_file.comparison(support.tiny(), "main")
-    for _, ours, theirs in compared.pairs(onnx_export.run(tmp_path / "int8" / "model.onnx", compared)):
+    for _, ours, theirs in compared.pairs(onnx_network.run((tmp_path / "int8" / "model.onnx").read_bytes(), compared)):
         assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.99
 
 

@@ -17,8 +17,8 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.exchange import saved_model
 from electra_tf2.exchange.encoding import encode
 from electra_tf2.exchange.formats.huggingface_config import Casing
-from electra_tf2.exchange.graph_tokenizer import GraphTokenizer
 from electra_tf2.exchange.network import Network
+from electra_tf2.exchange.saved_model import GraphTokenizer
 from electra_tf2.finetune.predictor import Predictor
 from electra_tf2.finetune.serving import difference_from_strings, task_signatures
 from tests import golden_support as golden

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from electra_tf2.exchange import check, sentence_transformers
-from electra_tf2.exchange.pooling import Pooling, pooling_of
-from electra_tf2.exchange.sources import Model
+from electra_tf2.exchange.sources import Model, Pooling, pooling_of
 from electra_tf2.util.errors import UserError
 from tests import golden_support as golden
 from tests.exchange import exchange_support as support

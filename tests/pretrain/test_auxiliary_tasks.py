@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.document_frequency import count_documents, inverse_frequencies, write_frequencies
-from electra_tf2.corpus.table_file import read_table
+from electra_tf2.corpus.table_file import count_documents, inverse_frequencies, read_table, write_frequencies
 from electra_tf2.model import kernels
 from electra_tf2.pretrain import masking, schedules
 from electra_tf2.pretrain.flops import parameter_count
