@@ -21,7 +21,7 @@ _ROUNDS, _STEPS = 7, 20
 
 
 def contender(config: FinetuningConfig, fixed_padding: bool) -> tuple[dict[str, Callable[[], float]], float]:
-    """What runs a round of training or evaluation with one padding, in examples a second; tokens of a mean input."""
+    """Rounds of training and evaluation, which return examples a second, and the mean number of tokens of an input."""
     import tensorflow as tf
 
     from electra_tf2.corpus.tokenization import WordpieceTokenizer

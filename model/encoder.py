@@ -265,7 +265,7 @@ class Encoder(SizedLayer):
     ) -> None:
         super().__init__(scope, architecture, seed)
         self.direction = direction
-        self._recompute, self._selective = recompute, recompute == "selective"
+        self._recompute = recompute
         self.activation_dtype = tf.as_dtype(compute_dtype)
         self.embeddings = embeddings or Embeddings(f"{scope}/embeddings", architecture, seed)
         self.project = None
@@ -389,7 +389,8 @@ class Encoder(SizedLayer):
             if blocks is not None:
                 return Keys(*keys_of_blocks(input_mask, bias, blocks), turn, blocks=blocks)
         terms = None if self.relative_terms is None else self.relative_terms(length)
-        if in_tiles and terms is None and isinstance(length, int) and (length >= long or self._selective):
+        long = 0 if self._recompute == "selective" else long
+        if in_tiles and terms is None and isinstance(length, int) and length >= long:
             queries = queries_of_tile(input_mask.shape)
             if queries is not None:
                 bias += 0.0 if reach is None else tf.zeros([self.architecture.num_attention_heads, 1])

@@ -63,7 +63,7 @@ def keeps_little() -> bool:
 
 @contextlib.contextmanager
 def keeping_little(is_selective: bool) -> Iterator[None]:
-    """What is traced within keeps little if it is part of a program and `is_selective`.
+    """A context in which parts of a program keep little for gradients (`keeps_little`), if `is_selective`.
 
     Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 5.
     """

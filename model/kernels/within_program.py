@@ -50,8 +50,7 @@ def matrix_product(x: tf.Tensor, kernel: tf.Tensor, times: Callable[..., tf.Tens
 def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
     """Computes last.product(first(x)), of layers.Dense; within `keeping_little` the activation is computed again."""
     if not keeps_little():
-        result: tf.Tensor = last.product(first(x))
-        return result
+        return last.product(first(x))
 
     def activated_product(before: tf.Tensor, bias: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         # Not `product`: here one pass computes the activation again and its gradient, and then comes the kernel's.
@@ -68,8 +67,7 @@ def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
 
         return activated_product(*tensors), gradient
 
-    result = compute(first.product(x), first.added, cast_weight(last.kernel, x.dtype))
-    return result
+    return compute(first.product(x), first.added, cast_weight(last.kernel, x.dtype))
 
 
 def _with_bias_gradient(to_x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -80,7 +80,7 @@ def compile_program(program: bytes, target: str, optimised: Path) -> dict[str, A
 
 
 def _processor_seconds() -> float:
-    """Of all threads, and of the assembler of GPUs' kernels, a process of its own; other work on the machine is not."""
+    """Processor time of this process, all its threads and its children, among them the assembler of GPUs' kernels."""
     return sum(os.times()[:4])
 
 
