@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+from electra_tf2.model.encoder import LONG_IN_PROGRAM
 from electra_tf2.training.accelerators.compiling import ASSUMPTIONS, Compiled, check_compiler, compile_for
 from electra_tf2.training.accelerators.devices import Device
 from electra_tf2.training.accelerators.program import Program
@@ -134,8 +135,9 @@ class Fitting(Generic[C]):
         return row
 
     def search(self, config: C) -> list[Row]:
-        """The configuration as it is; if it does not fit, with less precision, with recomputation, and with the largest
-        micro-batch that fits, each alone; the latter with both where it does not fit alone."""
+        """The configuration as it is; if it does not fit, with less precision, with either recomputation, and with the
+        largest micro-batch that fits, each alone; the latter with less precision and the recomputation that takes the
+        least memory where it does not fit alone."""
         rows = self.as_it_is(config, "as configured")
         if rows[0].compiled.fits:
             return rows[:1]
@@ -143,7 +145,8 @@ class Fitting(Generic[C]):
         if config.precision == "float32" and "bfloat16" in self.device.peaks:
             savings.append({"precision": "bfloat16"})
         if config.recompute == "none":
-            savings.append({"recompute": "layers"})
+            ways = ("layers",) if config.max_seq_length >= LONG_IN_PROGRAM else ("selective", "layers")
+            savings += [{"recompute": way} for way in ways]
         tried = [
             self.as_it_is(dataclasses.replace(config, **saving), _named(saving), f"{_named(saving)}, ")
             for saving in savings
@@ -151,8 +154,10 @@ class Fitting(Generic[C]):
         found = self.largest_micro_batch(config, rows, "")
         rows = [rows[0], *(of_saving[0] for of_saving in tried), *rows[1:], *found]
         if not (found and found[-1].compiled.fits) and savings:
-            both = {name: value for saving in savings for name, value in saving.items()}
-            known = tried[-1] if both == savings[-1] else tried[-1][:1]
+            by_memory = sorted(zip(savings, tried, strict=True), key=lambda pair: -pair[1][0].compiled.memory)
+            both = {name: value for saving, _ in by_memory for name, value in saving.items()}
+            least, known = by_memory[-1]
+            known = known if both == least else known[:1]
             if not known[0].compiled.fits:
                 rows += self.largest_micro_batch(dataclasses.replace(config, **both), known, f"{_named(both)}, ")
         return rows
@@ -196,7 +201,7 @@ def _best(rows: list[Row]) -> Row | None:
 
 
 def _named(changes: dict[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in changes.items())
+    return ", ".join(f"{name} {value}" for name, value in sorted(changes.items()))
 
 
 def replicas(config: Configuration, device: Device) -> int:
