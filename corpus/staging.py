@@ -174,7 +174,10 @@ class Staging:
         vocab = load_vocab(settings.vocab_file)
         reports = [self.report(unit) for unit in plan.units]
         if None in reports:
-            raise RuntimeError(f"unit {reports.index(None)} of the build left no report in {self.folder}")
+            file = self._report_file(plan.units[reports.index(None)])
+            raise UserError(
+                f"{file} cannot be read, though that part of the build is done; run the same command again to go on"
+            )
         done = [report for report in reports if report is not None]
         written = {name: shard for report in done for name, shard in report.files.items()}
         files = {name: shard for name, shard in written.items() if name.startswith(TRAIN_PREFIX)}

@@ -215,7 +215,7 @@ class Trials:
             "peak_memory": peak_memory(),
         }
         if self.chief and keep:
-            write_json(folder / SCORES, result)
+            write_json(folder / SCORES, result, sort_keys=False)  # read again, it makes the same table
         return result
 
 

@@ -140,8 +140,9 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    write_atomically(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+def write_json(path: str | os.PathLike[str], value: Any, sort_keys: bool = True) -> None:
+    """Writes a value as JSON, whole or not at all. Raises UserError as `writing`."""
+    write_atomically(path, json.dumps(value, indent=2, sort_keys=sort_keys) + "\n")
 
 
 def append_json_line(path: str | os.PathLike[str], value: Any) -> None:

@@ -216,6 +216,19 @@ if __name__ == "__main__":
     assert contents(output) == contents(reference)
 
 
+def test_a_report_that_cannot_be_read_is_told_and_its_part_built_again(corpus, reference, tmp_path):
+    plan = make_plan(settings(corpus, tmp_path / "records"))
+
+    def run(staging, units):
+        run_local(1)(staging, units)
+        (staging.folder / "unit-1.json").write_bytes(b"\0")
+
+    with pytest.raises(UserError, match=r"unit-1\.json cannot be read, .* run the same command again to go on"):
+        build(plan, run)
+    build(plan, run_local(1))
+    assert contents(tmp_path / "records") == contents(reference)
+
+
 def test_finished_build_is_not_repeated(corpus, reference):
     before = {path: path.stat().st_mtime_ns for path in reference.iterdir()}
     build(make_plan(settings(corpus, reference)), run_local(1))

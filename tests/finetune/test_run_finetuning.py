@@ -93,10 +93,11 @@ def test_evaluation_alone_gives_the_same_scores(trained, data_dir):
 
 
 def test_two_tasks_and_two_trials_make_one_table(data_dir, tmp_path):
-    output = run(
-        data_dir, tmp_path, "--task-names", "kind,count", num_trials=2, keep_all_models=False, num_train_epochs=0.25
-    )
-    lines = [line.split() for line in (tmp_path / "results" / "kind,count_results.txt").read_text().splitlines()]
+    settings = {"num_trials": 2, "keep_all_models": False, "num_train_epochs": 0.25}
+    output = run(data_dir, tmp_path, "--task-names", "kind,count", **settings)
+    file = tmp_path / "results" / "kind,count_results.txt"
+    table = file.read_text()
+    lines = [line.split() for line in table.splitlines()]
     assert lines[0] == ["task", "split", "metric", "trial", "1", "trial", "2", "median", "mean", "std"]
     rows = {(line[0], line[2]): line[3:] for line in lines[1:] if line[1] == "dev"}
     assert {("kind", "accuracy"), ("count", "spearman"), ("kind", "loss"), ("count", "loss")} <= rows.keys()
@@ -108,6 +109,8 @@ def test_two_tasks_and_two_trials_make_one_table(data_dir, tmp_path):
     models = tmp_path / "finetuning_models"
     kept = [len(list((models / f"kind,count_model_{i}").glob("model.ckpt-*"))) for i in (1, 2)]
     assert kept[0] == 0 and kept[1] > 0
+    run(data_dir, tmp_path, "--task-names", "kind,count", **settings)
+    assert file.read_text() == table  # of trials that were done before
     assert "trial 2/2" in output
 
 
