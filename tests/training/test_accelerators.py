@@ -74,16 +74,16 @@ def test_the_roofline_is_products_at_their_peak_and_the_rest_at_the_bandwidth() 
 GB = 10**9
 
 
-def compiler(per_row: float, fixed: float, memory: int) -> Any:
+def compiler(per_row: float, fixed: float, memory: int, layers: float = 0.125) -> Any:
     """A compiler of steps whose memory is linear in the rows of a micro-batch: half as many bytes with less precision,
-    an eighth with recomputation of layers, three quarters with that of what is cheap. A "program" is the JSON of a
-    configuration."""
+    so many of them with recomputation of layers, three quarters with that of what is cheap. A "program" is the JSON of
+    a configuration."""
 
     def compile_for(device: Any, program: bytes, precision: str) -> Compiled:
         config = json.loads(program)
         rows = config["train_batch_size"] // config["gradient_accumulation_steps"]
         share = 0.5 if precision == "bfloat16" else 1.0
-        share *= {"none": 1.0, "selective": 0.75, "layers": 0.125}[config["recompute"]]
+        share *= {"none": 1.0, "selective": 0.75, "layers": layers}[config["recompute"]]
         needed = int(fixed + share * rows * per_row)
         return Compiled(needed <= memory, needed, kernels=1, steps_per_second=1.0)
 
@@ -95,6 +95,20 @@ class OfNothing:
 
     def __init__(self, program: bytes) -> None:
         del program
+
+
+def searched(
+    monkeypatch: pytest.MonkeyPatch, per_row: float, fixed: float = 0.0, layers: float = 0.125, length: int = 16
+) -> tuple[list[fitting.Row], list[fitting.Row]]:
+    """The rows of a search on a device of 81 GB, and those that were shown."""
+    monkeypatch.setattr(fitting, "compile_for", compiler(per_row * GB, fixed * GB, 81 * GB, layers))
+    monkeypatch.setattr(fitting, "Program", OfNothing)
+    shown: list[fitting.Row] = []
+    device = H100._replace(memory=81 * GB)
+    search = fitting.Fitting[Config](
+        device, lambda config: json.dumps(dataclasses.asdict(config)).encode(), shown.append
+    )
+    return search.search(Config(max_seq_length=length)), shown
 
 
 @pytest.mark.parametrize("first", [1 << 17, 8 * 16])
@@ -118,17 +132,24 @@ class OfNothing:
 def test_the_search_finds_the_largest_micro_batch(
     monkeypatch: pytest.MonkeyPatch, per_row: float, fixed: float, answer: str, first: int
 ) -> None:
-    memory = 81 * GB
     monkeypatch.setattr(fitting, "_FIRST", first)
-    device = H100._replace(memory=memory)
-    monkeypatch.setattr(fitting, "compile_for", compiler(per_row * GB, fixed * GB, memory))
-    monkeypatch.setattr(fitting, "Program", OfNothing)
-    shown: list[Any] = []
-    search = fitting.Fitting[Config](
-        device, lambda config: json.dumps(dataclasses.asdict(config)).encode(), shown.append
-    )
-    assert answer in fitting.verdict(search.search(Config()))
-    assert len(shown) <= 14 and all(len(fitting.cells(row, device)) == len(fitting.HEADINGS) for row in shown)
+    rows, shown = searched(monkeypatch, per_row, fixed)
+    assert answer in fitting.verdict(rows)
+    assert len(shown) <= 14 and all(len(fitting.cells(row, H100)) == len(fitting.HEADINGS) for row in shown)
+
+
+@pytest.mark.parametrize(("layers", "least"), [(1.25, "selective"), (0.125, "layers")])
+def test_micro_batches_go_with_the_recomputation_that_takes_the_least_memory(
+    monkeypatch: pytest.MonkeyPatch, layers: float, least: str
+) -> None:
+    rows, _ = searched(monkeypatch, 900.0, layers=layers)
+    assert rows[-1].name.startswith(f"precision bfloat16, recompute {least}, ")
+
+
+def test_selective_recomputation_is_not_tried_where_it_is_always_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    for length, tried in ((511, {"recompute selective", "recompute layers"}), (512, {"recompute layers"})):
+        rows, _ = searched(monkeypatch, 2.0, layers=0.5, length=length)
+        assert {row.name.split(",")[0] for row in rows if row.name.startswith("recompute")} == tried
 
 
 def test_of_a_large_batch_a_micro_batch_is_compiled_and_the_whole_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
