@@ -65,6 +65,14 @@ def our_outputs(
         return result
 
 
+def mean_cosine(model: Model, other: Model) -> float:
+    """The mean cosine between two networks' states of the fixed sentences' tokens."""
+    ours, theirs = our_outputs(model)["states"], our_outputs(other)["states"]
+    products = (ours * theirs).sum(-1) / (np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1))
+    mask = check_inputs(model).input_mask
+    return float((products * mask).sum() / mask.sum())
+
+
 def _task_logits(model: Model, states: np.ndarray) -> np.ndarray:
     """Computes a fine-tuned head of ours on [B, L, H], without dropout."""
     assert isinstance(model.config, FinetuningConfig)

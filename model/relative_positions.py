@@ -151,8 +151,7 @@ _RIDGE = 0.3
 def local_turns(frequencies: Sequence[float], head: int) -> tuple[np.ndarray, np.ndarray]:
     """Biases [D] of a head's query and key by which `rotated` makes scores like `local_bias`; float64.
 
-    Biases (r, 0) of pair f of the query and (r cos p, r sin p) of the key add r^2 cos(t_f distance + p) to the score,
-    which can so be any sum of such waves. Amplitudes and phases are a ridge regression of `local_bias`, in which
+    Such scores can be any sum of waves. Amplitudes and phases are a ridge regression of `local_bias`, in which
     distances count by the attention that they are to have: a low score may be wrong as long as it is low.
     """
     distances = np.arange(1 - _FITTED, _FITTED)
@@ -165,7 +164,15 @@ def local_turns(frequencies: Sequence[float], head: int) -> tuple[np.ndarray, np
     rows = np.concatenate([waves * counts[:, np.newaxis], small])
     fitted, *_ = np.linalg.lstsq(rows, np.append(wanted * counts, np.zeros(len(small))), rcond=None)
     cosines, sines, _ = np.split(fitted, [len(frequencies), 2 * len(frequencies)])
-    size = np.sqrt(np.hypot(cosines, sines) * (2 * len(frequencies)) ** 0.5)  # scores are divided by the root of D
+    return turning_biases(cosines, sines)
+
+
+def turning_biases(cosines: np.ndarray, sines: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Biases [D] of query and key whose score is the sum of cosines [D/2] cos(t_f distance) + sines sin(t_f distance).
+
+    Biases (r, 0) of pair f of the query and (r cos p, r sin p) of the key add r^2 cos(t_f distance + p) to the product.
+    """
+    size = np.sqrt(np.hypot(cosines, sines) * (2 * len(cosines)) ** 0.5)  # scores are divided by the root of D
     phase = -np.arctan2(sines, cosines)
     return np.append(size, np.zeros_like(size)), np.append(size * np.cos(phase), size * np.sin(phase))
 

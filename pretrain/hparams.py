@@ -95,6 +95,13 @@ class GeneratorHparams(MaskingHparams):
     generator_embedding_size: int | None = hparam(
         None, "width of embeddings that are the generator's own (embedding_sharing nes); null: its width", at_least=1
     )
+    generator_hparam_overrides: dict[str, Any] = hparam(
+        {},
+        "single entries of the generator's network that differ from the main one's, as {\"intermediate_size\": 512}: "
+        "for one that comes from elsewhere (init_generator_checkpoint)",
+        entries=Architecture,
+        flags_for_entries=False,
+    )
     disallow_correct: bool = hparam(False, "the generator never samples the original token")
     temperature: float = hparam(1.0, "temperature of the generator's softmax when it is sampled", above=0)
     initial_temperature: float | None = hparam(None, "temperature at the start of a run; null: temperature", above=0)
@@ -150,14 +157,14 @@ class GeneratorHparams(MaskingHparams):
         if self.compat != "original" and hidden == main.hidden_size:
             heads, inner = main.num_attention_heads, main.intermediate_size
         own_tables = self.generator_embedding_size or hidden
-        return dataclasses.replace(
-            main,
-            hidden_size=hidden,
-            num_hidden_layers=round(main.num_hidden_layers * self.generator_layers),
-            intermediate_size=inner,
-            num_attention_heads=heads,
-            embedding_size=own_tables if self.untied_generator_embeddings else main.embedding_size,
-        )
+        sizes = {
+            "hidden_size": hidden,
+            "num_hidden_layers": round(main.num_hidden_layers * self.generator_layers),
+            "intermediate_size": inner,
+            "num_attention_heads": heads,
+            "embedding_size": own_tables if self.untied_generator_embeddings else main.embedding_size,
+        }
+        return dataclasses.replace(main, **sizes | self.generator_hparam_overrides)
 
     def generator_problems(self) -> Iterator[str]:
         """Says why there can be no such generator."""
@@ -187,6 +194,8 @@ class GeneratorHparams(MaskingHparams):
                 )
         if self.untied_generator_embeddings and self.embedding_sharing != "nes":
             yield f"untied_generator_embeddings and embedding_sharing {self.embedding_sharing} contradict each other"
+        if self.generator_hparam_overrides and (not self.has_own_generator or self.uniform_generator):
+            yield "generator_hparam_overrides needs a generator network of its own"
         if self.generator_embedding_size and not self.untied_generator_embeddings:
             yield "generator_embedding_size is of embeddings of the generator's own: it needs embedding_sharing nes"
         if self.embedding_sharing == "gdes":

@@ -36,6 +36,7 @@ def hparam(
     free_on_resume: bool = False,
     shapes_model: bool = False,
     entries: type | None = None,
+    flags_for_entries: bool = True,
     place: Place | None = None,
 ) -> Any:
     """A field with a default, a one-line description and its range.
@@ -45,7 +46,7 @@ def hparam(
       free_on_resume: may differ when a run is resumed: how long, how often, where and on what, but not what is trained.
       shapes_model: a trained model depends on it, so it is repeated wherever the model is used.
       entries: of a dict: the dataclass whose fields are its entries. Each is an hparam and a flag of its own as well,
-        which changes that entry alone.
+        which changes that entry alone, unless flags_for_entries is false.
       place: where something outside of the model is, of no use once the model is moved: "read" of a file that is read
         whenever a run goes on, else "other".
     """
@@ -96,7 +97,9 @@ def all_hparams(config_class: type) -> Iterator[tuple[type, dataclasses.Field]]:
 
 
 def _dicts_of_entries(config_class: type) -> list[dataclasses.Field]:
-    return [field for field in dataclasses.fields(config_class) if field.metadata["entries"] is not None]
+    """Fields that are dicts whose entries are hparams and flags, too."""
+    fields = (field for field in dataclasses.fields(config_class) if field.metadata["entries"] is not None)
+    return [field for field in fields if field.metadata["flags_for_entries"]]
 
 
 def layered(config_class: type, *layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -202,6 +202,37 @@ def test_a_generator_takes_no_layer_of_the_network_beside_it(tmp_path):
         load_initial_weights(PretrainingModel(deeper), deeper)
 
 
+def test_a_generator_of_another_architecture_comes_from_elsewhere(tmp_path):
+    """Single entries of its network differ from the main network's: gated as wide as its checkpoint, without biases."""
+    modern = {"architecture": "modernbert", "num_hidden_layers": 2}
+    first = PretrainingModel(golden.config(electra_objective=False, model_hparam_overrides=modern))
+    path = tf.train.Checkpoint(model=first).save(str(tmp_path / "model.ckpt"))
+    own = {"intermediate_size": first.config.architecture.intermediate_size, "norm_bias": False, "mlp_bias": False}
+    hparams = {
+        "model_hparam_overrides": modern | {"intermediate_size": 96, "norm_bias": True, "mlp_bias": True},
+        "embedding_sharing": "nes",
+        "generator_embedding_size": 32,
+        "generator_hidden_size": 1.0,
+        "init_generator_checkpoint": path,
+        "freeze_generator": True,
+    }
+    with pytest.raises(UserError, match="trained with other sizes: generator/encoder/layer_0/intermediate/gated"):
+        other = golden.config(**hparams)
+        load_initial_weights(PretrainingModel(other), other)
+    config = golden.config(**hparams, generator_hparam_overrides=own)
+    model = PretrainingModel(config)
+    load_initial_weights(model, config)
+    for ours, theirs in zip(
+        model.generator.encoder.trainable_variables, first.generator.encoder.trainable_variables, strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    assert config.architecture.intermediate_size == 96
+    with pytest.raises(UserError, match="unknown hparam 'midle'"):
+        golden.config(generator_hparam_overrides={"midle": 1})
+    with pytest.raises(UserError, match="generator_hparam_overrides needs a generator network of its own"):
+        golden.config(generator_hparam_overrides=own, uniform_generator=True)
+
+
 @pytest.mark.parametrize("start", ["init_checkpoint", "init_generator_checkpoint"])
 def test_no_part_of_a_frozen_generator_stays_random(tmp_path, start):
     """A pair that shares its embeddings has none of its generator's own; an encoder alone has no head."""
