@@ -169,12 +169,13 @@ class PretrainingConfig(ObjectiveHparams):
         sizes = make_architecture(together.get("model_size", "small"), overrides, vocab, None)
         own = make_architecture(generator["model_size"], generator["model_hparam_overrides"], vocab, None)
         width, shape = own.hidden_size, (own.num_attention_heads, own.intermediate_size)
-        if width != sizes.hidden_size and shape != (
-            rule := (max(1, width // HEAD_SIZE), inner_width(width, sizes.gated_mlp))
-        ):
+        given = together.get("generator_hparam_overrides", {})
+        inner = inner_width(width, given.get("gated_mlp", sizes.gated_mlp))
+        rule = (given.get("num_attention_heads", max(1, width // HEAD_SIZE)), given.get("intermediate_size", inner))
+        if width != sizes.hidden_size and shape != rule:
             raise UserError(
                 f"init_generator_checkpoint: {start} has (heads, feed-forward width) {shape}; a generator of width "
-                f"{width} has {rule} here"
+                f"{width} has {rule} here: say what differs in generator_hparam_overrides"
             )
         return main | {
             "generator_hidden_size": width / sizes.hidden_size,

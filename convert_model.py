@@ -8,8 +8,8 @@ becomes:
 
   electra      a self-contained folder: configuration, weights (safetensors), vocabulary; for --init-checkpoint;
                with --part main without the generator; with --architecture
-               modernbert, of a pre-norm network with T5's positions, a start
-               for further pre-training
+               modernbert a start for further pre-training, made of a pre-norm
+               network with T5's positions
   huggingface  a directory for transformers: the main network with its head, or --part generator, --part body
   tf1          a checkpoint for google-research/electra
   tf_models    a checkpoint of official.nlp.modeling's encoder
@@ -105,6 +105,8 @@ def main() -> int:
         old, model = model, modernbert_start(model)
         kept = check.mean_cosine(model, old)
         print(f"brought to architecture {values.architecture}: the cosine of its states to those before is {kept:.2f}")
+        if model.left_out:
+            print(f"  left out: {', '.join(model.left_out)}")
     if values.format in _WORDPIECE and model.tokenizer_file:
         raise UserError(
             f"--format {values.format} holds a WordPiece vocabulary, {model.tokenizer_file} is of another tokenizer: "
@@ -145,7 +147,7 @@ def to_folder(model: "Model", target: Path) -> Written:
     from electra_tf2.exchange import check
     from electra_tf2.exchange.sources import read_model, without_generator, write_folder
 
-    if flags.FLAGS.part == "main":
+    if flags.FLAGS.part == "main" and not flags.FLAGS.architecture:  # which leaves it out
         model = without_generator(model)
     write_folder(target, model, flags.FLAGS.dtype)
     difference = check.read_back_difference(model, read_model(str(target)))
@@ -282,7 +284,7 @@ flags.DEFINE_enum(
     "architecture",
     None,
     ["modernbert"],
-    "architecture to bring the main network to, of which it computes nearly the same; for --format electra",
+    "architecture that the main network is brought to, approximately and without a generator; for --format electra",
 )
 flags.DEFINE_enum("quantize", "none", ["none", "int8"], "int8 weights and matrix products, for onnx and tflite")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16", "float16"], "type of the stored weights")

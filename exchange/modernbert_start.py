@@ -1,14 +1,15 @@
 """A start in ModernBERT's architecture: the weights of a pre-norm network with a learned bias of distances, moved over.
 
-Hugging Face has no class for such a network, but for ModernBERT's. What both have is copied. Of the rest
+Hugging Face has no class for such a network, but it has ModernBERT's. What both have is copied. Of the rest
 
 - embeddings, their norm and projection become one table of the same width (the mean over segments and positions);
 - a feed-forward network becomes a gated one whose gate is 1;
-- the bias of distances becomes biases of queries and keys that turn, as in `model.relative_positions.local_turns`, in
-  the half of the pairs that turns fastest; what queries and keys say of each other, of which only the largest singular
-  values remain, goes to the pairs that turn slowest.
+- the bias of distances becomes biases of queries and keys, which rotary turns, as in
+  `model.relative_positions.local_turns`, in the half of the pairs that turns fastest; what queries and keys say of each
+  other, of which only the largest singular values remain, goes to the pairs that turn slowest.
 
-So both compute nearly the same; pre-training that goes on from here, the old network its teacher, does the rest.
+This is an approximation, and the turned biases are its rough part: `electra convert` prints the cosine of the states
+before and after. Pre-training that goes on from here, with the old network as teacher, does the rest.
 H hidden, A heads, D head size.
 """
 
@@ -18,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.exchange.sources import Model
-from electra_tf2.model.architecture import Architecture
+from electra_tf2.exchange.sources import Model, with_own_layers
+from electra_tf2.model.architecture import PRESETS, Architecture
 from electra_tf2.model.relative_positions import turning_biases
 from electra_tf2.util.errors import UserError
 
@@ -31,7 +32,8 @@ _SWITCHES: dict[str, Any] = {
     "rope_theta": 10000.0,
     "relative_position_start": "local",
 }
-_NOT_THERE = ("norm_style", "relative_positions", "relative_position_buckets", "relative_position_max_distance")
+_NOT_THERE = {*PRESETS["modernbert"], "relative_position_buckets", "relative_position_max_distance", "share_layers",
+              "zero_residual_init", "qk_norm"}  # fmt: skip
 _REACH = 64  # distances, to either side, whose attention is to stay the same
 _RIDGE = 1e-3
 _STEPS = 100  # of Newton's method, which needs some ten
@@ -44,11 +46,14 @@ _HEAD = "discriminator_predictions"
 
 
 def modernbert_start(model: Model) -> Model:
-    """The main network and its detector in ModernBERT's architecture, to go on from.
+    """Brings the main network and its detector to ModernBERT's architecture, in float32.
+
+    Generator, language models and the scores of the network before are left out.
 
     Raises:
       UserError: the network is not pre-norm, or has no learned bias of distances, or differs in other switches.
     """
+    model = with_own_layers(model)
     old = model.architecture
     if (
         not isinstance(model.config, PretrainingConfig)
@@ -57,10 +62,10 @@ def modernbert_start(model: Model) -> Model:
         or not old.first_norm
         or old.embedding_norm != "before"
         or old.hidden_act != "gelu"
-        or old.head_size % 4
+        or old.head_size % 8
+        or old.embedding_size > old.hidden_size
         or any(getattr(old, name) for name in ("gated_mlp", "qk_norm", "local_attention"))
         or not all(getattr(old, name) for name in ("norm_bias", "attention_bias", "mlp_bias"))
-        or "electra/embeddings_project/kernel" not in model.weights
     ):
         raise UserError(
             f"--architecture modernbert starts from a pre-trained network with norm_style pre, relative_positions t5 "
@@ -68,7 +73,7 @@ def modernbert_start(model: Model) -> Model:
         )
     overrides = {name: value for name, value in model.config.model_hparam_overrides.items() if name not in _NOT_THERE}
     overrides |= _SWITCHES | {"intermediate_size": old.intermediate_size}
-    config = dataclasses.replace(model.config, model_hparam_overrides=overrides)
+    config = dataclasses.replace(model.config, model_hparam_overrides=overrides, generator_hparam_overrides={})
     weights = {name: np.asarray(value, np.float64) for name, value in model.weights.items()}
     scale, made = _embeddings(weights)
     sizes = config.architecture
@@ -76,36 +81,38 @@ def modernbert_start(model: Model) -> Model:
         made |= _layer(weights, old, sizes, layer, scale)
     made |= {name: value for name, value in weights.items() if name.startswith("electra/encoder/LayerNorm/")}
     if f"{_HEAD}/dense/kernel" in weights:
-        made |= {name: value for name, value in weights.items() if name.startswith(f"{_HEAD}/")}
         width = sizes.hidden_size
         made |= {f"{_HEAD}/LayerNorm/gamma": np.full(width, _HEAD_SCALE), f"{_HEAD}/LayerNorm/beta": np.zeros(width)}
+        made |= {name: value for name, value in weights.items() if name.startswith(f"{_HEAD}/")}
     arrays = {name: value.astype(np.float32) for name, value in made.items()}
-    return model._replace(config=config, weights=arrays, scores={}, generator_sizes=None)
+    left_out = sorted({name.split("/")[0] for name in weights} - {"electra", _HEAD})
+    return model._replace(config=config, weights=arrays, scores={}, generator_sizes=None, left_out=left_out)
 
 
 def _embeddings(weights: dict[str, np.ndarray]) -> tuple[float, dict[str, np.ndarray]]:
-    """The mean scale of a token's embedding, and a table, projection and norm that make such embeddings."""
+    """Returns the mean scale of a token's embedding, and a table, projection and norm that make such embeddings."""
     scope = "electra/embeddings"
-    beside = weights[f"{scope}/token_type_embeddings"].mean(0) + weights[f"{scope}/position_embeddings"][:_REACH].mean(
-        0
-    )
+    beside = weights[f"{scope}/position_embeddings"][:_REACH].mean(0)
+    if f"{scope}/token_type_embeddings" in weights:
+        beside = beside + weights[f"{scope}/token_type_embeddings"].mean(0)
     rows = weights[f"{scope}/word_embeddings"] + beside
     rows = (rows - rows.mean(1, keepdims=True)) / rows.std(1, keepdims=True)
     rows = rows * weights[f"{scope}/LayerNorm/gamma"] + weights[f"{scope}/LayerNorm/beta"]
-    rows = rows @ weights["electra/embeddings_project/kernel"] + weights["electra/embeddings_project/bias"]
+    if "electra/embeddings_project/kernel" in weights:
+        rows = rows @ weights["electra/embeddings_project/kernel"] + weights["electra/embeddings_project/bias"]
     rows -= rows.mean(1, keepdims=True)
-    sizes = rows.std(1, keepdims=True)
-    left, values, right = np.linalg.svd(rows / sizes, full_matrices=False)
+    sizes, hidden = rows.std(1, keepdims=True), rows.shape[1]
+    scale = float(np.sqrt((sizes**2).mean()))
+    norm = "electra/embeddings_LayerNorm"
+    made = {f"{norm}/gamma": np.full(hidden, scale), f"{norm}/beta": np.zeros(hidden)}
     width = weights[f"{scope}/word_embeddings"].shape[1]
+    if width == hidden:
+        return scale, made | {f"{scope}/word_embeddings": rows / sizes * _ROW_SIZE}
+    left, values, right = np.linalg.svd(rows / sizes, full_matrices=False)
     table = left[:, :width] * values[:width]
     unit = table.std() / _ROW_SIZE
-    scale, hidden = float(np.sqrt((sizes**2).mean())), rows.shape[1]
-    return scale, {
-        f"{scope}/word_embeddings": table / unit,
-        "electra/embeddings_project/kernel": right[:width] * unit,
-        "electra/embeddings_LayerNorm/gamma": np.full(hidden, scale),
-        "electra/embeddings_LayerNorm/beta": np.zeros(hidden),
-    }
+    made[f"{scope}/word_embeddings"] = table / unit
+    return scale, made | {"electra/embeddings_project/kernel": right[:width] * unit}
 
 
 def _layer(

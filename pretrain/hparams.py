@@ -97,8 +97,8 @@ class GeneratorHparams(MaskingHparams):
     )
     generator_hparam_overrides: dict[str, Any] = hparam(
         {},
-        "single entries of the generator's network that differ from the main one's, as {\"intermediate_size\": 512}: "
-        "for one that comes from elsewhere (init_generator_checkpoint)",
+        "entries of the generator's network that are not the main network's, as {\"intermediate_size\": 512}: for a "
+        "generator of another architecture that init_generator_checkpoint loads",
         entries=Architecture,
         flags_for_entries=False,
     )
@@ -153,9 +153,11 @@ class GeneratorHparams(MaskingHparams):
         heads = max(1, hidden // HEAD_SIZE)
         if self.compat != "original":
             hidden = max(1, round(hidden / heads)) * heads
-        inner = inner_width(hidden, main.gated_mlp)
+        gated = self.generator_hparam_overrides.get("gated_mlp", main.gated_mlp)
+        inner = inner_width(hidden, gated)
         if self.compat != "original" and hidden == main.hidden_size:
-            heads, inner = main.num_attention_heads, main.intermediate_size
+            heads = main.num_attention_heads
+            inner = main.intermediate_size if gated == main.gated_mlp else inner
         own_tables = self.generator_embedding_size or hidden
         sizes = {
             "hidden_size": hidden,
@@ -190,12 +192,12 @@ class GeneratorHparams(MaskingHparams):
             if self.init_encoder_from_generator and with_dropout != main:
                 yield (
                     "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size "
-                    f"1, generator_layers 1, embeddings of {main.embedding_size}"
+                    f"1, generator_layers 1, embeddings of {main.embedding_size}, no generator_hparam_overrides"
                 )
         if self.untied_generator_embeddings and self.embedding_sharing != "nes":
             yield f"untied_generator_embeddings and embedding_sharing {self.embedding_sharing} contradict each other"
-        if self.generator_hparam_overrides and (not self.has_own_generator or self.uniform_generator):
-            yield "generator_hparam_overrides needs a generator network of its own"
+        if self.generator_hparam_overrides:
+            yield from self._overrides_problems(main, generator)
         if self.generator_embedding_size and not self.untied_generator_embeddings:
             yield "generator_embedding_size is of embeddings of the generator's own: it needs embedding_sharing nes"
         if self.embedding_sharing == "gdes":
@@ -212,6 +214,29 @@ class GeneratorHparams(MaskingHparams):
             yield from (f"generator: {problem}" for problem in generator.problems())
         if generator.num_hidden_layers < 1:
             yield f"generator_layers {self.generator_layers:g} leaves the generator without a layer"
+
+    def _overrides_problems(self, main: Architecture, generator: Architecture) -> Iterator[str]:
+        """Says which entries of generator_hparam_overrides are hparams of their own or would have no effect."""
+        overrides = self.generator_hparam_overrides
+        if not self.has_own_generator or self.uniform_generator:
+            yield "generator_hparam_overrides needs a generator network of its own"
+        elsewhere = {"hidden_size": "generator_hidden_size", "num_hidden_layers": "generator_layers"}
+        elsewhere["architecture"] = "its switches one by one"
+        for name, instead in elsewhere.items():
+            if name in overrides:
+                yield f"generator_hparam_overrides has no {name}: give {instead}"
+        of_tables = ["embedding_norm", "type_vocab_size", "max_position_embeddings"]
+        shared = [name for name in of_tables if getattr(generator, name) != getattr(main, name)]
+        if generator.positions.embedded != main.positions.embedded:
+            shared.append("relative_positions")
+        if shared and self.embedding_sharing != "nes":
+            yield (
+                f"generator_hparam_overrides: shared embeddings have the main network's {', '.join(shared)}: "
+                "others need embedding_sharing nes"
+            )
+        for problem in generator.length_problems(self.max_seq_length):
+            if not main.length_problems(self.max_seq_length):
+                yield f"generator: {problem}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -253,6 +253,35 @@ def test_wrong_hparams_beside_a_folder_to_start_from_are_refused(
     assert reason in str(error.value)
 
 
+def test_a_narrower_generators_heads_and_width_may_differ_from_the_rule(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 192, "num_attention_heads": 6, "intermediate_size": 512}
+    (tmp_path / "config.json").write_text(config(electra_objective=False, model_hparam_overrides=sizes).to_json())
+    start = {"init_generator_checkpoint": str(tmp_path)}
+    with pytest.raises(UserError, match=r"\(6, 512\); .* has \(3, 768\) here: say .* generator_hparam_overrides"):
+        PretrainingConfig.implied(start)
+    own = {"num_attention_heads": 6, "intermediate_size": 512}
+    found = PretrainingConfig.implied(start | {"generator_hparam_overrides": own})
+    made = config(generator_hparam_overrides=own, **found)
+    assert made.generator_architecture.hidden_size == 192 and made.generator_architecture.head_size == 32
+
+
+@pytest.mark.parametrize(
+    ("hparams", "reason"),
+    [
+        ({"generator_hparam_overrides": {"hidden_size": 64}}, "has no hidden_size: give generator_hidden_size"),
+        ({"generator_hparam_overrides": {"architecture": "modernbert"}}, "architecture: give its switches one by one"),
+        ({"generator_hparam_overrides": {"type_vocab_size": 0}}, "type_vocab_size: others need embedding_sharing nes"),
+        ({"generator_hparam_overrides": {"relative_positions": "rotary"}}, "others need embedding_sharing nes"),
+        (
+            {"generator_hparam_overrides": {"max_position_embeddings": 64}, "embedding_sharing": "nes"},
+            "generator: max_seq_length 128 exceeds 64 position embeddings",
+        ),
+    ],
+)
+def test_what_a_generator_cannot_have_of_its_own_is_said(hparams: dict[str, Any], reason: str) -> None:
+    assert reason in refusal(**hparams)
+
+
 def test_a_generators_checkpoint_says_as_much_as_its_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(config().to_json())
     (tmp_path / "model.ckpt-4.index").touch()
