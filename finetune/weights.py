@@ -1,5 +1,6 @@
 """Weights of fine-tuning: those that a trial starts from, and those that it left."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +9,13 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.exchange.checkpoints import LoadReport, best_or_newest, generator_names, warm_start
+from electra_tf2.exchange.checkpoints import (
+    CheckpointVariables,
+    LoadReport,
+    best_or_newest,
+    generator_names,
+    warm_start,
+)
 from electra_tf2.finetune.model import FinetuningModel, FinetuningTask, layer_of
 from electra_tf2.finetune.task import Task
 from electra_tf2.finetune.trained_folder import TASKS
@@ -17,6 +24,9 @@ from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json
+
+DETECTOR = "discriminator_predictions"
+_HEAD = re.compile(r"task_specific/[^/]+/head/(.+)")
 
 
 def start(model: FinetuningModel, config: FinetuningConfig) -> str:
@@ -29,17 +39,43 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
     if not config.init_checkpoint:
         return "random_init: starting from random weights"
     layers = config.architecture.num_hidden_layers
+    checkpoint = CheckpointVariables(best_or_newest(config.init_checkpoint))
+    heads = {} if config.reinit_layers else heads_of_pretraining(model, checkpoint)
 
     def names(name: str) -> list[str]:
         layer = layer_of(name, layers)
-        return generator_names(name) if layer is None or layer < layers - config.reinit_layers else []
+        if layer is not None and layer >= layers - config.reinit_layers:
+            return []
+        return [*generator_names(name), *heads.get(name, [])]
 
-    report = warm_start(model, best_or_newest(config.init_checkpoint), names)
+    report = warm_start(model, checkpoint, names)
     again = [name for name in report.missing if not names(name)]
     lines = [_short(report._replace(missing=[name for name in report.missing if name not in again]))]
+    if heads:
+        lines.append("the pre-trained head (dense layer and norm) goes on before each new last layer")
     if again:
         lines.append(f"reinit_layers: {len(again)} variables of the upper {config.reinit_layers} layers start anew")
     return "\n".join(lines)
+
+
+def heads_of_pretraining(model: FinetuningModel, checkpoint: CheckpointVariables) -> dict[str, list[str]]:
+    """Finds what the tasks' heads of head_style modernbert begin with: the detector's head or the language model's, but
+    for the last layer, as in Hugging Face's ModernBERT.
+
+    Returns:
+      Names in the checkpoint by a variable's name, of variables that have the same shape there.
+    """
+    found: dict[str, list[str]] = {}
+    scopes = [scope for scope in (DETECTOR, checkpoint.language_model) if scope]
+    for variable in model.trainable_variables:
+        name = variable.name.split(":")[0]
+        head = _HEAD.fullmatch(name)
+        places = [f"{scope}/{head[1]}" for scope in scopes] if head is not None else []
+        values = {place: checkpoint.get(place) for place in places}
+        fitting = [place for place, value in values.items() if value is not None and value.shape == variable.shape]
+        if fitting:
+            found[name] = fitting
+    return found
 
 
 def _short(report: LoadReport) -> str:
