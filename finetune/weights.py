@@ -63,7 +63,8 @@ def heads_of_pretraining(model: FinetuningModel, checkpoint: CheckpointVariables
     for the last layer, as in Hugging Face's ModernBERT.
 
     Returns:
-      Names in the checkpoint by a variable's name, of variables that have the same shape there.
+      Names in the checkpoint by a variable's name, of heads that have the same shape there: not of those that read more
+      than one state.
     """
     found: dict[str, list[str]] = {}
     scopes = [scope for scope in (DETECTOR, checkpoint.language_model) if scope]
@@ -75,7 +76,7 @@ def heads_of_pretraining(model: FinetuningModel, checkpoint: CheckpointVariables
         fitting = [place for place, value in values.items() if value is not None and value.shape == variable.shape]
         if fitting:
             found[name] = fitting
-    return found
+    return {name: there for name, there in found.items() if f"{name.split('/head/')[0]}/head/dense/kernel" in found}
 
 
 def _short(report: LoadReport) -> str:

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -14,6 +15,7 @@ from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.predictor import read_rows
 from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests import golden_support as golden
@@ -211,6 +213,31 @@ def test_upper_layers_may_start_anew():
         expected = initial[name] if anew else checkpoint.get(name)
         tf.debugging.assert_equal(variable, tf.constant(expected))
     assert "of the upper 1 layers start anew" in said and "WARNING" not in said
+
+
+@pytest.mark.parametrize(("detects", "scope"), [(True, "discriminator_predictions"), (False, "generator_predictions")])
+def test_a_modern_head_goes_on_from_that_of_pre_training(tmp_path, detects, scope):
+    given = json.loads((golden.CHECKPOINT / "hparams.json").read_text())["model_hparam_overrides"]
+    sizes = given | {"architecture": "modernbert"}
+    first = PretrainingModel(golden.config(electra_objective=detects, model_hparam_overrides=sizes))
+    for variable in first.trainable_variables:
+        variable.assign_add(tf.fill(variable.shape, 0.125))  # so that nothing is as it starts
+    path = tf.train.Checkpoint(model=first).save(str(tmp_path / "model.ckpt"))
+    pretrained = {variable.name.split(":")[0]: variable.numpy() for variable in first.trainable_variables}
+    start = {"init_checkpoint": path, "model_hparam_overrides": sizes}
+    for reinit_layers in (0, 1):
+        config = support.config("cola", "wic", **start, reinit_layers=reinit_layers)
+        model = FinetuningModel(config, make_tasks(config, support.tokenizer()), seed=3)
+        initial = {v.name.split(":")[0]: v.numpy() for v in model.trainable_variables}
+        said = weights.start(model, config)
+        for variable in model.trainable_variables:
+            name = variable.name.split(":")[0]
+            if not name.startswith("task_specific/"):
+                continue
+            kept = name.startswith("task_specific/cola/head/") and not reinit_layers  # WiC's reads three states
+            there = pretrained[f"{scope}/{name.split('/', 3)[3]}"] if kept else initial[name]
+            np.testing.assert_array_equal(variable, there, err_msg=name)
+        assert ("the pre-trained head" in said) == (not reinit_layers)
 
 
 def test_a_fine_tuned_start_is_the_checkpoint_that_was_scored(tmp_path):
