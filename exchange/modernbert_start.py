@@ -14,6 +14,7 @@ H hidden, A heads, D head size.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ _SWITCHES: dict[str, Any] = {
     "attention_bias": True,
     "mlp_bias": True,
     "rope_theta": 10000.0,
+    "local_rope_theta": 10000.0,
     "relative_position_start": "local",
 }
 _NOT_THERE = {*PRESETS["modernbert"], "relative_position_buckets", "relative_position_max_distance", "share_layers",
@@ -77,8 +79,10 @@ def modernbert_start(model: Model) -> Model:
     weights = {name: np.asarray(value, np.float64) for name, value in model.weights.items()}
     scale, made = _embeddings(weights)
     sizes = config.architecture
+    table = weights["electra/encoder/relative_attention"]  # one for all layers, whose angles are the same, too
+    turns = [_turns(table[:, head], old, sizes) for head in range(sizes.num_attention_heads)]
     for layer in range(sizes.num_hidden_layers):
-        made |= _layer(weights, old, sizes, layer, scale)
+        made |= _layer(weights, sizes, layer, scale, turns)
     made |= {name: value for name, value in weights.items() if name.startswith("electra/encoder/LayerNorm/")}
     if f"{_HEAD}/dense/kernel" in weights:
         width = sizes.hidden_size
@@ -116,7 +120,11 @@ def _embeddings(weights: dict[str, np.ndarray]) -> tuple[float, dict[str, np.nda
 
 
 def _layer(
-    weights: dict[str, np.ndarray], old: Architecture, new: Architecture, layer: int, scale: float
+    weights: dict[str, np.ndarray],
+    new: Architecture,
+    layer: int,
+    scale: float,
+    turns: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> dict[str, np.ndarray]:
     """Weights of a layer. What its norm of attention multiplies and adds is part of the products that follow, since the
     first layer has no such norm: it reads embeddings of this scale."""
@@ -126,12 +134,10 @@ def _layer(
     kernel, bias = (weights[f"{scope}/attention/self/qkv/{name}"] for name in ("kernel", "bias"))
     bias = bias + weights[f"{norm}/beta"] @ kernel
     kernel = kernel * weights[f"{norm}/gamma"][:, np.newaxis]
-    table = weights["electra/encoder/relative_attention"]
-    for head in range(new.num_attention_heads):
+    for head, (of_query, of_key) in enumerate(turns):
         query = slice(head * new.head_size, (head + 1) * new.head_size)
         key = slice(hidden + query.start, hidden + query.stop)
         queries, keys = _moved(np.concatenate([kernel[:, query], bias[np.newaxis, query]]), kernel[:, key])
-        of_query, of_key = _turns(table[:, head], old, new, layer)
         kernel[:, query], bias[query] = queries[:-1], queries[-1] + of_query
         kernel[:, key], bias[key] = keys, of_key
     made |= {f"{scope}/attention/self/qkv/kernel": kernel if layer else kernel / scale}
@@ -164,7 +170,7 @@ def _moved(queries: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return new_queries, new_keys
 
 
-def _turns(table: np.ndarray, old: Architecture, new: Architecture, layer: int) -> tuple[np.ndarray, np.ndarray]:
+def _turns(table: np.ndarray, old: Architecture, new: Architecture) -> tuple[np.ndarray, np.ndarray]:
     """Biases [D] of a head's query and key whose scores spread attention over distances as a learned bias does.
 
     The scores are a sum of waves of the pairs that carry no content; its amplitudes minimise the Kullback-Leibler
@@ -179,7 +185,7 @@ def _turns(table: np.ndarray, old: Architecture, new: Architecture, layer: int) 
         old.positions.bucket(int(distance), old.relative_position_buckets, old.relative_position_max_distance)
         for distance in distances
     ]
-    frequencies = np.array(new.positions.frequencies(new.head_size, new.theta(layer)))
+    frequencies = np.array(new.positions.frequencies(new.head_size, new.rope_theta))
     free = len(frequencies) - len(_slow_pairs(new.head_size))
     angles = np.outer(distances, frequencies[:free])
     waves = np.concatenate([np.cos(angles), np.sin(angles)], 1)

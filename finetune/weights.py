@@ -25,7 +25,7 @@ from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import read_json
 
-DETECTOR = "discriminator_predictions"
+_DETECTOR = "discriminator_predictions"
 _HEAD = re.compile(r"task_specific/[^/]+/head/(.+)")
 
 
@@ -67,7 +67,7 @@ def heads_of_pretraining(model: FinetuningModel, checkpoint: CheckpointVariables
       than one state.
     """
     found: dict[str, list[str]] = {}
-    scopes = [scope for scope in (DETECTOR, checkpoint.language_model) if scope]
+    scopes = [scope for scope in (_DETECTOR, checkpoint.language_model) if scope]
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]
         head = _HEAD.fullmatch(name)

@@ -83,6 +83,18 @@ def test_content_on_the_slowest_pair_hardly_turns():
     assert difference_of_states(model._replace(weights=model.weights | silent), model) > 0.2
 
 
+def test_heads_look_to_the_same_side_as_before():
+    model, name = plain(False), "electra/encoder/relative_attention"
+    far, right = np.arange(32) % 16, np.arange(32) >= 16
+    left_or_right = [np.where(right == (head % 2 == 1), -0.3 * far, -4.0) for head in range(2)]
+    heads = model.architecture.num_attention_heads
+    table = np.stack([left_or_right[head % 2] for head in range(heads)], 1).astype(np.float32)
+    looking = model._replace(weights=model.weights | {name: table})
+    mirrored = model._replace(weights=model.weights | {name: np.roll(table, 16, 0)})
+    near = difference_of_states(modernbert_start(looking), looking)
+    assert near < 0.5 * min(difference_of_states(other, looking) for other in (model, mirrored))
+
+
 def test_embeddings_as_wide_as_the_layers_are_one_table_too():
     model = plain(False, hidden_size=32, num_attention_heads=2)
     assert model.architecture.embedding_size == 32
@@ -102,12 +114,11 @@ def test_what_queries_and_keys_say_of_each_other_is_kept_up_to_its_rank():
 
 def test_a_bias_of_distances_becomes_turning_biases():
     old = make_architecture("small", {"hidden_size": 64, "num_attention_heads": 2, "relative_positions": "t5"}, 600, 32)
-    new = make_architecture(
-        "small", {"hidden_size": 64, "num_attention_heads": 2, "architecture": "modernbert"}, 600, 32
-    )
+    modern = {"hidden_size": 64, "num_attention_heads": 2, "architecture": "modernbert", "rope_theta": 10000.0}
+    new = make_architecture("small", modern, 600, 32)
     table = np.array([-0.5 * (row % 16) - (2.0 if row >= 16 else 0.0) for row in range(32)])
-    query, key = _turns(table, old, new, layer=1)
-    frequencies = np.array(sinusoid_frequencies(32, new.theta(1)))
+    query, key = _turns(table, old, new)
+    frequencies = np.array(sinusoid_frequencies(32, new.rope_theta))
     distances = np.arange(-20, 21)
     first, second = key[:16], key[16:]
     angles = np.outer(distances, frequencies)
