@@ -7,7 +7,7 @@ from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.task_classes import make_tasks
-from electra_tf2.training.accelerators.compiling import lowered
+from electra_tf2.training.accelerators.compiling import lowered, tables_without_values
 
 
 class Lowering:
@@ -22,8 +22,9 @@ class Lowering:
         self._table = FeatureTable(parts, config.max_seq_length, choices=self.tasks[0].choices)
 
     def task(self, config: FinetuningConfig) -> FinetuningTask:
-        """The task of the training loop on one device, compiled with XLA."""
-        return FinetuningTask(config, self.tasks, tf.distribute.get_strategy(), True, self._table, config.seed)
+        """The task of the training loop on one device, compiled with XLA. Its weights have no values."""
+        with tables_without_values():
+            return FinetuningTask(config, self.tasks, tf.distribute.get_strategy(), True, self._table, config.seed)
 
     def empty_batch(self, config: FinetuningConfig, size: int) -> dict[str, tf.Tensor]:
         """Ones, as a batch of `size` examples of the greatest length."""

@@ -6,12 +6,13 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.records import RecordFormat
 from electra_tf2.pretrain.masking import Batch
 from electra_tf2.pretrain.task import PretrainingTask
-from electra_tf2.training.accelerators.compiling import lowered
+from electra_tf2.training.accelerators.compiling import lowered, tables_without_values
 
 
 def task_to_lower(config: PretrainingConfig) -> PretrainingTask:
-    """The task of a configuration on one device, compiled with XLA."""
-    return PretrainingTask(config, tf.distribute.get_strategy(), jit_compile=True)
+    """The task of a configuration on one device, compiled with XLA. Its weights have no values."""
+    with tables_without_values():
+        return PretrainingTask(config, tf.distribute.get_strategy(), jit_compile=True)
 
 
 def empty_batch(config: PretrainingConfig, rows: int) -> Batch:

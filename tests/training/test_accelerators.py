@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.training.accelerators import compiling, fitting, unused
-from electra_tf2.training.accelerators.compiling import Compiled, lowered, roofline_seconds
+from electra_tf2.training.accelerators.compiling import Compiled, lowered, roofline_seconds, tables_without_values
 from electra_tf2.training.accelerators.devices import DEVICES, find_device, find_devices
 from electra_tf2.training.accelerators.program import Kernel, Program
 from electra_tf2.training.hparams import DeviceHparams
@@ -206,6 +206,30 @@ def test_a_compilation_is_a_process_whose_answer_is_read(
     assert found.flops == 2 * 8 * 16 * 32
     (dot,) = [kernel for kernel in found.all_kernels if kernel.is_product]
     assert dot.bytes == 4 * (8 * 16 + 16 * 32 + 8 * 32) and dot.times == 1
+
+
+def test_a_step_is_lowered_without_the_values_of_its_weights() -> None:
+    """The program is that of weights with values, and initial values are not asked for."""
+
+    def program(first: Any) -> bytes:
+        table = tf.Variable(first, shape=[64, 4], dtype=tf.float32)
+        means, step = tf.Variable(tf.ones([64, 4])), tf.Variable(7, dtype=tf.int64)
+
+        def update(x: tf.Tensor) -> tf.Tensor:
+            means.assign(0.9 * means + 0.1 * tf.matmul(x, x, transpose_a=True)[:, :4])
+            return tf.reduce_sum(table.assign_sub(means / tf.cast(step, tf.float32)))
+
+        assert (table.dtype, means.dtype, step.numpy()) == (tf.float32, tf.float32, 7)
+        return lowered(tf.function(update, jit_compile=True, autograph=False), tf.zeros([8, 64]))
+
+    with tables_without_values():
+        without = program(lambda: pytest.fail("the initial value was computed"))
+    assert Program(without).argument_bytes == 4 * (2 * 64 * 4 + 8 * 64) + 8
+
+    def names_left_out(text: bytes) -> list[tuple[str, list[int]]]:
+        return [(i.opcode, list(i.shape.dimensions)) for i in Program(text).instructions()]
+
+    assert names_left_out(without) == names_left_out(program(lambda: tf.ones([64, 4])))
 
 
 def _write_task(folder: Path) -> None:

@@ -5,15 +5,18 @@ The compilers come with the extra `accelerators`, and run in a process of their 
 the Python that ACCELERATORS_PYTHON names or by this one.
 """
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from electra_tf2.training.accelerators import compiler
@@ -55,6 +58,27 @@ class Compiled(NamedTuple):
     flops: int = 0
     steps_per_second: float = 0.0
     all_kernels: tuple[Kernel, ...] = ()
+
+
+@contextlib.contextmanager
+def tables_without_values() -> Iterator[None]:
+    """Variables of two axes and more get memory that nothing writes to, which the system therefore does not give them:
+    a step is lowered by their shapes, and the values and moments of electra_large alone are 4.6 GB.
+
+    Initial values are not computed where shape and type are known without.
+    """
+
+    def create(next_creator: Callable[..., tf.Variable], **given: Any) -> tf.Variable:
+        shape, dtype, value = tf.TensorShape(given.get("shape")), given.get("dtype"), given["initial_value"]
+        if not shape.is_fully_defined() or dtype is None:
+            given["initial_value"] = value = tf.convert_to_tensor(value() if callable(value) else value, dtype)
+            shape, dtype = value.shape, value.dtype
+        if len(shape) >= 2:
+            given["initial_value"] = tf.raw_ops.Empty(shape=shape.as_list(), dtype=dtype)
+        return next_creator(**given)
+
+    with tf.variable_creator_scope(create):
+        yield
 
 
 def lowered(step: Any, *arguments: Any) -> bytes:
