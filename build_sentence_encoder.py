@@ -1,6 +1,6 @@
 """Makes the start of a sentence encoder from a pre-trained model and plain text, in a minute and without training.
 
-  python build_sentence_encoder.py --model electra_evening --corpus-dir corpus --output start
+  python build_sentence_encoder.py --model electra_mini --corpus-dir corpus --output start
   python run_finetuning.py --task-names sentence_embedding --init-checkpoint start ...
 
 Word vectors of the model, whitened and weighted by rarity in the text, under its lowest layers, which change nothing

@@ -73,7 +73,7 @@ RULES = (
             _YOUNG._replace(share=0.025),
             _BOTH._replace(share=0.105),
             Stage("electra_evening_4_layers", 0.18, 0.35, _FROZEN),
-            Stage("electra_evening", 0.69, 0.25, (("init_checkpoint", 2), ("init_generator_checkpoint", 1))),
+            Stage("electra_evening_t5", 0.69, 0.25, (("init_checkpoint", 2), ("init_generator_checkpoint", 1))),
         ),
         "stacked to eight, the layers go on at once from where four were",
     ),

@@ -228,7 +228,7 @@ def label(given: dict[str, Any], source: str) -> int:
 
 
 _SUMMED_UP = {  # hparams of the summary's last line
-    *("learning_rate", "layerwise_lr_decay", "weight_decay_rate"),
+    *("optimizer", "learning_rate", "layerwise_lr_decay", "weight_decay_rate"),
     *("num_train_epochs", "train_batch_size", "max_seq_length"),
 }
 
@@ -238,14 +238,16 @@ def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
     sizes, recipe = config.architecture, recipe_of(given)
     of_run = given.keys() - free_on_resume(FinetuningConfig) - shapes_model(FinetuningConfig) - _SUMMED_UP
     start = Path(config.init_checkpoint or "random weights")
+    optimizer = "" if config.optimizer == "adamw" else f"optimizer {config.optimizer}, "
     lines = [
         f"model          {start.name if start.parent == RELEASED else start}: {sizes.num_hidden_layers} layers of "
         f"{sizes.hidden_size}, {config.vocab_size:,} tokens",
         f"settings       {f'those of recipe {recipe} for fine-tuning' if recipe else 'defaults'}"
         + "".join(f", {name} {given[name]}" for name in sorted(of_run)),
-        f"               learning_rate {config.learning_rate:g}, layerwise_lr_decay {config.layerwise_lr_decay:g}, "
-        f"weight_decay_rate {config.weight_decay_rate:g}, {config.num_train_epochs:g} epochs in batches of "
-        f"{config.train_batch_size}, max_seq_length {config.max_seq_length}",
+        f"               {optimizer}learning_rate {config.learning_rate:g}, "
+        f"layerwise_lr_decay {config.layerwise_lr_decay:g}, weight_decay_rate {config.weight_decay_rate:g}, "
+        f"{config.num_train_epochs:g} epochs in batches of {config.train_batch_size}, "
+        f"max_seq_length {config.max_seq_length}",
     ]
     say("\n".join(lines), indent=15, broken=True)
     for problem in problems_of_start(config.init_checkpoint):

@@ -29,11 +29,11 @@ FINETUNING = {
     "tasks": {TASK: {"type": "tagging"}},
     "num_train_epochs": 10,
     "max_seq_length": 80,
-    "learning_rate": 5e-4,
     "layerwise_lr_decay": 1.0,
     "hidden_dropout_prob": 0.1,
     "precision": "bfloat16",
 }
+YOUNG = {"optimizer": "adamw", "learning_rate": 5e-4}  # of fine-tuning what has learned little or nothing
 BEFORE = "results_untrained"  # folder of what is compared with
 METRICS = ("masked_lm_loss", "masked_lm_accuracy", "disc_auc", "disc_recall")
 MARKS = {"B-comma": ",", "B-period": "."}
@@ -73,12 +73,13 @@ def extract() -> None:
     run("--corpus-dir", str(CORPUS), "--output-dir", task, module="demo.make_task")
 
 
-def finetune(model: str, *options: str) -> None:
-    run(*("finetune", "--data-dir", str(DATA), "--model-name", model), *("--hparams", json.dumps(FINETUNING), *options))
+def finetune(model: str, *options: str, **hparams: Any) -> None:
+    words = ("--data-dir", str(DATA), "--model-name", model, "--hparams", json.dumps(FINETUNING | hparams))
+    run("finetune", *words, *options)
 
 
 def finetune_released() -> None:
-    finetune(RELEASED)
+    finetune(RELEASED)  # with the optimizer and the rate of its recipe
     (predicted, *_) = read_sentences(MODELS / RELEASED / "results" / f"{TASK}_outputs" / f"{TASK}_dev.txt")
     (truth, *_) = read_sentences(DATA / "finetuning_data" / TASK / "dev.txt")
     print(f"\nread:     {' '.join(truth.words)}\nmodel:    {marked(predicted.words, predicted.tags)}")
@@ -121,7 +122,7 @@ def pretrain_tiny() -> None:
 
 def finetune_random() -> None:
     random = ("--model-dir", str(MODELS / RELEASED / "random"), "--results-dir", str(MODELS / RELEASED / BEFORE))
-    finetune(RELEASED, "--random-init", *random)
+    finetune(RELEASED, "--random-init", *random, **YOUNG)
 
 
 # What they do, the seconds that they take on two quiet cores of an AMD EPYC (Zen 5), and how.
@@ -131,7 +132,7 @@ STAGES: tuple[tuple[str, int, Callable[[], None]], ...] = (
     ("a vocabulary and records to pre-train on", 10, build),
     (f"{RECIPE} before its training", 10, evaluate_untrained),
     (f"{RECIPE} is pre-trained from nothing", 150, pretrain_tiny),
-    (f"{RECIPE} learns the task", 25, lambda: finetune(RECIPE)),
+    (f"{RECIPE} learns the task", 25, lambda: finetune(RECIPE, **YOUNG)),
     (f"the network of {RELEASED} learns it from random weights", 45, finetune_random),
 )
 

@@ -21,7 +21,7 @@ def recipes(plan):
 
 
 def test_the_budget_chooses_the_stages_and_is_spent():
-    for budget, last in ((2e13, "electra_tiny"), (8e14, "electra_mini"), (6e15, "electra_evening")):
+    for budget, last in ((2e13, "electra_tiny"), (8e14, "electra_mini"), (6e15, "electra_evening_t5")):
         plan = make_plan(300e6, budget)
         assert recipes(plan)[-1] == last and plan.vocab_size == 8192
         assert 0.98 * budget < plan.flops <= 1.02 * budget == 1.02 * plan.asked
@@ -85,4 +85,4 @@ def test_the_script_runs_and_runs_again(tmp_path):
         done = subprocess.run(["sh", tmp_path / "plan.sh"], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing to train" in done.stdout
-    assert (tmp_path / "data" / "models" / "electra_evening" / "results" / "unsup_results.json").exists()
+    assert (tmp_path / "data" / "models" / "electra_evening_t5" / "results" / "unsup_results.json").exists()

@@ -374,7 +374,7 @@ def test_shipped_models_are_listed_and_loaded_by_name(tmp_path: Path, monkeypatc
     [
         ("bert_mini", "ModernBertForMaskedLM"),
         ("electra_mini", "ModernBertForTokenClassification"),
-        ("electra_evening_modern", "ModernBertForTokenClassification"),
+        ("electra_evening", "ModernBertForTokenClassification"),
         ("electra_sentences", "ModernBertModel"),
     ],
 )
