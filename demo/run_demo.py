@@ -79,7 +79,7 @@ def finetune(model: str, *options: str, **hparams: Any) -> None:
 
 
 def finetune_released() -> None:
-    finetune(RELEASED)  # with the optimizer and the rate of its recipe
+    finetune(RELEASED, optimizer="muon", learning_rate=1e-3)
     (predicted, *_) = read_sentences(MODELS / RELEASED / "results" / f"{TASK}_outputs" / f"{TASK}_dev.txt")
     (truth, *_) = read_sentences(DATA / "finetuning_data" / TASK / "dev.txt")
     print(f"\nread:     {' '.join(truth.words)}\nmodel:    {marked(predicted.words, predicted.tags)}")
