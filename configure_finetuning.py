@@ -279,7 +279,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             ),
             (self.random_init and self.init_checkpoint, "random_init and init_checkpoint are both set: choose one"),
         ]
-        problems = self.device_problems() + self.batch_problems(self.train_batch_size)
+        problems = self.device_problems([architecture.head_size]) + self.batch_problems(self.train_batch_size)
         problems += architecture.problems() + architecture.length_problems(self.max_seq_length)
         return problems + [problem for is_there, problem in wrong if is_there]
 

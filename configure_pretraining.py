@@ -221,7 +221,7 @@ class PretrainingConfig(ObjectiveHparams):
         yield from self.masking_problems()
         yield from self.schedule_problems()
         yield from self.batch_problems(self.train_batch_size)
-        yield from self.device_problems()
+        yield from self.device_problems([main.head_size, self.generator_architecture.head_size])
         try:
             phases_of(self)
         except UserError as error:

@@ -249,6 +249,10 @@ class SeedStream:
         self._count += 1
         return self._seed + tf.constant([0, self._count], self._seed.dtype)
 
+    def place(self, scope: str) -> int:
+        """A number for the place in the step's program where the last seed was drawn, the same in every step."""
+        return (zlib.crc32(scope.encode()) + self._count) & 0x7FFFFFFF
+
     def skip_past(self, other: "SeedStream") -> None:
         """Leaves out the seeds that a copy of this stream gave."""
         self._count = max(self._count, other._count)

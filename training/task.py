@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.compilation import one_program, sums_at_once, unfolded_zeros
+from electra_tf2.model.kernels.compilation import one_program, scattered, sums_at_once, unfolded_zeros
 from electra_tf2.model.layers import shape_of
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.util.environment import compile_unseen
@@ -37,6 +37,7 @@ class TrainingTask:
       seed: every random draw is a function of it, the step and the row or replica.
       precision: float16 gets a loss scale.
       micro_batches: that a replica's rows are split into.
+      attention: `attention_implementation` of the run's configuration.
       dense_gradients: false leaves gradients of gathered rows as tf.IndexedSlices (one micro-batch only).
 
     Attributes:
@@ -61,12 +62,14 @@ class TrainingTask:
         precision: str,
         micro_batches: int = 1,
         dense_gradients: bool = True,
+        attention: str = "xla",
     ) -> None:
         compile_unseen()
         self.strategy, self.jit_compile = strategy, jit_compile
         self.replicas = strategy.num_replicas_in_sync
         self.loss_scale = LossScale() if precision == "float16" else None
         self._run_seed, self._micro_batches, self._dense = seed, micro_batches, dense_gradients
+        self._attention = attention
 
     # What the loop asks for besides a step.
 
@@ -96,7 +99,7 @@ class TrainingTask:
     # Parts of a step.
 
     def compiled(self, function: Any) -> Any:
-        return one_program(function) if self.jit_compile else function
+        return one_program(function, self._attention) if self.jit_compile else function
 
     def compiled_step(self, function: Any) -> Any:
         """Compiles a whole step on one replica; of several, reductions and update stay outside of XLA."""
@@ -140,7 +143,7 @@ class TrainingTask:
             with tf.GradientTape() as tape:
                 loss, result = forward(rows, tf.random.experimental.stateless_fold_in(seed, index))
                 scaled = loss * scale
-            gradients = sums_at_once(tape.gradient(scaled, variables))
+            gradients = sums_at_once([scattered(one) for one in tape.gradient(scaled, variables)])
             if self._dense:
                 gradients = [
                     tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)

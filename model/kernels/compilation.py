@@ -22,6 +22,7 @@ Parts = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]
 
 _mode = contextvars.ContextVar("mode", default="kernels")  # "kernels", "program": as parts of one, or "formulas"
 _is_selective = contextvars.ContextVar("is_selective", default=False)
+_attention = contextvars.ContextVar("attention", default="xla")
 _numbers = itertools.count()  # of gradients in graphs
 
 
@@ -74,6 +75,11 @@ def keeping_little(is_selective: bool) -> Iterator[None]:
         _is_selective.reset(token)
 
 
+def attention_is_fused() -> bool:
+    """Tells whether, in a program, attention is a kernel of cuDNN's (model.kernels.cudnn)."""
+    return _attention.get() == "cudnn" and are_one_program()
+
+
 def with_kernel(
     kernel: Callable[..., Any], within_program: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -103,12 +109,20 @@ def with_kernel(
     return decorate
 
 
-def one_program(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles a function as a whole, its kernels as parts of it."""
+def one_program(function: Callable[..., Any], attention: str = "xla") -> Callable[..., Any]:
+    """Compiles a function as a whole, its kernels as parts of it.
+
+    Args:
+      attention: "cudnn": by cuDNN's kernels where they can compute it (`attention_is_fused`).
+    """
 
     def traced(*tensors: Any) -> Any:
-        with _within("program" if are_on() else "formulas"):
-            return function(*tensors)
+        token = _attention.set(attention)
+        try:
+            with _within("program" if are_on() else "formulas"):
+                return function(*tensors)
+        finally:
+            _attention.reset(token)
 
     return tf.function(traced, jit_compile=True, autograph=False)
 
@@ -263,6 +277,20 @@ def sums_at_once(tensors: Sequence[Any], most: int = 64) -> list[Any]:
             parts = tf.split(total, [tensors[index].shape[0] for index in some])
             found = [parts[some.index(i)] if i in some else one for i, one in enumerate(found)]
     return found
+
+
+def scattered(tensor: Any) -> Any:
+    """Adds rows of a table, where that is what a sum of a graph does, to the other summand instead of to zeros.
+
+    The gradient of a table that is both multiplied and looked up is such a sum.
+    """
+    if not are_one_program() or not tf.is_tensor(tensor) or tensor.op.type != "AddN" or len(tensor.op.inputs) != 2:
+        return tensor
+    whole, rows = sorted(tensor.op.inputs, key=lambda summand: summand.op.type == "UnsortedSegmentSum")
+    if rows.op.type != "UnsortedSegmentSum":
+        return tensor
+    values, places, _ = rows.op.inputs
+    return tf.tensor_scatter_nd_add(whole, places[:, tf.newaxis], values)
 
 
 def global_norm(tensors: Sequence[tf.Tensor], most: int = 64) -> tf.Tensor:

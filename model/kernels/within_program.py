@@ -228,6 +228,18 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
     return tuple(stored(*blocks.heads_apart(product, bias, heads))), gradient
 
 
+@differentiable
+def split_states(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
+    """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, L, A, D] each."""
+    rows, length, size = product.shape[0], product.shape[1], product.shape[2] // 3
+
+    def gradient(*upstreams: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return _with_bias_gradient(tf.concat([tf.reshape(one, [rows, length, size]) for one in upstreams], -1))
+
+    biased = rounded(wide(product) + wide(bias), product.dtype)
+    return tuple(stored(*tf.unstack(tf.reshape(biased, [rows, length, 3, heads, -1]), axis=2))), gradient
+
+
 class _Pairs:
     """Passes over pairs of positions, [B, A, L, L]; arguments are those of `attention`."""
 

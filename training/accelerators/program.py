@@ -78,7 +78,7 @@ class Program:
         return [
             f"{i.opcode} {i.custom_call_target}".strip()
             for i in self.instructions()
-            if i.opcode.startswith(_HOST) or i.opcode == "custom-call"
+            if i.opcode.startswith(_HOST) or (i.opcode == "custom-call" and not _is_attention(i))
         ]
 
     def dynamic_shapes(self) -> list[str]:
@@ -107,7 +107,8 @@ class Program:
         return found
 
     def product_flops(self) -> int:
-        """2 per multiply-add of all `dot` operations of a step; for programs as they were lowered."""
+        """2 per multiply-add of all `dot` operations of a step and of cuDNN's attention; for programs as they were
+        lowered."""
         total = 0
         for computation, times in self.times.items():
             for instruction in self._computations[computation].instructions:
@@ -117,6 +118,10 @@ class Program:
                     total += (
                         2 * times * math.prod(instruction.shape.dimensions) * math.prod(left[d] for d in contracted)
                     )
+                elif instruction.opcode == "custom-call" and _is_attention(instruction):
+                    batch, length, heads, size = self._of[computation][instruction.operand_ids[0]].shape.dimensions
+                    products = 5 if instruction.custom_call_target.endswith("Backward") else 2
+                    total += 2 * times * products * batch * heads * length**2 * size
         return total
 
     def kernels(self) -> list[Kernel]:
@@ -176,7 +181,7 @@ class Program:
         if instruction.opcode in ("dot", "convolution"):
             return True
         if instruction.opcode == "custom-call":
-            return "cublas" in instruction.custom_call_target
+            return "cublas" in instruction.custom_call_target or _is_attention(instruction)
         return instruction.opcode == "fusion" and any(
             self._has_product(inner)
             for called in instruction.called_computation_ids
@@ -226,6 +231,11 @@ class Program:
             return None
         begins = self._of[outside][start.operand_ids[instruction.tuple_index]]
         return self._value(self._of[outside], begins, begins, outside)
+
+
+def _is_attention(call: Any) -> bool:
+    """Tells whether a custom call is a kernel of model.kernels.cudnn."""
+    return str(call.custom_call_target).startswith("__cudnn$fmha")
 
 
 def arrays(shape: Any) -> Iterator[Any]:
