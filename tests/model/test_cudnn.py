@@ -19,7 +19,9 @@ from electra_tf2.model.kernels import cudnn
 from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.layers import SeedStream
 from electra_tf2.training import distribution
+from electra_tf2.training.accelerators import fitting
 from electra_tf2.training.accelerators.compiling import lowered
+from electra_tf2.training.accelerators.devices import find_devices
 from electra_tf2.training.accelerators.program import Program
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util.errors import UserError
@@ -196,6 +198,15 @@ def test_a_machine_without_a_gpu_for_it_is_told(monkeypatch: pytest.MonkeyPatch)
         distribution.wants_xla(config)
     details["compute_capability"] = (8, 0)
     assert distribution.wants_xla(config)
+
+
+@pytest.mark.parametrize("name", ["t4", "v5e"])
+def test_compiling_for_a_device_without_the_kernels_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "check_compiler", lambda device: None)
+    given = {"model_name": "m", "data_dir": "d", "attention_implementation": "cudnn", "precision": "float16"}
+    config = PretrainingConfig.from_dict(given)
+    with pytest.raises(UserError, match="has no fused attention of cuDNN"):
+        fitting.report(config, find_devices(name), lambda config: pytest.fail("it was lowered"))
 
 
 _JAX = """

@@ -5,6 +5,7 @@ XLA's compiler for GPUs reads a description of the device in the format of its o
 TensorFlow here.
 """
 
+import re
 from typing import NamedTuple
 
 from electra_tf2.util.errors import UserError
@@ -36,6 +37,12 @@ class Device(NamedTuple):
     @property
     def is_tpu(self) -> bool:
         return "{" not in self.target
+
+    @property
+    def has_fused_attention(self) -> bool:
+        """Whether cuDNN's fused attention runs on it: on GPUs of compute capability 8.0 and above."""
+        capability = re.search(r"cuda_compute_capability { major: (\d+)", self.target)
+        return capability is not None and int(capability[1]) >= 8
 
 
 # Name, model, CUDA's compute capability, streaming multiprocessors, of each of them float32 units, threads at most and

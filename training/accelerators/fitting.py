@@ -10,6 +10,7 @@ from electra_tf2.model.encoder import LONG_IN_PROGRAM
 from electra_tf2.training.accelerators.compiling import ASSUMPTIONS, Compiled, check_compiler, compile_for
 from electra_tf2.training.accelerators.devices import Device
 from electra_tf2.training.accelerators.program import Program
+from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
 
 _TRIES = 5  # micro-batches that are compiled, at most
@@ -35,6 +36,8 @@ class Configuration(Protocol):
     def precision(self) -> str: ...
     @property
     def recompute(self) -> str: ...
+    @property
+    def attention_implementation(self) -> str: ...
     @property
     def num_gpus(self) -> int | None: ...
     @property
@@ -217,6 +220,11 @@ def report(config: C, devices: list[Device], lower: Callable[[C], bytes]) -> Non
     """
     for device in devices:
         check_compiler(device)
+        if config.attention_implementation == "cudnn" and not device.has_fused_attention:
+            raise UserError(
+                f"attention_implementation cudnn: {device.full_name} has no fused attention of cuDNN, which GPUs have "
+                "from the A100 on; use xla"
+            )
     for device in devices:
         share = config.train_batch_size // replicas(config, device)
         say(
