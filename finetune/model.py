@@ -120,8 +120,8 @@ class FinetuningTask(TrainingTask):
     ) -> None:
         parts, one = config.gradient_accumulation_steps, strategy.num_replicas_in_sync == 1
         original = config.compat == "original" and one and parts == 1 and config.precision != "float16"
-        attention = config.attention_implementation
-        super().__init__(strategy, jit_compile, seed, config.precision, parts, not original, attention)
+        super().__init__(strategy, jit_compile, seed, config.precision, parts, dense_gradients=not original)
+        self.attention = config.attention_implementation
         self.config, self.tasks, self.table, self.seed = config, list(tasks), table, seed
         self.summed_examples = config.train_batch_size if config.loss_reduction == "sum" else 1
         self.model = FinetuningModel(config, tasks, seed)

@@ -14,11 +14,11 @@ import tensorflow as tf
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention_maps import AttentionMap, attention_map
 from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.fused_attention import attend_to_lengths, can_fuse, keys_of_lengths
 from electra_tf2.model.gated import GatedDense
 from electra_tf2.model.kernels import blocks, within_program
 from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, reaches
 from electra_tf2.model.kernels.compilation import are_one_program, attention_is_fused, keeping_little, with_kernel
-from electra_tf2.model.kernels.cudnn import can_fuse, fused_attention
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
 from electra_tf2.model.keys import Keys
 from electra_tf2.model.layers import (
@@ -39,7 +39,6 @@ from electra_tf2.model.positions import blocks_of
 from electra_tf2.model.recomputation import recomputed
 from electra_tf2.model.relative_positions import (
     RelativePositionBias,
-    Rotation,
     TransformerXLTerms,
     between,
     relative_scores,
@@ -124,8 +123,7 @@ class SelfAttention(SizedLayer):
             q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)
         read, scale, maps = (keys.allowed, keys.position_bias, seed), self.head_size**-0.5, {}
         if keys.lengths is not None:
-            place = 0 if seeds is None else seeds.place(self.scope)
-            context = fused_attention(q, k, v, keys.lengths, keys.position_bias, scale=scale, rate=rate, seed=place)
+            context = attend_to_lengths((q, k, v), keys, seeds, self.scope, scale, rate)
         elif keys.tiling is not None:
             context = tiled_attention((q, k, v), *read, keys.tiling, scale=scale, rate=rate)
         else:
@@ -344,11 +342,9 @@ class Encoder(SizedLayer):
             x = self.project(x)
         if self.embedding_norm is not None:
             x = dropout(self.embedding_norm(x), self.architecture.hidden_dropout_prob, seeds)
-        embeddings = x
+        embeddings = read = x
         keys_of = {reach: self._keys(input_mask, not attention, reach) for reach in dict.fromkeys(self._reaches)}
-        outputs, kept = [], {}
-        read, next_norms = x, self._next_norms()
-        is_long = self._recompute == "selective" or (input_mask.shape[1] or 0) >= LONG_IN_PROGRAM
+        outputs, kept, next_norms = [], {}, self._next_norms()
         if next_norms[-1] is not None and self.architecture.first_norm:
             read = self.transformer_layers[0].attention_norm(x)
         for number, (layer, next_norm) in enumerate(zip(self.transformer_layers, next_norms, strict=True)):
@@ -357,7 +353,7 @@ class Encoder(SizedLayer):
             if self._recompute == "layers" and not heads:
                 x, read = recomputed(layer, x, read, next_norm, keys, seeds)
             else:
-                with keeping_little(keys.tiling is not None or (keys.lengths is not None and is_long)):
+                with keeping_little(keys.are_long):
                     x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
                 kept.update({(number, head): found for head, found in maps.items()})
             outputs.append(x)
@@ -396,20 +392,15 @@ class Encoder(SizedLayer):
             if blocks is not None:
                 return Keys(*keys_of_blocks(input_mask, bias, blocks), turn, blocks=blocks)
         terms = None if self.relative_terms is None else self.relative_terms(length)
-        every_head = tf.zeros([self.architecture.num_attention_heads, 1])
-        if in_tiles and terms is None and attention_is_fused() and can_fuse(input_mask.shape, self.direction):
-            lengths = tf.maximum(tf.reduce_sum(input_mask, 1), 1)
-            pairs = tf.zeros([1, 1, 1, 1]) if kind == "none" else between(bias + every_head, length)
-            turn = turn and Rotation(*(angles[:, tf.newaxis] for angles in turn))
-            return Keys(allowed, tf.cast(pairs, self.activation_dtype), turn, lengths=lengths)
+        fuses = attention_is_fused() and in_tiles and terms is None and can_fuse(input_mask.shape, self.direction)
         long = 0 if self._recompute == "selective" else long
-        if in_tiles and terms is None and isinstance(length, int) and length >= long:
+        if in_tiles and terms is None and not fuses and isinstance(length, int) and length >= long:
             queries = queries_of_tile(input_mask.shape)
             if queries is not None:
-                bias += 0.0 if reach is None else every_head
-                return Keys(allowed, bias, turn, tiling=Tiling(queries, self.direction, kind))
+                bias += 0.0 if reach is None else tf.zeros([self.architecture.num_attention_heads, 1])
+                return Keys(allowed, bias, turn, tiling=Tiling(queries, self.direction, kind), are_long=True)
         if self.direction != "both":
-            places = tf.range(length)
-            allowed &= reaches(self.direction, places[:, tf.newaxis], places)
+            allowed &= reaches(self.direction, tf.range(length)[:, tf.newaxis], tf.range(length))
         bias = tf.zeros([1, 1, 1, 1]) if kind == "none" else between(bias, length)
-        return Keys(allowed, bias, turn, terms)
+        keys = Keys(allowed, bias, turn, terms, are_long=fuses and length >= long)
+        return keys_of_lengths(keys, input_mask, self.activation_dtype) if fuses else keys

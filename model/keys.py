@@ -20,6 +20,7 @@ class Keys(NamedTuple):
       `position_bias` [1 or A, 2L - 1], by distance. None: attention on whole arrays.
     lengths: int32 [B], the number of keys of each sequence, where cuDNN computes attention; `position_bias` is
       [1, A, L, L] or [1, 1, 1, 1] then. None: it does not.
+    are_long: whether, in a program, little is kept for gradients (kernels.compilation.keeping_little).
     blocks: how local attention is cut into blocks, all others being of their shapes then (model.local_attention).
     """
 
@@ -30,3 +31,4 @@ class Keys(NamedTuple):
     tiling: Tiling | None = None
     blocks: Blocks | None = None
     lengths: tf.Tensor | None = None
+    are_long: bool = False

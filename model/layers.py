@@ -243,19 +243,15 @@ class SeedStream:
     def __init__(self, seed: tf.Tensor) -> None:
         # Folding in hashes what was there and appends the number as it is, so only the hash may be added to.
         self._seed = tf.random.experimental.stateless_fold_in(seed, 0)
-        self._count = 0
+        self.count = 0
 
     def next(self) -> tf.Tensor:
-        self._count += 1
-        return self._seed + tf.constant([0, self._count], self._seed.dtype)
-
-    def place(self, scope: str) -> int:
-        """A number for the place in the step's program where the last seed was drawn, the same in every step."""
-        return (zlib.crc32(scope.encode()) + self._count) & 0x7FFFFFFF
+        self.count += 1
+        return self._seed + tf.constant([0, self.count], self._seed.dtype)
 
     def skip_past(self, other: "SeedStream") -> None:
         """Leaves out the seeds that a copy of this stream gave."""
-        self._count = max(self._count, other._count)
+        self.count = max(self.count, other.count)
 
 
 class LayerNorm(Layer):

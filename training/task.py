@@ -37,7 +37,6 @@ class TrainingTask:
       seed: every random draw is a function of it, the step and the row or replica.
       precision: float16 gets a loss scale.
       micro_batches: that a replica's rows are split into.
-      attention: `attention_implementation` of the run's configuration.
       dense_gradients: false leaves gradients of gathered rows as tf.IndexedSlices (one micro-batch only).
 
     Attributes:
@@ -52,6 +51,7 @@ class TrainingTask:
     optimizer: Optimizer
     shown: Sequence[str] = ()
     summed_examples = 1
+    attention = "xla"  # or attention_implementation of the run's configuration
     train_step: Callable[[Tensors, tf.Tensor], dict[str, Tensors]]
 
     def __init__(
@@ -62,14 +62,12 @@ class TrainingTask:
         precision: str,
         micro_batches: int = 1,
         dense_gradients: bool = True,
-        attention: str = "xla",
     ) -> None:
         compile_unseen()
         self.strategy, self.jit_compile = strategy, jit_compile
         self.replicas = strategy.num_replicas_in_sync
         self.loss_scale = LossScale() if precision == "float16" else None
         self._run_seed, self._micro_batches, self._dense = seed, micro_batches, dense_gradients
-        self._attention = attention
 
     # What the loop asks for besides a step.
 
@@ -99,7 +97,7 @@ class TrainingTask:
     # Parts of a step.
 
     def compiled(self, function: Any) -> Any:
-        return one_program(function, self._attention) if self.jit_compile else function
+        return one_program(function, self.attention) if self.jit_compile else function
 
     def compiled_step(self, function: Any) -> Any:
         """Compiles a whole step on one replica; of several, reductions and update stay outside of XLA."""

@@ -13,16 +13,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from electra_tf2.model.kernels.blocks import Direction
 from electra_tf2.model.kernels.compilation import differentiable
 
 _TYPES = {tf.bfloat16: "bf16", tf.float16: "f16", tf.float32: "f32", tf.int32: "i32"}
 _CALL_MODULE_VERSION = 5  # the oldest that TensorFlow reads
-
-
-def can_fuse(shape: tf.TensorShape, direction: Direction) -> bool:
-    """Tells whether the kernels take sequences of this shape [B, L]: a static one, of an even length."""
-    return direction == "both" and shape.is_fully_defined() and shape[1] % 2 == 0
 
 
 @differentiable
