@@ -123,7 +123,7 @@ class SelfAttention(SizedLayer):
             q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)
         read, scale, maps = (keys.allowed, keys.position_bias, seed), self.head_size**-0.5, {}
         if keys.lengths is not None:
-            context = attend_to_lengths((q, k, v), keys, seeds, self.scope, scale, rate)
+            context = attend_to_lengths((q, k, v), keys, seeds, self, scale, rate)
         elif keys.tiling is not None:
             context = tiled_attention((q, k, v), *read, keys.tiling, scale=scale, rate=rate)
         else:

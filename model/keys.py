@@ -18,8 +18,8 @@ class Keys(NamedTuple):
     terms: terms of Transformer-XL's scores, or None.
     tiling: how attention is cut into tiles; `allowed` is [B, 1, 1, L] then, whatever the direction, and
       `position_bias` [1 or A, 2L - 1], by distance. None: attention on whole arrays.
-    lengths: int32 [B], the number of keys of each sequence, where cuDNN computes attention; `position_bias` is
-      [1, A, L, L] or [1, 1, 1, 1] then. None: it does not.
+    lengths: int32 [B], the number of keys of each sequence, where cuDNN computes attention; `position_bias` is in the
+      type of states then, and the angles of `rotation` [L, 1, D/2]. None: it does not.
     are_long: whether, in a program, little is kept for gradients (kernels.compilation.keeping_little).
     blocks: how local attention is cut into blocks, all others being of their shapes then (model.local_attention).
     """

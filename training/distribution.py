@@ -107,9 +107,10 @@ def wants_xla(config: DeviceHparams) -> bool:
 
 
 def _check_cudnn() -> None:
-    gpus = tf.config.list_physical_devices("GPU")
+    """Raises UserError unless every GPU that may be used has cuDNN's fused attention."""
+    gpus = tf.config.get_visible_devices("GPU")
     if not gpus:
-        raise UserError("attention_implementation cudnn: TensorFlow sees no GPU here; use xla")
+        raise UserError("attention_implementation cudnn: no GPU is there, or to be used; use xla")
     for gpu in gpus:
         details = tf.config.experimental.get_device_details(gpu)
         if details.get("compute_capability", (0, 0)) < (8, 0):

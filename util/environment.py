@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # given to `fit`. pandas is there because tf-models-official wants it.
 _NOT_NEEDED = ("pandas", "scipy")
 _WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"  # XLA's blocks in whole registers, not in halves
+# XLA records kernels into graphs and replays those. One of cuDNN's attention would be replayed with the dropout that it
+# was recorded with, and its gradient with that of another recording.
+_NO_RECORDED_CUDNN = "--xla_gpu_enable_command_buffer=-CUDNN"
 _ERROR, _FATAL = -2, -3  # of absl's --verbosity: 1 debug, 0 info, -1 warning
 
 
@@ -46,8 +49,10 @@ def before_tensorflow(verbosity: int = _FATAL) -> None:
     flags = os.environ.get("XLA_FLAGS", "")  # a file's name, where it does not begin with a dash
     facts = Path("/proc/cpuinfo")  # x86 processors with bfloat16 run vectors of 512 bits without slowing down
     is_wide = facts.exists() and "avx512_bf16" in facts.read_text()
-    if flags[:1] in ("", "-") and "xla_cpu_prefer_vector_width" not in flags and is_wide:
-        os.environ["XLA_FLAGS"] = f"{flags} {_WIDE_VECTORS}".strip()
+    if flags[:1] in ("", "-"):
+        wanted = [_NO_RECORDED_CUDNN, *([_WIDE_VECTORS] if is_wide else [])]
+        missing = [flag for flag in wanted if flag.partition("=")[0] not in flags]
+        os.environ["XLA_FLAGS"] = " ".join([*flags.split(), *missing])
     levels = {_FATAL: logging.ERROR, _ERROR: logging.ERROR, -1: logging.WARNING, 0: logging.INFO}
     logging.getLogger("tensorflow").setLevel(levels.get(verbosity, logging.DEBUG))
 

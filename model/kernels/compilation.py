@@ -280,14 +280,14 @@ def sums_at_once(tensors: Sequence[Any], most: int = 64) -> list[Any]:
 
 
 def scattered(tensor: Any) -> Any:
-    """Adds rows of a table, where that is what a sum of a graph does, to the other summand instead of to zeros.
+    """Replaces a sum of an array and of rows added to zeros, in a program, by rows added to the array.
 
-    The gradient of a table that is both multiplied and looked up is such a sum.
+    That is the gradient of a table that is both multiplied and looked up. Other tensors are returned as they are.
     """
     if not are_one_program() or not tf.is_tensor(tensor) or tensor.op.type != "AddN" or len(tensor.op.inputs) != 2:
         return tensor
     whole, rows = sorted(tensor.op.inputs, key=lambda summand: summand.op.type == "UnsortedSegmentSum")
-    if rows.op.type != "UnsortedSegmentSum":
+    if rows.op.type != "UnsortedSegmentSum" or rows.op.inputs[1].shape.rank != 1:
         return tensor
     values, places, _ = rows.op.inputs
     return tf.tensor_scatter_nd_add(whole, places[:, tf.newaxis], values)

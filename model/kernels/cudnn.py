@@ -1,8 +1,9 @@
 """Attention by cuDNN's fused kernels for NVIDIA GPUs, which write no array of all pairs of positions to memory.
 
 Dao et al. 2022, "FlashAttention". XLA gives calls of these names, with a description of the kernel in JSON, to cuDNN;
-jax.nn.dot_product_attention makes the same calls. Dropout's masks come of cuDNN's own generator, whose seed is part of
-the program and whose sequence goes on with each run of a kernel: a run that is started again draws others.
+jax.nn.dot_product_attention makes the same calls. Dropout's masks come from cuDNN's own generator. Its seed is part of
+the program, and its sequence goes on with each run of a kernel, of the gradient's as well. So kernels must not be
+recorded and replayed (util.environment), and a program that starts again begins the sequence anew.
 B batch, L length, A heads, D head size.
 """
 

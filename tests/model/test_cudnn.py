@@ -1,10 +1,12 @@
 """Attention by cuDNN's kernels: their calls, with TensorFlow's operations in the kernels' place, and on a GPU if there
 is one."""
 
+import dataclasses
 import json
 import os
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,18 +14,22 @@ import pytest
 import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
+from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.finetune.lowering import Lowering
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels import cudnn
 from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.layers import SeedStream
+from electra_tf2.pretrain import lowering
 from electra_tf2.training import distribution
 from electra_tf2.training.accelerators import fitting
 from electra_tf2.training.accelerators.compiling import lowered
 from electra_tf2.training.accelerators.devices import find_devices
 from electra_tf2.training.accelerators.program import Program
 from electra_tf2.training.hparams import DeviceHparams
+from electra_tf2.util.environment import before_tensorflow
 from electra_tf2.util.errors import UserError
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -93,9 +99,11 @@ def stand_in(
     return found
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_an_encoder_has_the_values_and_gradients_that_xla_computes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    network, calls = Encoder("electra", sizes(**NETWORKS[name])), []
+@pytest.mark.parametrize(("name", "recompute"), [*((name, "none") for name in NETWORKS), ("distances", "layers")])
+def test_an_encoder_has_the_values_and_gradients_that_xla_computes(
+    name: str, recompute: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, calls = Encoder("electra", sizes(**NETWORKS[name]), recompute=recompute), []
 
     def counted(*arguments: Any) -> list[tf.Tensor]:
         calls.append(arguments[0])
@@ -106,7 +114,8 @@ def test_an_encoder_has_the_values_and_gradients_that_xla_computes(name: str, mo
     found = one_program(lambda: passes(network), attention="cudnn")()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5 * float(tf.reduce_max(abs(other))))
-    assert len(calls) == 4 and sum(call.endswith("Backward") for call in calls) == 2
+    assert len(calls) == (4 if recompute == "none" else 6)
+    assert sum(call.endswith("Backward") for call in calls) == 2
 
 
 def program_of(network: Encoder, has_dropout: bool = True) -> hlo_pb2.HloModuleProto:
@@ -157,6 +166,64 @@ def test_dropout_has_a_seed_for_each_layer_and_its_gradient_the_same() -> None:
     assert len(set(seeds[False])) == 3 and sorted(seeds[False]) == sorted(seeds[True])
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_another_run_s_dropout_has_other_seeds_and_what_is_computed_again_the_same(seed: int) -> None:
+    network = Encoder("electra", sizes(), compute_dtype="bfloat16", seed=seed, recompute="layers")
+    seeds = [
+        json.loads(call.backend_config)["cudnn_fmha_backend_config"]["seed"] for call in calls_of(program_of(network))
+    ]
+    assert len(seeds) == 6 and {seeds.count(one) for one in seeds} == {3}
+    other = Encoder("electra", sizes(), compute_dtype="bfloat16", seed=2)
+    assert not set(seeds) & {
+        json.loads(call.backend_config)["cudnn_fmha_backend_config"]["seed"] for call in calls_of(program_of(other))
+    }
+
+
+def write_vocabulary(path: Path, size: int) -> None:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    path.write_text("\n".join([*special, *(f"w{number}" for number in range(size - len(special)))]) + "\n")
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_pre_training_step_takes_the_implementation_that_is_asked_for(parts: int, tmp_path: Path) -> None:
+    """Generator and main network, one layer each; evaluation has no gradients and no dropout."""
+    write_vocabulary(tmp_path / "vocab.txt", 600)
+    small = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2}
+    given = {"model_name": "m", "data_dir": str(tmp_path), "vocab_size": 600, "model_hparam_overrides": small}
+    given |= {"train_batch_size": 4, "gradient_accumulation_steps": parts, "generator_hidden_size": 0.5}
+    config = PretrainingConfig.from_dict(given | {"precision": "bfloat16", "attention_implementation": "cudnn"})
+    module = hlo_pb2.HloModuleProto.FromString(lowering.training_program(config))
+    names = [call.custom_call_target.removeprefix("__cudnn$fmha") for call in calls_of(module)]
+    assert sorted(names) == ["SoftmaxDropout"] * 2 + ["SoftmaxDropoutBackward"] * 2
+    plain = lowering.training_program(dataclasses.replace(config, attention_implementation="xla"))
+    assert not calls_of(hlo_pb2.HloModuleProto.FromString(plain))
+    task = lowering.task_to_lower(config)
+    evaluated = lowered(task.compiled(task.eval_step), lowering.empty_batch(config, 4), tf.constant(0, tf.int64))
+    names = [call.custom_call_target for call in calls_of(hlo_pb2.HloModuleProto.FromString(evaluated))]
+    assert names == ["__cudnn$fmhaSoftmax"] * 2
+
+
+def test_a_fine_tuning_step_takes_the_implementation_that_is_asked_for(tmp_path: Path) -> None:
+    write_vocabulary(tmp_path / "vocab.txt", 600)
+    data = tmp_path / "finetuning_data" / "cola"
+    data.mkdir(parents=True)
+    (data / "train.tsv").write_text("".join(f"x\t{n % 2}\t\tw{n} w{n + 1}\n" for n in range(8)))
+    small = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2}
+    given = {"model_name": "m", "data_dir": str(tmp_path), "task_names": ["cola"], "random_init": True}
+    given |= {"vocab_size": 600, "model_hparam_overrides": small, "precision": "bfloat16", "max_seq_length": 16}
+    config = FinetuningConfig.from_dict(given | {"attention_implementation": "cudnn"})
+    module = hlo_pb2.HloModuleProto.FromString(Lowering(config).training_program(config))
+    assert len(calls_of(module)) == 2
+
+
+def test_xla_is_told_not_to_replay_cudnn_s_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, said in (("", "-CUDNN"), ("--xla_gpu_enable_command_buffer=FUSION", "FUSION"), ("flags.txt", None)):
+        monkeypatch.setenv("XLA_FLAGS", given)
+        before_tensorflow()
+        found = [one for one in os.environ["XLA_FLAGS"].split() if "command_buffer" in one]
+        assert found == ([f"--xla_gpu_enable_command_buffer={said}"] if said else [])
+
+
 @pytest.mark.parametrize("given", [{"relative_positions": "xl"}, {"direction": "left_to_right"}, {"odd": True}])
 def test_what_the_kernels_cannot_do_xla_does(given: dict[str, Any]) -> None:
     direction = given.pop("direction", "both")
@@ -188,8 +255,8 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], reason: str) -> None:
 def test_a_machine_without_a_gpu_for_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     config = DeviceHparams(precision="bfloat16", attention_implementation="cudnn", jit_compile="true")
     gpus: list[Any] = []
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
-    with pytest.raises(UserError, match="TensorFlow sees no GPU here; use xla"):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    with pytest.raises(UserError, match="no GPU is there, or to be used; use xla"):
         distribution.wants_xla(config)
     gpus.append(tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU"))
     details = {"device_name": "Tesla T4", "compute_capability": (7, 5)}
@@ -244,3 +311,25 @@ def test_on_a_gpu_the_kernels_compute_what_xla_does(name: str) -> None:
     found = one_program(lambda: passes(network), attention="cudnn")()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=0.05, atol=0.03 * float(tf.reduce_max(abs(other))))
+
+
+@pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="needs an NVIDIA GPU")
+def test_on_a_gpu_each_run_draws_masks_that_its_gradient_draws_again() -> None:
+    """The output is linear in the values, so that its product with its gradient is the values' with theirs."""
+    random = np.random.RandomState(0)
+    q, k, v, upstream = (tf.constant(random.standard_normal([4, 64, 2, 32]), tf.bfloat16) for _ in range(4))
+    none = tf.zeros([1, 1, 1, 1], tf.bfloat16)
+
+    def both() -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(v)
+            output = cudnn.fused_attention(q, k, v, tf.fill([4], 64), none, scale=0.2, rate=0.3, seed=5)
+        return output, tape.gradient(output, v, upstream)
+
+    program, outputs = one_program(both, attention="cudnn"), []
+    for _ in range(8):
+        output, to_values = (tf.cast(one, tf.float32) for one in program())
+        outputs.append(output.numpy())
+        left = tf.reduce_sum(output * tf.cast(upstream, tf.float32))
+        np.testing.assert_allclose(left, tf.reduce_sum(to_values * tf.cast(v, tf.float32)), rtol=0.02, atol=1.0)
+    assert all(np.abs(one - outputs[0]).max() > 0.1 for one in outputs[1:])

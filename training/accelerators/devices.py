@@ -40,7 +40,7 @@ class Device(NamedTuple):
 
     @property
     def has_fused_attention(self) -> bool:
-        """Whether cuDNN's fused attention runs on it: on GPUs of compute capability 8.0 and above."""
+        """Tells whether cuDNN's fused attention runs on it: on GPUs of compute capability 8.0 and above."""
         capability = re.search(r"cuda_compute_capability { major: (\d+)", self.target)
         return capability is not None and int(capability[1]) >= 8
 
