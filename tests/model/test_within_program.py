@@ -55,6 +55,31 @@ def test_the_sums_of_a_step_end_side_by_side():
     assert operations(lambda x: gradients(x, True), x).count("SplitV") == 1
 
 
+@pytest.mark.parametrize("read", ["both", "rows", "product", "neither"])
+def test_a_table_s_rows_are_added_to_its_other_gradient(read):
+    """The product's gradient is an array, the rows' one of zeros with rows added; where both are, the zeros go."""
+    table, ids, x = tf.Variable(normal(11, 3)), tf.constant([[4, 0, 4], [10, 4, 1]]), normal(5, 3, seed=1)
+
+    def gradient(replaced):
+        with tf.GradientTape() as tape:
+            loss = tf.constant(0.0)
+            if read in ("both", "rows"):
+                loss += tf.reduce_sum(tf.gather(table, ids) ** 3)
+            if read in ("both", "product"):
+                loss += tf.reduce_sum(tf.matmul(x, table, transpose_b=True) ** 2)
+        found = tape.gradient(loss, table)
+        found = compilation.scattered(found) if replaced else found
+        return found if found is None else tf.convert_to_tensor(found)
+
+    found, expected = (compilation.one_program(lambda how=how: gradient(how))() for how in (True, False))
+    if read == "neither":
+        assert found is None
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    replaced = operations(lambda: gradient(True))
+    assert replaced.count("TensorScatterAdd") == (read == "both")
+
+
 @pytest.mark.parametrize("most", [2, 64])
 def test_the_norm_of_all_tensors(most):
     tensors = [normal(*shape, seed=i) for i, shape in enumerate([(4, 3), (5,), (), (2, 3, 2), (1, 1)])]
