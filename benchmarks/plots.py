@@ -1,6 +1,6 @@
 """The pictures of the README and of docs/small_budgets.md.
 
-  python -m benchmarks.plots --page docs/small_budgets.md --results benchmarks/small_budgets.json --folder docs
+  python -m benchmarks.plots --page docs/experiments.md --results benchmarks/small_budgets.json --folder docs
 
 compute.png and .pdf have scores after fine-tuning against what pre-training cost, the mean of STS-B and SST-2 in the
 page's table of fine-tuning; small_budgets.png and .pdf the `curves` of the results and those of its rows in `FACTORS`,

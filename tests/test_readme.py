@@ -22,7 +22,12 @@ from tests.programs import run_program, start_forked
 ROOT = Path(__file__).parent.parent
 PAGES = {
     path.relative_to(ROOT): path.read_text(encoding="utf-8")
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("pretrained/*/*.md"),
+    ]
 }
 # Pages whose commands tests run, in this order (test_readme_commands.py).
 COMMAND_PAGES = ["README.md", *(f"docs/{page}.md" for page in ("pretraining", "finetuning", "own_tasks", "analysis"))]
@@ -109,7 +114,7 @@ def test_guides_call_electra_and_one_page_says_how_the_scripts_are_called():
     of_scripts = re.compile(rf"python ({'|'.join(of.module for of in COMMANDS.values() if of.module)})\.py")
     guides = {page for page in PAGES if page.parent.name == "docs"} - {
         Path("docs", f"{page}.md")
-        for page in ("exchange", "small_budgets")  # with commands that measured something
+        for page in ("exchange", "experiments")  # with commands that measured something
     }
     assert {page for page in guides if of_scripts.search(PAGES[page])} == {Path("docs/installation.md")}
 
@@ -127,8 +132,13 @@ def test_every_flag_that_is_named_exists():
 def test_links_and_files_lead_somewhere():
     for page, text in PAGES.items():
         prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose):
-            assert (ROOT / page.parent / target).exists(), f"{page}: {target}"
+        for target, heading in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", prose):
+            file = ROOT / page.parent / target if target else ROOT / page
+            assert file.exists(), f"{page}: {target}"
+            if heading:
+                titles = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+                anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+                assert heading in anchors, f"{page}: {target}#{heading}"
         for script in re.findall(r"`(?:python )?([\w/]+\.py)\b", text):
             assert (ROOT / script).exists(), f"{page}: {script}"
 
@@ -235,9 +245,9 @@ STUDY = {
 
 
 @pytest.mark.parametrize("label", STUDY)
-def test_the_study_of_small_budgets_states_what_was_measured(label):
+def test_the_study_of_factors_states_what_was_measured(label):
     measured = json.loads((ROOT / "benchmarks" / "small_budgets.json").read_text(encoding="utf-8"))["rows"]
-    ((_, steps, losses, _, chunking, similarity),) = rows_of("docs/small_budgets.md", re.escape(label))
+    ((_, steps, losses, _, chunking, similarity),) = rows_of("docs/experiments.md", re.escape(label))
     rows = STUDY[label].split()
     assert [one.strip().replace(",", "") for one in steps.split(";")] == [
         str(measured[f"{row}, 600 steps, seed 0"]["steps"]) for row in rows
