@@ -221,8 +221,7 @@ class PretrainingConfig(ObjectiveHparams):
         yield from self.masking_problems()
         yield from self.schedule_problems()
         yield from self.batch_problems(self.train_batch_size)
-        fuses = self.has_own_generator and not (self.uniform_generator or self.two_tower_generator)
-        networks = [main, self.generator_architecture] if fuses else [main]
+        networks = [main, self.generator_architecture] if self.has_masked_lm_generator else [main]
         yield from self.device_problems([network.head_size for network in networks])
         try:
             phases_of(self)

@@ -94,7 +94,7 @@ class Contender:
             of_recipe = read_recipe(options.start.name) | named | objective | start
         self.pretraining = layered(PretrainingConfig, of_recipe, own)
         config = self.config
-        if options.start and config.has_own_generator and not (config.uniform_generator or config.two_tower_generator):
+        if options.start and config.has_masked_lm_generator:
             self.pretraining["init_generator_checkpoint"] = str(options.start)
 
     def _parsed(self, change: str) -> tuple[str, Any]:

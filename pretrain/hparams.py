@@ -138,6 +138,11 @@ class GeneratorHparams(MaskingHparams):
         return self.untied_generator and self.trains_main_network
 
     @property
+    def has_masked_lm_generator(self) -> bool:
+        """Tells whether the generator is a masked language model of its own."""
+        return self.has_own_generator and not (self.uniform_generator or self.two_tower_generator)
+
+    @property
     def generator_architecture(self) -> Architecture:
         """Sizes of the generator's network (the main network's if they share all weights).
 
@@ -177,7 +182,7 @@ class GeneratorHparams(MaskingHparams):
                 "read the token itself"
             )
         if self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator:
-            if not self.has_own_generator or self.uniform_generator or self.two_tower_generator:
+            if not self.has_masked_lm_generator:
                 yield (
                     "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need "
                     "a masked language model of its own as generator"

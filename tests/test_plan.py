@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.plan_pretraining import MOST_EPOCHS, RULES, make_plan
+from electra_tf2.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, make_plan
 from electra_tf2.pretrain.flops import training_flops
 from electra_tf2.util import flags as util_flags
 from tests.programs import ROOT, flags_of_its_own, run_program
@@ -18,6 +18,14 @@ from tests.programs import ROOT, flags_of_its_own, run_program
 
 def recipes(plan):
     return [run.stage.recipe for run in plan.runs]
+
+
+def test_what_a_plan_expects_is_what_the_guide_states():
+    page = (ROOT / "docs" / "small_budgets.md").read_text(encoding="utf-8")
+    for flops, expected in EXPECTED:
+        (row,) = re.findall(rf"^\| [^|]+ \| {flops:.1e} \|.*$".replace("e+", "e"), page, re.MULTILINE)
+        figures = re.findall(r"\d+\.\d+", expected)
+        assert [cell.strip().split(" ")[0] for cell in row.split("|")[4:] if cell.strip()] == figures
 
 
 def test_the_budget_chooses_the_stages_and_is_spent():
