@@ -228,7 +228,6 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         architecture, texts = self.architecture, ("classification", "regression")
         kinds = {name: self.kind_of(name) for name in self.task_names}
         others = ", ".join(name for name, kind in kinds.items() if kind not in (*texts, ""))
-        own = ", ".join(name for name, kind in kinds.items() if kind not in texts)
         first = self.intermediate_task
         if first:
             check_names([first], self.tasks)
@@ -243,7 +242,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             (self.prompt and self.random_init, "prompt needs a pre-trained language model: not random_init"),
             (self.average_orders and self.prompt, "average_orders is for heads, not for prompts, which have one order"),
             (self.few_shot and self.train_share < 1, "few_shot and train_share are both set: choose one"),
-            (self.distill_from and own, f"distill_from is for classification and regression, not for {own}"),
+            (self.distill_from and others, f"distill_from is for classification and regression, not for {others}"),
             (self.distill_from and self.prompt, "distill_from is for heads, not for prompts"),
             (
                 self.auxiliary_lm_weight and (self.prompt or self.random_init),
@@ -268,16 +267,19 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             ),
             (upper > layers, f"reinit_layers {upper} exceeds the {layers} layers"),
             (upper and shared != "none", f"reinit_layers with share_layers {shared} would start the lower layers anew"),
+            (
+                self.write_distill_outputs and "embedding" in kinds.values(),
+                "write_distill_outputs: vectors of texts have no labels that another model could learn",
+            ),
             (not self.do_eval and self.write_test_outputs, "write_test_outputs needs do_eval, after which it comes"),
             (
                 not self.do_eval and self.write_distill_outputs,
                 "write_distill_outputs needs do_eval, after which it comes",
             ),
             (
-                self.class_weights != "none" and (self.prompt or {*kinds.values()} - {"classification"}),
+                self.class_weights != "none" and (self.prompt or {*kinds.values()} - {"classification", ""}),
                 f"class_weights are for classification without prompts, not for {others or ', '.join(kinds)}",
             ),
-            (self.random_init and self.init_checkpoint, "random_init and init_checkpoint are both set: choose one"),
         ]
         problems = self.device_problems([architecture.head_size]) + self.batch_problems(self.train_batch_size)
         problems += architecture.problems() + architecture.length_problems(self.max_seq_length)

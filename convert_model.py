@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from electra_tf2.corpus.vocabulary import TOKENIZER_FILE
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
@@ -151,7 +152,8 @@ def to_folder(model: "Model", target: Path) -> Written:
         model = without_generator(model)
     write_folder(target, model, flags.FLAGS.dtype)
     difference = check.read_back_difference(model, read_model(str(target)))
-    return f"{target}: config.json, model.safetensors, vocab.txt", difference, "that of the folder"
+    vocabulary = TOKENIZER_FILE if model.tokenizer_file else "vocab.txt"
+    return f"{target}: config.json, model.safetensors, {vocabulary}", difference, "that of the folder"
 
 
 def to_huggingface(model: "Model", target: Path) -> Written:

@@ -27,6 +27,7 @@ from electra_tf2.finetune.trained_folder import Overwriting, find_trained, train
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.accelerators.devices import COMPILE_FOR_HELP, Device, find_devices
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
+from electra_tf2.util import columnar
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow, quiet_tensorflow
 from electra_tf2.util.errors import UserError
@@ -203,7 +204,7 @@ def show_search(path: Path) -> None:
 def label(given: dict[str, Any], source: str) -> int:
     """--predict; where the answers go to standard output, everything else goes to standard error."""
     output = flags.FLAGS.predict_output or ("-" if source == "-" else f"{source}.predictions.jsonl")
-    if source != "-" and not Path(source).is_fifo():  # a pipe is read once
+    if source != "-" and not Path(source).is_fifo() and not columnar.is_columnar(source):  # a pipe is read once
         read_bytes(source, "--predict")
     if output != "-":
         check_writable(output)

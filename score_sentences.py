@@ -24,7 +24,7 @@ from electra_tf2.exchange import ranking
 from electra_tf2.training.hparams import PRECISIONS
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_atomically, write_json
+from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.progress import Progress
 from electra_tf2.util.reading import read_json_lines, read_text
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 def main() -> int:
     values = flags.FLAGS
+    if values.output:
+        check_writable(values.output)
     tasks = [name for name in ("pairs", "nbest", "text") if values[name].value]
     if not values.model or len(tasks) != 1:
         raise UserError("--model and one of --pairs, --nbest, --text are needed")
@@ -72,7 +74,7 @@ def score_nbest() -> None:
     if not values.output:
         raise UserError("--nbest needs --output, the file of re-ranked lists")
     lists = ranking.read_lists(values.nbest, "--nbest")
-    dev = [] if values.nbest_dev is None else ranking.read_lists(values.nbest_dev, "--nbest-dev")
+    dev = [] if values.nbest_dev is None else ranking.read_lists(values.nbest_dev, "--nbest-dev", references=True)
     found = scores([one.texts for one in [*lists, *dev]])
     weight = values.weight
     if weight is None:

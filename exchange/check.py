@@ -172,13 +172,19 @@ def saved_model_difference(model: Model, folder: str | Path) -> float:
 
 
 def read_back_difference(model: Model, again: Model) -> float:
-    """The largest difference between the outputs of a model and of what was read back."""
+    """The largest difference between the outputs and weights of a model and of what was read back.
+
+    Infinite if one has a variable that the other lacks.
+    """
+    if model.weights.keys() != again.weights.keys():
+        return float("inf")
     heads = {"discriminator_predictions": "ElectraForPreTraining", "generator_predictions": "ElectraForMaskedLM"}
     kinds = [kind for scope, kind in heads.items() if f"{scope}/dense/kernel" in model.weights] or [""]
     encoded = check_inputs(model)
-    return largest(
+    outputs = [
         largest_at_tokens(our_outputs(model, "main", kind), our_outputs(again, "main", kind), encoded) for kind in kinds
-    )
+    ]
+    return largest([*outputs, *(distance(value, again.weights[name]) for name, value in model.weights.items())])
 
 
 def largest(differences: Iterable[float]) -> float:

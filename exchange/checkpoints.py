@@ -18,7 +18,7 @@ from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import is_huggingface
 from electra_tf2.exchange.formats.original_config import find_prefix
 from electra_tf2.exchange.huggingface import HuggingFaceWeights
-from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile, finite
+from electra_tf2.exchange.tensor_file import FILE_NAME, INDEX_NAME, TensorFile, finite
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.optimizers import AVERAGE
@@ -80,7 +80,7 @@ def find_checkpoint(path: str) -> str:
     if prefix is not None:
         return prefix
     for tensors in (where, where / FILE_NAME):
-        if tensors.suffix == ".safetensors" and (tensors.is_file() or Path(f"{tensors}.index.json").is_file()):
+        if tensors.suffix == ".safetensors" and (tensors.is_file() or tensors.with_name(INDEX_NAME).is_file()):
             return str(tensors)
     folder, holds = where if where.is_dir() else where.parent, "does not exist"
     if folder.is_dir():
@@ -251,7 +251,7 @@ def warm_start(
         else:
             values[name] = (variable, value)
             loaded.append(name)
-            used.update([there, *original_names(there)])
+            used.update([there, there + DIFFERENCE, base_name(there), *original_names(there)])
     if wrong:
         raise UserError(
             f"{checkpoint.prefix} was trained with other sizes: {'; '.join(wrong[:5])}"

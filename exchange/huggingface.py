@@ -15,12 +15,11 @@ import numpy as np
 from electra_tf2.exchange import huggingface_names as names
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.formats.huggingface_config import network_of
-from electra_tf2.exchange.tensor_file import FILE_NAME, TensorFile
+from electra_tf2.exchange.tensor_file import FILE_NAME, INDEX_NAME, TensorFile
 from electra_tf2.model.architecture import make_architecture
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import is_file, read_json
 
-_INDEX = f"{FILE_NAME}.index.json"
 # Names in older files, and those of today.
 _LM_BIAS = ("cls.predictions.decoder.bias", "cls.predictions.bias")
 _LAYER_NORM = ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias"))  # TensorFlow's
@@ -31,7 +30,7 @@ class Tensors(Mapping[str, np.ndarray]):
     """Tensors of one or several files by today's names, read when asked for."""
 
     def __init__(self, folder: Path) -> None:
-        index = folder / _INDEX
+        index = folder / INDEX_NAME
         paths = [folder / FILE_NAME]
         if is_file(index):
             paths = _listed_in(index)

@@ -21,9 +21,10 @@ from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
 from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, TOKENIZER_FILE, UNK
 from electra_tf2.exchange import huggingface_names as names
 from electra_tf2.exchange.formats import ELSEWHERE
+from electra_tf2.exchange.formats.folders import VOCABULARY
 from electra_tf2.exchange.formats.huggingface_config import Casing, config_of, is_like_modernbert
 from electra_tf2.exchange.sources import Model
-from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
+from electra_tf2.exchange.tensor_file import FILE_NAME, INDEX_NAME, write_tensors
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically, write_json
@@ -83,7 +84,9 @@ def to_huggingface(model: Model, part: str = "main") -> Exported:
     config = config_of(a, kind, class_name)
     tensors = names.to_theirs(names.encoder(a, prefix, modern, scope, embeddings), weights) | head.tensors
     if modern:
-        config |= {f"{name}_token_id": model.tokens.index(token) for name, token in _SPECIAL.items()}
+        special = model.tokenizer().special
+        config |= dict.fromkeys(("cls_token_id", "bos_token_id"), special.cls)
+        config |= dict.fromkeys(("sep_token_id", "eos_token_id"), special.sep)
         tensors[f"{prefix}{names.WORDS}"] = names.word_table(weights, a, scope, embeddings)
         if "head.dense.bias" in tensors:
             config["classifier_bias"] = bool(tensors["head.dense.bias"].any())
@@ -100,8 +103,9 @@ def write_huggingface(folder: str | Path, model: Model, exported: Exported, dtyp
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder / FILE_NAME, exported.tensors, dtype)
+    (folder / INDEX_NAME).unlink(missing_ok=True)  # of several files that were here before
     write_tokenizer_of(model, folder, model.architecture.max_position_embeddings)
-    write_atomically(folder / "README.md", _model_card(model, exported.class_name, exported.left_out))
+    write_atomically(folder / "README.md", _model_card(model, exported))
     config = exported.config | {"torch_dtype": dtype, "pad_token_id": model.tokenizer().special.pad}
     write_atomically(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
 
@@ -112,6 +116,7 @@ def write_tokenizer_of(model: Model, folder: Path, max_length: int) -> None:
         write_tokenizer(folder, model.tokens, model.casing, max_length)
         return
     write_atomically(folder / TOKENIZER_FILE, read_text(model.tokenizer_file, "tokenizer"))
+    (folder / VOCABULARY).unlink(missing_ok=True)  # of a model that was here before
     names = model.tokenizer().special._asdict()
     settings: dict[str, Any] = {f"{name}_token": model.tokens[names[name]] for name in _SPECIAL_NAMES}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
@@ -182,7 +187,6 @@ def _head(model: Model, part: str, a: Architecture, family: str) -> _Head:
 
 
 _SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")  # of `SPECIAL_TOKENS`
-_SPECIAL = {"cls": CLS, "bos": CLS, "sep": SEP, "eos": SEP}
 
 
 def _labels(named: Sequence[str]) -> dict[str, Any]:
@@ -266,16 +270,18 @@ def _heads(model: Model, *kept: str) -> list[str]:
     return sorted(scopes - {"electra", *kept})
 
 
-def _model_card(model: Model, class_name: str, left_out: list[str]) -> str:
+def _model_card(model: Model, exported: Exported) -> str:
     """Markdown with the header that Hugging Face's hub reads."""
-    sizes = model.architecture
+    sizes = exported.config
+    vocabulary = f"{'uncased' if model.casing.do_lower_case else 'cased'} WordPiece vocabulary"
+    if model.tokenizer_file:
+        vocabulary = "vocabulary"
     lines = ["---", "library_name: transformers", "tags:", "- electra", "---", "", f"# {model.config.model_name}", ""]
     lines += [
-        f"Class: `{class_name}`. Converted from {model.origin}.",
+        f"Class: `{exported.class_name}`. Converted from {model.origin}.",
         "",
-        f"{sizes.num_hidden_layers} layers of {sizes.hidden_size} with {sizes.num_attention_heads} heads, embeddings "
-        f"of {sizes.embedding_size}, {'uncased' if model.casing.do_lower_case else 'cased'} WordPiece vocabulary of "
-        f"{sizes.vocab_size:,} tokens.",
+        f"{sizes['num_hidden_layers']} layers of {sizes['hidden_size']} with {sizes['num_attention_heads']} heads, "
+        f"embeddings of {model.architecture.embedding_size}, {vocabulary} of {len(model.tokens):,} tokens.",
         "",
         "## Training",
         "",
@@ -283,8 +289,8 @@ def _model_card(model: Model, class_name: str, left_out: list[str]) -> str:
     ]
     if model.scores:
         lines += ["", "## Scores", "", "```json", json.dumps(model.scores, indent=2, sort_keys=True), "```"]
-    if left_out:
-        lines += ["", "## Not in this directory", "", *(f"- {what}" for what in left_out)]
+    if exported.left_out:
+        lines += ["", "## Not in this directory", "", *(f"- {what}" for what in exported.left_out)]
     return "\n".join(lines) + "\n"
 
 

@@ -121,10 +121,10 @@ def load(
             raise UserError(f"load: {name} is a path or the name of a shipped model, not {shown(value)}")
     given = Given(vocab_file, num_attention_heads, pairs=pairs)
     where = located(os.fspath(path))
+    check_given(where, given)
     if generator is not None:
         source = with_generator(read_model(where, given), read_model(located(os.fspath(generator)), given))
         return Model(source, precision)
-    check_given(where, given)
     return Model(read_model(where, given), precision)
 
 

@@ -68,10 +68,17 @@ def read_hypotheses(row: dict[str, Any], where: str) -> Hypotheses:
     return Hypotheses([one["text"] for one in listed], scores, reference, row)
 
 
-def read_lists(path: str, flag: str) -> list[Hypotheses]:
-    """Reads the n-best lists of a file of JSON lines."""
-    rows = read_json_lines(path, flag)
-    lists = [read_hypotheses(row, f"{flag} {path}, line {number}") for number, row in rows]
+def read_lists(path: str, flag: str, references: bool = False) -> list[Hypotheses]:
+    """Reads the n-best lists of a file of JSON lines.
+
+    Raises:
+      UserError: none are there, one is no list of hypotheses, or it lacks its reference and `references` is True.
+    """
+    lists = []
+    for number, row in read_json_lines(path, flag):
+        lists.append(read_hypotheses(row, f"{flag} {path}, line {number}"))
+        if references and lists[-1].reference is None:
+            raise UserError(f"{flag} {path}, line {number}: choosing lambda needs a 'reference' in every line")
     if not lists:
         raise UserError(f"{flag}: {path} holds no lists")
     return lists
@@ -136,10 +143,7 @@ def rate_at(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray], weight: f
 def best_weight(lists: Sequence[Hypotheses], scores: Sequence[np.ndarray]) -> tuple[float, dict[float, float]]:
     """Finds the lambda of the least word error rate, the smallest of equal ones, and the rate of each.
 
-    Raises:
-      UserError: a list without reference.
+    Every list has a reference.
     """
-    if any(one.reference is None for one in lists):
-        raise UserError("choosing lambda needs a 'reference' in every line of the development file")
     rates = {weight: rate_at(lists, scores, weight) for weight in LAMBDAS}
     return min(rates, key=lambda weight: (rates[weight], weight)), rates

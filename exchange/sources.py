@@ -160,15 +160,18 @@ def with_generator(model: Model, generator: Model) -> Model:
     return model._replace(weights=model.weights | parts, generator_sizes=sizes)
 
 
+_OF_GENERATORS = ("generator", "cloze_predictions/")  # begin the names of their variables
+
+
 def without_generator(model: Model) -> Model:
     """The main network with its heads: what fine-tuning starts from.
 
     Raises:
       UserError: the model has no generator beside its main network.
     """
-    if not any(name.startswith(("generator/", "generator_ltr/")) for name in model.weights):
+    if not model.has_generator:
         raise UserError(f"{model.origin} has no generator that could be left out")
-    weights = {name: value for name, value in model.weights.items() if not name.startswith("generator")}
+    weights = {name: value for name, value in model.weights.items() if not name.startswith(_OF_GENERATORS)}
     return model._replace(weights=weights)
 
 
@@ -212,13 +215,16 @@ def write_folder(folder: str | Path, model: Model, dtype: str = "float32") -> No
     write_tensors(folder / FILE_NAME, model.weights, dtype)
     if model.scores:
         write_json(folder / "scores.json", model.scores)
-    vocabulary = TOKENIZER_FILE if model.tokenizer_file else VOCABULARY
+    vocabulary, other = (TOKENIZER_FILE, VOCABULARY) if model.tokenizer_file else (VOCABULARY, TOKENIZER_FILE)
     if model.tokenizer_file:
         write_atomically(folder / vocabulary, read_text(model.tokenizer_file, "tokenizer"))
     else:
         write_atomically(folder / vocabulary, "".join(f"{token}\n" for token in model.tokens))
     if model.task_states is not None:
         write_json(folder / "tasks.json", model.task_states)
+    absent = {"scores.json": not model.scores, "tasks.json": model.task_states is None, other: True}
+    for name in filter(absent.get, absent):  # of a model that was here before
+        (folder / name).unlink(missing_ok=True)
     elsewhere = places(type(model.config))
     config = {name: value for name, value in json.loads(model.config.to_json()).items() if name not in elsewhere}
     write_atomically(folder / "config.json", json.dumps(config | {"vocab_file": vocabulary}, indent=2) + "\n")

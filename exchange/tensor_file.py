@@ -17,6 +17,7 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import replacing
 
 FILE_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"  # lists several files
 _FLOATS = ("F64", "F32", "F16", "BF16")  # types in a file's header that hold weights
 DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 

@@ -164,7 +164,6 @@ def replaced_texts(
             samples = graph(masked, inputs.input_mask, inputs.segment_ids, order, noise).numpy()
             inputs.input_ids[here, order] = np.where(used, samples, inputs.input_ids[here, order])
             for place, ids, length in zip(chosen, inputs.input_ids, inputs.lengths, strict=True):
-                words = tokenizer.convert_ids_to_tokens(ids[1 : length - 1])
-                found[place] = " ".join(words).replace(" ##", "")
+                found[place] = tokenizer.readable(ids[1 : length - 1])
             progress.update((number + 1) * _BATCH)
     return found

@@ -112,9 +112,6 @@ class EmbeddingTask(Task):
                 "your own with a score: a dev file with the columns text1, text2, score"
             ) from None
 
-    def has_labels(self, split: str) -> bool:
-        return self.exists(split)
-
     def load(self, split: str) -> Split:
         if split != "train":
             self.path(split)  # which says what would do where there is none

@@ -11,7 +11,7 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.finetune.results import Scores, data_table, errors_of, write_json_lines
+from electra_tf2.finetune.results import Scores, data_table, errors_of, predictions_file, write_json_lines
 from electra_tf2.finetune.task import Prediction, Split, Task
 from electra_tf2.finetune.tasks.defaults import run_name
 from electra_tf2.util.errors import UserError
@@ -39,7 +39,7 @@ class Evaluation:
 
     def __init__(self, config: FinetuningConfig, tasks: Sequence[Task]) -> None:
         self.config, self.tasks = config, list(tasks)
-        self.errors: dict[str, dict[str, Any]] = {}  # "<task> <split>" -> overview.errors_of the last evaluation
+        self.errors: dict[str, dict[str, Any]] = {}  # "<task> <split>" -> results.errors_of the last evaluation
         self._splits: dict[tuple[str, str], Split] = {}
         self._tables: dict[tuple[str, str], FeatureTable] = {}
         self._tests: dict[str, list[str]] = {}
@@ -145,7 +145,7 @@ class Evaluation:
 
     def _write(self, task: Task, name: str, predicted: Predicted, folder: Path) -> None:
         if predicted.split.labelled:
-            write_json_lines(_predictions_file(folder, task, name), _answers(task, predicted))
+            write_json_lines(predictions_file(folder, task.name, name), _answers(task, predicted))
         if name in task.evaluation_splits:
             outputs = Path(self.config.results_dir) / f"{run_name(vars(self.config))}_{task.outputs}"
             task.write_submission(name, predicted.split, predicted.predictions, outputs)
@@ -174,7 +174,7 @@ class Evaluation:
         asked, tests = self.asked_for(trial), ((task, name) for task in self.tasks for name in task.test_splits)
         files = {
             "--write-test-outputs": [self._test_file(task, name, trial) for task, name in tests],
-            "--write-distill-outputs": [_predictions_file(folder, task, "train") for task in self.tasks],
+            "--write-distill-outputs": [predictions_file(folder, task.name, "train") for task in self.tasks],
         }
         wrote = result.get("wrote", asked)
         return [flag for flag in asked if flag not in wrote or not all(path.is_file() for path in files[flag])]
@@ -187,10 +187,6 @@ class Evaluation:
             if name != "train" and split.labelled and (scores := task.majority(split)):
                 found.setdefault(task_name, {})[name] = scores
         return found
-
-
-def _predictions_file(folder: Path, task: Task, name: str) -> Path:
-    return folder / "predictions" / f"{task.name}_{name}.jsonl"
 
 
 def zip_submissions(folder: Path, suffix: str) -> tuple[Path, list[str]]:

@@ -71,7 +71,6 @@ class ChoiceTask(Task):
 
     endings = ("jsonl",)
     predicts = "choice"
-    choices = 1  # of a question, where they compete; 1: each candidate is right or wrong by itself
 
     @abc.abstractmethod
     def passage(self, row: dict[str, Any], number: int, labelled: bool) -> Passage:

@@ -5,7 +5,7 @@ that the task does not read, such as ids, are kept.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -141,11 +141,12 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     task = predictor.tasks[number]
     numbered = read_rows(source, task)
     split, empty = _parse(task, numbered, source)
-    answers = iter(task.answers(split, predictor.predictions(number, split)) if split else ())
+    found = task.answers(split, predictor.predictions(number, split)) if split else []
+    answers, names = iter(found), found[0].keys() if found else set()
     if empty:
         more = f" (and of {len(empty) - 1:,} more)" if len(empty) > 1 else ""
         say(f"WARNING: {source}, line {min(empty)}{more}: an empty text, so no answer")
-    rows = (row | _NO_TEXT if line in empty else _joined(row, next(answers)) for line, row in numbered)
+    rows = (_joined(row, names, _NO_TEXT if line in empty else next(answers)) for line, row in numbered)
     return table_of_rows(rows, _TABLES[suffix]) if suffix in _TABLES else json_lines(rows)
 
 
@@ -167,8 +168,8 @@ def _parse(task: Task, numbered: list[tuple[int, dict[str, Any]]], source: str) 
     return task.parse(kept, source) if kept else None, empty
 
 
-def _joined(row: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """A row and its answer; other columns that have a name of the answer's, a gold label say, become "given_<name>"."""
-    clashing = answer.keys() - {"id", "words"}
+def _joined(row: dict[str, Any], names: Set[str], answer: dict[str, Any]) -> dict[str, Any]:
+    """A row and its answer; other columns that have one of the answers' names, a gold label say, are "given_<name>"."""
+    clashing = names - {"id", "words"}
     kept = {f"given_{name}" if name in clashing else name: value for name, value in row.items()}
     return kept | {name: value for name, value in answer.items() if name not in kept}

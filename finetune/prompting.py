@@ -251,7 +251,8 @@ class PromptTask(TextTask):
                     blocks += [_with_word(*demonstration, word), sep]
                 input_ids = np.concatenate(blocks)
                 features.append(Features(input_ids, np.zeros_like(input_ids), labels))
-        return Split(list(examples), features, [draws] * len(examples))
+        labelled = all(example.label is not None for example in examples)
+        return Split(list(examples), features, [draws] * len(examples), labelled)
 
     def _demonstrations(self, split: str, number: int, draw: int) -> list[_Prompted]:
         """One training example of each label, in the order of the words; none without demonstrations."""

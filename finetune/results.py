@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import statistics
 import textwrap
 from collections import Counter
@@ -54,14 +55,19 @@ def table(trials: list[Scores], majority: Scores) -> str:
     for task, splits in summarise_trials(trials).items():
         for split, metrics in splits.items():
             for metric, values in metrics.items():
-                cells = [f"{trial[task][split][metric]:.4g}" for trial in trials]
-                over_all = [f"{values[name]:.4g}" for name in ("median", "mean", "std")] if several else []
+                cells = [_number(trial[task][split][metric]) for trial in trials]
+                over_all = [_number(values[name]) for name in ("median", "mean", "std")] if several else []
                 rows.append([task, split, metric, *cells, *over_all])
             for metric, value in majority.get(task, {}).get(split, {}).items():
                 rows.append(
                     [task, split, f"{metric} of the commonest label", f"{value:.4g}", *[""] * (len(rows[0]) - 4)]
                 )
     return aligned(rows, 3)
+
+
+def _number(value: float) -> str:
+    """Four figures of a number, all of a whole one."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def aligned(rows: Sequence[Sequence[str]], names: int = 0) -> str:
@@ -72,12 +78,14 @@ def aligned(rows: Sequence[Sequence[str]], names: int = 0) -> str:
 
 
 def json_lines(rows: Iterable[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    """JSON lines; what JSON has no type for, dates of a columnar file say, is text."""
+    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
 
 
 def table_of_rows(rows: Iterable[dict[str, Any]], delimiter: str) -> str:
     """A table with a header for rows that may hold objects and lists: an object's values have columns of their own, as
-    probability_<label> for "probabilities"; a list's are in one cell, with blanks between them."""
+    probability_<label> for "probabilities"; a list's are in one cell, with blanks between them, those of a list of
+    objects as JSON."""
     flat = [_flat(row) for row in rows]
     written = io.StringIO(newline="")
     columns = dict.fromkeys(name for row in flat for name in row)
@@ -94,8 +102,19 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
             single = "probability" if name == "probabilities" else name
             found |= {f"{single}_{key}": inner for key, inner in value.items()}
         else:
-            found[name] = " ".join(map(str, value)) if isinstance(value, list) else value
+            found[name] = _cell_of(value) if isinstance(value, list) else value
     return found
+
+
+def _cell_of(values: list[Any]) -> str:
+    if any(isinstance(value, dict) for value in values):
+        return json.dumps(values, ensure_ascii=False, default=str)
+    return " ".join(map(str, values))
+
+
+def predictions_file(folder: str | os.PathLike[str], task: str, split: str) -> Path:
+    """File of a fine-tuned model's answers to a split."""
+    return Path(folder) / "predictions" / f"{task}_{split}.jsonl"
 
 
 def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -153,7 +172,7 @@ def errors_of(task: "Task", split: "Split", predictions: "Sequence[Prediction]")
       predictions. Of classes also "labels" and "confusion", counts [gold][predicted].
     """
     rows = [row | answer for row, answer in zip(task.inputs(split), task.answers(split, predictions), strict=True)]
-    if not rows or not {"gold", "label"} <= rows[0].keys():
+    if not rows or "label" not in rows[0] or not isinstance(rows[0].get("gold"), (str, int, float)):
         return {}
     if "probabilities" not in rows[0]:
         worst = sorted(rows, key=lambda row: -abs(float(row["gold"]) - row["label"]))[:_MISTAKES]

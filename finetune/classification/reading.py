@@ -20,6 +20,7 @@ from electra_tf2.util.hparams import closest
 from electra_tf2.util.reading import parse_json, read_text
 
 TOLERATED = 0.002  # share of unusable lines in a file
+JSON_LINES = (".jsonl", ".json")
 _LONGEST_CELL = 2**31 - 1
 _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLE, _SAMPLE_ROWS = 100_000, 20  # characters and rows by which a csv file's delimiter is found
@@ -63,7 +64,7 @@ def read_rows(
     problems: list[str] = []
     rows: list[TextExample] = []
     lines = 0
-    objects = path.suffix == ".jsonl" or columnar.is_columnar(path)
+    objects = path.suffix in JSON_LINES or columnar.is_columnar(path)
     found = (_object_rows if objects else _table_rows)(path, json_columns if objects else columns, label_optional)
     for item in found:
         lines += 1
@@ -148,7 +149,7 @@ def objects_of(
         yield number, dict(zip(names, cells, strict=True))
     for number, line in enumerate(text.split("\n"), start=1) if suffix not in (".csv", ".tsv") else ():
         if line.strip():
-            is_json = suffix in (".jsonl", ".json")
+            is_json = suffix in JSON_LINES
             yield number, parse_json(line, f"{where}, line {number}") if is_json else of_line(line.rstrip("\r"))
 
 
@@ -221,7 +222,7 @@ def _place(path: Path, column: Column, header: list[str] | None, width: int) -> 
 
 def _object_rows(path: Path, columns: Columns, label_optional: bool) -> Iterator[TextExample | str]:
     """The rows of JSON lines, and of Parquet and Arrow files."""
-    lines = path.suffix == ".jsonl"
+    lines = path.suffix in JSON_LINES
     found: Iterable[Any] = read_text(path, "task").split("\n") if lines else columnar.read_rows(path)
     for number, row in enumerate(found, start=1):
         where = f"{path}, {'line' if lines else 'row'} {number}"

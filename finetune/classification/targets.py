@@ -13,11 +13,11 @@ beside them: the loss is that of "BAM!" (Clark et al. 2019, section 3.2) with a 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from electra_tf2.finetune.results import predictions_file
 from electra_tf2.finetune.task import Label, Prediction
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
@@ -74,21 +74,24 @@ class Classes:
 
 
 class Scale:
-    """A number between two ends, learned as a share of their distance; the groups are the halves."""
+    """A number between two ends, learned as a share of their distance; the groups are the halves.
+
+    strict: whether a number beyond the ends is an error; not where they are those of the training data.
+    """
 
     key, label, num_classes, num_outputs = "targets", Label("float32"), None, 1
 
-    def __init__(self, low: float, high: float) -> None:
-        self.low, self.high = low, high
+    def __init__(self, low: float, high: float, strict: bool = True) -> None:
+        self.low, self.high, self.strict = low, high, strict
 
     def checked(self, value: Any, where: str) -> float:
         try:
             number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
-        if math.isnan(number):
+        if not math.isfinite(number):
             raise UserError(f"{where}: the label must be a number, got {shown(value)}")
-        if not self.low <= number <= self.high:
+        if self.strict and not self.low <= number <= self.high:
             raise UserError(
                 f"{where}: the label {number:g} is not between {self.low:g} and {self.high:g}, the task's min and max"
             )
@@ -118,15 +121,10 @@ TEACHER = "teacher"  # of Features.labels: float32 [C] log-probabilities, or [1]
 _LEAST = 1e-12
 
 
-def outputs_file(folder: str, task: str) -> Path:
-    """File of a fine-tuned model's outputs on the training data."""
-    return Path(folder) / "predictions" / f"{task}_train.jsonl"
-
-
 def read_outputs(folder: str, task: str, target: Target) -> dict[tuple[str, ...], np.ndarray]:
     """Texts -> what the teacher said of them, as `TEACHER` holds it. Raises UserError: no such file, lines that are no
     outputs, other labels than the student's."""
-    path = outputs_file(folder, task)
+    path = predictions_file(folder, task, "train")
     if not path.is_file():
         raise UserError(f"distill_from: there is no {path}: fine-tune the teacher with write_distill_outputs")
     outputs = {}

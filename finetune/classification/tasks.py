@@ -3,6 +3,7 @@
 file --reading--> TextExample --Target--> TextExample --packing--> Features
 """
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,10 +21,9 @@ from electra_tf2.finetune.classification.targets import (
     Scale,
     Target,
     label_text,
-    outputs_file,
     read_outputs,
 )
-from electra_tf2.finetune.results import write_json_lines
+from electra_tf2.finetune.results import predictions_file, write_json_lines
 from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.metrics import measured
 from electra_tf2.finetune.tasks.spec import TextTaskSpec
@@ -57,7 +57,7 @@ class TextTask(Task):
             self.selection_splits = (FEW_SHOT_DEV,)
             self.evaluation_splits = self.selection_splits + self.evaluation_splits
         self._target: Target | None = None
-        if spec.value_range is not None:
+        if spec.value_range is not None and not (spec.range_of_data and np.isinf(spec.value_range).any()):
             self._target = Scale(*spec.value_range)
         elif spec.labels is not None:
             self._target = self._classes(spec.labels, spec.numbered_labels)
@@ -65,7 +65,16 @@ class TextTask(Task):
 
     @property
     def target(self) -> Target:
-        """Target that is learned; labels that the task does not name are those of the training data, sorted."""
+        """Target that is learned; labels that the task does not name are those of the training data, sorted, and so are
+        the ends of a scale."""
+        if self._target is None and self.spec.value_range is not None:
+            any_number, path = Scale(*self.spec.value_range), self.path("train")
+            values = [any_number.checked(row.label, f"{path}, line {row.line}") for row in self._rows("train")]
+            ends = zip(self.spec.value_range, (min(values), max(values)), strict=True)
+            low, high = (of_data if math.isinf(end) else end for end, of_data in ends)
+            if low >= high:
+                raise UserError(f"{self.name}: the training data has one label only: {low:g}")
+            self._target = Scale(low, high, strict=False)
         if self._target is None:
             names = set()
             for row in self._rows("train"):
@@ -107,7 +116,7 @@ class TextTask(Task):
         """The split's file, and for training a teacher's outputs."""
         found = super().files("train" if split == FEW_SHOT_DEV else split)
         if split == "train" and self.config.distill_from:
-            found.append(outputs_file(self.config.distill_from, self.name))
+            found.append(predictions_file(self.config.distill_from, self.name, "train"))
         return found
 
     def _rows(self, split: str) -> list[TextExample]:
@@ -341,15 +350,31 @@ class TextTask(Task):
         return [path]
 
     def state(self) -> dict[str, Any]:
-        return {} if self.is_regression else {"labels": list(self.label_names)}
+        if isinstance(self.target, Scale):
+            return {"range": [self.target.low, self.target.high]} if self.spec.range_of_data else {}
+        return {"labels": list(self.label_names)}
 
     def check_state(self, saved: dict[str, Any]) -> None:
         if self.is_regression:
+            if self.spec.range_of_data:
+                self._check_range(saved.get("range", [0.0, 1.0]))  # that of runs which did not save theirs
             return
         names = tuple(saved.get("labels", ()))
         if self._target is None and not self.config.do_train:
             self._target = self._classes(names)
         self.check_names(self.label_names, names)
+
+    def _check_range(self, saved: Any) -> None:
+        if not isinstance(saved, list) or [type(end) for end in saved] != [float, float] or saved[0] >= saved[1]:
+            raise UserError(f"{self.name}: the saved range must be two numbers, got {shown(saved)}")
+        if self._target is None and not self.config.do_train:
+            self._target = Scale(*saved, strict=False)
+        assert isinstance(self.target, Scale)
+        if saved != [self.target.low, self.target.high]:
+            raise UserError(
+                f"{self.name}: the model was trained on labels from {saved[0]:g} to {saved[1]:g}, they are now from "
+                f"{self.target.low:g} to {self.target.high:g}: give the task's min and max, or train it again"
+            )
 
 
 def few_shot_split(groups: np.ndarray, size: int, seed: int) -> tuple[list[int], list[int]]:

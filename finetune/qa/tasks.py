@@ -175,7 +175,7 @@ class QATask(Task):
 
     def load(self, split: str) -> Split:
         path = self.path(self.file_of(split))
-        training = split == "train"
+        training = self.file_of(split) == "train"  # so that both parts of one file are of the same documents
         questions = read_questions(path, self.mrqa, self.v2, training, self.config.compat == "original")
         ids_are_unique(questions, str(path))
         # Documents are held out, not questions: those about one document share its words.
@@ -260,16 +260,17 @@ class QATask(Task):
     def make_head(self, encoder: Encoder, seed: int) -> AnswerHead:
         return AnswerHead(f"task_specific/{self.name}", encoder.architecture.hidden_size, self.config, seed)
 
-    def decoded(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, Decoded]:
-        """id -> answers."""
-        result, rest = {}, iter(predictions)
+    def decoded(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[str, Decoded]]:
+        """(id, answers) of each example; ids of texts that --predict reads may occur twice."""
+        result, rest = [], iter(predictions)
         for question, document, windows in track(split.examples, f"answers of {self.name}", len(split.examples)):
             part = list(itertools.islice(rest, len(windows)))
-            result[question.id] = decode(question, document, windows, part, self.config, self.tokenizer)
+            answers = decode(question, document, windows, part, self.config, self.tokenizer)
+            result.append((question.id, answers))
         return result
 
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
-        decoded = self.decoded(split, predictions)
+        decoded = dict(self.decoded(split, predictions))
         texts = {identity: _best_text(answer) for identity, answer in decoded.items()}
         answers = {question.id: question.answers for question, _, _ in split.examples}
         if not self.v2:
@@ -286,7 +287,7 @@ class QATask(Task):
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         result = []
-        for identity, answer in self.decoded(split, predictions).items():
+        for identity, answer in self.decoded(split, predictions):
             record: dict[str, Any] = {"id": identity, "prediction_text": _best_text(answer)}
             if self.v2:
                 record["null_odds"] = answer.null_odds
@@ -298,7 +299,7 @@ class QATask(Task):
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """The official scripts' files: best texts by id, null odds (SQuAD 2.0); and the n-best lists."""
-        decoded = self.decoded(split, predictions)
+        decoded = dict(self.decoded(split, predictions))
         nbest = {i: [{"text": t, "probability": p} for t, p in answer.nbest] for i, answer in decoded.items()}
         files: dict[str, Any] = {"preds": {i: _best_text(answer) for i, answer in decoded.items()}, "nbest": nbest}
         if self.v2:

@@ -246,8 +246,11 @@ class TaggingTask(Task):
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         result, predicted = [], self.predicted_labels(split, predictions)
-        for example, labels, prediction in zip(split.examples, predicted, predictions, strict=True):
-            shares = [round(float(share), 6) for share in prediction["scores"][: len(example.words)]]
+        rows = zip(split.examples, split.features, predicted, predictions, strict=True)
+        for example, feature, labels, prediction in rows:
+            count = len(feature.labels["labeled_positions"])
+            shares = [round(float(share), 6) for share in prediction["scores"][:count]]
+            shares += [0.0] * (len(example.words) - count)
             result.append({"words": example.words, "tags": self._as_read(labels), "probabilities": shares})
         return result
 

@@ -1,8 +1,9 @@
 """The task that a name stands for: a built-in one, one that the hparam `tasks` describes, or one made in Python.
 
-A description is one entry of `tasks` (README, Your own task); configurations name and check their tasks here.
+A description is one entry of `tasks` (docs/own_tasks.md); configurations name and check their tasks here.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -109,7 +110,7 @@ def _text_spec(where: str, regression: bool, options: Mapping[str, Any]) -> Text
     metric = options.get("metric", "spearman" if regression else "accuracy")
     if metric not in valid:
         raise UserError(f"{where}: metric {metric!r}{closest(metric, valid)} (one of {', '.join(sorted(valid))})")
-    low, high = (float(options.get(key, default)) for key, default in (("min", 0), ("max", 1)))
+    low, high = float(options.get("min", -math.inf)), float(options.get("max", math.inf))
     if low >= high:
         raise UserError(f"{where}: min {low:g} must be below max {high:g}")
     delimiter = options.get("delimiter", "")
@@ -123,5 +124,6 @@ def _text_spec(where: str, regression: bool, options: Mapping[str, Any]) -> Text
         tuple(dict.fromkeys([metric, "pearson" if regression else "accuracy"])),
         tuple(map(str, labels)) if labels else None,
         value_range=(low, high) if regression else None,
+        range_of_data=regression,
         double_unordered=options.get("double_unordered", False),
     )

@@ -48,6 +48,7 @@ class TextTaskSpec:
     labels: names in the order of their ids; None: those of the training data, sorted; unused in regression.
     numbered_labels: whether JSON lines may hold a label's number for its name: not where others count in another order.
     value_range: least and greatest value of a regression task; None for classification.
+    range_of_data: whether an infinite end of `value_range` stands for the training data's.
     double_unordered: the order of the two texts means nothing, so training may see both (the original's tasks).
     unordered: it means nothing, so both may be scored, whether or not training sees both.
     evaluation_splits, optional_splits: scored, the latter where their files are.
@@ -67,6 +68,7 @@ class TextTaskSpec:
     numbered_labels: bool = True
     columns_of: Mapping[str, Columns] = dataclasses.field(default_factory=dict)
     value_range: tuple[float, float] | None = None
+    range_of_data: bool = False
     double_unordered: bool = False
     unordered: bool = False
     evaluation_splits: tuple[str, ...] = ("dev",)

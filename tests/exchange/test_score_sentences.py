@@ -48,8 +48,15 @@ def test_lambda_is_the_one_of_the_least_word_error_rate() -> None:
     # The first list is put right from 0.3 on (0.35, beyond the tie), the second goes wrong at 0.75.
     assert weight == 0.35 and rates[weight] == 0 and rates[0.0] == pytest.approx(100 / 3)
     assert rates[0.8] == pytest.approx(100 / 3)
-    with pytest.raises(UserError, match="reference"):
-        ranking.best_weight([_list(("a", 0.0))], [np.array([0.0])])
+
+
+def test_lists_to_choose_lambda_on_need_references(tmp_path: Path) -> None:
+    lists = tmp_path / "dev.jsonl"
+    rows = [_list(("a", 0.0), reference="a").row, _list(("b", 0.0)).row]
+    lists.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert len(ranking.read_lists(str(lists), "--nbest-dev")) == 2
+    with pytest.raises(UserError, match="line 2: choosing lambda needs a 'reference'"):
+        ranking.read_lists(str(lists), "--nbest-dev", references=True)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_answers_and_scores_are_the_originals(number):
     random = np.random.RandomState(case["seed"])
     predictions = [random_outputs(random, task.config, feature) for feature in split.features]
     answers = {answer["id"]: answer for answer in task.answers(split, predictions)}
-    texts = {identity: decoded.nbest[0][0] for identity, decoded in task.decoded(split, predictions).items()}
+    texts = {identity: decoded.nbest[0][0] for identity, decoded in task.decoded(split, predictions)}
     assert texts == case["predictions"]
     for identity, odds in case.get("null_odds", {}).items():
         assert answers[identity]["null_odds"] == pytest.approx(odds, rel=1e-6)

@@ -81,10 +81,25 @@ def test_a_label_in_a_table_without_header_is_not_taken_for_the_number_of_a_colu
     assert make(tmp_path, "cola").columns_of_table(["index", "sentence"]) == (["index", "sentence"], True)
 
 
-def test_a_scale_that_was_not_given(tmp_path):
-    write_lines(tmp_path / "mine" / "train.jsonl", '{"text": "a", "label": 4}')
+def test_a_scale_that_was_not_given_is_the_training_datas(tmp_path):
+    described = {"type": "regression", "held_out": 0}
+    train, dev = tmp_path / "mine" / "train.jsonl", tmp_path / "mine" / "dev.jsonl"
+    write_lines(train, *(f'{{"text": "a", "label": {label}}}' for label in (4, 1, 2)))
+    write_lines(dev, '{"text": "b", "label": 5}')
+    task = make(tmp_path, described=described)
+    assert [feature.labels["targets"] for feature in task.load("train").features] == [1, 0, pytest.approx(1 / 3)]
+    assert task.load("dev").features[0].labels["targets"] == pytest.approx(4 / 3)
+    assert task.state() == {"range": [1.0, 4.0]}
+    answering = make(tmp_path / "elsewhere", described=described, do_train=False)
+    answering.check_state(task.state())
+    assert answering.target.answer({"predictions": 0.5}) == {"label": 2.5}
+    with pytest.raises(UserError, match="trained on labels from 0 to 2, they are now from 1 to 4"):
+        task.check_state({"range": [0.0, 2.0]})
     with pytest.raises(UserError, match="the label 4 is not between 0 and 1, the task's min and max"):
-        make(tmp_path, described={"type": "regression"}).load("train")
+        make(tmp_path, described=described | {"min": 0, "max": 1}).load("train")
+    write_lines(train, '{"text": "a", "label": 4}')
+    with pytest.raises(UserError, match="one label only: 4"):
+        make(tmp_path, described=described).load("train")
 
 
 def test_f1_is_for_two_labels(tmp_path):
