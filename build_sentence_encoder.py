@@ -38,8 +38,7 @@ def main() -> int:
     if not texts:
         raise UserError(f"--corpus-dir {values.corpus_dir} holds no sentences")
     weights = rarity(model.tokenizer, texts)
-    vocabulary = model.config.vocab_file
-    made = encoder_of_words(model.source, weights, vocabulary, values.num_layers, values.seed)
+    made = encoder_of_words(model.source, weights, values.num_layers, values.seed)
     write_folder(output, made)
     say(f"wrote {output}: {values.num_layers} layers, rarity in {len(texts):,} sentences")
     return 0

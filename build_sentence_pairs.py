@@ -34,6 +34,8 @@ def main() -> int:
     if unknown:
         raise UserError(f"--kinds: {unknown[0]!r} is none of {', '.join(sentence_pairs.KINDS)}")
     output = Path(values.output or Path(values.data_dir, "finetuning_data", "sentence_embedding", "train.jsonl"))
+    if output.exists() and not values.overwrite:
+        raise UserError(f"--output: {str(output)!r} exists; pass --overwrite to replace it, or name another file")
     output.parent.mkdir(parents=True, exist_ok=True)
     check_writable(output)
     random = np.random.default_rng(values.seed)
@@ -86,6 +88,7 @@ def add_negatives(rows: list[dict[str, str]], model: str, share: float, seed: in
 
 flags.DEFINE_string("corpus_dir", None, "folder of text, as the other builders read it")
 flags.DEFINE_string("text_field", "text", "field of JSON lines that holds a document's text")
+flags.DEFINE_bool("overwrite", False, "replace the file if it exists")
 flags.DEFINE_bool("recursive", False, "read the folders below, too")
 flags.DEFINE_list("kinds", ["cropped"], f"what a sentence is paired with: {', '.join(sentence_pairs.KINDS)}")
 flags.DEFINE_integer("num_pairs", 100_000, "pairs of the corpus, drawn at random", lower_bound=1)

@@ -122,9 +122,10 @@ class Plan:
 
     @property
     def expected(self) -> str:
-        """Scores that the nearest of the measured budgets had, of those that are no larger."""
-        reached = (scores for flops, scores in EXPECTED[::-1] if self.flops >= 0.85 * flops)
-        return next(reached, "less than any measured")
+        """Scores of the nearest measured budget, of those that are no larger, and that budget."""
+        reached = (f"{scores}, as {flops:.2g} FLOP had on Wikipedia" for flops, scores in EXPECTED[::-1]
+                   if self.flops >= 0.85 * flops)  # fmt: skip
+        return next(reached, "less than any that was measured")
 
 
 def make_plan(text_bytes: float, flops: float) -> Plan:
@@ -158,7 +159,8 @@ def _run(stage: Stage, flops: float, vocab_size: int) -> Run:
     return Run(stage, steps, warmup, decay, steps * of_step)
 
 
-_COMPRESSED = 3.3  # bytes of text in one of its archive
+_TEXT_FIELD = "text"
+_COMPRESSED, _PARQUET = 3.3, 2.0  # bytes of text in one of its archive or table
 
 
 def main() -> int:
@@ -167,18 +169,26 @@ def main() -> int:
         raise UserError("--corpus-dir is needed; see --help")
     if values.hours <= 0 or (values.tflops is not None and values.tflops <= 0):
         raise UserError("--hours and --tflops must be above 0")
-    corpus = Corpus(values.corpus_dir)
-    sizes = [(file.size, corpus.is_compressed(file.name)) for file in corpus.files()]
-    text_bytes = sum(size * (_COMPRESSED if compressed else 1) for size, compressed in sizes)
+    corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
+    sizes = [(file.size, _expansion(corpus, file.name)) for file in corpus.files()]
+    text_bytes = sum(size * times for size, times in sizes)
     rate = cores() * FLOPS_OF_A_CORE if values.tflops is None else values.tflops * 1e12
     plan = make_plan(text_bytes, values.hours * 3600 * rate)
-    about = "about " if any(compressed for _, compressed in sizes) else ""
+    about = "about " if any(times != 1 for _, times in sizes) else ""
     for name, text in _choices(plan, f"{about}{text_bytes / 1e6:.3g} MB of text", rate):
         print(textwrap.fill(text, 80, initial_indent=f"# {name:12}", subsequent_indent="#" + " " * 13))
     print("\nset -e")
-    for words in _commands(plan, values.corpus_dir, values.data_dir):
+    corpus_flags = [f"--corpus-dir {quote(values.corpus_dir)}"]
+    corpus_flags += [f"--text-field {quote(values.text_field)}"] if values.text_field != _TEXT_FIELD else []
+    corpus_flags += ["--recursive"] if values.recursive else []
+    for words in _commands(plan, corpus_flags, values.data_dir):
         print(_wrapped(words))
     return 0
+
+
+def _expansion(corpus: Corpus, name: str) -> float:
+    """About how many bytes of text one of a file holds."""
+    return _PARQUET if name.endswith(".parquet") else _COMPRESSED if corpus.is_compressed(name) else 1
 
 
 def _choices(plan: Plan, text: str, rate: float) -> Iterator[tuple[str, str]]:
@@ -194,15 +204,15 @@ def _choices(plan: Plan, text: str, rate: float) -> Iterator[tuple[str, str]]:
     runs = [f"{run.stage.recipe} {run.steps:,} steps, {_hours(run.flops / rate)}" for run in plan.runs]
     yield ("runs" if len(runs) > 1 else "run"), "; ".join(runs)
     yield "why", plan.rule.why
-    yield "expect", f"{plan.expected}, as that budget had on Wikipedia; {BAG_OF_WORDS}"
+    yield "expect", f"{plan.expected}; {BAG_OF_WORDS}"
     yield "then", "the dry run times some steps: where they take longer, give --tflops what this machine has"
 
 
-def _commands(plan: Plan, corpus_dir: str, data_dir: str) -> Iterator[list[str]]:
+def _commands(plan: Plan, corpus: list[str], data_dir: str) -> Iterator[list[str]]:
     """The commands: the program, then its flags with their values."""
     program = "electra" if sys.argv[0].startswith("electra") else "python -m electra_tf2"
     vocab = quote(f"{data_dir}/vocab.txt")
-    text = [f"--corpus-dir {quote(corpus_dir)}", f"--vocab-file {vocab}"]
+    text = [*corpus, f"--vocab-file {vocab}"]
     yield [f"test -e {vocab} || {program} build-vocab", *text, f"--vocab-size {plan.vocab_size}"]
     records = quote(f"{data_dir}/pretrain_tfrecords")
     yield [
@@ -237,6 +247,8 @@ def _wrapped(words: list[str]) -> str:
 
 def command() -> None:
     flags.DEFINE_string("corpus_dir", None, "directory of the text, as of electra build-data")
+    flags.DEFINE_string("text_field", _TEXT_FIELD, "field of .jsonl files that holds the text")
+    flags.DEFINE_bool("recursive", False, "read the folders below --corpus-dir, too")
     flags.DEFINE_string("data_dir", "data", "folder for vocabulary, records and models")
     flags.DEFINE_float("hours", 1.0, "hours to train, on all cores that this process may use")
     flags.DEFINE_float("tflops", None, "this machine's TFLOP/s, sustained; default: 0.1 a core (Intel Xeon, bfloat16)")

@@ -42,7 +42,8 @@ def main() -> int:
     for analysis in values.analysis:
         print(f"{analysis}:", flush=True)
         write_json(target / f"{analysis}.json", analyse(analysis, request, target / analysis))
-        print(f"wrote {target / analysis}.json, .png and .pdf")
+        drawn = sorted(path.name for path in target.glob(f"{analysis}*.png"))
+        print(f"wrote {target / analysis}.json; figures, also as .pdf: {', '.join(drawn)}")
     return 0
 
 

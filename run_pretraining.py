@@ -235,7 +235,8 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
         say(f"resuming {config.model_dir} at step {step:,}")
     else:
         load_initial_weights(task.model, config)
-        if task.train_records is not None and not config.init_checkpoint:
+        started = config.init_checkpoint or config.init_generator_checkpoint or config.init_from_teacher
+        if task.train_records is not None and not started:
             terms = [f"{one.loss_weight:g} x {one.loss_name}" for one in task.model.objectives]
             expected = sum(one.loss_weight * one.initial_loss for one in task.model.objectives)
             text = f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}"

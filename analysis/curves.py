@@ -139,6 +139,10 @@ def _scale(over: str, folder: Path) -> float:
         raise UserError(f"--over {over}: the steps of {folder} hold more in one phase than another: use --over steps")
     if over == "examples":
         return batch or 1
+    if "task_names" in hparams:
+        raise UserError(
+            f"--over flops: {folder} is fine-tuned, and FLOPs are known of pre-training: use --over examples"
+        )
     from electra_tf2.configure_pretraining import PretrainingConfig
     from electra_tf2.pretrain.flops import training_flops_per_example
 

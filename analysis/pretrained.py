@@ -44,6 +44,8 @@ class PretrainedModel:
         saved = read_config(model_dir)
         if saved is None:
             raise UserError(f"{model_dir} holds no pre-trained model of ours: there is no {model_dir}/config.json")
+        if "task_names" in saved:
+            raise UserError(f"{model_dir} is fine-tuned; name the pre-trained model that it began with")
         saved.pop("teacher", None)  # read for losses alone, and there are none here
         config = PretrainingConfig.from_dict(saved)
         self.config = dataclasses.replace(

@@ -16,6 +16,7 @@ from electra_tf2.analysis import figures
 from electra_tf2.analysis.curves import history
 from electra_tf2.analysis.pretrained import pretrained, similar_states
 from electra_tf2.analysis.request import Request
+from electra_tf2.util.errors import UserError
 
 _CONTRAST_METRICS = ("positive_cosine", "negative_cosine")
 _BINS = 40  # of a histogram
@@ -120,7 +121,13 @@ def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def random_pairs(first: np.ndarray, second: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draws `count` rows of one [N, H], each with another's row of the other [N, H], with replacement."""
+    """Draws `count` rows of one [N, H], each with another's row of the other [N, H], with replacement.
+
+    Raises:
+      UserError: N is 1.
+    """
+    if len(second) < 2:
+        raise UserError("random pairs need two texts or records at least, and there is one")
     random = np.random.default_rng(seed)
     rows = random.integers(len(first), size=count)
     others = (rows + random.integers(1, len(second), size=count)) % len(second)

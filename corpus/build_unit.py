@@ -173,7 +173,7 @@ class _UnitJob:
 
     def finish(self) -> None:
         self._flush()
-        files = self._train.finish() | {self._staging.dev_part(self._unit).name: self._dev.close()}
+        files = self._train.finish() | {self._staging.dev_part(self._unit).name: self._dev.finish()}
         with writing(self._staging.folder):
             self._staging.token_counts(self._unit).write_bytes(self._token_counts.tobytes())
         report = UnitReport(files, self._contents, self._text_bytes, self._undecodable_bytes)
@@ -232,11 +232,15 @@ class _ShardFile:
         self._examples += len(records)
         self._tokens += tokens
 
-    def close(self) -> Shard:
+    def close(self) -> None:
         if self._writer is not None:
             writer, self._writer = self._writer, None
             with self._writing():
                 writer.close()
+
+    def finish(self) -> Shard:
+        """Closes the file and describes it."""
+        self.close()
         return Shard(self._examples, self._tokens, os.path.getsize(self._path), sha256_of(self._path))
 
     @contextlib.contextmanager
@@ -286,5 +290,5 @@ class _ShuffledShards:
             path = self._paths[len(self._written)]
             file = _ShardFile(path)
             file.write([self._records[record] for record in chosen], int(tokens[chosen].sum()))
-            self._written[path.name] = file.close()
+            self._written[path.name] = file.finish()
         self._records, self._tokens = [], []

@@ -231,8 +231,8 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
     metadata, vocab = _open(output_dir, vocab_file)
     special = special_ids(vocab)
     shown = 0
-    for name, shard in metadata.shards.items():
-        wanted = min(count - shown, shard.examples, -(-count // len(metadata.shards)))
+    for number_of_shard, (name, shard) in enumerate(metadata.shards.items()):
+        wanted = min(shard.examples, -(-(count - shown) // (len(metadata.shards) - number_of_shard)))
         shown += wanted
         if wanted > 0:
             metadata.check_shard(name)

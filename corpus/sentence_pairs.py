@@ -17,14 +17,14 @@ _KEPT = (0.6, 0.95)  # share of a cropped sentence's words that stay, drawn for 
 
 
 def paragraphs(corpus: Corpus, min_words: int, max_words: int) -> Iterator[list[str]]:
-    """The sentences of each line of a corpus, those of other lengths left out."""
+    """Runs of sentences that follow each other in a line of a corpus; one of another length ends a run."""
     for file in corpus.files():
         for block in corpus.read(file.name):
             for line in block.lines:
                 found = _END.split(line.decode("utf-8", "ignore"))
-                kept = [sentence for sentence in found if min_words <= len(sentence.split()) <= max_words]
-                if kept:
-                    yield kept
+                for fits, run in itertools.groupby(found, lambda one: min_words <= len(one.split()) <= max_words):
+                    if fits:
+                        yield list(run)
 
 
 def cropped(text: str, random: np.random.Generator) -> str:
@@ -36,7 +36,7 @@ def cropped(text: str, random: np.random.Generator) -> str:
 
 
 def pairs_of(sentences: list[str], kind: str, random: np.random.Generator) -> list[dict[str, str]]:
-    """Rows of a training file from a paragraph's sentences.
+    """Rows of a training file from sentences that follow each other.
 
     Args:
       kind: one of `KINDS`: a sentence and itself with words left out; a sentence and the next one; a sentence alone,

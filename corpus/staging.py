@@ -186,12 +186,12 @@ class Staging:
             files |= {name: self._join_dev(written, number) for number, name in enumerate(dev)}
             (self.folder / VOCAB_FILE).write_bytes(vocab_bytes(settings.vocab_file))
         if not Shard.total(files.values()).examples:
-            raise UserError(f"corpus directory {settings.corpus_dir!r} holds no text: its files are blank")
+            raise self._refusal(f"corpus directory {settings.corpus_dir!r} holds no text: its files are blank")
         if not Shard.total(files[name] for name in train).examples:
-            raise UserError(f"--dev-fraction {settings.dev_fraction} holds out every document; make it smaller")
+            raise self._refusal(f"--dev-fraction {settings.dev_fraction} holds out every document; make it smaller")
         if dev and not Shard.total(files[name] for name in dev).examples:
             if any(piece.again for unit in plan.units for piece in unit.pieces):  # would be trained on as well
-                raise UserError(
+                raise self._refusal(
                     f"--dev-fraction {settings.dev_fraction} holds out no document, and records cannot be held out "
                     f"where --mix-alpha {settings.mix_alpha:g} reads text again: make --dev-fraction larger, or mark "
                     "the ends of documents with blank lines"
@@ -269,6 +269,11 @@ class Staging:
                 f"--output-dir {str(self.output)!r} holds other records ({ours[0].name} and {len(ours) - 1} more "
                 "files); choose another directory, or pass --overwrite to replace them"
             )
+
+    def _refusal(self, message: str) -> UserError:
+        """The error of a build that no repetition completes; its folder goes, so that another command can begin."""
+        self._clear()
+        return UserError(message)
 
     def _clear(self) -> None:
         if self.folder.exists():

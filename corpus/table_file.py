@@ -43,7 +43,7 @@ def read_table(path: str, hparam: str, kind: str, vocab_file: str) -> dict[str, 
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise UserError(f"{hparam}: {path!r} does not exist; {hint}") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:  # TypeError: a single array
         why = reason(error) if isinstance(error, OSError) else str(error)
         raise UserError(f"{hparam}: {path!r} cannot be read ({why}); {hint}") from None
     if str(arrays.pop(_KIND, "")) != kind:

@@ -138,7 +138,7 @@ class Corpus(NamedTuple):
 
         Blank lines are the ends of documents. Of a JSON-lines file every document yields the non-blank lines of its
         text_field and then a blank line.
-        start, end: bytes of an uncompressed file at which lines start. Line numbers in errors count from there.
+        start, end: bytes of an uncompressed file at which lines start.
         """
         path = Path(self.directory) / name
         if self.archives:
@@ -160,10 +160,13 @@ class Corpus(NamedTuple):
                 # What precedes the last line end; a last line without one is complete too.
                 rows = text[:-1].split(b"\n") if text.endswith(b"\n") else text.split(b"\n")
                 if json_lines:
-                    places = (f"{str(path)!r}, line {number}" for number in itertools.count(line_number))
-                    named = ((row.decode(), where) for row, where in zip(rows, places, strict=False) if row.strip())
-                    found = ((parse_json(row, where, half_pairs=True), where) for row, where in named)
-                    lines, dropped = _documents(found, self.text_field)
+                    try:
+                        lines, dropped = _json_documents(rows, self.text_field, path, line_number)
+                    except UserError:
+                        if not start:
+                            raise
+                        before = _line_ends(path, start)  # too slow to be counted where nothing is wrong
+                        lines, dropped = _json_documents(rows, self.text_field, path, line_number + before)
                     line_number += len(rows)
                     undecodable += dropped
                 else:
@@ -335,6 +338,18 @@ def _cut(line: bytes, limit: int) -> int:
     while cut > limit - 4 and cut < len(line) and line[cut] & 0xC0 == 0x80:
         cut -= 1
     return cut
+
+
+def _json_documents(rows: list[bytes], field: str, path: Path, first_line: int) -> tuple[list[bytes], int]:
+    """`_documents` of JSON lines, the first of which is the file's line of this number."""
+    named = ((row.decode(), f"{str(path)!r}, line {number}") for number, row in enumerate(rows, first_line))
+    return _documents(((parse_json(row, where, half_pairs=True), where) for row, where in named if row.strip()), field)
+
+
+def _line_ends(path: Path, end: int) -> int:
+    """Counts the line ends in a file's first `end` bytes."""
+    with open(path, "rb") as file:
+        return sum(block.count(b"\n") for block in _chunks(file, _BLOCK_BYTES, end))
 
 
 def _documents(rows: Iterable[tuple[dict[str, Any], str]], field: str) -> tuple[list[bytes], int]:

@@ -21,6 +21,7 @@ from electra_tf2.exchange.network import EncoderModel, Network, assign, graph_of
 from electra_tf2.exchange.scoring import Scorer
 from electra_tf2.exchange.sources import Given, check_given, pooling_of, read_model, with_generator
 from electra_tf2.exchange.sources import Model as Source
+from electra_tf2.model.pooling import POOLINGS
 from electra_tf2.training.hparams import PRECISIONS
 from electra_tf2.util.errors import UserError, shown
 
@@ -135,7 +136,7 @@ class Model:
     """
 
     def __init__(self, source: Source, precision: str = "float32") -> None:
-        self.source = source
+        self.source, self.precision = source, precision
         self.tokenizer = source.tokenizer()
         self.network = Network(source.architecture, source.generator_architecture, source.weights, precision)
         self.max_length = min(512, source.architecture.max_position_embeddings)
@@ -184,8 +185,8 @@ class Model:
           UserError: there is no such pooling.
         """
         pooling = self.pooling if pooling is None else pooling
-        if pooling not in self.network.poolings:
-            raise UserError(f"embed: pooling is one of {', '.join(self.network.poolings)}, not {shown(pooling)}")
+        if pooling not in POOLINGS:
+            raise UserError(f"embed: pooling is one of {', '.join(POOLINGS)}, not {shown(pooling)}")
         if pooling not in self._vectors:
             self._vectors[pooling] = graph_of_any_shape(partial(self.network.text_vectors, pooling=pooling))
         rows = rows_of(self.tokenizer, [texts] if isinstance(texts, str) else texts, self.max_length)
@@ -286,7 +287,8 @@ class Model:
         return self._scorers[key]
 
     def predict(self, texts: Sequence[Any], task: str | None = None) -> list[Answer]:
-        """The answers of a fine-tuned model: labels, tags or spans with scores, as --predict writes them.
+        """The answers of a fine-tuned model: labels, tags or spans with scores, as --predict writes them, in the
+        precision of its run.
 
         Args:
           texts: each a text, a pair of texts (two sentences; question and context), a list of words (tagging), or an
@@ -305,7 +307,7 @@ class Model:
     def keras(self) -> EncoderModel:
         """The encoder as a `tf_keras.Model` with these weights: {"input_ids", "input_mask", "segment_ids"} in, states
         [B, L, H] out. `trainable`, `training=`, `fit`, `summary` and saving work as with any other."""
-        model = EncoderModel.from_architecture(self.source.architecture)
+        model = EncoderModel.from_architecture(self.source.architecture, self.precision)
         assign(model.trainable_variables, self.source.weights)
         return model
 

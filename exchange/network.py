@@ -20,7 +20,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Dense, Layer, SeedStream
 from electra_tf2.model.other_generators import TwoTowerClozeModel
-from electra_tf2.model.pooling import POOLINGS, orthogonal, text_vectors
+from electra_tf2.model.pooling import orthogonal, text_vectors
 from electra_tf2.util.errors import UserError
 
 _PROJECTION = "/projection/kernel"  # below a task's scope (finetune.embedding)
@@ -38,8 +38,6 @@ class Network(Layer):
     Raises:
       UserError: the weights do not belong to these sizes.
     """
-
-    poolings = POOLINGS
 
     def __init__(
         self,
@@ -174,8 +172,8 @@ class EncoderModel(tf_keras.Model):
         self({"input_ids": tf.zeros([1, 1], tf.int32)})  # built: summary() and saving know the shapes
 
     @classmethod
-    def from_architecture(cls, architecture: Architecture) -> "EncoderModel":
-        return cls(dataclasses.asdict(architecture), name="electra")
+    def from_architecture(cls, architecture: Architecture, compute_dtype_name: str = "float32") -> "EncoderModel":
+        return cls(dataclasses.asdict(architecture), compute_dtype_name, name="electra")
 
     def call(self, inputs: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         """Computes the last layer; dropout is on if `training`, with seeds from TensorFlow's global generator."""

@@ -69,7 +69,7 @@ def word_vectors(table: np.ndarray, weights: np.ndarray, width: int, seed: int) 
     return np.concatenate([vectors, evened], 1) * (_ROW_LENGTH / length)
 
 
-def encoder_of_words(source: Model, weights: np.ndarray, vocab_file: str, num_layers: int, seed: int) -> Model:
+def encoder_of_words(source: Model, weights: np.ndarray, num_layers: int, seed: int) -> Model:
     """A model of the task sentence_embedding, from a pre-trained one and the rarity [V] of its wordpieces.
 
     Raises:
@@ -102,7 +102,7 @@ def encoder_of_words(source: Model, weights: np.ndarray, vocab_file: str, num_la
         "model_hparam_overrides": source.config.model_hparam_overrides | {"num_hidden_layers": num_layers},
         "embedding_size": width,
         "vocab_size": len(source.tokens),
-        "vocab_file": vocab_file,
+        "vocab_file": source.config.vocab_file,
         "do_lower_case": source.config.do_lower_case,
         "do_strip_accents": source.config.do_strip_accents,
         "task_names": [TASK],
@@ -122,16 +122,13 @@ def _outside_of_layers(name: str, value: np.ndarray, width: int) -> np.ndarray:
     return value
 
 
-_BATCH = 256
+_BATCH, _MAX_LENGTH = 256, 64  # texts of a pass; tokens of a text, of which more are left out
 
 
 def replaced_texts(
-    network: Network, tokenizer: WordpieceTokenizer, texts: Sequence[str], share: float, seed: int, max_length: int = 64
+    network: Network, tokenizer: WordpieceTokenizer, texts: Sequence[str], share: float, seed: int
 ) -> list[str]:
     """Texts as the tokenizer normalises them, with up to `share` of their wordpieces replaced, one at least.
-
-    Args:
-      max_length: tokens of a text, of which more are left out.
 
     Raises:
       UserError: the network has no masked language model.
@@ -146,7 +143,7 @@ def replaced_texts(
         return tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), -1, tf.int32)  # a sample, by Gumbel's trick
 
     graph, random = graph_of_any_shape(sampled), np.random.default_rng(seed)
-    rows, special = rows_of(tokenizer, texts, max_length), tokenizer.special
+    rows, special = rows_of(tokenizer, texts, _MAX_LENGTH), tokenizer.special
     found = [""] * len(rows)
     with Progress("replacing words: text", len(rows)) as progress:
         for number, chosen in enumerate(by_length([len(row.input_ids) for row in rows], _BATCH)):

@@ -38,6 +38,8 @@ def test_the_budget_chooses_the_stages_and_is_spent():
         assert sum(stage.share for stage in rule.stages) == pytest.approx(1)
     assert make_plan(300e6, 8e14).expected.startswith("disc_auc 0.802")
     assert make_plan(300e6, 6e15).expected.startswith("disc_auc 0.867")
+    assert make_plan(300e6, 5e16).expected.endswith(", as 6.2e+15 FLOP had on Wikipedia")
+    assert make_plan(300e6, 1e13).expected == "less than any that was measured"
 
 
 def test_a_small_text_has_a_small_vocabulary_and_is_not_read_for_ever():
@@ -77,6 +79,15 @@ def test_what_is_needed_is_said(tmp_path):
     assert "--corpus-dir is needed" in run_program("plan_pretraining.py").stderr
     words = ["--corpus-dir", str(tmp_path), "--hours", "0"]
     assert "--hours and --tflops must be above 0" in run_program("plan_pretraining.py", *words).stderr
+
+
+def test_text_in_tables_and_folders_below_is_counted_and_built(tmp_path):
+    (tmp_path / "corpus" / "below").mkdir(parents=True)
+    (tmp_path / "corpus" / "below" / "a.parquet").write_bytes(bytes(1_000_000))
+    words = ["--corpus-dir", str(tmp_path / "corpus"), "--recursive", "--text-field", "body"]
+    done = run_program("plan_pretraining.py", *words)
+    assert "about 2 MB of text" in done.stdout, done.stderr
+    assert done.stdout.count("--text-field body --recursive") == 2
 
 
 @pytest.mark.slow

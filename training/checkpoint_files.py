@@ -10,7 +10,6 @@ versions lack the .json.
 """
 
 import errno
-import hashlib
 import os
 import re
 import shutil
@@ -19,7 +18,7 @@ from typing import Any
 
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.files import write_atomically, write_json
-from electra_tf2.util.reading import parse_json, read_json
+from electra_tf2.util.reading import parse_json, read_json, sha256_of
 
 PREFIX = "model.ckpt-"
 _STAGING = ".saving"
@@ -53,7 +52,7 @@ def problem(folder: Path, step: int) -> str | None:
         sums = about.get("sha256")
         if not (isinstance(sums, dict) and sums and isinstance(about.get("memory", {}), dict)):
             return f"{base.name}.json is not as it was written"
-        wrong = [name for name, expected in sums.items() if _sha256(folder / name) != expected]
+        wrong = [name for name, expected in sums.items() if sha256_of(folder / name) != expected]
     except (ValueError, FileNotFoundError) as error:
         return str(error)
     except OSError as error:
@@ -78,7 +77,7 @@ def publish(folder: Path, step: int, remember: dict[str, Any]) -> None:
     names = sorted(path.name for path in (folder / _STAGING).glob(f"{PREFIX}{step}.*"))
     if not names:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staging(folder, step)))
-    sums = {name: _sha256(folder / _STAGING / name) for name in names}
+    sums = {name: sha256_of(folder / _STAGING / name) for name in names}
     write_json(folder / _STAGING / f"{PREFIX}{step}.json", {"step": step, "sha256": sums, "memory": remember})
     for name in (f"{PREFIX}{step}.json", *names):
         _sync(folder / _STAGING / name)
@@ -122,11 +121,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -21,7 +21,7 @@ from absl import flags, logging
 
 from electra_tf2.util.environment import before_tensorflow
 from electra_tf2.util.errors import UserError, one_line, reason, shown
-from electra_tf2.util.hparams import all_hparams, closest, layered, value_problem, value_type
+from electra_tf2.util.hparams import all_hparams, closest, entries_of_dicts, layered, value_problem, value_type
 from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
 from electra_tf2.util.reading import is_file, parse_json, read_json, read_text
 
@@ -218,7 +218,11 @@ def given_hparams(config_class: type) -> dict[str, Any]:
             elif kind in (dict, list):
                 value = parse_json(value, _dashed(field.name), expect=object)
             given[field.name] = value
-    return _hparams_of(values.hparams) | given
+    replaced = {
+        entry for field, entries in entries_of_dicts(config_class).items() if field in given for entry in entries
+    }
+    hparams = {name: value for name, value in _hparams_of(values.hparams).items() if name not in replaced}
+    return hparams | given
 
 
 def _hparams_of(text_or_path: str | None) -> dict[str, Any]:

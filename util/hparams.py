@@ -107,16 +107,23 @@ def layered(config_class: type, *layers: Mapping[str, Any]) -> dict[str, Any]:
 
     An entry that a layer gives by name replaces that entry of the layers below; a whole dict replaces the whole.
     """
-    own = {field.name for field in dataclasses.fields(config_class)}
     result: dict[str, Any] = {}
     for layer in layers:
         result |= layer
-        for field in _dicts_of_entries(config_class):
-            entries = [entry.name for entry in dataclasses.fields(field.metadata["entries"]) if entry.name not in own]
+        for field, entries in entries_of_dicts(config_class).items():
             given = {name: result.pop(name) for name in entries if name in result}
-            if given and isinstance(result.get(field.name, {}), dict):
-                result[field.name] = result.get(field.name, {}) | given
+            if given and isinstance(result.get(field, {}), dict):
+                result[field] = result.get(field, {}) | given
     return result
+
+
+def entries_of_dicts(config_class: type) -> dict[str, list[str]]:
+    """The entries that are hparams by their own names, of each field that is a dict of such."""
+    own = {field.name for field in dataclasses.fields(config_class)}
+    return {
+        field.name: [entry.name for entry in dataclasses.fields(field.metadata["entries"]) if entry.name not in own]
+        for field in _dicts_of_entries(config_class)
+    }
 
 
 def layered_by_entry(config_class: type, *layers: Mapping[str, Any]) -> dict[str, Any]:

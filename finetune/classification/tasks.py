@@ -368,7 +368,7 @@ class TextTask(Task):
         if not isinstance(saved, list) or [type(end) for end in saved] != [float, float] or saved[0] >= saved[1]:
             raise UserError(f"{self.name}: the saved range must be two numbers, got {shown(saved)}")
         if self._target is None and not self.config.do_train:
-            self._target = Scale(*saved, strict=False)
+            self._target = Scale(saved[0], saved[1], strict=False)
         assert isinstance(self.target, Scale)
         if saved != [self.target.low, self.target.high]:
             raise UserError(

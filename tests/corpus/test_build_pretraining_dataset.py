@@ -533,11 +533,21 @@ def test_command_line_builds_and_inspects(corpus, reference, tmp_path):
     assert shown.splitlines() == [line for line in out.splitlines() if "segment" in line or "example " in line]
 
 
+def test_a_build_that_cannot_be_completed_leaves_room_for_another(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("the man went to the house\n\nof the man\n")
+    words = ["--corpus-dir", tmp_path / "corpus", "--vocab-file", VOCAB, "--output-dir", tmp_path / "records"]
+    code, _, err = command(*words, "--dev-fraction", 0.999999)
+    assert code != 0 and "holds out every document; make it smaller" in err
+    code, _, err = command(*words, "--dev-fraction", 0)
+    assert code == 0, err
+
+
 def test_inspecting_shows_as_many_examples_as_are_asked_for(reference, tmp_path, monkeypatch):
     few = functools.partial(read_batches, size=5)
     monkeypatch.setattr(record_metadata, "read_batches", few)
     lines = [line for line in record_metadata.inspect(str(reference), None, 40) if "example " in line]
-    assert len(lines) == len(set(lines)) > 20
+    assert len(lines) == len(set(lines)) == 40
     shutil.copytree(reference, tmp_path / "records")
     next((tmp_path / "records").glob("dev_data*")).unlink()
     with pytest.raises(UserError, match="is missing, but"):

@@ -18,7 +18,8 @@ def test_lines_become_sentences_of_the_lengths_that_are_wanted(tmp_path):
     write_lines(tmp_path / "corpus" / "text.txt", TEXT, "", "One more line of the file. And the end of it all.")
     found = list(paragraphs(Corpus(str(tmp_path / "corpus")), 4, 9))
     assert found == [
-        ["The first line of names is open.", '"All of it is read?"', "Then comes no. 4 of the type of value."],
+        ["The first line of names is open.", '"All of it is read?"'],
+        ["Then comes no. 4 of the type of value."],
         ["One more line of the file.", "And the end of it all."],
     ]
 
@@ -65,13 +66,16 @@ def test_the_program_writes_pairs_of_corpus_and_tasks_with_negatives(tmp_path):
     assert done.returncode == 0, done.stderr
     path = tmp_path / "finetuning_data" / "sentence_embedding" / "train.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len(rows) == 1 + 2 + 3 and all(row.keys() == {"text", "positive", "negative"} for row in rows)
+    assert len(rows) == 1 + 1 + 3 and all(row.keys() == {"text", "positive", "negative"} for row in rows)
     [labelled] = [row for row in rows if row["text"] == "the file is open"]
     assert labelled["positive"] == "it is open"
     assert labelled["negative"] != labelled["text"] and len(labelled["negative"]) > 0
     again = tmp_path / "again.jsonl"
     same = [*words, *corpus, "--tasks", "rte", "--negatives", str(golden.CHECKPOINT), "--output", str(again)]
     assert run_program("build_sentence_pairs.py", *same).returncode == 0 and again.read_text() == path.read_text()
+    refused = run_program("build_sentence_pairs.py", *same)
+    assert refused.returncode == 2 and "again.jsonl' exists; pass --overwrite" in refused.stderr
+    assert run_program("build_sentence_pairs.py", *same, "--overwrite").returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,8 @@ def test_json_that_cannot_be_used_is_named_with_its_line(tmp_path, row, message)
     path = write(tmp_path / "c.jsonl", '{"text": "a"}\n{"text": "b"}\n' + row)
     with pytest.raises(UserError, match=rf"c\.jsonl', line 3: {message}"):
         lines_of(path, block_bytes=10)
+    with pytest.raises(UserError, match=rf"c\.jsonl', line 3: {message}"):  # of a part that begins at the second line
+        list(Corpus(str(tmp_path)).read("c.jsonl", start=14, end=path.stat().st_size))
 
 
 def test_files_are_closed(tmp_path, recwarn):

@@ -14,8 +14,9 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.file_tokenizer import FileTokenizer, tokenizer_for
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
 from electra_tf2.exchange.formats.folders import network_hparams
-from electra_tf2.exchange.huggingface_export import write_tokenizer
+from electra_tf2.exchange.huggingface_export import to_huggingface, write_tokenizer
 from electra_tf2.exchange.sources import read_model, write_folder
+from electra_tf2.exchange.word_vectors import replaced_texts
 from electra_tf2.finetune.qa.data import split_words
 from electra_tf2.finetune.task import Task
 from electra_tf2.finetune.task_classes import make_tasks
@@ -229,3 +230,25 @@ def test_damaged_tokenizers_are_refused_in_one_line(change: dict, message: str, 
     with pytest.raises(UserError, match=message) as raised:
         FileTokenizer(file)
     assert "\n" not in str(raised.value)
+
+
+def test_special_tokens_of_any_name_leave_for_hugging_face(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "theirs", "BPE")
+    text = (folder / "tokenizer.json").read_text()
+    for ours, theirs in (("[CLS]", "<bos>"), ("[SEP]", "<eos>"), ("[PAD]", "<pad>"), ("[MASK]", "<mask>")):
+        text = text.replace(ours, theirs)
+    (folder / "tokenizer.json").write_text(text)
+    file = FileTokenizer(str(folder / "tokenizer.json"))
+    sizes = {"architecture": "modernbert", "num_hidden_layers": 1, "hidden_size": 24, "num_attention_heads": 2}
+    model = support.with_crc_weights(model_hparam_overrides=sizes)
+    model = model._replace(tokens=list(file.vocab), tokenizer_file=str(folder / "tokenizer.json"))
+    config = to_huggingface(model, "body").config
+    ids = {name: config[f"{name}_token_id"] for name in ("cls", "bos", "sep", "eos")}
+    assert ids == dict.fromkeys(("cls", "bos"), file.special.cls) | dict.fromkeys(("sep", "eos"), file.special.sep)
+
+
+def test_texts_with_replaced_pieces_are_texts(tmp_path: Path) -> None:
+    model = electra.load(_folder(tmp_path, "BPE"))
+    found = replaced_texts(model.network, model.tokenizer, TEXTS[:1] * 8, 0.2, seed=0)
+    assert len(set(found)) > 1 and not any("\u0120" in text for text in found)  # which stands for blanks in pieces
+    assert sum("the man" in text for text in found) > 2

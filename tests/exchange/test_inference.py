@@ -383,6 +383,7 @@ def test_shipped_models_leave_for_hugging_face(name: str, class_name: str) -> No
 
 
 def test_keras_users_can_put_a_head_on_train_and_save(model: electra.Model, tmp_path: Path) -> None:
+    assert electra.Model(model.source, "bfloat16").keras().compute_dtype_name == "bfloat16"
     encoder = model.keras()
     ids, mask, _ = (part.numpy() for part in _inputs(model, TEXTS[0]))
     np.testing.assert_allclose(encoder({"input_ids": ids}), model.states(TEXTS[:1])[0].vectors[None], atol=2e-6)

@@ -8,20 +8,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import electra_tf2 as electra
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.exchange.check import TOLERANCE, huggingface_difference, read_back_difference
 from electra_tf2.exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, warm_start
 from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.exchange.formats.huggingface_config import Casing
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
-from electra_tf2.exchange.sources import read_model, write_folder
+from electra_tf2.exchange.sources import read_model, without_generator, write_folder
 from electra_tf2.exchange.tensor_file import TensorFile, write_tensors
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
 from tests import golden_support as golden
+from tests.exchange import exchange_support as support
 from tests.programs import run_program
 
 
@@ -177,3 +180,35 @@ def test_a_checkpoint_of_numbers_that_are_not_finite_is_refused_by_name(number: 
     assert checkpoint.get("electra/b") == 2
     with pytest.raises(UserError, match="the tensor electra/a holds numbers that are not finite"):
         checkpoint.get("electra/a")
+
+
+def test_electric_without_its_towers_scores_as_before(tmp_path: Path) -> None:
+    whole = support.with_crc_weights(electra_objective=False, electric_objective=True)
+    write_folder(tmp_path, without_generator(whole))
+    texts = ["the man went to the house", "of the"]
+    np.testing.assert_allclose(electra.load(tmp_path).score(texts), electra.Model(whole).score(texts), rtol=1e-6)
+
+
+def test_a_folder_that_is_written_again_keeps_nothing_of_the_model_before(run: Path, tmp_path: Path) -> None:
+    model = read_model(str(run))
+    write_folder(tmp_path, model._replace(scores={"disc_auc": 0.9}))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    write_folder(tmp_path, model._replace(scores={}))
+    assert read_model(str(tmp_path)).scores == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors", "vocab.txt"]
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b.safetensors"}}')
+    exported = to_huggingface(model)
+    write_huggingface(theirs, model, exported)
+    assert huggingface_difference(model, exported, str(theirs)) < TOLERANCE
+
+
+def test_what_is_read_back_differs_where_any_variable_does(run: Path) -> None:
+    model = support.with_crc_weights(electra_objective=False, electric_objective=True)
+    changed = "cloze_predictions/output_bias"
+    assert read_back_difference(model, model) == 0
+    other = model._replace(weights=model.weights | {changed: model.weights[changed] + 7})
+    assert read_back_difference(model, other) > 0.1
+    lacking = model._replace(weights={name: value for name, value in model.weights.items() if name != changed})
+    assert read_back_difference(model, lacking) == np.inf

@@ -39,7 +39,7 @@ def test_the_encoder_compares_texts_as_its_word_vectors_do(source):
     texts = ["the man went to the house", "the man went to the mill", "of the a", "the of a b"]
     weights = rarity(model.tokenizer, [*texts, "the man"])
     assert weights[model.tokenizer.special.cls] == 0
-    made = electra.Model(encoder_of_words(source, weights, VOCABULARY, 1, seed=0))
+    made = electra.Model(encoder_of_words(source, weights, 1, seed=0))
     assert made.source.architecture.num_hidden_layers == 1 and made.width == source.architecture.hidden_size
     table = made.source.weights["electra/embeddings/word_embeddings"][:, :-2]
     expected = []
@@ -53,9 +53,9 @@ def test_the_encoder_compares_texts_as_its_word_vectors_do(source):
 
 def test_layers_that_are_not_there_and_other_norms_are_refused(source):
     with pytest.raises(UserError, match="takes 1 layer or more of those that there are"):
-        encoder_of_words(source, np.ones(600), VOCABULARY, 9, 0)
+        encoder_of_words(source, np.ones(600), 9, 0)
     with pytest.raises(UserError, match="needs style pre"):
-        encoder_of_words(support.with_crc_weights(), np.ones(600), VOCABULARY, 1, 0)
+        encoder_of_words(support.with_crc_weights(), np.ones(600), 1, 0)
 
 
 def test_the_program_makes_a_folder_that_embeds(tmp_path):

@@ -15,6 +15,7 @@ from electra_tf2.exchange.sources import Model
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.predictor import Predictor
+from electra_tf2.finetune.results import errors_of
 from electra_tf2.finetune.task import Features, HeadInput, Label
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.text_heads import ChoiceHead
@@ -196,3 +197,17 @@ def test_a_table_without_sicks_columns_is_refused(tmp_path):
     write_lines(tmp_path / "sick" / "SICK.txt", header, *("\t".join((*cells, "TRAIN")) for cells in (pair, blank)))
     with pytest.raises(UserError, match=r"SICK\.txt, line 3: an empty sentence"):
         make(tmp_path, "sick_entailment").load("train")
+
+
+@pytest.mark.parametrize("questions", [1, 2])
+def test_the_worst_mistakes_are_not_looked_for_among_candidates(tmp_path, questions):
+    """Of a passage with one question, too, whose answer looks like a label's."""
+    row = {key: value[:questions] if isinstance(value, list) else value for key, value in race().items()}
+    write_lines(tmp_path / "race" / "dev.jsonl", json.dumps(row))
+    copa = {"premise": "the file", "question": "cause", "idx": 0, "label": 0, "choice1": "a", "choice2": "b"}
+    write_lines(tmp_path / "copa" / "dev.jsonl", json.dumps(copa))
+    for name in ("race", "copa"):
+        task = make(tmp_path, name)
+        split = task.load("dev")
+        predictions = [{"log_probs": np.array(-1, np.float32)}] * len(split.features)
+        assert split.labelled and errors_of(task, split, predictions) == {}

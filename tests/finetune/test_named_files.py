@@ -195,6 +195,8 @@ def test_class_weights(tmp_path):
             task_of(tmp_path, rows, class_weights=given).class_weights()
     with pytest.raises(UserError, match="class_weights are for classification"):
         support.config("sts", class_weights="balanced")
+    with pytest.raises(UserError, match="write_distill_outputs: vectors of texts have no labels"):
+        support.config("sentence_embedding", write_distill_outputs=True)
 
 
 def test_class_weights_weigh_the_loss_in_training_alone(tmp_path):

@@ -130,6 +130,10 @@ def test_an_empty_text_does_not_stop_a_prediction(trained, data_dir, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "new.jsonl.predictions.jsonl").read_text().splitlines()]
     assert [(row["id"], row.get("label")) for row in rows] == [(7, "some"), (8, None), (9, "none")]
     assert rows[1]["error"] == "an empty text" and "line 2: an empty text, so no answer" in output
+    lines = ["text,label", "error error,mine", '"",mine']
+    run(data_dir, out, "--predict", str(write_lines(tmp_path / "new.csv", *lines)), **settings)
+    rows = [json.loads(line) for line in (tmp_path / "new.csv.predictions.jsonl").read_text().splitlines()]
+    assert [(row["given_label"], row.get("label")) for row in rows] == [("mine", "some"), ("mine", None)]
 
 
 def test_a_pipe_is_no_training_data(tmp_path):

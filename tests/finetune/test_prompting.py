@@ -104,6 +104,12 @@ def test_the_question_is_never_its_own_demonstration_and_draws_differ(folder):
     assert again == [feature.input_ids.tolist() for feature in split.features]
 
 
+def test_a_split_without_labels_is_not_scored(folder):
+    examples = make(folder).examples("train")
+    assert make(folder).split_of(examples, "test").labelled
+    assert not make(folder).split_of([example._replace(label=None) for example in examples], "test").labelled
+
+
 def test_the_logits_of_the_draws_are_averaged(folder):
     task = make(folder, prompt_evaluation_draws=2)
     split = task.load("dev_matched")

@@ -288,3 +288,22 @@ def test_damaged_mrqa_files_are_named(tmp_path):
         with pytest.raises(UserError, match=r"train\.jsonl\.gz cannot be read"):
             read_questions(packed, mrqa=True, v2=False, training=True)
         packed.write_bytes(b"not gzip")
+
+
+def test_a_document_whose_questions_are_left_out_moves_no_other_from_training_to_the_held_out_part(tmp_path, capsys):
+    paragraphs = [{"context": f"{CONTEXT} {n}", "qas": [question(f"q{n}", start=51)]} for n in range(40)]
+    paragraphs[5]["qas"][0]["answers"][0]["answer_start"] = 0
+    path = write(tmp_path, name="mine")
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    task = make(tmp_path, "mine", tasks={"mine": {"type": "qa", "held_out": 0.25}}, max_seq_length=64)
+    train, dev = ({example.question.id for example in task.load(split).examples} for split in ("train", "dev"))
+    assert not train & dev and len(train | dev) == 39
+    assert "1 questions left out" in capsys.readouterr().err
+
+
+def test_new_questions_may_share_an_id(tmp_path):
+    task = make(tmp_path, "mine", tasks={"mine": {"type": "qa"}}, max_seq_length=64)
+    rows = [{"question": text, "context": CONTEXT, "id": "7"} for text in ("Which line?", "Which list?")]
+    split = task.parse(rows, "new.jsonl")
+    answers = task.answers(split, [perfect(task, feature) for feature in split.features])
+    assert [answer["id"] for answer in answers] == ["7", "7"]

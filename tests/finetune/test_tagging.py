@@ -125,6 +125,14 @@ def test_new_text(tmp_path):
             task.parse([bad], "new.jsonl")
 
 
+def test_words_that_did_not_fit_have_no_probability(tmp_path):
+    write_lines(tmp_path / "chunk" / "train.txt", *TRAIN)
+    task = make(tmp_path, max_seq_length=8)
+    split = task.parse([{"words": ["the"] * 12}], "new.jsonl")
+    (answer,) = task.answers(split, [{"predictions": np.zeros(8, np.int64), "scores": np.full(8, 0.5)}])
+    assert answer["probabilities"] == [0.5] * 6 + [0.0] * 6 and len(answer["tags"]) == 12
+
+
 def test_a_last_sentence_needs_no_blank_line(tmp_path):
     path = tmp_path / "x.txt"
     path.write_text("a O\n\nb O")

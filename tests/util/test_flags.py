@@ -84,6 +84,9 @@ def test_flags_beat_hparams_beat_recipe_beats_defaults(parse: Any) -> None:
     )
     assert (c.train_batch_size, c.max_seq_length, c.vocab_size, c.learning_rate) == (64, 256, 1000, 2e-4)
     assert c.eval_batch_size == 128
+    sizes = '{"num_hidden_layers": 6, "hidden_size": 128}'
+    c = parse("--hparams", '{"num_hidden_layers": 2}', "--model-hparam-overrides", sizes)
+    assert c.architecture.num_hidden_layers == 6
 
 
 def test_hparams_may_name_the_model(parse: Any) -> None:
