@@ -61,8 +61,10 @@ class PretrainedModel:
             )
         self.model = PretrainingModel(self.config)
         missing = warm_start(self.model, model_dir).missing
-        if missing:
-            raise UserError(f"{model_dir}: the checkpoint lacks {', '.join(missing[:5])}")
+        lacking = [name for name in missing if not name.startswith("generator")]
+        if lacking:
+            raise UserError(f"{model_dir}: the checkpoint lacks {', '.join(lacking[:5])}")
+        self.without_generator = model_dir if missing else ""
         step = find_checkpoint(model_dir).rsplit("-", 1)[-1]
         self.step = int(step) if step.isdigit() else config.num_train_steps  # a folder without checkpoints is a result
         self._encode = graph_of_any_shape(self._encode_batch)
@@ -86,7 +88,12 @@ class PretrainedModel:
 
         The generator corrupts the first view, as in pre-training; without a main network it is the original text.
         Sequence contrast pulls the two together (COCO-LM, section 3.2).
+
+        Raises:
+          UserError: the generator was left out of the model's folder.
         """
+        if self.without_generator:
+            raise UserError(f"{self.without_generator} holds no generator, which this analysis needs")
         records = find_records(self.config.eval_tfrecords, self.config, "eval_tfrecords")
         first, second = [], []
         try:

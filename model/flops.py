@@ -116,6 +116,12 @@ def token_unit(name: str, a: Architecture, length: int) -> Part:
     return Part(name, a.hidden_size + 1, 2 * length * a.hidden_size, length)
 
 
+def contrast_head(name: str, a: Architecture) -> Part:
+    """auxiliary_heads.ContrastHead on [CLS] of both views of an example."""
+    square = a.hidden_size**2
+    return Part(name, square + 3 * a.hidden_size, 2 * 2 * square, 2 * a.hidden_size)
+
+
 def pooled_classes(name: str, a: Architecture, classes: int) -> Part:
     """dense and linear layer on the [CLS] state."""
     hidden = a.hidden_size

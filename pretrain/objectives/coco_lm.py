@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from electra_tf2.model.flops import Part, token_unit
+from electra_tf2.model.flops import Part, contrast_head, token_unit
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.contrast import Contrast, ContrastHparams, without_padding
 from electra_tf2.pretrain.objectives.electra_ablations import (
@@ -213,10 +213,7 @@ class SequenceContrast(Contrast[CocoHparams]):
 
     @classmethod
     def parts(cls, config: CocoHparams) -> list[Part]:
-        hidden = config.architecture.hidden_size
-        square = hidden * hidden
-        head = Part("contrast head", square + 3 * hidden, 2 * 2 * square, 2 * hidden)
-        return [head] if config.scl_head == "mlp_ln" else []
+        return [contrast_head("contrast head", config.architecture)] if config.scl_head == "mlp_ln" else []
 
     def __init__(self, config: CocoHparams, networks: Networks) -> None:
         from electra_tf2.model.auxiliary_heads import ContrastHead

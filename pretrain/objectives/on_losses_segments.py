@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from electra_tf2.model.flops import Part
+from electra_tf2.model.flops import Part, contrast_head
 from electra_tf2.pretrain.masking import Arranged, Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.objectives.contrast import Contrast, normalised, without_padding
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Needs, Networks, View, weighted_mean
@@ -137,9 +137,7 @@ class QuickThoughts(Auxiliary, Contrast[OnLossesHparams]):
 
     @classmethod
     def parts(cls, config: OnLossesHparams) -> list[Part]:
-        hidden = config.architecture.hidden_size
-        square = hidden * hidden
-        return [Part("quick thoughts", square + 3 * hidden, 2 * 2 * square, 2 * hidden)]
+        return [contrast_head("quick thoughts", config.architecture)]
 
     def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
         from electra_tf2.model.auxiliary_heads import ContrastHead

@@ -19,7 +19,7 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
 from tests import training_support as support
 from tests.finetuning_support import write_lines
-from tests.programs import run_program
+from tests.programs import ROOT, run_program
 
 
 def states(seed, count=12, hidden=5):
@@ -49,6 +49,8 @@ def test_equal_states_have_cosine_one_and_opposite_ones_minus_one():
 def test_random_pairs_are_of_different_sentences(count, seed):
     rows = np.arange(count)[:, np.newaxis]
     first, second = vectors.random_pairs(rows, rows + 100, 50, seed)
+    with pytest.raises(UserError, match="two texts or records at least"):
+        vectors.random_pairs(rows[:1], rows[:1], 1, seed)
     assert len(first) == 50 and (first + 100 != second).all()
     assert set(first.flat) <= set(range(count)) and set(second.flat) <= set(range(100, 100 + count))
 
@@ -70,7 +72,7 @@ def test_a_vocabulary_or_checkpoint_of_another_model_is_refused(tmp_path):
     tf.train.Checkpoint(model=model.encoder).write(str(folder / "model.ckpt-7"))
     write_lines(folder / "checkpoint", 'model_checkpoint_path: "model.ckpt-7"')
     (folder / "config.json").write_text(config.to_json())
-    with pytest.raises(UserError, match="the checkpoint lacks generator/encoder"):
+    with pytest.raises(UserError, match="the checkpoint lacks discriminator_predictions"):
         PretrainedModel(str(folder))
     other = write_lines(tmp_path / "vocab.txt", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word")
     with pytest.raises(UserError, match=r"was trained with 600 tokens, but .*vocab\.txt has 6"):
@@ -78,6 +80,13 @@ def test_a_vocabulary_or_checkpoint_of_another_model_is_refused(tmp_path):
     (folder / "config.json").write_text("{")
     with pytest.raises(UserError, match="not valid JSON"):
         PretrainedModel(str(folder))
+
+
+def test_a_model_without_its_generator_is_looked_at_as_far_as_that_goes():
+    model = PretrainedModel(str(ROOT / "pretrained" / "electra_evening"))
+    assert model.sentence_states(["The chef eats.", "A meal"]).shape == (2, 192)
+    with pytest.raises(UserError, match="electra_evening holds no generator"):
+        model.view_states(2)
 
 
 def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
