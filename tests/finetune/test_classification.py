@@ -209,7 +209,7 @@ def test_another_label_set_than_the_checkpoints_is_refused(tmp_path):
         ({"type": "classification", "text_column": ["a"]}, "unknown key 'text_column'; did you mean 'text_columns'"),
         ({"type": "classification", "text_columns": []}, "one or two columns"),
         ({"type": "regression", "metric": "mcc"}, "metric 'mcc'.*one of"),
-        ({"type": "regression", "min": 2}, "min 2 must be below max 1"),
+        ({"type": "regression", "min": 2, "max": 1}, "min 2 must be below max 1"),
         ({"type": "classification", "labels": "x"}, "labels is 'x'"),
     ],
 )
