@@ -125,7 +125,7 @@ def main() -> int:
         written, difference, compared = write[values.format](model, target)
         print(f"wrote {written}")
         print(check.report(difference, values.dtype, f"our network and {compared}"))
-    except UserError:
+    except BaseException:
         if made:
             shutil.rmtree(target, ignore_errors=True)
         raise

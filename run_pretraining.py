@@ -210,6 +210,7 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
     """
     config, last = phase.config, phase.end == whole.config.num_train_steps
     folder, strategy = whole.folder, whole.strategy
+    from electra_tf2.pretrain import schedules
     from electra_tf2.pretrain.initial_weights import load_initial_weights
     from electra_tf2.pretrain.task import PretrainingTask
     from electra_tf2.training.distribution import wants_xla
@@ -237,8 +238,10 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
         load_initial_weights(task.model, config)
         started = config.init_checkpoint or config.init_generator_checkpoint or config.init_from_teacher
         if task.train_records is not None and not started:
-            terms = [f"{one.loss_weight:g} x {one.loss_name}" for one in task.model.objectives]
-            expected = sum(one.loss_weight * one.initial_loss for one in task.model.objectives)
+            values = schedules.values_at(config, phase.start)
+            weights = [(one, float(one.weight_at(values))) for one in task.model.objectives]
+            terms = [f"{weight:g} x {one.loss_name}" for one, weight in weights if weight]
+            expected = sum(weight * one.initial_loss for one, weight in weights)
             text = f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}"
             say(text, indent=15, broken=True)
     if whole.dry_run:

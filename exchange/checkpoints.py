@@ -173,7 +173,7 @@ class CheckpointVariables:
     @property
     def language_model(self) -> str | None:
         """Scope of the head over the vocabulary that reads the main network's states; None where it has none."""
-        heads = [_CORRECTIVE_LM] if self.has_own_generator else [_CORRECTIVE_LM, MASKED_LM]
+        heads = [_CORRECTIVE_LM] if self.has_own_generator else [MASKED_LM, _CORRECTIVE_LM]
         return next((head for head in heads if f"{head}/output_bias" in self._names), None)
 
     def weights(self) -> dict[str, np.ndarray]:

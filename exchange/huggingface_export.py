@@ -215,7 +215,8 @@ def _task_head(model: Model, config: FinetuningConfig, family: str) -> _Head:
     said, left_out = dict[str, Any](), list[str]()
     if has("end_hidden"):
         return without("the end of an answer given its start (joint_prediction)")
-    if not (has("start") or has("dense")) or (modern and not has("head/dense")):
+    choices = config.kind_of(task) == "choice"  # each candidate is judged: no class has that
+    if choices or not (has("start") or has("dense")) or (modern and not has("head/dense")):
         return _Head("", {}, {}, _heads(model))
     if has("start"):
         kind, left_out = "QuestionAnswering", sorted(name for name in weights if name.startswith(f"{scope}/answerable"))

@@ -16,6 +16,7 @@ import tf_keras
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.auxiliary_heads import TiedHead, vocabulary_head
+from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Dense, Layer, SeedStream
@@ -54,12 +55,13 @@ class Network(Layer):
             self.detector = ReplacedTokenHead("discriminator_predictions", architecture)
         self.generator = None
         if any(name.startswith("generator/encoder/") for name in weights):
-            tables = None if "generator/embeddings/word_embeddings" in weights else self.encoder.embeddings
+            tables = self._shared(generator, weights)
             self.generator = Encoder("generator", generator, tables, compute_dtype=compute_dtype)
         self.towers = None
         if "cloze_predictions/dense/kernel" in weights:
-            tables = None if "generator_ltr/embeddings/word_embeddings" in weights else self.encoder.embeddings
-            self.towers = TwoTowerClozeModel(generator, tables, compute_dtype)
+            own = "generator_ltr/embeddings/word_embeddings" in weights
+            shared = None if own else self._shared(generator, weights)
+            self.towers = TwoTowerClozeModel(generator, shared, compute_dtype)
         self.language_model = self._language_model(weights)
         kernel = next((name for name in weights if name.endswith(_PROJECTION)), None)
         self.projection = None
@@ -68,17 +70,31 @@ class Network(Layer):
             self.projection = Dense(kernel.removesuffix("/kernel"), width, output_size, orthogonal)
         assign(self.trainable_variables, weights)
 
+    def _shared(self, generator: Architecture, weights: Mapping[str, np.ndarray]) -> Embeddings:
+        """The tables that a generator reads: its own, the main network's, or its own beside the latter's words."""
+        if not any(name.startswith("generator/embeddings/") for name in weights):
+            return self.encoder.embeddings
+        own = "generator/embeddings/word_embeddings" in weights
+        return Embeddings("generator/embeddings", generator, words=None if own else self.encoder.embeddings)
+
     def _language_model(self, weights: Mapping[str, np.ndarray]) -> LanguageModelHead | TiedHead | None:
         """Makes the head that `fill` uses: the generator's where there is one, else the main network's own.
 
-        COCO-LM has both, and its main network has never read a [MASK].
+        COCO-LM has both, and its main network has never read a [MASK]; nor has the head of corrected tokens where one
+        network is both.
         """
-        corrective = self.generator is None and "clm_predictions/output_bias" in weights
-        scope = "clm_predictions" if corrective else "generator_predictions"
+        scope = "generator_predictions"
+        if self.generator is None and f"{scope}/output_bias" not in weights:
+            scope = "clm_predictions"
         self.filler = self.generator or self.encoder
         if f"{scope}/output_bias" not in weights:
             return None
         return vocabulary_head(scope, self.filler, f"{scope}/dense/kernel" in weights)
+
+    @property
+    def reads_no_mask(self) -> bool:
+        """Tells whether the head that fills [MASK]s was trained on texts without any."""
+        return self.language_model is not None and self.language_model.scope == "clm_predictions"
 
     def states(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L, H], the last layer."""

@@ -94,9 +94,8 @@ def language_model(model: Model, part: str) -> str:
     """Scope of the head that fills [MASK]s in a part; "" if there is none."""
     if part == "body" or (part == "main" and model.has_generator):
         return ""
-    corrective = part == "main" and "clm_predictions/output_bias" in model.weights
-    scope = "clm_predictions" if corrective else "generator_predictions"
-    return scope if f"{scope}/output_bias" in model.weights else ""
+    scopes = ("generator_predictions", "clm_predictions")[: 2 if part == "main" else 1]
+    return next((scope for scope in scopes if f"{scope}/output_bias" in model.weights), "")
 
 
 class Comparison(NamedTuple):

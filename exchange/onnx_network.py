@@ -70,10 +70,12 @@ class Encoder:
     Args:
       scope: "electra" or "generator".
       embeddings: scope of the embedding block, which may be the main network's.
+      words: name of the word table; "": the block's.
     """
 
-    def __init__(self, graph: Graph, architecture: Architecture, scope: str, embeddings: str) -> None:
+    def __init__(self, graph: Graph, architecture: Architecture, scope: str, embeddings: str, words: str = "") -> None:
         self.graph, self.sizes, self.scope, self.embeddings = graph, architecture, scope, embeddings
+        self.words = words or f"{embeddings}/word_embeddings"
         graph.epsilon = architecture.norm_eps
         self._inputs: Inputs | None = None
         self._turns: dict[float, tuple[str, str]] = {}  # by base of the angles: cosines and sines, [L, D/2]
@@ -109,7 +111,7 @@ class Encoder:
 
     def _embedded(self, inputs: Inputs) -> str:
         g, block = self.graph, self.embeddings
-        x = g.rows(f"{block}/word_embeddings", inputs.packed(inputs.ids))
+        x = g.rows(self.words, inputs.packed(inputs.ids))
         if self.sizes.positions.embedded:
             x = g.op("Add", x, g.op("Gather", g.weight(f"{block}/position_embeddings"), inputs.places()))
         if self.sizes.type_vocab_size:
@@ -333,19 +335,23 @@ def pretrained(model: Model, part: str, packed: bool = False, peaks: Peaks = Non
     """
     head, written = files.head_of(model, part), started(model, packed, peaks)
     graph, rows, sizes, block = written.graph, ("batch", "length"), model.architecture, "electra/embeddings"
+    words = f"{block}/word_embeddings"
     written.about |= files.meaning(head)
     if part == "generator":
         sizes = model.generator_architecture
-        if "generator/embeddings/word_embeddings" in model.weights:
-            block = "generator/embeddings"
-        states = Encoder(graph, sizes, "generator", block).states(written.inputs)
+        own = "generator/embeddings"
+        if any(name.startswith(f"{own}/") for name in model.weights):
+            block = own
+        if f"{own}/word_embeddings" in model.weights:
+            words = f"{own}/word_embeddings"
+        states = Encoder(graph, sizes, "generator", block, words).states(written.inputs)
     else:
         states = main_states(written, model)
         graph.output(files.STATES, states, *rows, sizes.hidden_size)
     if head == "detector":
         graph.output(files.LOGITS, replaced_logits(graph, states, sizes.hidden_act), *rows)
     elif head:
-        scope, table = files.language_model(model, part), f"{block}/word_embeddings"
+        scope, table = files.language_model(model, part), words
         network = "generator" if part == "generator" else "electra"
         logits = token_logits(graph, states, scope, table, sizes, network)
         graph.output(files.LOGITS, logits, *rows, sizes.vocab_size)

@@ -30,6 +30,8 @@ _NO_PROBABILITIES = {  # hparam -> why a model of it has none, though it has the
     "offered",
     "generator_exits": "a model of AMOS gives no probabilities: its discriminator judges samples of a mixture of "
     "generators, of which the uppermost alone is at hand",
+    "uniform_generator": "a model of uniform_generator gives no probabilities by another one's generator: its detector "
+    "alone scores by method detector",
     "disallow_correct": "a model of disallow_correct gives no probabilities: how often a token is a replacement "
     "depends on the probabilities of all others",
 }
@@ -94,6 +96,8 @@ class Scorer:
         self.note = ""
         if self.kind == "language_model" and network.generator is not None:
             self.note = "scores are those of the generator alone: the main network of this model never read a [MASK]"
+        elif self.kind == "language_model" and network.reads_no_mask:
+            self.note = "scores are those of a main network that never read a [MASK] in pre-training: they say little"
         elif method == "detector":
             self.note = "sums of log D(original) rank texts; they are no log-likelihoods"
         self._cloze = graph_of_any_shape(self._cloze_log_probs)
@@ -168,7 +172,7 @@ def _kind(network: Network, config: PretrainingConfig | FinetuningConfig, method
             raise UserError(f"method detector: {energies or 'this model does not detect replaced tokens'}")
         return "detector"
     for hparam, why in _NO_PROBABILITIES.items():
-        if getattr(config, hparam, None) and (detects or hparam != "disallow_correct"):
+        if getattr(config, hparam, None) and (detects or hparam not in ("disallow_correct", "uniform_generator")):
             raise UserError(why)
     if electric and detects:
         return "energies"

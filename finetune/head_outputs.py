@@ -3,6 +3,7 @@
 B batch, L length.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def compared(predictor: Predictor, model: Model) -> Comparison:
         mark[:, 1 + number : 2 + 2 * number] = 1
     found = predictions_of(predictor, rows, {name: tf.constant(mark) for name, mark in marks.items()})
     ours = possible(predictor, {name: value.numpy() for name, value in found.items()})
-    return Comparison(rows, marks, ours)
+    return Comparison(rows, marks, ours, functools.partial(possible, predictor))
 
 
 def for_litert(predictor: Predictor) -> tuple[Function, Sequence[tf.Variable], dict[str, Any]]:

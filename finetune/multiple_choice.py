@@ -357,6 +357,9 @@ class Record(ChoiceTask):
         chosen = {str(number): str(one.item.names[one.best]) for number, one in enumerate(judged)}
         return with_average(answered_scores(golds, chosen))
 
+    def predicted(self, split: Split, predictions: Sequence[Prediction]) -> Sequence[Any]:
+        return [one.item.names[one.best] for one in self._all_judged(split, predictions)]
+
     def answer(self, judged: Judged) -> dict[str, Any]:
         return {"idx": judged.item.id} | super().answer(judged)
 

@@ -218,7 +218,7 @@ class PromptTask(TextTask):
                 tokens = " ".join(self.tokenizer.convert_ids_to_tokens(pieces))
                 raise UserError(
                     f"prompt_words: {self.name}: {words[name]!r} must be one token of {self.config.vocab_file}, but it "
-                    f"is {tokens or 'none'}: choose another word for {name}"
+                    f"is {tokens or 'none'}: choose another word for {name}, by prompt_words"
                 )
             ids.append(int(pieces[0]))
         if len(set(ids)) < len(ids):

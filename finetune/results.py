@@ -100,16 +100,16 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     for name, value in row.items():
         if isinstance(value, dict):
             single = "probability" if name == "probabilities" else name
-            found |= {f"{single}_{key}": inner for key, inner in value.items()}
+            found |= {f"{single}_{key}": _cell_of(inner) for key, inner in value.items()}
         else:
-            found[name] = _cell_of(value) if isinstance(value, list) else value
+            found[name] = _cell_of(value)
     return found
 
 
-def _cell_of(values: list[Any]) -> str:
-    if any(isinstance(value, dict) for value in values):
-        return json.dumps(values, ensure_ascii=False, default=str)
-    return " ".join(map(str, values))
+def _cell_of(value: Any) -> Any:
+    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, (dict, list)) for one in value)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def predictions_file(folder: str | os.PathLike[str], task: str, split: str) -> Path:

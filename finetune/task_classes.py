@@ -62,7 +62,7 @@ def make_tasks(config: FinetuningConfig, tokenizer: WordpieceTokenizer) -> list[
     for task in tasks:
         if config.prompt and not task.prompts:
             raise UserError(f"prompt: {task.name} is a task in Python with another head: derive it from PromptTask")
-    if len(tasks) > 1 and len({task.choices for task in tasks}) > 1:
+    if len(tasks) > 1 and len({task.choices if config.do_train else task.predicted_choices for task in tasks}) > 1:
         listed = ", ".join(f"{task.name} has {task.choices}" for task in tasks)
         raise UserError(f"task_names: tasks that are learned together need as many candidates for an example: {listed}")
     return tasks

@@ -80,7 +80,7 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     changed = [
         f"{name} was {base[name]!r}, is {merged[name]!r}"
         for name in sorted(shapes_model(FinetuningConfig) & base.keys())
-        if merged[name] != base[name]
+        if without_files(name, merged[name]) != without_files(name, base[name])
     ]
     if changed:
         raise UserError(f"{folder} holds a model of other hparams: {'; '.join(changed)}")
@@ -88,6 +88,18 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     if elsewhere:
         merged |= {"pretrained_model_dir": str(folder), "init_checkpoint": None, "model_dir": str(folder)}
     return FinetuningConfig.from_dict(merged)
+
+
+def without_files(name: str, value: Any) -> Any:
+    """The value of a hparam, of `tasks` without the paths of files: what they hold counts (`MadeOf`), not where."""
+    if name != "tasks" or not isinstance(value, dict):
+        return value
+    return {
+        task: {key: own for key, own in described.items() if key != "files"}
+        if isinstance(described, dict)
+        else described
+        for task, described in value.items()
+    }
 
 
 def digest(paths: Iterable[Path]) -> str:

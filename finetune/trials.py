@@ -30,6 +30,7 @@ from electra_tf2.finetune.trained_folder import (
     find_trained,
     is_replaced,
     read_made_of,
+    without_files,
 )
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
@@ -114,7 +115,7 @@ class Trials:
                 if held.overwrite or is_replaced(folder):
                     anew.add(folder)
                 else:
-                    held.check(config.to_json(), free_on_resume(FinetuningConfig))
+                    held.check(config.to_json(), free_on_resume(FinetuningConfig), without_files)
                     self.made_of.check(folder, self.advice)
         return anew
 
@@ -123,9 +124,8 @@ class Trials:
         train = self.evaluation.prepare()
         assert train is not None
         steps = number_of_steps(config, train.examples)
-        what = (
-            f"{config.num_train_epochs:g} epochs of {train.examples:,} inputs in batches of {config.train_batch_size}"
-        )
+        inputs = f"{train.examples:,} {'inputs' if self.tasks[0].choices == 1 else 'questions'}"
+        what = f"{config.num_train_epochs:g} epochs of {inputs} in batches of {config.train_batch_size}"
         if steps < 1:
             raise UserError(f"{what} are less than one step: raise num_train_epochs")
         say(f"{steps:,} steps: {what}")
@@ -178,6 +178,8 @@ class Trials:
         for folder in folders:
             if is_replaced(folder):
                 raise UserError(f"{folder} is of a run that --overwrite was to replace: finish that by training first")
+            if (folder / SCORES).exists() and not any(folder.glob("**/model.ckpt-*")):
+                raise UserError(f"{folder} holds scores alone: its weights were not kept (keep_all_models)")
             here, first = read_made_of(folder), read_made_of(folders[0])
             if here and first and here != first:
                 raise UserError(f"{folder} was trained on other data or from other weights than {folders[0]}")

@@ -15,7 +15,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,12 @@ class RunFolder:
     def _holds_anything(self) -> bool:
         return any(path.name != _LOCK for path in self.path.iterdir())
 
-    def check(self, config_json: str, free: Collection[str]) -> None:
+    def check(
+        self,
+        config_json: str,
+        free: Collection[str],
+        comparable: Callable[[str, Any], Any] = lambda name, value: value,
+    ) -> None:
         """Raises UserError if the folder holds a run with another configuration or vocabulary.
 
         A folder without a checkpoint holds no run yet. One that stopped at a loss that is not finite may go on with
@@ -92,13 +97,15 @@ class RunFolder:
         Args:
           config_json: of the run that is to go on there; names its vocab_file.
           free: names of the hparams that may differ when a run is resumed.
+          comparable: what counts of a hparam's value, by name and value.
         """
         saved = self.path / _CONFIG
         if not self._chief or self.overwrite or not saved.exists() or not holds_work(self.path):
             return
         before, now = _OF_OLDER_RUNS | read_json(saved, "the configuration of the run"), json.loads(config_json)
         self._check_vocabulary(now["vocab_file"])
-        changed = {name for name in before.keys() & now.keys() if before[name] != now[name]} - set(free)
+        both = before.keys() & now.keys() - set(free)
+        changed = {name for name in both if comparable(name, before[name]) != comparable(name, now[name])}
         mended = {name for name in changed if self._is_mend(name, now[name])}
         if changed - mended:
             raise UserError(

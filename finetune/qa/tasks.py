@@ -168,6 +168,7 @@ class QATask(Task):
         super().__init__(name, config, tokenizer, **own)
         self.v2, self.mrqa = v2, mrqa
         self.endings = ("jsonl", "jsonl.gz") if mrqa else ("json",)
+        self.test_splits = tuple(filter(self.exists, ("test",)))  # SQuAD and MRQA have none
 
     @property
     def labels(self) -> dict[str, Label]:

@@ -55,7 +55,8 @@ def check_names(names: Any, own: Mapping[str, Any]) -> None:
     of = f"(one of {', '.join(known)})"
     wrong = [f"{shown(name)}{closest(str(name)[:100], known)} {of}" for name in names if name not in known]
     if wrong:
-        raise UserError("; ".join(f"task_names: unknown task {name}" for name in wrong))
+        listed = "; ".join(f"task_names: unknown task {name}" for name in wrong)
+        raise UserError(f"{listed}; one made in Python is known to the file that registers it: run that file")
     for name in own:
         entry_of(name, own)
 

@@ -99,6 +99,12 @@ class NoiseContrastive(Detection[ElectricHparams]):
         if not same_mask or config.initial_temperature not in (None, config.temperature):
             yield "electric_objective needs the same noise at every step: no initial_mask_prob, no initial_temperature"
 
+    def __init__(self, config: ElectricHparams, networks: Networks) -> None:
+        super().__init__(config, networks)
+        noise = config.mask_prob  # energies are about 0, and every token's q about 1 / V
+        logit = math.log(noise / (1 - noise)) - math.log(config.vocab_size)
+        self.initial_loss = noise * math.log1p(math.exp(-logit)) + (1 - noise) * math.log1p(math.exp(logit))
+
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
         return masked.candidates if self.config.electric_candidates_only else super().token_weights(masked)
 

@@ -83,6 +83,7 @@ PARTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("main", {}, {"last_hidden_state", "logits"}),
     ("body", {}, {"last_hidden_state", "sentence_embedding"}),
     ("generator", {}, {"logits"}),
+    ("generator", {"generator_sample_mode": "zero_dropout"}, {"logits"}),
     ("main", {"electra_objective": False}, {"last_hidden_state", "logits"}),
     ("main", {"electra_objective": False, "electric_objective": True}, {"last_hidden_state", "logits"}),
     ("main", _COCO, {"last_hidden_state", "sentence_embedding"}),

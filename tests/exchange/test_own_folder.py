@@ -3,6 +3,8 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +15,14 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.exchange.check import TOLERANCE, huggingface_difference, read_back_difference
-from electra_tf2.exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, warm_start
+from electra_tf2.exchange.checkpoints import CheckpointVariables, TensorFlowCheckpoint, base_name, warm_start
 from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.exchange.formats.huggingface_config import Casing
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
 from electra_tf2.exchange.sources import read_model, without_generator, write_folder
 from electra_tf2.exchange.tensor_file import TensorFile, write_tensors
+from electra_tf2.model import kernels
+from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW
 from electra_tf2.util.errors import UserError
@@ -212,3 +216,53 @@ def test_what_is_read_back_differs_where_any_variable_does(run: Path) -> None:
     assert read_back_difference(model, other) > 0.1
     lacking = model._replace(weights={name: value for name, value in model.weights.items() if name != changed})
     assert read_back_difference(model, lacking) == np.inf
+
+
+@pytest.mark.parametrize(
+    "hparams",
+    [
+        {},
+        {"generator_sample_mode": "zero_dropout"},
+        {"embedding_sharing": "gdes"},
+        {"untied_generator_embeddings": True},
+    ],
+    ids=lambda hparams: next(iter(hparams), "shared"),
+)
+@pytest.mark.parametrize("towers", [False, True])
+def test_a_generator_reads_the_tables_that_it_was_trained_with(towers: bool, hparams: dict) -> None:
+    """Whichever of them are the main network's."""
+    objective = {"electra_objective": False, "electric_objective": True} if towers else {}
+    trained: Any = golden.model_with_crc_values(**hparams, **objective)
+    source = support.of_network(trained)
+    for name in [name for name in source.weights if name.endswith(DIFFERENCE)]:
+        table = name.removesuffix(DIFFERENCE)
+        source.weights[table] = source.weights.pop(name) + source.weights[base_name(table)]
+    loaded: Any = electra.Model(source).network
+    ids = tf.constant(np.random.RandomState(0).randint(5, 600, [2, 9]))
+    inputs = ids, tf.ones_like(ids), tf.zeros_like(ids)
+    names = ("input_ids", "input_mask", "segment_ids")
+    rows = SimpleNamespace(**dict(zip(names, inputs, strict=True)), masked_input_ids=ids, positions=ids[:, :1] * 0)
+    with kernels.off():
+        if towers:
+            theirs, ours = (network(rows).cloze.logits for network in (trained.generator, loaded.towers))
+        else:
+            theirs, ours = (network(*inputs).sequence for network in (trained.generator.encoder, loaded.generator))
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("hparams", [{"corrective_lm_objective": True}, {"replace_mlm_objective": True}])
+def test_one_network_that_is_its_own_generator_fills_with_the_head_that_read_masks(hparams: dict) -> None:
+    model = electra.Model(support.with_crc_weights(electra_objective=False, untied_generator=False, **hparams))
+    assert {name.split("/")[0] for name in model.source.weights} >= {"clm_predictions", "generator_predictions"}
+    head = model.network.language_model
+    assert head is not None and head.scope == "generator_predictions"
+
+
+def test_scores_of_what_never_read_a_mask_say_so() -> None:
+    alone = without_generator(support.with_crc_weights(electra_objective=False, corrective_lm_objective=True))
+    assert "never read a [MASK]" in electra.Model(alone).scorer().note
+    uniform = support.with_crc_weights(uniform_generator=True)
+    uniform = uniform._replace(weights=uniform.weights | support.with_crc_weights().weights)
+    with pytest.raises(UserError, match="a model of uniform_generator gives no probabilities"):
+        electra.Model(uniform).scorer()
+    assert electra.Model(uniform).scorer("detector").kind == "detector"

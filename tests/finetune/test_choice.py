@@ -211,3 +211,15 @@ def test_the_worst_mistakes_are_not_looked_for_among_candidates(tmp_path, questi
         split = task.load("dev")
         predictions = [{"log_probs": np.array(-1, np.float32)}] * len(split.features)
         assert split.labelled and errors_of(task, split, predictions) == {}
+
+
+def test_records_answers_are_compared_as_they_are_chosen(tmp_path):
+    """Where no candidate of many reaches one half, too."""
+    entities = [{"start": 0, "end": 2}, {"start": 4, "end": 7}]
+    queries = [{"idx": n, "query": "it is @placeholder", "answers": [{"text": "the"}]} for n in range(2)]
+    row = {"passage": {"text": "the file", "entities": entities}, "qas": queries, "idx": 0}
+    write_lines(tmp_path / "record" / "dev.jsonl", json.dumps(row))
+    task = make(tmp_path, "record")
+    split = task.load("dev")
+    predictions = [{"logits": np.array([1, x], np.float32)} for x in (-1, -2, -2, -1)]
+    assert task.predicted(split, predictions) == ["the", "file"] and task.complaint(split, predictions) is None

@@ -166,3 +166,8 @@ def test_without_scored_pairs_the_message_says_what_would_do(tmp_path):
     write_lines(tmp_path / "sentence_embedding" / "train.jsonl", '{"text": "a", "positive": "b"}')
     with pytest.raises(UserError, match=r"STS-B's development data.*text1, text2, score"):
         make(tmp_path).load("dev")
+
+
+def test_several_tasks_of_vectors_answer_without_training_data(tmp_path):
+    config = support.config("sentence_embedding", "mine", tasks={"mine": {"type": "embedding"}}, do_train=False)
+    assert [task.name for task in make_tasks(config, support.tokenizer())] == ["sentence_embedding", "mine"]
