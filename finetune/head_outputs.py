@@ -85,9 +85,16 @@ def predictions_of(predictor: Predictor, rows: Encoded, marks: Mapping[str, Any]
 
 
 def possible(predictor: Predictor, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Predictions, the numbers of places that no answer may have all alike: float32 has few digits left for them."""
-    answers = tuple(f"{task.name}." for task in predictor.tasks if isinstance(task, QATask))
-    return {
-        name: np.maximum(value, -FORBIDDEN / 2) if answers and name.startswith(answers) else value
-        for name, value in values.items()
-    }
+    """Predictions, what is said of places that no answer may have all alike: float32 has few digits left for them, and
+    their order means nothing."""
+    found, least = dict(values), -FORBIDDEN / 2
+    for scope in (f"{task.name}." for task in predictor.tasks if isinstance(task, QATask)):
+        found |= {name: np.maximum(value, least) for name, value in values.items() if name.startswith(scope)}
+        if f"{scope}start_top_index" in found:
+            starts, ends = f"{scope}start_top_", f"{scope}end_top_"
+            is_start = found[f"{starts}log_probs"] > least
+            is_end = (found[f"{ends}log_probs"] > least) & is_start[..., np.newaxis]
+            found[f"{ends}log_probs"] = np.where(is_end, found[f"{ends}log_probs"], least)
+            found[f"{starts}index"] = np.where(is_start, found[f"{starts}index"], 0)
+            found[f"{ends}index"] = np.where(is_end, found[f"{ends}index"], 0)
+    return found

@@ -266,3 +266,9 @@ def test_scores_of_what_never_read_a_mask_say_so() -> None:
     with pytest.raises(UserError, match="a model of uniform_generator gives no probabilities"):
         electra.Model(uniform).scorer()
     assert electra.Model(uniform).scorer("detector").kind == "detector"
+
+
+def test_a_head_that_judges_candidates_is_no_regression_of_hugging_faces() -> None:
+    heads = {"dense/kernel": [128, 2], "dense/bias": [2]}
+    exported = to_huggingface(support.fine_tuned("multirc", heads, {}))
+    assert exported.class_name == "ElectraModel" and exported.left_out == ["task_specific"]

@@ -170,6 +170,19 @@ def test_a_missing_development_file_is_noticed_before_training(data_dir, tmp_pat
     assert not untrained(tmp_path / "out")
 
 
+def test_a_finished_model_is_scored_on_files_that_came_later_or_moved(data_dir, tmp_path):
+    files = {split: str(shutil.copy(data_dir / "finetuning_data" / "kind" / f"{split}.jsonl", tmp_path / f"{split}.jsonl"))
+             for split in ("train", "dev")}  # fmt: skip
+    tasks = {"kind": {"type": "classification", "files": files}}
+    run(data_dir, tmp_path / "out", tasks=tasks, num_train_epochs=0.05)
+    moved = {split: str(shutil.move(path, f"{path}.moved.jsonl")) for split, path in files.items()}
+    again = {"kind": {"type": "classification", "files": moved}}
+    assert "done before" in run(data_dir, tmp_path / "out", tasks=again, num_train_epochs=0.05)
+    later = {"kind": {"type": "classification", "files": moved | {"test": moved["dev"]}}}
+    output = run(data_dir, tmp_path / "out", "--no-do-train", tasks=later, num_train_epochs=0.05)
+    assert re.search(r"(?m)^kind +test +accuracy", output)
+
+
 def test_less_than_a_step_is_refused_and_the_mended_command_trains(data_dir, tmp_path):
     output = run(data_dir, tmp_path, num_train_epochs=0.01, expect=2)
     assert "0.01 epochs of 320 inputs in batches of 8 are less than one step" in output
