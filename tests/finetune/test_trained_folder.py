@@ -171,8 +171,8 @@ def test_a_missing_development_file_is_noticed_before_training(data_dir, tmp_pat
 
 
 def test_a_finished_model_is_scored_on_files_that_came_later_or_moved(data_dir, tmp_path):
-    files = {split: str(shutil.copy(data_dir / "finetuning_data" / "kind" / f"{split}.jsonl", tmp_path / f"{split}.jsonl"))
-             for split in ("train", "dev")}  # fmt: skip
+    own = data_dir / "finetuning_data" / "kind"
+    files = {split: str(shutil.copy(own / f"{split}.jsonl", tmp_path)) for split in ("train", "dev")}
     tasks = {"kind": {"type": "classification", "files": files}}
     run(data_dir, tmp_path / "out", tasks=tasks, num_train_epochs=0.05)
     moved = {split: str(shutil.move(path, f"{path}.moved.jsonl")) for split, path in files.items()}
