@@ -213,7 +213,7 @@ def test_a_read_error_is_not_damage(folder, monkeypatch):
 
     before = sorted(path.name for path in folder.iterdir())
     with monkeypatch.context() as patched:
-        patched.setattr(files, "_sha256", fail)
+        patched.setattr(files, "sha256_of", fail)
         with pytest.raises(UserError, match=r"cannot read the checkpoint .*model\.ckpt-20 now: Input/output error"):
             toy.trainer(folder).restore()
     assert sorted(path.name for path in folder.iterdir()) == before
