@@ -21,7 +21,6 @@ from electra_tf2.exchange.network import EncoderModel, Network, assign, graph_of
 from electra_tf2.exchange.scoring import Scorer
 from electra_tf2.exchange.sources import Given, check_given, pooling_of, read_model, with_generator
 from electra_tf2.exchange.sources import Model as Source
-from electra_tf2.model.pooling import POOLINGS
 from electra_tf2.training.hparams import PRECISIONS
 from electra_tf2.util.errors import UserError, shown
 
@@ -185,8 +184,8 @@ class Model:
           UserError: there is no such pooling.
         """
         pooling = self.pooling if pooling is None else pooling
-        if pooling not in POOLINGS:
-            raise UserError(f"embed: pooling is one of {', '.join(POOLINGS)}, not {shown(pooling)}")
+        if pooling not in self.network.poolings:
+            raise UserError(f"embed: pooling is one of {', '.join(self.network.poolings)}, not {shown(pooling)}")
         if pooling not in self._vectors:
             self._vectors[pooling] = graph_of_any_shape(partial(self.network.text_vectors, pooling=pooling))
         rows = rows_of(self.tokenizer, [texts] if isinstance(texts, str) else texts, self.max_length)

@@ -21,7 +21,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Dense, Layer, SeedStream
 from electra_tf2.model.other_generators import TwoTowerClozeModel
-from electra_tf2.model.pooling import orthogonal, text_vectors
+from electra_tf2.model.pooling import POOLINGS, orthogonal, text_vectors
 from electra_tf2.util.errors import UserError
 
 _PROJECTION = "/projection/kernel"  # below a task's scope (finetune.embedding)
@@ -39,6 +39,8 @@ class Network(Layer):
     Raises:
       UserError: the weights do not belong to these sizes.
     """
+
+    poolings = POOLINGS
 
     def __init__(
         self,
