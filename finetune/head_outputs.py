@@ -90,11 +90,16 @@ def possible(predictor: Predictor, values: Mapping[str, np.ndarray]) -> dict[str
     found, least = dict(values), -FORBIDDEN / 2
     for scope in (f"{task.name}." for task in predictor.tasks if isinstance(task, QATask)):
         found |= {name: np.maximum(value, least) for name, value in values.items() if name.startswith(scope)}
-        if f"{scope}start_top_index" in found:
-            starts, ends = f"{scope}start_top_", f"{scope}end_top_"
+        starts, ends = f"{scope}start_top_", f"{scope}end_top_"
+        if f"{starts}log_probs" in found:
             is_start = found[f"{starts}log_probs"] > least
             is_end = (found[f"{ends}log_probs"] > least) & is_start[..., np.newaxis]
-            found[f"{ends}log_probs"] = np.where(is_end, found[f"{ends}log_probs"], least)
-            found[f"{starts}index"] = np.where(is_start, found[f"{starts}index"], 0)
-            found[f"{ends}index"] = np.where(is_end, found[f"{ends}index"], 0)
+            nothing = {
+                f"{ends}log_probs": (is_end, least),
+                f"{starts}index": (is_start, 0),
+                f"{ends}index": (is_end, 0),
+            }
+            for name in nothing.keys() & found.keys():  # numbers alone of some formats
+                is_possible, otherwise = nothing[name]
+                found[name] = np.where(is_possible, found[name], otherwise).astype(found[name].dtype)
     return found
