@@ -42,8 +42,7 @@ def main() -> int:
     for analysis in values.analysis:
         print(f"{analysis}:", flush=True)
         write_json(target / f"{analysis}.json", analyse(analysis, request, target / analysis))
-        drawn = sorted(path.name for path in target.glob(f"{analysis}*.png"))
-        print(f"wrote {target / analysis}.json; figures, also as .pdf: {', '.join(drawn)}")
+        print(f"wrote {target / analysis}.json, and figures beside it (.png, .pdf)")
     return 0
 
 

@@ -18,6 +18,7 @@ import tf_keras
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.exchange.checkpoints import best_or_newest
+from electra_tf2.exchange.tensor_file import FILE_NAME
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask, number_of_steps
@@ -178,7 +179,7 @@ class Trials:
         for folder in folders:
             if is_replaced(folder):
                 raise UserError(f"{folder} is of a run that --overwrite was to replace: finish that by training first")
-            if (folder / SCORES).exists() and not any(folder.glob("**/model.ckpt-*")):
+            if (folder / SCORES).exists() and not [*folder.glob("**/model.ckpt-*"), *folder.glob(FILE_NAME)]:
                 raise UserError(f"{folder} holds scores alone: its weights were not kept (keep_all_models)")
             here, first = read_made_of(folder), read_made_of(folders[0])
             if here and first and here != first:

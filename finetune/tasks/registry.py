@@ -56,7 +56,10 @@ def check_names(names: Any, own: Mapping[str, Any]) -> None:
     wrong = [f"{shown(name)}{closest(str(name)[:100], known)} {of}" for name in names if name not in known]
     if wrong:
         listed = "; ".join(f"task_names: unknown task {name}" for name in wrong)
-        raise UserError(f"{listed}; one made in Python is known to the file that registers it: run that file")
+        in_python = (
+            "" if "did you mean" in listed else "; one made in Python is known to the file that registers it alone"
+        )
+        raise UserError(f"{listed}{in_python}")
     for name in own:
         entry_of(name, own)
 
