@@ -148,7 +148,22 @@ def _with_base(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
     base_path = _recipe_path(base, what).resolve()
     if base_path in (seen := (*extending, path.resolve())):
         raise UserError(f"{what}: {base_path.name} extends itself, by way of {' and '.join(one.name for one in seen)}")
-    return _with_base(base_path, seen) | recipe
+    whole = _with_base(base_path, seen)
+    return (
+        whole
+        | recipe
+        | {name: _over(whole[name], recipe[name]) for name in _SECTIONS if name in whole and name in recipe}
+    )
+
+
+def _over(base: Any, section: Any) -> Any:
+    """A section of a recipe over the one that it extends: what it says of a task is all that counts for that."""
+    if not isinstance(base, dict) or not isinstance(section, dict):
+        return section
+    found = base | section
+    if isinstance(base.get("per_task"), dict) and isinstance(section.get("per_task"), dict):
+        found["per_task"] = base["per_task"] | section["per_task"]
+    return found
 
 
 def config_from_flags(config_class: type[C], with_recipe: bool = True) -> C:
