@@ -228,3 +228,11 @@ def test_help_lists_the_choices_that_it_does_not_explain(own_flags: Any, monkeyp
     monkeypatch.setattr(field, "metadata", field.metadata | {"help": "sum, inc, alt or cmtl"})
     util_flags.define_hparam_flags(PretrainingConfig)
     assert str(own_flags["aux_combination"].help).startswith("<sum|inc|alt|alt+|cmtl|cmtl+>: sum, inc")
+
+
+def test_a_section_goes_on_from_the_one_that_it_extends(tmp_path: Path) -> None:
+    own = {"finetuning": {"learning_rate": 1e-5, "per_task": {"sts": {"num_train_epochs": 1}}}}
+    (tmp_path / "own.json").write_text(json.dumps({"extends": "bert_mini"} | own))
+    base, found = (util_flags.read_recipe(name, "finetuning") for name in ("bert_mini", str(tmp_path / "own.json")))
+    assert found["learning_rate"] == 1e-5 and found["classifier_pooling"] == "mean"
+    assert found["per_task"] == base["per_task"] | {"sts": {"num_train_epochs": 1}}
