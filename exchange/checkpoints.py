@@ -5,7 +5,7 @@ checkpoints hold the same variables under the same names, but for the query, key
 are one fused variable here. exchange.huggingface translates the other names.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,7 +34,16 @@ _PARTS = ("/self/query/", "/self/key/", "/self/value/")
 _GENERATOR = "generator/"
 _MAIN_NETWORK = "electra/"
 MASKED_LM = "generator_predictions"  # head of the generator, or of the main network where there is no other network
-_CORRECTIVE_LM = "clm_predictions"  # head of a main network beside its generator
+CORRECTIVE_LM = "clm_predictions"  # head of a main network beside its generator
+
+
+def main_language_model(names: Container[str], has_generator: bool) -> str | None:
+    """Scope of the head over the vocabulary that reads the main network's states; None where no variable is of one.
+
+    It fills [MASK]s where there is no generator. Beside one, the main network has never read any.
+    """
+    heads = [CORRECTIVE_LM] if has_generator else [MASKED_LM, CORRECTIVE_LM]
+    return next((head for head in heads if f"{head}/output_bias" in names), None)
 
 
 class LoadReport(NamedTuple):
@@ -173,8 +182,7 @@ class CheckpointVariables:
     @property
     def language_model(self) -> str | None:
         """Scope of the head over the vocabulary that reads the main network's states; None where it has none."""
-        heads = [_CORRECTIVE_LM] if self.has_own_generator else [MASKED_LM, _CORRECTIVE_LM]
-        return next((head for head in heads if f"{head}/output_bias" in self._names), None)
+        return main_language_model(self._names, self.has_own_generator)
 
     def weights(self) -> dict[str, np.ndarray]:
         """All arrays but those of the optimizer and of the training loop; query, key and value are fused."""

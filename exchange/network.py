@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from electra_tf2.exchange.checkpoints import CORRECTIVE_LM, MASKED_LM, main_language_model
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.auxiliary_heads import TiedHead, vocabulary_head
@@ -85,18 +86,16 @@ class Network(Layer):
         COCO-LM has both, and its main network has never read a [MASK]; nor has the head of corrected tokens where one
         network is both.
         """
-        scope = "generator_predictions"
-        if self.generator is None and f"{scope}/output_bias" not in weights:
-            scope = "clm_predictions"
         self.filler = self.generator or self.encoder
-        if f"{scope}/output_bias" not in weights:
+        scope = MASKED_LM if self.generator else main_language_model(weights, has_generator=False)
+        if scope is None or f"{scope}/output_bias" not in weights:
             return None
         return vocabulary_head(scope, self.filler, f"{scope}/dense/kernel" in weights)
 
     @property
     def reads_no_mask(self) -> bool:
         """Tells whether the head that fills [MASK]s was trained on texts without any."""
-        return self.language_model is not None and self.language_model.scope == "clm_predictions"
+        return self.language_model is not None and self.language_model.scope == CORRECTIVE_LM
 
     def states(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] three times -> float32 [B, L, H], the last layer."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.exchange import check
+from electra_tf2.exchange.checkpoints import MASKED_LM, main_language_model
 from electra_tf2.exchange.encoding import Encoded
 from electra_tf2.exchange.huggingface_export import write_tokenizer_of
 from electra_tf2.exchange.sources import Model, pooling_of
@@ -94,8 +95,9 @@ def language_model(model: Model, part: str) -> str:
     """Scope of the head that fills [MASK]s in a part; "" if there is none."""
     if part == "body" or (part == "main" and model.has_generator):
         return ""
-    scopes = ("generator_predictions", "clm_predictions")[: 2 if part == "main" else 1]
-    return next((scope for scope in scopes if f"{scope}/output_bias" in model.weights), "")
+    if part == "generator":
+        return MASKED_LM if f"{MASKED_LM}/output_bias" in model.weights else ""
+    return main_language_model(model.weights, has_generator=False) or ""
 
 
 class Comparison(NamedTuple):
