@@ -99,6 +99,7 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
         "coco": {"electra_objective": False, "corrective_lm_objective": True, "sequence_contrast_objective": True},
         "bert": {"electra_objective": False},
         "distilled": {"teacher": str(tmp_path / "models" / "detection")},
+        "auxiliary": {"aux_tasks": ["so"]},
     }
     for name, overrides in objectives.items():
         folder = tmp_path / "models" / name
@@ -110,7 +111,8 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
     detection = {"disc_recall": 0.25, "disc_accuracy": 0.85, "replaced_rate": 0.2}
     distilled = tmp_path / "models" / "distilled" / "config.json"
     write_json(distilled, json.loads(distilled.read_text()) | {"teacher": "gone"})
-    for name, values in (("coco", logged), ("detection", detection), ("bert", {}), ("distilled", {})):
+    for name in objectives:
+        values = {"coco": logged, "detection": detection}.get(name, {})
         lines = [{"step": step, "loss": 9 - step} | {f"train_{key}": values[key] for key in values} for step in (5, 7)]
         write_lines(tmp_path / "models" / name / "train_metrics.jsonl", *map(json.dumps, lines))
     held_out = tmp_path / "models" / "coco" / "eval" / "step-7.json"

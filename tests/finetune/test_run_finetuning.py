@@ -112,6 +112,8 @@ def test_two_tasks_and_two_trials_make_one_table(data_dir, tmp_path):
     run(data_dir, tmp_path, "--task-names", "kind,count", **settings)
     assert file.read_text() == table  # of trials that were done before
     assert "trial 2/2" in output
+    refused = run(data_dir, tmp_path, "--task-names", "kind,count", "--no-do-train", expect=2, **settings)
+    assert "model_1 holds scores alone: its weights were not kept (keep_all_models)" in " ".join(refused.split())
 
 
 def test_a_killed_trial_goes_on_to_the_same_scores(data_dir, tmp_path):
