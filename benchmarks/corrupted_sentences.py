@@ -3,8 +3,8 @@
   python -m benchmarks.corrupted_sentences --corpus corpus --output corrupted/cola/train.tsv
 
 Half of the sentences stay as they are (label 1), half are corrupted once (label 0): words change places, go, come, or
-become others of their kind or of their stem. Learning such labels for real and fake sentences brings a network near
-CoLA (Warstadt et al. 2019, section 4, who drew fake ones from language models and by permutation). English alone.
+become others of their kind or of their stem. Warstadt et al. 2019 trained networks for CoLA on real and fake sentences
+first, too, theirs drawn from language models or permuted. English alone.
 """
 
 import itertools
@@ -84,22 +84,21 @@ class Corruption:
             if len(stem) >= 3 and 1 < len(words) <= _LONGEST_STEM
             for word in words
         }
-        # Weighted as they are listed: order, function words, agreement, forms.
-        self.changes: list[tuple[float, Callable[[list[str]], list[str]]]] = [
-            (0.16, self._swapped),
-            (0.18, self._moved),
-            (0.16, self._without_one),
-            (0.10, self._with_one_more),
-            (0.20, lambda words: self._with_another(words, self.kinds)),
-            (0.20, lambda words: self._with_another(words, self.forms)),
-        ]
+        self.changes: dict[Callable[[list[str]], list[str]], float] = {
+            self._swapped: 0.16,
+            self._moved: 0.18,
+            self._without_one: 0.16,
+            self._with_one_more: 0.10,
+            self._of_another_kind: 0.20,
+            self._in_another_form: 0.20,
+        }
 
     def __call__(self, sentence: str) -> str:
         """The sentence, changed once, with a capital first and its last mark."""
-        words, before = sentence[:-1].split(), sentence[:-1].split()
+        before = words = sentence[:-1].split()
+        changes, shares = [*self.changes], [*self.changes.values()]
         while words == before or not words:
-            weights = [weight for weight, _ in self.changes]
-            words = self.changes[self.random.choice(len(weights), p=weights)][1](list(before))
+            words = changes[self.random.choice(len(changes), p=shares)](list(before))
         text = " ".join(words)
         return text[:1].upper() + text[1:] + sentence[-1]
 
@@ -124,6 +123,12 @@ class Corruption:
         words.insert(self.random.integers(len(words) + 1), str(self.random.choice(self.little)))
         return words
 
+    def _of_another_kind(self, words: list[str]) -> list[str]:
+        return self._with_another(words, self.kinds)
+
+    def _in_another_form(self, words: list[str]) -> list[str]:
+        return self._with_another(words, self.forms)
+
     def _with_another(self, words: list[str], others: dict[str, list[str]]) -> list[str]:
         places = [i for i, word in enumerate(words) if _core(word) in others]
         if places:
@@ -136,8 +141,8 @@ def rows_of(corpus: Corpus, count: int, min_words: int, max_words: int, seed: in
     """Labels and sentences, drawn from the whole corpus and in a random order; every second one is corrupted."""
     random = np.random.default_rng(seed)
     found = itertools.chain.from_iterable(paragraphs(corpus, min_words, max_words))
-    clean = ({"text": " ".join(one.split())} for one in found if _CLEAN.fullmatch(one) and not one.isupper())
-    sentences = [row["text"] for row in chosen(clean, count, random)]
+    clean = (" ".join(one.split()) for one in found if _CLEAN.fullmatch(one))
+    sentences = chosen(clean, count, random)
     corrupted = Corruption(sentences, random)
     return [(index % 2, one if index % 2 else corrupted(one)) for index, one in enumerate(sentences)]
 
@@ -149,6 +154,10 @@ def main() -> None:
     try:
         corpus = Corpus(str(options.corpus), recursive=True)
         rows = rows_of(corpus, options.count, options.min_words, options.max_words, options.seed)
+        if not rows:
+            raise UserError(
+                f"no sentence of {options.corpus} was taken: --count, --min-words, --max-words, or the text"
+            )
         write_atomically(options.output, "".join(f"text\t{label}\t\t{sentence}\n" for label, sentence in rows))
     except UserError as error:
         sys.exit(f"error: {error}")

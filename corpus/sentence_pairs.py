@@ -6,10 +6,13 @@ corpus --sentences--> paragraphs of sentences --pairs_of--> (text, positive)
 import itertools
 import re
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 
 from electra_tf2.corpus.text_files import Corpus
+
+_Row = TypeVar("_Row")
 
 KINDS = ("cropped", "adjacent", "single")
 _END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')]))\s+(?=[\"'(]?[^\W\d_a-z])")
@@ -49,9 +52,9 @@ def pairs_of(sentences: list[str], kind: str, random: np.random.Generator) -> li
     return [{"text": sentence, "positive": cropped(sentence, random)} for sentence in sentences]
 
 
-def chosen(rows: Iterator[dict[str, str]], number: int, random: np.random.Generator) -> list[dict[str, str]]:
+def chosen(rows: Iterator[_Row], number: int, random: np.random.Generator) -> list[_Row]:
     """So many rows at random, all of them equally likely (Vitter 1985, algorithm R), in a random order."""
-    kept: list[dict[str, str]] = []
+    kept: list[_Row] = []
     for seen, row in enumerate(rows):
         if seen < number:
             kept.append(row)

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from benchmarks.corrupted_sentences import Corruption, rows_of
+from benchmarks.corrupted_sentences import Corruption, main, rows_of
 from electra_tf2.corpus.text_files import Corpus
 from tests.finetuning_support import write_lines
 from tests.programs import ROOT
@@ -19,16 +20,27 @@ TEXT = [
 ]
 
 
-def test_half_of_the_sentences_are_corrupted_once():
-    random = np.random.default_rng(0)
-    corruption = Corruption(TEXT, random)
-    kinds = set()
-    for sentence in TEXT * 5:
+@pytest.mark.parametrize(
+    ("change", "longer", "same_words"),
+    [
+        ("_swapped", 0, True),
+        ("_moved", 0, True),
+        ("_without_one", -1, False),
+        ("_with_one_more", 1, False),
+        ("_of_another_kind", 0, False),
+        ("_in_another_form", 0, False),
+    ],
+)
+def test_a_sentence_is_changed_once(change, longer, same_words):
+    corruption = Corruption(TEXT, np.random.default_rng(0))
+    changes = {found.__name__: found for found in corruption.changes}
+    assert sum(corruption.changes.values()) == pytest.approx(1)
+    corruption.changes = {changes[change]: 1.0}
+    for sentence in TEXT:
         changed = corruption(sentence)
         before, after = sentence[:-1].lower().split(), changed[:-1].lower().split()
-        assert changed[0].isupper() and changed[-1] == "." and before != after and after
-        kinds.add((len(after) - len(before), sorted(after) == sorted(before)))
-    assert kinds == {(-1, False), (0, False), (0, True), (1, False)}  # goes, another, places, comes
+        assert changed[0].isupper() and changed[-1] == "." and before != after
+        assert len(after) - len(before) == longer and (sorted(after) == sorted(before)) == same_words
 
 
 def test_words_become_others_of_their_kind_and_stem_with_their_capital():
@@ -71,3 +83,7 @@ def test_the_program_writes_colas_columns_and_names_what_is_missing(tmp_path):
         [*program, tmp_path / "gone", "--output", output], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert missing.returncode == 1 and "gone' does not exist" in missing.stderr
+    words = ["", "--corpus", str(tmp_path / "corpus"), "--output", "x", "--count", "0"]
+    refusal = pytest.raises(SystemExit, match=r"no sentence of .* was taken: --count, --min-words")
+    with mock.patch.object(sys, "argv", words), refusal:
+        main()
