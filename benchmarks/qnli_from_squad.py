@@ -5,9 +5,9 @@
 QNLI was made of SQuAD: does this sentence of the paragraph hold the answer (Wang et al. 2019, section 3.3)? So where
 only a part of its training set is at hand, a set as large can be made again. Each question yields one pair: by a fair
 coin the sentence in which its first answer begins, or, of the paragraph's other sentences, the one with the most words
-in common, since pairs that share little were filtered out of QNLI. Questions of a paragraph of one sentence yield
-nothing. QNLI's development set is of SQuAD's other articles, but articles share text: 5 of its 3,913 sentences are
-among those of SQuAD's pairs.
+in common, since pairs that share little were filtered out of QNLI. With `--both` it yields the two, so twice as many.
+Questions of a paragraph of one sentence yield nothing. QNLI's development set is of SQuAD's other articles, but
+articles share text: 5 of its 3,913 sentences are among those of SQuAD's pairs.
 """
 
 import itertools
@@ -29,8 +29,14 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.lower()))
 
 
-def pairs_of(questions: Iterable[Question], coin: random.Random) -> Iterator[tuple[str, str, str]]:
-    """Question, sentence and QNLI's label, in the order of the questions, whose answers are located."""
+def pairs_of(questions: Iterable[Question], coin: random.Random, both: bool = False) -> Iterator[tuple[str, str, str]]:
+    """Question, sentence and QNLI's label, in the order of the questions, whose answers are located.
+
+    Args:
+      questions: of SQuAD's training set.
+      coin: draws which of a question's two pairs is made.
+      both: makes both pairs, the sentence with the answer first, and draws nothing.
+    """
     for question in questions:
         paragraph = question.paragraph.text
         starts = [0, *(gap.end() for gap in _SENTENCE_ENDS.finditer(paragraph)), len(paragraph)]
@@ -39,18 +45,18 @@ def pairs_of(questions: Iterable[Question], coin: random.Random) -> Iterator[tup
             continue
         answer, asked = question.paragraph.starts[question.start], question.text
         found = sentences.pop(max(index for index in range(len(sentences)) if starts[index] <= answer))
-        label = "entailment" if coin.random() < 0.5 else "not_entailment"
-        if label != "entailment":
-            found = max(sentences, key=lambda text: len(_words(asked) & _words(text)))
-        yield " ".join(asked.split()), " ".join(found.split()), label
+        other = max(sentences, key=lambda text: len(_words(asked) & _words(text)))
+        pairs = [(found, "entailment"), (other, "not_entailment")]
+        for sentence, label in pairs if both else [pairs[coin.random() >= 0.5]]:
+            yield " ".join(asked.split()), " ".join(sentence.split()), label
 
 
 def main() -> None:
     """Writes the pairs, with QNLI's header; `--seed` is the coin's."""
-    options = parser_of(__doc__, squad=Path, output=Path, seed=0).parse_args()
+    options = parser_of(__doc__, squad=Path, output=Path, seed=0, both=False).parse_args()
     try:
         questions = read_questions(options.squad, mrqa=False, v2=False, training=True)
-        rows = [("question", "sentence", "label"), *pairs_of(questions, random.Random(options.seed))]
+        rows = [("question", "sentence", "label"), *pairs_of(questions, random.Random(options.seed), options.both)]
         lines = ["\t".join((str(index - 1) if index else "index", *row)) for index, row in enumerate(rows)]
         write_atomically(options.output, "\n".join(lines) + "\n")
     except UserError as error:
