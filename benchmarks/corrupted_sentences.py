@@ -149,7 +149,7 @@ def rows_of(corpus: Corpus, count: int, min_words: int, max_words: int, seed: in
 
 def main() -> None:
     """Writes the sentences; fewer than `--count` where the corpus has no more that are clean."""
-    flags = {"corpus": Path, "output": Path, "count": 200_000, "min_words": 4, "max_words": 16, "seed": 0}
+    flags = {"corpus": Path, "output": Path, "count": 400_000, "min_words": 4, "max_words": 16, "seed": 0}
     options = parser_of(__doc__, **flags).parse_args()
     try:
         corpus = Corpus(str(options.corpus), recursive=True)
