@@ -18,6 +18,8 @@ from random import Random
 
 from benchmarks.common import parser_of
 from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.finetune.classification.reading import read_rows
+from electra_tf2.finetune.tasks.spec import Columns
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically
 
@@ -55,11 +57,6 @@ def _names(sentence: str) -> list[str]:
     return [name.group() for name in _NAME.finditer(sentence[1:])]
 
 
-def _swapped(sentence: str, one: re.Match[str], other: re.Match[str]) -> str:
-    between = sentence[one.end() : other.start()]
-    return sentence[: one.start()] + other.group() + between + one.group() + sentence[other.end() :]
-
-
 def _replaced(sentence: str, place: re.Match[str], new: str) -> str:
     return sentence[: place.start()] + new + sentence[place.end() :]
 
@@ -92,7 +89,9 @@ class Statements:
         if len(found) < 2:
             return None
         one, other = sorted(self.random.sample(found, 2), key=re.Match.start)
-        return None if one.group() == other.group() else _swapped(statement, one, other)
+        if one.group() == other.group():
+            return None
+        return _replaced(_replaced(statement, other, one.group()), one, other.group())
 
     def with_another_name(self, statement: str, names: list[str]) -> str | None:
         """One of its names becomes another of the text's, or of any, if those are all in it."""
@@ -174,14 +173,11 @@ def pairs_of(corpus: Corpus, count: int, random: Random) -> list[Pair]:
 
 
 def mnli_pairs(path: Path) -> list[Pair]:
-    """MNLI's pairs with RTE's labels. Raises UserError where a column or the file is missing."""
-    try:
-        header, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-        columns = [header.split("\t").index(name) for name in ("sentence1", "sentence2", "gold_label")]
-        rows = [[line.split("\t")[column] for column in columns] for line in lines]
-    except (OSError, ValueError, IndexError) as error:
-        raise UserError(f"{path} is not a file of MNLI's pairs: {error}") from None
-    return [(text, one, label if label == "entailment" else "not_entailment") for text, one, label in rows]
+    """MNLI's pairs with RTE's labels. Raises UserError where the file or a column is missing."""
+    columns = Columns(("sentence1", "sentence2"), "gold_label")
+    rows = read_rows(path, columns, Columns((("sentence1",), ("sentence2",)), ("gold_label",)))
+    labels = ["entailment" if row.label == "entailment" else "not_entailment" for row in rows]
+    return [(row.texts[0], row.texts[1], label) for row, label in zip(rows, labels, strict=True)]
 
 
 def main() -> None:
@@ -191,7 +187,7 @@ def main() -> None:
     try:
         pairs = pairs_of(Corpus(str(options.corpus), recursive=True), options.count, random)
         if not pairs:
-            raise UserError(f"no paragraph of {options.corpus} has three sentences to make a pair of")
+            raise UserError(f"no pair was made of {options.corpus}: --count, or no line has three sentences")
         rows = pairs + 2 * (mnli_pairs(Path(options.mnli)) if options.mnli else [])
         random.shuffle(rows)
         lines = ["\t".join((str(index), *(" ".join(part.split()) for part in row))) for index, row in enumerate(rows)]

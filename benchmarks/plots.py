@@ -65,9 +65,9 @@ def draw_compute(page: str, figure: Path) -> None:
         axis.plot([flops for flops, *_ in points], [found for _, found, _ in points], "o-", color="#D55E00")
         axis.plot(*ELECTRA_SMALL[:2], "s", color="#0072B2")
         axis.annotate(ELECTRA_SMALL[2], ELECTRA_SMALL[:2], (0, 6), textcoords="offset points", ha="center", fontsize=7)
-        for flops, found, label in points:
-            offset = (2, -19 if (flops, found, label) != points[-1] else 6)  # a dashed line runs below the last
-            axis.annotate(label, (flops, found), offset, textcoords="offset points", fontsize=7)
+        for point in points:
+            height = 6 if point is points[-1] else -19  # a dashed line runs below the last
+            axis.annotate(point[2], point[:2], (2, height), textcoords="offset points", fontsize=7)
         axis.set_xscale("log")
         axis.set(xlim=(1.5e14, 1e19), ylim=(45, 91), xlabel="FLOPs of pre-training", ylabel="mean of STS-B and SST-2")
 
