@@ -6,6 +6,8 @@
   python -m benchmarks.step --what finetuning --max-seq-length 32
   python -m benchmarks.step --contenders ours_bfloat16,ours_whole_bfloat16,ours_recompute_bfloat16 --batch-size 8 \\
       --max-seq-length 512
+  python -m benchmarks.step --contenders ours_xla_bfloat16,ours_cudnn_bfloat16,hugging_face_compiled_bfloat16 \\
+      --batch-size 128 --steps 50 --start-together  # on a GPU
 
 Every contender is a process that keeps its model in memory (benchmarks/step_contenders.py); they take turns of some
 `--steps`. The median of the turns counts. Among them are the matrix products of our step and nothing else, by
@@ -13,13 +15,15 @@ TensorFlow's own kernels: the limit, of which our share is printed. A step of pr
 does it in the step), both networks, dropout, the gradient and AdamW's update on random tokens; of evaluation, the
 forward passes without dropout; of fine-tuning, one network, dropout, the gradient and the update for a classifier of
 sequences without padding. Beside the rate stand the processor time of a step (of all threads; the least of the turns,
-which other work disturbs little) and the most memory that the process ever had. `--torch-python` has torch and
-transformers.
+which other work disturbs little) and the most memory that the process ever had, the GPU's where there is one.
+`--torch-python` has torch and transformers; `--start-together` starts all at once, where there are cores for it.
 """
 
 import json
+import os
 import statistics
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.common import Worker, parser_of, processor, turns
 from benchmarks.step_job import JOB_FLAGS, Job, product_flops
@@ -47,17 +51,23 @@ class Contender:
 
 
 def main() -> None:
-    flags = JOB_FLAGS | {"rounds": 7, "steps": 4, "torch_python": sys.executable}
+    flags = JOB_FLAGS | {"rounds": 7, "steps": 4, "torch_python": sys.executable, "start_together": False}
     options = parser_of(__doc__, contenders="ours_float32,ours_bfloat16,tf_models_float32", **flags).parse_args()
     names = options.contenders.split(",")
     limits = [f"products_{precision}" for precision in ("float32", "bfloat16") if any(precision in n for n in names)]
-    contenders = []
-    for name in dict.fromkeys(names + limits):
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # all that a GPU has is no one contender's
+
+    def start(name: str) -> Contender | None:
         python = options.torch_python if name.startswith("hugging_face") else sys.executable
         try:
-            contenders.append(Contender(name, Job.of(options, name), python))
+            return Contender(name, Job.of(options, name), python)
         except OSError as error:
             print(f"left out: {name}: {error}", file=sys.stderr)
+            return None
+
+    every = dict.fromkeys(names + limits)
+    with ThreadPoolExecutor(len(every) if options.start_together else 1) as threads:
+        contenders = [contender for contender in threads.map(start, every) if contender]
     if not contenders:
         sys.exit("error: no contender could be started")
     seconds = turns({one.name: lambda one=one: one.turn(options.steps) for one in contenders}, options.rounds)  # type: ignore[misc]

@@ -49,7 +49,7 @@ def tf_models_inputs(job: Job, ids: np.ndarray) -> dict[str, Any]:
 
 def tf_models(job: Job) -> Step:
     step = tf_models_function(job, *tf_models_pretrainer(job))
-    return lambda: float(step())
+    return step
 
 
 def tf_models_pretrainer(job: Job) -> tuple[Any, Callable[[bool], Any]]:
@@ -92,7 +92,7 @@ def tf_models_classifier(job: Job) -> Step:
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
     step = tf_models_function(job, model, loss_of)
-    return lambda: float(step())
+    return step
 
 
 def hugging_face_step(job: Job, modules: list[Any], losses: Callable[[], Any], compiled: bool) -> Step:
@@ -100,24 +100,31 @@ def hugging_face_step(job: Job, modules: list[Any], losses: Callable[[], Any], c
     import torch
 
     parameters = list({id(p): p for module in modules for p in module.parameters()}.values())
+    device = _torch_device()
     optimizer = torch.optim.AdamW(parameters, lr=5e-4, eps=1e-6, weight_decay=0.01, fused=True)
     function = torch.compile(losses) if compiled else losses
     for module in modules:
         module.train(job.what != "evaluation")
 
-    def step() -> float:
+    def step() -> torch.Tensor:
         if job.what == "evaluation":
-            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=job.precision == "bfloat16"):
-                return float(function())
+            with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=job.precision == "bfloat16"):
+                return function()
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=job.precision == "bfloat16"):
+        with torch.autocast(device, torch.bfloat16, enabled=job.precision == "bfloat16"):
             loss = function()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        return float(loss.detach())
+        return loss.detach()
 
     return step
+
+
+def _torch_device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def hugging_face(job: Job, compiled: bool) -> Step:
@@ -125,6 +132,7 @@ def hugging_face(job: Job, compiled: bool) -> Step:
     import transformers
 
     torch.manual_seed(0)
+    torch.set_default_device(_torch_device())
     configs = [transformers.ElectraConfig(**size.encoder) for size in (job.size.generator, job.size)]
     generator = transformers.ElectraForMaskedLM(configs[0])
     discriminator = transformers.ElectraForPreTraining(configs[1])
@@ -139,7 +147,7 @@ def hugging_face(job: Job, compiled: bool) -> Step:
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), data["labels"].flatten())
         with torch.no_grad():
             cumulative = torch.softmax(logits, -1).cumsum(-1)
-            draws = torch.rand(logits.shape[:-1]).unsqueeze(-1) * cumulative[..., -1:]
+            draws = torch.rand(logits.shape[:-1], device=logits.device).unsqueeze(-1) * cumulative[..., -1:]
             sampled = torch.searchsorted(cumulative, draws).squeeze(-1).clamp(max=job.size.vocabulary - 1)
             corrupted = data["ids"].scatter(1, data["places"], sampled)
             fake = (corrupted != data["ids"]).float()
@@ -154,6 +162,7 @@ def hugging_face_classifier(job: Job, compiled: bool) -> Step:
     import transformers
 
     torch.manual_seed(0)
+    torch.set_default_device(_torch_device())
     model = transformers.ElectraForSequenceClassification(transformers.ElectraConfig(**job.size.encoder))
     ids, labels = torch.tensor(job.token_ids), torch.tensor(job.labels)
 

@@ -112,8 +112,8 @@ class DeviceHparams:
     attention_implementation: str = free_hparam(
         "xla",
         "what computes attention in a step that is compiled as a whole: xla; cudnn: the fused kernels of NVIDIA's "
-        "cuDNN, which write no pairs of positions to memory, on GPUs from the A100 on in bfloat16 or float16 "
-        "(docs/devices.md)",
+        "cuDNN, which write no pairs of positions to memory, on GPUs from the A100 on in bfloat16 or float16; with "
+        "dropout of attention the one run of it crashed (docs/devices.md)",
         choices=("xla", "cudnn"),
     )
     jit_compile: str = free_hparam(

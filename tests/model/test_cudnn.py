@@ -306,8 +306,8 @@ def test_kernels_are_described_as_jax_describes_them() -> None:
 @pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("name", ["plain", "distances", "turned"])
 def test_on_a_gpu_the_kernels_compute_what_xla_does(name: str) -> None:
-    network = Encoder("electra", sizes(**NETWORKS[name]), compute_dtype="bfloat16")
-    expected = one_program(lambda: passes(network))()
+    network, exact = (Encoder("electra", sizes(**NETWORKS[name]), compute_dtype=d) for d in ("bfloat16", "float32"))
+    expected = one_program(lambda: passes(exact))()
     found = one_program(lambda: passes(network), attention="cudnn")()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=0.05, atol=0.03 * float(tf.reduce_max(abs(other))))
