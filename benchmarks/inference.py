@@ -1,7 +1,7 @@
 """Latency and throughput of inference from Python, beside the network alone.
 
   python -m benchmarks.inference --model electra_mini
-  python -m benchmarks.inference --model electra_evening --generator electra_mini --texts 512 --peer-python PYTHON
+  python -m benchmarks.inference --model electra_deep --generator electra_mini --texts 512 --peer-python PYTHON
 
 One text through each call of a loaded model: the first call of a process, and the median of `--calls` calls after one
 of another length. "network" is the call's network alone, in a graph of just these shapes, on tensors that are there

@@ -22,7 +22,8 @@ POINTS: list[tuple[float, str | float, str]] = [
     (2.7e14, (73.9 + 81.7) / 2, "20 minutes\nof a core"),  # of the page's "Twenty minutes of one core"
     (8.0e14, "`electra_mini_t5`, the same settings", "2 hours\nof a core"),
     (1.9e15, "`electra_evening_4_layers`", ""),
-    (7.2e15, "`electra_evening`", "electra_evening\n11 hours of a core"),
+    (7.2e15, "`electra_evening`", "11 hours of a core"),
+    (2.4e16, "`electra_deep`", "electra_deep\n6 minutes of an H100"),
 ]
 # google-research/electra's README: 1M steps on OpenWebText, development sets. FLOPs: recipe electra_small.
 ELECTRA_SMALL = (1.1e18, (86.8 + 88.3) / 2, "ELECTRA-Small, 14 M, published")

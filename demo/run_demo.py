@@ -1,7 +1,7 @@
 """`make demo`: a shipped model against a bag of words within two minutes, then pre-training of one's own.
 
 The task, putting commas and full stops back into 400 paragraphs of docstrings after 600 to learn from, labels itself.
-First pretrained/electra_evening learns it, which comes with this repository. Then a small model is pre-trained on the
+First pretrained/electra_deep learns it, which comes with this repository. Then a small model is pre-trained on the
 same text from nothing, and learns the task too. Every command is shown; they are the public ones. Everything is
 under demo_data/, and running it again goes on where it was stopped.
 """
@@ -21,7 +21,7 @@ from electra_tf2.finetune.tagging.conll import read_sentences
 DATA = Path("demo_data")
 MODELS = DATA / "models"
 RECIPE = "electra_tiny"  # trained by the demo
-RELEASED = "electra_evening"  # comes with this repository
+RELEASED = "electra_deep"  # comes with this repository
 TASK = "punctuation"
 VOCAB, RECORDS, CORPUS = DATA / "vocab.txt", DATA / "pretrain_tfrecords", DATA / "corpus"
 FINETUNING = {

@@ -2,7 +2,7 @@
 
     import electra_tf2 as electra
 
-    model = electra.load("electra_evening")                # a shipped model, a run, a folder, a Hugging Face directory
+    model = electra.load("electra_deep")                   # a shipped model, a run, a folder, a Hugging Face directory
     model.states(["One sentence.", ("A pair", "of two")])  # vectors of tokens
     model.embed(["One sentence.", "Another."])             # one vector of each text
     model.replaced("The chef eight the meal.")             # tokens that look wrong

@@ -41,7 +41,7 @@ def test_help_is_one_screen(words: list[str], called: str) -> None:
         (["predict", "--help"], ["  electra predict FILE --model-dir", "--task-names"]),
         (["flops", "--recipe", "electra_tiny", "--tflops=100"], ["electra_tiny: sequences of 64", "at 100 TFLOP/s"]),
         (["recipes"], recipe_names()),
-        (["models"], ["electra_evening (12 MB): A detector"]),
+        (["models"], ["electra_deep (12 MB): A detector"]),
         (["--version"], ["."]),
     ],
 )

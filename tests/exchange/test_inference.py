@@ -361,9 +361,9 @@ def test_what_is_no_list_of_texts_is_refused(model: electra.Model, tmp_path: Pat
 
 
 def test_shipped_models_are_listed_and_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert set(electra.models()) >= {"bert_mini", "electra_evening", "electra_mini"}
+    assert set(electra.models()) >= {"bert_mini", "electra_deep", "electra_evening", "electra_mini"}
     assert electra.models()["electra_mini"].startswith("An ELECTRA: a detector of 1.8 M parameters")
-    with pytest.raises(UserError, match=r"did you mean 'electra_mini'.*bert_mini, electra_evening, "):
+    with pytest.raises(UserError, match=r"did you mean 'electra_mini'.*bert_mini, electra_deep, electra_evening, "):
         electra.load("electra_minni")
     monkeypatch.chdir(tmp_path)
     assert electra.load("electra_mini").replaced("the man sat")[0].token == "the"
@@ -374,6 +374,7 @@ def test_shipped_models_are_listed_and_loaded_by_name(tmp_path: Path, monkeypatc
     [
         ("bert_mini", "ModernBertForMaskedLM"),
         ("electra_mini", "ModernBertForTokenClassification"),
+        ("electra_deep", "ModernBertForTokenClassification"),
         ("electra_evening", "ModernBertForTokenClassification"),
         ("electra_sentences", "ModernBertModel"),
     ],
