@@ -67,7 +67,8 @@ def draw_compute(page: str, figure: Path) -> None:
         axis.plot(*ELECTRA_SMALL[:2], "s", color="#0072B2")
         axis.annotate(ELECTRA_SMALL[2], ELECTRA_SMALL[:2], (0, 6), textcoords="offset points", ha="center", fontsize=7)
         for point in points:
-            height = 6 if point is points[-1] else -19  # a dashed line runs below the last
+            lines = 1 + point[2].count("\n")
+            height = 6 if point is points[-1] else -3 - 8 * lines  # a dashed line runs below the last
             axis.annotate(point[2], point[:2], (2, height), textcoords="offset points", fontsize=7)
         axis.set_xscale("log")
         axis.set(xlim=(1.5e14, 1e19), ylim=(45, 91), xlabel="FLOPs of pre-training", ylabel="mean of STS-B and SST-2")
