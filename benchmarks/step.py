@@ -15,7 +15,8 @@ TensorFlow's own kernels: the limit, of which our share is printed. A step of pr
 does it in the step), both networks, dropout, the gradient and AdamW's update on random tokens; of evaluation, the
 forward passes without dropout; of fine-tuning, one network, dropout, the gradient and the update for a classifier of
 sequences without padding. Beside the rate stand the processor time of a step (of all threads; the least of the turns,
-which other work disturbs little) and the most memory that the process ever had, the GPU's where there is one.
+which other work disturbs little) and the most memory that the process ever had, the GPU's where there is one. There the
+products, launched one by one, are no limit of a step that is one program.
 `--torch-python` has torch and transformers; `--start-together` starts all at once, where there are cores for it.
 """
 
