@@ -154,7 +154,14 @@ def built(options: argparse.Namespace, vocab: int, length: int) -> dict[str, str
 def run(options: argparse.Namespace, *words: str) -> None:
     """Runs a program. A failure ends this program, too."""
     environment = os.environ | dict.fromkeys(ONE_THREAD, str(max(1, cores() // options.jobs)))
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, stdout=-1, stderr=-2, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", f"electra_tf2.{words[0].removesuffix('.py')}", *words[1:]],
+        cwd=ROOT,
+        env=environment,
+        stdout=-1,
+        stderr=-2,
+        text=True,
+    )
     if done.returncode:
         sys.exit(f"{' '.join(words)}\nfailed with exit code {done.returncode}:\n{done.stdout}")
 

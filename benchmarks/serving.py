@@ -79,7 +79,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = {"model": arguments.model, "calibration": sentences(arguments.texts + 64)[-64:]}
         for kind, words in (("onnx", []), ("int8", ["--quantize", "int8"])):
-            command = [sys.executable, str(ROOT / "convert_model.py"), "--from", arguments.model, "--format", "onnx"]
+            command = [sys.executable, "-m", "electra_tf2.convert_model", "--from", arguments.model, "--format", "onnx"]
             subprocess.run([*command, "--part", "body", "--to", f"{folder}/{kind}", *words], check=True)
             files[kind] = f"{folder}/{kind}/model.onnx"
         ways = {}

@@ -1,7 +1,7 @@
 """`make demo`: a shipped model against a bag of words within two minutes, then pre-training of one's own.
 
 The task, putting commas and full stops back into 400 paragraphs of docstrings after 600 to learn from, labels itself.
-First pretrained/electra_deep learns it, which comes with this repository. Then a small model is pre-trained on the
+First electra_deep learns it, which comes with this repository. Then a small model is pre-trained on the
 same text from nothing, and learns the task too. Every command is shown; they are the public ones. Everything is
 under demo_data/, and running it again goes on where it was stopped.
 """
@@ -17,6 +17,7 @@ from typing import Any
 
 from demo.make_task import bag_of_words
 from electra_tf2.finetune.tagging.conll import read_sentences
+from electra_tf2.util.flags import read_recipe
 
 DATA = Path("demo_data")
 MODELS = DATA / "models"
@@ -89,7 +90,7 @@ def finetune_released() -> None:
 
 
 def build() -> None:
-    recipe = json.loads((Path(__file__).parent.parent / "recipes" / f"{RECIPE}.json").read_text(encoding="utf-8"))
+    recipe = read_recipe(RECIPE)
     words = ("--corpus-dir", str(CORPUS), "--vocab-file", str(VOCAB))
     if not VOCAB.exists():
         run("build-vocab", *words, "--vocab-size", str(recipe["vocab_size"]))

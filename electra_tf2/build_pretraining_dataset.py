@@ -1,1 +1,157 @@
-../build_pretraining_dataset.py
+"""Turns a directory of text into TFRecords for pre-training.
+
+  python build_pretraining_dataset.py --corpus-dir corpus \\
+      --vocab-file data/vocab.txt --output-dir data/pretrain_tfrecords \\
+      --max-seq-length 128 --dev-fraction 0.01
+  python build_pretraining_dataset.py --output-dir data/pretrain_tfrecords \\
+      --inspect 3
+
+Text files (.txt, .gz, .bz2, .xz, .zst, one paragraph or sentence a line, a blank line between documents) and JSON
+lines (.jsonl, also compressed) become shards of int64 input_ids, input_mask and segment_ids, as the original's, with a
+metadata.json beside them. The records depend on the corpus, the flags and the seed, not on the number of processes.
+The same command goes on with a build that was stopped. Nothing is deleted without --overwrite.
+"""
+
+import dataclasses
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from electra_tf2.corpus.build_plan import ELECTRA, BuildSettings, make_plan, parse_tokens
+from electra_tf2.corpus.dataset_builder import build, run_beam, run_local
+from electra_tf2.corpus.example_builder import DOC_SENTENCES, FULL_SENTENCES
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.environment import quiet_tensorflow
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import say
+
+
+def define_common_flags() -> None:
+    """The flags that the builder for OpenWebText has too."""
+    flags.DEFINE_integer("max_seq_length", 128, "Number of tokens of an example, at least 5.", upper_bound=1 << 16)
+    flags.DEFINE_integer(
+        "num_processes", 0, "Number of processes, which change no record; 0: one for each core.", lower_bound=0
+    )
+    flags.DEFINE_bool("do_lower_case", True, "Lower-case the text (--no-lower-case: keep case).")
+    flags.DEFINE_bool("do_strip_accents", True, "Strip accents when lower-casing (--no-strip-accents: keep them).")
+    flags.DEFINE_integer("seed", 0, "Seed of all random decisions.", lower_bound=0)
+    flags.DEFINE_float("dev_fraction", 0.0, "Share of the documents to hold out in dev_data.tfrecord*, at most 0.5.")
+    flags.DEFINE_integer(
+        "num_shards",
+        0,
+        "Number of training files, each of which is shuffled in memory; 0: as many as suit the corpus.",
+        lower_bound=0,
+    )
+    flags.DEFINE_enum("compat", "none", ["none", "original"], "original: throw the ends of overlong lines away.")
+    flags.DEFINE_enum(
+        "packing",
+        ELECTRA,
+        [ELECTRA, FULL_SENTENCES, DOC_SENTENCES],
+        "electra: one or two segments, some short; full_sentences: one full segment, across documents (RoBERTa); "
+        "doc_sentences: the same within a document.",
+    )
+    flags.DEFINE_bool(
+        "other_segments",
+        False,
+        "Store two segments more with each example of two, which training may show in place of the second: one from "
+        "elsewhere in its document, one of another document (aux_tasks asp, sdp); records take up to twice the room.",
+    )
+    flags.DEFINE_bool("overwrite", False, "Replace the records that are there.")
+    flags.DEFINE_integer("inspect", 0, "Number of examples to print as text; needs --output-dir alone.", lower_bound=0)
+    flags.DEFINE_bool("verify", False, "Read all records again and check them; needs --output-dir alone.")
+    flags.DEFINE_enum("runner", "local", ["local", "beam"], "Where to build: on this machine, or by Apache Beam.")
+    flags.DEFINE_string("beam_options", "", "Beam's own flags in one string, such as '--runner=FlinkRunner'.")
+
+
+def define_flags() -> None:
+    flags.DEFINE_string("corpus_dir", None, "Directory of the text.")
+    flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary (electra build-vocab makes one).")
+    flags.DEFINE_string("output_dir", None, "Directory of the records.")
+    flags.DEFINE_bool("blanks_separate_docs", True, "Blank lines end documents; else only files and JSON lines do.")
+    flags.DEFINE_string("text_field", "text", "The field of .jsonl files that holds the text.")
+    flags.DEFINE_bool("recursive", False, "Read the directories below --corpus-dir too.")
+    flags.DEFINE_float(
+        "mix_alpha",
+        1.0,
+        "Shares p of the sources, the folders below --corpus-dir, become p^alpha by reading the small ones again; "
+        "1: as they are (mBART: 0.7).",
+    )
+    flags.DEFINE_list("domain_tokens", [], "source=[unusedN],...: the token that begins the examples of each source.")
+    define_common_flags()
+
+
+def with_values_attached(argv: Sequence[str], name: str) -> list[str]:
+    """`--name False` as `--name=False`: the original's flag takes a value, and so may ours."""
+    words = list(argv)
+    for index in range(len(words) - 1, 0, -1):
+        if words[index - 1].replace("_", "-") == f"--{name}" and words[index].lower() in ("true", "false", "0", "1"):
+            words[index - 1 : index + 1] = [f"{words[index - 1]}={words[index]}"]
+    return words
+
+
+def run_build(**more: Any) -> None:
+    """Builds what the flags say, and the settings given here in their place, then looks at it; prints a summary."""
+    values = flags.FLAGS
+    names = [field.name for field in dataclasses.fields(BuildSettings) if field.name in values]
+    given = {name: values[name].value for name in names} | {"strip_accents": values.do_strip_accents}
+    settings = BuildSettings(**(given | more))
+    if values.beam_options and values.runner != "beam":
+        raise UserError("--beam-options are for --runner beam")
+    load_vocab(settings.vocab_file)  # before anything slow
+    plan = make_plan(settings)
+    quiet_tensorflow()
+    if values.runner == "beam":
+        run_units = run_beam(shlex.split(values.beam_options))
+    else:
+        run_units = run_local(values.num_processes)
+    metadata = build(plan, run_units, values.overwrite)
+    examples = metadata["train_examples"] + metadata["dev_examples"]
+    padding = 1 - metadata["tokens"] / (examples * settings.max_seq_length)
+    held_out = f" and {metadata['dev_examples']:,} held-out ones" if settings.dev_fraction else ""
+    say(
+        f"{metadata['train_examples']:,} training examples{held_out}, {metadata['tokens']:,} tokens "
+        f"({100 * padding:.1f} % padding) from {metadata['text_bytes'] / 1e6:.1f} MB of text, in "
+        f"{len(metadata['shards'])} files of {settings.output_dir}"
+    )
+    if metadata["undecodable_bytes"]:
+        print(f"left out {metadata['undecodable_bytes']:,} bytes that are not UTF-8", file=sys.stderr)
+    look(settings.output_dir, settings.vocab_file)
+
+
+def look(output_dir: str, vocab_file: str | None) -> None:
+    """--verify and --inspect on records that are there."""
+    from electra_tf2.corpus.record_metadata import inspect, verify
+
+    values = flags.FLAGS
+    quiet_tensorflow()
+    if values.verify:
+        print(f"verified {verify(output_dir, vocab_file):,} examples")
+    if values.inspect:
+        for line in inspect(output_dir, vocab_file, values.inspect):
+            print(line)
+
+
+def main() -> None:
+    values = flags.FLAGS
+    only_look = (values.inspect or values.verify) and not values.corpus_dir
+    for name in ("output_dir",) if only_look else ("corpus_dir", "vocab_file", "output_dir"):
+        if not values[name].value:
+            raise UserError(f"--{name.replace('_', '-')} is needed; see --help")
+    if only_look:
+        look(values.output_dir, values.vocab_file)
+    else:
+        run_build(domain_tokens=parse_tokens(values.domain_tokens))
+
+
+def command() -> None:
+    define_flags()
+    sys.argv = with_values_attached(sys.argv, "blanks-separate-docs")
+    util_flags.run(main, __doc__, goes_on=True)
+
+
+if __name__ == "__main__":
+    command()

@@ -1,1 +1,166 @@
-../build_vocab.py
+"""Trains a WordPiece vocabulary on a corpus: the first step, before build_pretraining_dataset.py.
+
+The words are counted and merged by the `tokenizers` package; this program feeds it text normalised exactly as the
+tokenizer will normalise it, and fixes what the package leaves to chance (it numbers characters in the order of a hash
+table, which decides between merges of equal frequency), so that the same corpus and flags give the same file. The
+corpus is read twice, first to choose the alphabet, and never held in memory; the distinct words are.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from absl import flags
+
+from electra_tf2.corpus.normalization import TextNormalizer, replace_long_words
+from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.vocabulary import MAX_TOKENS, SPECIAL_TOKENS, check_vocab, vocab_sha256
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import check_writable, write_atomically
+from electra_tf2.util.flags import run
+from electra_tf2.util.progress import Progress, say
+
+_CODE_POINTS = 0x110000
+_ASCII_PUNCTUATION = tuple(code for code in range(33, 127) if not chr(code).isalnum())
+
+
+class VocabularyOptions(NamedTuple):
+    """Kind of vocabulary that is wanted; the flags of the same names explain it."""
+
+    vocab_size: int = 30522
+    do_lower_case: bool = True
+    strip_accents: bool = True
+    min_frequency: int = 2
+    num_unused: int = 0
+    limit_alphabet: int = 1000
+    round_to_multiple_of_8: bool = False
+
+
+def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
+    """The vocabulary of the corpus: special tokens, [unusedN], characters, then pieces from frequent to rare."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    size = options.vocab_size
+    if options.round_to_multiple_of_8:
+        size += -size % 8
+    reserved = [*SPECIAL_TOKENS, *(f"[unused{index}]" for index in range(options.num_unused))]
+    counts = _count_characters(corpus, options)
+    first, continuing = choose_alphabet(counts, options.limit_alphabet, size - len(reserved))
+    # Tokens given as special ones are numbered first, in this order. This is what makes the result repeatable.
+    fixed = [*reserved, *first, *(f"##{character}" for character in continuing)]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=options.min_frequency,
+        special_tokens=fixed,
+        initial_alphabet=first,
+        limit_alphabet=len(first),
+        show_progress=False,
+    )
+    blocks = _normalized_blocks(corpus, options, "counting words", "merging pairs of pieces")
+    tokenizer.train_from_iterator((block.decode("utf-8").split("\n") for block in blocks), trainer)
+    ids = tokenizer.get_vocab()
+    vocab = sorted(ids, key=ids.__getitem__)
+    if options.round_to_multiple_of_8:  # the corpus may have too few pieces for the size asked for
+        vocab += [f"[unused{options.num_unused + number}]" for number in range(-len(vocab) % 8)]
+    check_vocab(vocab, "being built")
+    return vocab
+
+
+def choose_alphabet(counts: np.ndarray, limit: int, room: int) -> tuple[list[str], list[str]]:
+    """The most frequent characters, at most limit and as many as fit, and those of them seen within words.
+
+    Args:
+      counts: [2, code points], how often each occurs, and how often within a word after its first character.
+    """
+    total, continuing = counts
+    codes = np.flatnonzero(total)
+    codes = codes[np.lexsort((codes, -total[codes]))][:limit]  # equally frequent ones in code order
+    cost = np.cumsum(1 + (continuing[codes] > 0))
+    kept = np.sort(codes[cost <= room])
+    if len(codes) and not len(kept):
+        raise UserError(f"--vocab-size leaves room for {max(room, 0)} tokens beside the special ones; make it larger")
+    return [chr(code) for code in kept], [chr(code) for code in kept if continuing[code]]
+
+
+def _count_characters(corpus: Corpus, options: VocabularyOptions) -> np.ndarray:
+    counts = np.zeros([2, _CODE_POINTS], np.int64)
+    blank = np.arange(_CODE_POINTS) < 33
+    alone = blank.copy()  # characters that are words by themselves, or none
+    alone[list(_ASCII_PUNCTUATION)] = True
+    for block in _normalized_blocks(corpus, options, "counting characters"):
+        codes = np.frombuffer(block.decode("utf-8").encode("utf-32-le"), np.uint32)
+        inside = codes[1:][~(alone[codes[1:]] | alone[codes[:-1]])]
+        counts += [np.bincount(seen, minlength=_CODE_POINTS) for seen in (codes[~blank[codes]], inside)]
+    if not counts.any():
+        raise UserError(f"corpus directory {corpus.directory!r} holds no text: its files are blank")
+    return counts
+
+
+def _normalized_blocks(corpus: Corpus, options: VocabularyOptions, doing: str, then: str = "") -> Iterator[bytes]:
+    """Normalised text without overlong words, which become [UNK] whatever the vocabulary; then says what comes next."""
+    normalizer = TextNormalizer(options.do_lower_case, options.strip_accents)
+    files = corpus.files()
+    done = undecodable = 0
+    with Progress(f"{doing}: MB", sum(file.size for file in files) / 1e6, unit="MB") as progress:
+        for file in files:
+            for block in corpus.read(file.name):
+                done += block.file_bytes
+                undecodable += block.undecodable_bytes
+                if block.lines:
+                    yield replace_long_words(normalizer.joined(block.lines), b"")
+                progress.update(done / 1e6)
+    if undecodable:
+        print(f"{doing}: left out {undecodable} bytes that are not UTF-8", file=sys.stderr)
+    if then:
+        say(then)
+
+
+def _define_flags() -> None:
+    flags.DEFINE_string("corpus_dir", None, "Directory of the corpus: .txt, .jsonl, each may be .gz, .bz2, .xz, .zst.")
+    flags.DEFINE_string("vocab_file", None, "The vocabulary to write; one token a line.")
+    flags.DEFINE_alias("output_file", "vocab_file")
+    flags.DEFINE_integer("vocab_size", 30522, "Number of tokens, special ones included.", 16, MAX_TOKENS)
+    flags.DEFINE_boolean("do_lower_case", True, "Lower-case the text (--no-lower-case: keep case).")
+    flags.DEFINE_boolean("do_strip_accents", True, "Strip accents when lower-casing (--no-strip-accents: keep them).")
+    flags.DEFINE_integer("min_frequency", 2, "Least number of times that a pair which is merged occurs.", lower_bound=1)
+    flags.DEFINE_integer("num_unused", 0, "Number of [unusedN] tokens to reserve.", lower_bound=0)
+    flags.DEFINE_integer("limit_alphabet", 1000, "Characters to keep; more for Chinese or Japanese.", lower_bound=1)
+    flags.DEFINE_boolean("round_to_multiple_of_8", False, "Make the size a multiple of 8 (faster on GPU and TPU).")
+    flags.DEFINE_string("text_field", "text", "The field of .jsonl files that holds the text.")
+    flags.DEFINE_boolean("recursive", False, "Read the directories below --corpus-dir too.")
+    flags.DEFINE_boolean("overwrite", False, "Replace the vocabulary if it exists.")
+
+
+def main() -> None:
+    values = flags.FLAGS
+    for name in ("corpus_dir", "vocab_file"):
+        if not values[name].value:
+            raise UserError(f"--{name.replace('_', '-')} is needed")
+    path = Path(values.vocab_file)
+    if path.is_dir():
+        raise UserError(f"--vocab-file {str(path)!r} is a directory; name a file in it")
+    if path.exists() and not values.overwrite:
+        raise UserError(f"--vocab-file {str(path)!r} exists; pass --overwrite to replace it or name another file")
+    given = {name: values[name].value for name in VocabularyOptions._fields if name in values}
+    options = VocabularyOptions(**given | {"strip_accents": values.do_strip_accents})
+    if options.vocab_size <= len(SPECIAL_TOKENS) + options.num_unused:
+        raise UserError(f"--vocab-size {options.vocab_size} is used up by --num-unused {options.num_unused}")
+    check_writable(path)  # before anything slow
+    vocab = build_vocab(Corpus(values.corpus_dir, values.text_field, values.recursive), options)
+    write_atomically(path, "".join(token + "\n" for token in vocab))
+    print(f"wrote {path}: {len(vocab)} tokens, sha256 {vocab_sha256(path)}")
+    if len(vocab) < options.vocab_size:
+        print(f"the corpus has no more pieces that occur {options.min_frequency} times (--min-frequency)")
+
+
+def command() -> None:
+    _define_flags()
+    run(main, __doc__, goes_on=True)
+
+
+if __name__ == "__main__":
+    command()

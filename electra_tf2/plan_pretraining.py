@@ -1,1 +1,259 @@
-../plan_pretraining.py
+"""Says what to pre-train on a corpus of your own in the hours at hand: sizes, steps, and the commands, as a script.
+
+  electra plan --corpus-dir corpus --hours 3 > plan.sh
+  sh plan.sh
+
+For some MB to some hundred MB of text and minutes to a day of processor cores. What it chooses, and what to expect,
+are those of the runs in docs/small_budgets.md; with GPUs or more text, take a recipe of the papers. The script goes on
+where it was stopped.
+"""
+
+import dataclasses
+import sys
+import textwrap
+from collections.abc import Iterator
+from shlex import quote
+from typing import NamedTuple
+
+from absl import flags
+
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.pretrain.flops import training_flops_per_example, update_flops
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.environment import cores
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.flags import read_recipe
+from electra_tf2.util.progress import duration
+
+
+class Stage(NamedTuple):
+    """A run of the plan.
+
+    share: of the plan's FLOPs. decay: share of its steps in which the rate falls; 0: as the recipe says.
+    start: what it starts from: flag -> number of an earlier stage, from 0.
+    """
+
+    recipe: str
+    share: float
+    decay: float = 0.0
+    start: tuple[tuple[str, int], ...] = ()
+
+
+class Rule(NamedTuple):
+    """Stages from so many FLOPs on, and why."""
+
+    least_flops: float
+    stages: tuple[Stage, ...]
+    why: str
+
+
+_YOUNG = Stage("bert_mini_t5", 0.1, 0.001)  # stopped before its rate falls: a start is better that still moves
+_BOTH = Stage("electra_mini_t5", 0.35, 0.25, (("init_generator_checkpoint", 0),))
+_FROZEN = (("init_checkpoint", 1), ("init_generator_checkpoint", 1))
+RULES = (
+    Rule(0.0, (Stage("electra_tiny", 1.0),), "a small network leaves the plateau of token frequencies in minutes"),
+    Rule(
+        1.5e14,
+        (
+            Stage("bert_mini", 0.38, 0.33),
+            Stage("electra_mini", 0.62, 0.33, (("init_checkpoint", 0), ("init_generator_checkpoint", 0))),
+        ),
+        "a detector that starts from a masked language model follows its generator at once, where one from random "
+        "weights calls everything real for thousands of steps",
+    ),
+    Rule(
+        1.2e15,
+        (_YOUNG, _BOTH, Stage("electra_evening_4_layers", 0.55, 0.35, _FROZEN)),
+        "against a generator that stays as it is, a step costs a third less",
+    ),
+    Rule(
+        3.5e15,
+        (
+            _YOUNG._replace(share=0.025),
+            _BOTH._replace(share=0.105),
+            Stage("electra_evening_4_layers", 0.18, 0.35, _FROZEN),
+            Stage("electra_evening_t5", 0.69, 0.25, (("init_checkpoint", 2), ("init_generator_checkpoint", 1))),
+        ),
+        "stacked to eight, the layers go on at once from where four were",
+    ),
+)
+VOCABULARIES = ((0.0, 4096, 4.0), (5e6, 8192, 4.6))  # from so many bytes of text on: WordPieces, bytes of a token
+LENGTH = 64  # tokens of a record, in all runs of docs/small_budgets.md
+MOST_EPOCHS = 40  # beyond which the same text teaches next to nothing (Muennighoff et al. 2023, section 6)
+FLOPS_OF_A_CORE = 1e11  # a second, bfloat16: an Intel Xeon with AMX; an AMD EPYC (Zen 5) had 2.2e11
+EXPECTED = (  # FLOPs, held-out disc_auc, and scores of STS-B, SST-2 and chunking on Wikipedia's text
+    (2.3e13, "disc_auc 0.64"),
+    (5.8e14, "disc_auc 0.802; STS-B 81.4, SST-2 81.3, chunking 93.1"),
+    (1.9e15, "disc_auc 0.836; STS-B 81.6, SST-2 84.9, chunking 93.4"),
+    (6.2e15, "disc_auc 0.867; STS-B 82.8, SST-2 85.9, chunking 94.4"),
+)
+BAG_OF_WORDS = "a bag of words: STS-B 73.0, SST-2 81.7, chunking 88.5"
+
+
+class Run(NamedTuple):
+    """A stage with its numbers of steps and FLOPs."""
+
+    stage: Stage
+    steps: int
+    warmup: int
+    decay: int
+    flops: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Runs to make, one after the other.
+
+    tokens: of the corpus, about. flops: of all runs. asked: FLOPs of the hours at hand, of which `flops` may be less.
+    epochs: times that the text is read.
+    """
+
+    rule: Rule
+    vocab_size: int
+    tokens: float
+    runs: tuple[Run, ...]
+    asked: float
+    epochs: float
+
+    @property
+    def flops(self) -> float:
+        return sum(run.flops for run in self.runs)
+
+    @property
+    def expected(self) -> str:
+        """Scores of the nearest measured budget, of those that are no larger, and that budget."""
+        reached = (f"{scores}, as {flops:.2g} FLOP had on Wikipedia" for flops, scores in EXPECTED[::-1]
+                   if self.flops >= 0.85 * flops)  # fmt: skip
+        return next(reached, "less than any that was measured")
+
+
+def make_plan(text_bytes: float, flops: float) -> Plan:
+    """Divides a budget.
+
+    Args:
+      text_bytes: of the corpus, uncompressed.
+      flops: that the hours at hand amount to.
+    """
+    _, vocab_size, bytes_of_token = next(row for row in VOCABULARIES[::-1] if text_bytes >= row[0])
+    tokens, asked = text_bytes / bytes_of_token, flops
+    for _ in range(9):  # fewer FLOPs may be another rule's, whose steps cost less
+        rule = next(rule for rule in RULES[::-1] if flops >= rule.least_flops)
+        runs = tuple(_run(stage, stage.share * flops, vocab_size) for stage in rule.stages)
+        epochs = sum(run.steps for run in runs) * _config(rule.stages[0], vocab_size).train_batch_size * LENGTH / tokens
+        if epochs <= MOST_EPOCHS:
+            break
+        flops *= MOST_EPOCHS / epochs
+    return Plan(rule, vocab_size, tokens, runs, asked, epochs)
+
+
+def _config(stage: Stage, vocab_size: int) -> PretrainingConfig:
+    return PretrainingConfig.from_dict(read_recipe(stage.recipe) | {"vocab_size": vocab_size})
+
+
+def _run(stage: Stage, flops: float, vocab_size: int) -> Run:
+    config = _config(stage, vocab_size)
+    of_step = config.train_batch_size * training_flops_per_example(config) + update_flops(config)
+    steps = max(8, int(flops / of_step))
+    warmup, decay = min(config.num_warmup_steps, steps // 4), max(1, int(stage.decay * steps)) if stage.decay else 0
+    return Run(stage, steps, warmup, decay, steps * of_step)
+
+
+_TEXT_FIELD = "text"
+_COMPRESSED, _PARQUET = 3.3, 2.0  # bytes of text in one of its archive or table
+
+
+def main() -> int:
+    values = flags.FLAGS
+    if not values.corpus_dir:
+        raise UserError("--corpus-dir is needed; see --help")
+    if values.hours <= 0 or (values.tflops is not None and values.tflops <= 0):
+        raise UserError("--hours and --tflops must be above 0")
+    corpus = Corpus(values.corpus_dir, values.text_field, values.recursive)
+    sizes = [(file.size, _expansion(corpus, file.name)) for file in corpus.files()]
+    text_bytes = sum(size * times for size, times in sizes)
+    rate = cores() * FLOPS_OF_A_CORE if values.tflops is None else values.tflops * 1e12
+    plan = make_plan(text_bytes, values.hours * 3600 * rate)
+    about = "about " if any(times != 1 for _, times in sizes) else ""
+    for name, text in _choices(plan, f"{about}{text_bytes / 1e6:.3g} MB of text", rate):
+        print(textwrap.fill(text, 80, initial_indent=f"# {name:12}", subsequent_indent="#" + " " * 13))
+    print("\nset -e")
+    corpus_flags = [f"--corpus-dir {quote(values.corpus_dir)}"]
+    corpus_flags += [f"--text-field {quote(values.text_field)}"] if values.text_field != _TEXT_FIELD else []
+    corpus_flags += ["--recursive"] if values.recursive else []
+    for words in _commands(plan, corpus_flags, values.data_dir):
+        print(_wrapped(words))
+    return 0
+
+
+def _expansion(corpus: Corpus, name: str) -> float:
+    """About how many bytes of text one of a file holds."""
+    return _PARQUET if name.endswith(".parquet") else _COMPRESSED if corpus.is_compressed(name) else 1
+
+
+def _choices(plan: Plan, text: str, rate: float) -> Iterator[tuple[str, str]]:
+    """(what, its value and why) of everything that is chosen."""
+    yield "text", f"{text}, about {plan.tokens / 1e6:.3g} million tokens, read {plan.epochs:.2g} times"
+    yield "budget", f"{plan.flops:.2g} FLOP: {_hours(plan.flops / rate)} at {rate / 1e12:.2g} TFLOP/s (--tflops)"
+    if plan.flops < 0.9 * plan.asked:
+        less = f"less than was asked for, {plan.asked:.2g}: after {MOST_EPOCHS} times the same text teaches next to "
+        yield "", f"{less}nothing; more hours need more text"
+    fewer = " (fewer: the text is small)" if plan.vocab_size < 8192 else ""
+    yield "vocabulary", f"{plan.vocab_size:,} WordPieces{fewer}"
+    yield "length", f"{LENGTH} tokens, in batches of 64: short sequences are the better start"
+    runs = [f"{run.stage.recipe} {run.steps:,} steps, {_hours(run.flops / rate)}" for run in plan.runs]
+    yield ("runs" if len(runs) > 1 else "run"), "; ".join(runs)
+    yield "why", plan.rule.why
+    yield "expect", f"{plan.expected}; {BAG_OF_WORDS}"
+    yield "then", "the dry run times some steps: where they take longer, give --tflops what this machine has"
+
+
+def _commands(plan: Plan, corpus: list[str], data_dir: str) -> Iterator[list[str]]:
+    """The commands: the program, then its flags with their values."""
+    program = "electra" if sys.argv[0].startswith("electra") else "python -m electra_tf2"
+    vocab = quote(f"{data_dir}/vocab.txt")
+    text = [*corpus, f"--vocab-file {vocab}"]
+    yield [f"test -e {vocab} || {program} build-vocab", *text, f"--vocab-size {plan.vocab_size}"]
+    records = quote(f"{data_dir}/pretrain_tfrecords")
+    yield [
+        *(f"test -e {records}/metadata.json || {program} build-data", *text),
+        *(f"--output-dir {records}", f"--max-seq-length {LENGTH}", "--dev-fraction 0.01"),
+    ]
+    for number, run in enumerate(plan.runs):
+        words = [f"{program} pretrain", f"--data-dir {quote(data_dir)}", f"--recipe {run.stage.recipe}"]
+        words += [f"--num-train-steps {run.steps}", f"--num-warmup-steps {run.warmup}"]
+        words += [f"--lr-decay-steps {run.decay}"] if run.decay else []
+        for flag, earlier in run.stage.start:
+            folder = quote(f"{data_dir}/models/{plan.runs[earlier].stage.recipe}")
+            words.append(f"--{flag.replace('_', '-')} {folder}")
+        if not number:
+            yield [*words, "--dry-run"]
+        yield [*words, "--do-eval"]
+
+
+def _hours(seconds: float) -> str:
+    return duration(60 * round(seconds / 60)) if seconds >= 3600 else duration(round(seconds))
+
+
+def _wrapped(words: list[str]) -> str:
+    """A command on lines of 80 columns."""
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) > 76:
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return " \\\n".join(lines)
+
+
+def command() -> None:
+    flags.DEFINE_string("corpus_dir", None, "directory of the text, as of electra build-data")
+    flags.DEFINE_string("text_field", _TEXT_FIELD, "field of .jsonl files that holds the text")
+    flags.DEFINE_bool("recursive", False, "read the folders below --corpus-dir, too")
+    flags.DEFINE_string("data_dir", "data", "folder for vocabulary, records and models")
+    flags.DEFINE_float("hours", 1.0, "hours to train, on all cores that this process may use")
+    flags.DEFINE_float("tflops", None, "this machine's TFLOP/s, sustained; default: 0.1 a core (Intel Xeon, bfloat16)")
+    util_flags.run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

@@ -1,1 +1,307 @@
-../run_finetuning.py
+"""Fine-tunes a pre-trained model on GLUE, SQuAD, MRQA, tagging or one's own tasks, and scores it.
+
+  python run_finetuning.py --data-dir data --model-name electra_small --task-names cola
+
+reads <data-dir>/finetuning_data/cola/{train,dev}.tsv and starts from <data-dir>/models/electra_small. Scores go to
+<data-dir>/models/electra_small/results. The same command resumes a run that was stopped.
+
+  python run_finetuning.py --model-dir FOLDER --predict FILE
+
+labels a file (JSON lines, csv, tsv, or plain text; - is standard input) with the fine-tuned model of a folder.
+"""
+
+import contextlib
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.corpus.vocabulary import load_tokens
+from electra_tf2.exchange.formats.folders import RELEASED
+from electra_tf2.finetune import search as searching
+from electra_tf2.finetune.tasks.defaults import recipe_of, with_named
+from electra_tf2.finetune.trained_folder import Overwriting, find_trained, trained_config
+from electra_tf2.pretrain import diagnosis
+from electra_tf2.training.accelerators.devices import COMPILE_FOR_HELP, Device, find_devices
+from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
+from electra_tf2.util import columnar
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.environment import import_tensorflow, quiet_tensorflow
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import check_writable, write_atomically, write_json
+from electra_tf2.util.hparams import checked, free_on_resume, layered, shapes_model
+from electra_tf2.util.progress import say
+from electra_tf2.util.reading import read_bytes, read_json
+
+
+def check_vocabulary(config: FinetuningConfig) -> None:
+    """Before anything slow: the vocabulary is there and has the model's size."""
+    size = len(load_tokens(config.vocab_file))
+    if size != config.vocab_size:
+        raise UserError(
+            f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: "
+            "give the vocabulary that the model was pre-trained with, or its --vocab-size"
+        )
+
+
+def check_start(config: FinetuningConfig) -> None:
+    """Raises UserError if there is nothing where the pre-trained model should be, before anything is said of it."""
+    start = "" if Path(f"{config.model_dir}_1").exists() else config.init_checkpoint  # what was begun has its own
+    if start and "://" not in start and not any(Path(path).exists() for path in (start, f"{start}.index")):
+        raise UserError(
+            f"no model at {start}: pre-train it with electra pretrain, or name another by --model-name or "
+            "--init-checkpoint"
+        )
+
+
+def main() -> int:
+    given = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
+    given = with_named(given)
+    if flags.FLAGS.search_budget and not flags.FLAGS.search:
+        raise UserError("--search-budget needs --search, which says what to try")
+    if flags.FLAGS.search and flags.FLAGS.predict:
+        raise UserError("--search trains, --predict labels with a trained model: give one of them")
+    devices = find_devices(flags.FLAGS.compile_for)
+    if flags.FLAGS.dry_run and not devices:
+        raise UserError("--dry-run of fine-tuning needs --compile-for, the devices to compile the step for")
+    if devices and not given.get("do_train", True):
+        raise UserError("--compile-for compiles the training step: do_train must be true")
+    if flags.FLAGS.predict:
+        return label(given, flags.FLAGS.predict)
+    if not (given.get("do_train", True) or given.get("do_eval", True)):
+        raise UserError("do_train and do_eval are both false: nothing to do")
+    if given.get("do_train", True):
+        config = util_flags.config_from_flags(FinetuningConfig, with_recipe=False)
+        check_start(config)
+        print_summary(config, given)
+    else:
+        config = trained_config(find_trained(given, 1), given, elsewhere=False)
+    check_vocabulary(config)
+    if flags.FLAGS.search and not (config.do_train and config.do_eval):
+        raise UserError("--search trains and evaluates: do_train and do_eval must both be true")
+    if devices:
+        return compile_step(config, devices)
+    plan, every = None, [config]
+    if flags.FLAGS.search:
+        if {"results_txt", "results_json"} & given.keys():
+            raise UserError("--search names its files by what is searched: give --results-dir alone")
+        plan = searching.read_search(flags.FLAGS.search, flags.FLAGS.search_budget, config.seed)
+        every = searching.configs(plan, given, config)
+    first = intermediate(config, given) if config.do_train and config.intermediate_task else None
+
+    import_tensorflow()
+    from electra_tf2.finetune.trials import Trials
+    from electra_tf2.training.distribution import check_batch, is_chief, make_strategy
+
+    strategy = make_strategy(config)
+    for one in [*every, *([first] if first else [])]:
+        check_batch("train_batch_size", one.train_batch_size, strategy, one.gradient_accumulation_steps)
+        check_batch("eval_batch_size", one.eval_batch_size, strategy)
+    start: dict[str, Any] = {}
+    if first is not None:
+        say(f"intermediate task {config.intermediate_task}:")
+        folder = f"{first.model_dir}_1"
+        advice = f"To start from it all the same, give --init-checkpoint {folder} instead of --intermediate-task."
+        code, _ = Trials(first, strategy, advice).run()
+        if code:
+            return code
+        start = {"init_checkpoint": folder}
+    if plan is not None:
+        return search(config, plan, [dataclasses.replace(one, **start) for one in every], strategy)
+    code, finished = Trials(dataclasses.replace(config, **start), strategy).run()
+    if finished and is_chief(strategy):
+        report(config, finished)
+    return code
+
+
+def compile_step(config: FinetuningConfig, devices: list[Device]) -> int:
+    """--compile-for: whether the training step on inputs of the greatest length fits devices."""
+    quiet_tensorflow()
+    import_tensorflow()
+    from electra_tf2.finetune.lowering import Lowering
+    from electra_tf2.training.accelerators.fitting import report
+
+    report(config, devices, Lowering(config).training_program)
+    return 0
+
+
+_OF_ANY_RUN = {
+    *("model_name", "recipe", "data_dir", "tasks", "debug", "do_strip_accents", "vocab_file", "eval_batch_size"),
+    *("pretrained_model_dir", "raw_data_dir", "init_checkpoint", "random_init"),
+    *("save_checkpoints_steps", "iterations_per_loop"),
+}
+
+
+def intermediate(config: FinetuningConfig, given: dict[str, Any]) -> FinetuningConfig:
+    """The run of `intermediate_task`: the network, the devices and the places are the user's, all settings its own. It
+    has the folder of a run of that task alone, so --overwrite leaves it."""
+    kept = _OF_ANY_RUN.union(field.name for of in (NetworkHparams, DeviceHparams) for field in dataclasses.fields(of))
+    same = {name: value for name, value in given.items() if name in kept}
+    return FinetuningConfig.from_dict({**same, "task_names": [config.intermediate_task]})
+
+
+def search(base: FinetuningConfig, plan: searching.Search, configs: list[FinetuningConfig], strategy: Any) -> int:
+    """--search: all combinations. The best one's report says that it was chosen by the scores in it."""
+    from electra_tf2.finetune.trials import ADVICE, Trials, delete_weights, trial_folders
+    from electra_tf2.training.distribution import is_chief
+    from electra_tf2.training.loop import NotFinite
+
+    chief, number_of = is_chief(strategy), len(configs)
+    say(f"search: {number_of} of {plan.of} combinations of {', '.join(plan.names)}, {base.num_trials} trial(s) each")
+    found: list[searching.Found] = []
+    path = searching.results_path(plan, base)
+    folders = [folder for config in configs for folder in trial_folders(config)]
+    overwriting = Overwriting(folders) if base.overwrite else None
+    for number, (hparams, config) in enumerate(zip(plan.combinations, configs, strict=True), start=1):
+        say(f"combination {number}/{number_of}: {hparams}")
+        trials = Trials(config, strategy, ADVICE, overwriting)
+        before = searching.best_of(found)
+        try:
+            code, finished = trials.run()
+            if code:
+                return code
+            found.append(searching.Found(hparams, *searching.score_of(trials.tasks, finished), config, finished))
+        except NotFinite as error:
+            say(f"WARNING: combination {number} has no score: {error}")
+            found.append(searching.Found(hparams, None, 0.0, config, []))
+        if chief:
+            searching.write(plan, found, base, trials.made_of.training | trials.made_of.scoring)
+            best = searching.best_of(found)
+            for loser in (before, found[-1]):
+                if loser is not None and loser is not best:
+                    for folder in trial_folders(loser.config):
+                        delete_weights(folder)
+    best = searching.best_of(found)
+    if best is None:
+        raise UserError("--search: no combination has a score, all became not finite: search lower learning rates")
+    if chief:
+        chosen = searching.results_path(plan, base, "best_of")
+        named = dataclasses.replace(base, results_txt=str(chosen.with_suffix(".txt")), results_json=str(chosen))
+        report(named, best.trials, {"chosen_on": "dev", "of": number_of})
+        say(f"The best of {number_of}, chosen by these dev scores: only data that chose nothing gives an unbiased one.")
+        if base.write_test_outputs:
+            say(f"its test outputs: {best.config.test_predictions}")
+        show_search(path)
+    return 0
+
+
+def show_search(path: Path) -> None:
+    """The table of a search, and the figure of one over the numbers of one hparam."""
+    from electra_tf2.analysis import curves
+
+    print(path.with_suffix(".txt").read_text(encoding="utf-8"), end="")
+    results = curves.read_results(path)
+    if len(results["found"]) > 1 and curves.is_curve(results):
+        tasks = ",".join(results["tasks"])
+        curves.draw(results["searched"][0], {tasks: {tasks: curves.points(results)}}, path.with_suffix(""))
+        say(f"drew {path.with_suffix('.png')}")
+    say(f"wrote {path}")
+
+
+def label(given: dict[str, Any], source: str) -> int:
+    """--predict; where the answers go to standard output, everything else goes to standard error."""
+    output = flags.FLAGS.predict_output or ("-" if source == "-" else f"{source}.predictions.jsonl")
+    if source != "-" and not Path(source).is_fifo() and not columnar.is_columnar(source):  # a pipe is read once
+        read_bytes(source, "--predict")
+    if output != "-":
+        check_writable(output)
+    folder = find_trained(given, flags.FLAGS.trial)
+    wanted = given.pop("task_names", None)
+    config = trained_config(folder, given, elsewhere=True)
+    names = [name for name in config.task_names if wanted is None or name in wanted]
+    if len(names) != 1:
+        raise UserError(f"--predict wants one task: {folder} has {', '.join(config.task_names)}; give --task-names")
+    check_vocabulary(config)
+    with contextlib.redirect_stdout(sys.stderr) if output == "-" else contextlib.nullcontext():
+        import_tensorflow()
+        from electra_tf2.finetune.predictor import predict
+
+        answers = predict(config, folder, names[0], source, Path(output).suffix)
+    if output == "-":
+        print(answers, end="")
+    else:
+        write_atomically(output, answers)
+        say(f"labelled {source}: {output}")
+    return 0
+
+
+_SUMMED_UP = {  # hparams of the summary's last line
+    *("optimizer", "learning_rate", "layerwise_lr_decay", "weight_decay_rate"),
+    *("num_train_epochs", "train_batch_size", "max_seq_length"),
+}
+
+
+def print_summary(config: FinetuningConfig, given: dict[str, Any]) -> None:
+    """Prints the model, the settings and whose they are, and what is wrong with the model."""
+    sizes, recipe = config.architecture, recipe_of(given)
+    of_run = given.keys() - free_on_resume(FinetuningConfig) - shapes_model(FinetuningConfig) - _SUMMED_UP
+    start = Path(config.init_checkpoint or "random weights")
+    optimizer = "" if config.optimizer == "adamw" else f"optimizer {config.optimizer}, "
+    lines = [
+        f"model          {start.name if start.parent == RELEASED else start}: {sizes.num_hidden_layers} layers of "
+        f"{sizes.hidden_size}, {config.vocab_size:,} tokens",
+        f"settings       {f'those of recipe {recipe} for fine-tuning' if recipe else 'defaults'}"
+        + "".join(f", {name} {given[name]}" for name in sorted(of_run)),
+        f"               {optimizer}learning_rate {config.learning_rate:g}, "
+        f"layerwise_lr_decay {config.layerwise_lr_decay:g}, weight_decay_rate {config.weight_decay_rate:g}, "
+        f"{config.num_train_epochs:g} epochs in batches of {config.train_batch_size}, "
+        f"max_seq_length {config.max_seq_length}",
+    ]
+    say("\n".join(lines), indent=15, broken=True)
+    for problem in problems_of_start(config.init_checkpoint):
+        say(f"WARNING: the model is {problem}", indent=2)
+
+
+def problems_of_start(folder: str | None) -> list[str]:
+    """Warnings of the newest evaluation of pre-training of the model in a folder, if there was one."""
+    newest: tuple[float, list[str]] = (-1, [])
+    for path in [*Path(folder or "").glob("eval/step-*.json"), *Path(folder or "").glob("results/unsup_results.json")]:
+        with contextlib.suppress(UserError, KeyError, TypeError, ValueError):
+            metrics = read_json(path, "evaluation")
+            step = float(metrics.get("step", path.stem.rpartition("-")[2]))
+            newest = max(newest, (step, diagnosis.warnings(metrics)))
+    return newest[1]
+
+
+def report(config: FinetuningConfig, finished: list[dict[str, Any]], remarks: dict[str, Any] | None = None) -> None:
+    """Prints and writes the table and the scores of all trials, and remarks into the JSON."""
+    from electra_tf2.finetune.results import shown_errors, summarise_trials, table
+
+    scores, majority = [trial["scores"] for trial in finished], finished[-1].get("majority", {})
+    text = table(scores, majority)
+    print(text, end="")
+    for name, errors in finished[-1].get("errors", {}).items():
+        print(shown_errors(name, errors), end="")
+    write_atomically(config.results_txt, text)
+    summary = {"summary": summarise_trials(scores), "majority": majority}
+    write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary | (remarks or {}))
+    say(f"wrote {config.results_json}")
+
+
+flags.DEFINE_bool("dry_run", False, "train nothing; with --compile-for")
+flags.DEFINE_string("compile_for", None, COMPILE_FOR_HELP)
+flags.DEFINE_string(
+    "predict",
+    None,
+    "file to label with a fine-tuned model: .jsonl or .json (lines), .csv, .tsv, text; - is standard input",
+)
+flags.DEFINE_string(
+    "predict_output",
+    None,
+    "file that --predict writes, a table if it is .csv or .tsv; -: standard output [<the file>.predictions.jsonl]",
+)
+flags.DEFINE_string("search", None, 'values to try: {"learning_rate": [1e-4, 3e-4], "num_train_epochs": [3, 10]}')
+flags.DEFINE_integer("search_budget", 0, "combinations that --search tries, at most; 0: all", lower_bound=0)
+flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
+util_flags.define_hparam_flags(FinetuningConfig)
+
+
+def command() -> None:
+    util_flags.run(main, __doc__, goes_on=True)
+
+
+if __name__ == "__main__":
+    command()

@@ -1,1 +1,154 @@
-../score_sentences.py
+"""Scores sentences with a model: accuracies on minimal pairs, n-best lists in a new order, or plain lines with scores.
+
+  electra score --model data/models/electric_base --pairs blimp/ --output accuracy.json
+  electra score --model bert/ --nbest test.jsonl --nbest-dev dev.jsonl --output reranked.jsonl
+  electra score --model electra/ --text lines.txt --output scores.jsonl
+
+The score is a pseudo-log-likelihood: the sum of log p(token | the others), Electric's in one pass, BERT's and ELECTRA's
+by masking each token in turn. With --method detector it is the sum of log D(original), in one pass, of any model that
+detects replaced tokens.
+
+Pairs are JSON lines with `sentence_good`, `sentence_bad` and a phenomenon (`UID`), as BLiMP has them; a folder's files
+are read together. N-best lists are JSON lines {"hypotheses": [{"text": ..., "score": ...}, ...], "reference": ...};
+they are sorted by f + lambda * score, lambda chosen on the development file by word error rate, or given by --weight.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from electra_tf2.exchange import ranking
+from electra_tf2.training.hparams import PRECISIONS
+from electra_tf2.util import flags as util_flags
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import check_writable, write_atomically, write_json
+from electra_tf2.util.progress import Progress
+from electra_tf2.util.reading import read_json_lines, read_text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def main() -> int:
+    values = flags.FLAGS
+    if values.output:
+        check_writable(values.output)
+    tasks = [name for name in ("pairs", "nbest", "text") if values[name].value]
+    if not values.model or len(tasks) != 1:
+        raise UserError("--model and one of --pairs, --nbest, --text are needed")
+    if not values.nbest and (values.weight is not None or values.nbest_dev):
+        raise UserError("--weight and --nbest-dev are for --nbest")
+    {"pairs": score_pairs, "nbest": score_nbest, "text": score_text}[tasks[0]]()
+    return 0
+
+
+def score_pairs() -> None:
+    """Prints the accuracy of each phenomenon."""
+    values = flags.FLAGS
+    folder = Path(values.pairs)
+    fields = (values.good_field, values.bad_field, values.phenomenon_field)
+    pairs = [
+        ranking.read_pair(row, f"--pairs {path}, line {number}", fields, path.stem)
+        for path in (sorted(folder.glob("*.jsonl")) if folder.is_dir() else [folder])
+        for number, row in read_json_lines(path, "--pairs")
+    ]
+    if not pairs:
+        raise UserError(f"--pairs: {folder} holds no pairs{' in .jsonl files' if folder.is_dir() else ''}")
+    good, bad = scores([[pair.good for pair in pairs], [pair.bad for pair in pairs]])
+    found = ranking.accuracy(pairs, good, bad)
+    width = max(map(len, found))
+    for name, value in found.items():
+        print(f"{name:{width}} {value:6.2f}")
+    if values.output:
+        write_json(values.output, {"pairs": len(pairs), "accuracy": found})
+
+
+def score_nbest() -> None:
+    """Writes the lists in their new order and prints word error rates where there are references."""
+    values = flags.FLAGS
+    if (values.weight is None) == (values.nbest_dev is None):
+        raise UserError("--nbest needs either --nbest-dev, a file to choose lambda on, or --weight")
+    if not values.output:
+        raise UserError("--nbest needs --output, the file of re-ranked lists")
+    lists = ranking.read_lists(values.nbest, "--nbest")
+    dev = [] if values.nbest_dev is None else ranking.read_lists(values.nbest_dev, "--nbest-dev", references=True)
+    found = scores([one.texts for one in [*lists, *dev]])
+    weight = values.weight
+    if weight is None:
+        weight, rates = ranking.best_weight(dev, found[len(lists) :])
+        print(f"lambda {weight:g}: word error rate {rates[weight]:.2f} on {values.nbest_dev}, {rates[0.0]:.2f} without")
+    _write([ranking.reordered(one, of_list, weight) for one, of_list in zip(lists, found, strict=False)], "lists")
+    if all(one.reference is not None for one in lists):
+        before, after = (ranking.rate_at(lists, found[: len(lists)], one) for one in (0.0, weight))
+        print(f"word error rate {after:.2f} with lambda {weight:g}, {before:.2f} without")
+
+
+def score_text() -> None:
+    """Writes each line with its score."""
+    lines = [line for line in read_text(flags.FLAGS.text, "--text").split("\n") if line.strip()]
+    if not lines:
+        raise UserError(f"--text: {flags.FLAGS.text} has no lines")
+    found = zip(lines, scores([lines])[0].tolist(), strict=True)
+    _write([{"text": line, "score": score} for line, score in found], "lines")
+
+
+def _write(rows: list[dict[str, Any]], what: str) -> None:
+    """To --output, or to standard output where none is named."""
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    if flags.FLAGS.output:
+        write_atomically(flags.FLAGS.output, "".join(f"{line}\n" for line in lines))
+        print(f"wrote {flags.FLAGS.output}: {len(lines):,} {what}")
+    else:
+        print("\n".join(lines))
+
+
+def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
+    """float32 scores of each list's texts; each distinct text is scored once."""
+    import numpy as np
+
+    import electra_tf2
+
+    values = flags.FLAGS
+    model = electra_tf2.load(values.model, generator=values.generator, precision=values.precision)
+    note = model.scorer(values.method, values.mask_prob).note
+    if note:
+        print(f"note: {note}", file=sys.stderr)
+    distinct = sorted(dict.fromkeys(text for texts in lists for text in texts), key=len)  # an order without hashes
+    found: dict[str, float] = {}
+    with Progress("sentence", len(distinct), unit="sentences", file=sys.stderr) as progress:
+        for start in range(0, len(distinct), values.batch_size):
+            part = distinct[start : start + values.batch_size]
+            of_part = model.score(part, values.batch_size, values.mask_prob, values.method)
+            found |= dict(zip(part, of_part.tolist(), strict=True))
+            progress.update(start + len(part))
+    return [np.array([found[text] for text in texts], np.float32) for texts in lists]
+
+
+flags.DEFINE_string("model", None, "model: a run, a folder, a shipped model's name, a Hugging Face directory or TF1's")
+flags.DEFINE_string("generator", None, "generator of a discriminator that comes without one: as --model")
+flags.DEFINE_enum(
+    "method", "likelihood", ["likelihood", "detector"], "what is summed: log p(token | the others), or log D(original)"
+)
+flags.DEFINE_string("pairs", None, "JSON lines of sentence pairs, or a folder of such files")
+flags.DEFINE_string("good_field", "sentence_good", "field of --pairs that holds the better sentence of a pair")
+flags.DEFINE_string("bad_field", "sentence_bad", "field of --pairs that holds the worse sentence of a pair")
+flags.DEFINE_string("phenomenon_field", "UID", "field of --pairs that names what a pair is about; else the file's name")
+flags.DEFINE_string("nbest", None, "JSON lines of hypotheses to re-rank")
+flags.DEFINE_string("nbest_dev", None, "JSON lines of hypotheses with references, on which lambda is chosen")
+flags.DEFINE_float("weight", None, "lambda, weight of the model's scores in --nbest; default: chosen on --nbest-dev")
+flags.DEFINE_string("text", None, "file of sentences to score, one a line")
+flags.DEFINE_string("output", None, "file of scores to write")
+flags.DEFINE_integer("batch_size", 64, "number of sentences, or of masked copies, in a pass", lower_bound=1)
+flags.DEFINE_float("mask_prob", None, "share of tokens that an ELECTRA's pre-training masked; default: what is known")
+flags.DEFINE_enum("precision", "float32", PRECISIONS, "type of the arithmetic")
+
+
+def command() -> None:
+    util_flags.run(main, __doc__)
+
+
+if __name__ == "__main__":
+    command()

@@ -35,10 +35,10 @@ from tests.exchange import exchange_support as exchange
 from tests.finetune.test_choice import race
 from tests.finetune.test_superglue import MULTIRC, RECORD, WSC
 from tests.pretrain import test_fuzzed_records as fuzzed_records
-from tests.programs import ROOT, flags_of_its_own, run_program
+from tests.programs import PACKAGE, flags_of_its_own, run_program
 
 Case = Callable[[random.Random], None]
-PROGRAMS = sorted(path.name for path in ROOT.glob("*.py") if "run(main, __doc__" in path.read_text())
+PROGRAMS = sorted(path.name for path in PACKAGE.glob("*.py") if "run(main, __doc__" in path.read_text())
 _WORDS = [
     "", "-1", "0", "1", "2", "8", "600", "0.5", "1e-4", "1e400", "nan", "-inf", "9" * 25, "9" * 5000, "true", "no", "a",
     "a,b", "cola", "cola,sst", "mine", "electra_small", "vocab.txt", "corpus", "hparams.json", "recipe.json", "records",
@@ -58,7 +58,7 @@ def _flags_of(script: str) -> dict[str, Any]:
     with flags_of_its_own() as values:
         import runpy
 
-        module = runpy.run_path(str(ROOT / script), run_name="flags")
+        module = runpy.run_path(str(PACKAGE / script), run_name="flags")
         define = module.get("define_flags")
         if callable(define):
             define()
@@ -76,7 +76,7 @@ def command_lines(folder: Path) -> Case:
     (seed / "hparams.json").write_text(json.dumps(hparams))
     finetuning = {"task_names": ["cola"], "per_task": {"cola": {"num_train_epochs": 2.0}}}
     (seed / "recipe.json").write_text(json.dumps({"extends": "electra_small", "finetuning": finetuning, **hparams}))
-    recipes = {name: json.loads((ROOT / "recipes" / f"{name}.json").read_text()) for name in recipe_names()}
+    recipes = {name: json.loads((PACKAGE / "recipes" / f"{name}.json").read_text()) for name in recipe_names()}
 
     def value(rng: random.Random, flag: Any) -> str:
         draw = rng.random()

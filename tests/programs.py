@@ -20,6 +20,7 @@ from electra_tf2.corpus import worker_pool
 from electra_tf2.util.environment import before_tensorflow
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "electra_tf2"
 worker_pool.PRELOADED = [__name__, "tests.training_support"]  # for programs that are forked, too
 
 
@@ -47,18 +48,22 @@ def flags_of_its_own():
         yield values
 
 
+def file_of(script: str | Path) -> Path:
+    """Where a program is: ours by its file's name, another's by its path from the root."""
+    return PACKAGE / script if (PACKAGE / script).exists() else ROOT / script
+
+
 def run_program(script: str | Path, *words: str) -> Finished:
     """`python script words`. An exception that the program lets escape is the test's."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(flags_of_its_own())
         stack.enter_context(mock.patch.object(sys, "argv", [str(script), *words]))
-        stack.enter_context(mock.patch.object(sys, "path", [str((ROOT / script).parent), *sys.path]))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
         code = 0
         try:
-            runpy.run_path(str(ROOT / script), run_name="__main__")
+            runpy.run_path(str(file_of(script)), run_name="__main__")
         except SystemExit as exit:
             code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
     return Finished(code, out.getvalue(), err.getvalue())
@@ -90,7 +95,7 @@ def _run_in_child(words: list[str], log: Path, environment: dict[str, str], sett
     os.chdir(ROOT)
     if settled:
         _report_when_settled()
-    runpy.run_path(words[0], run_name="__main__")
+    runpy.run_path(str(file_of(words[0])), run_name="__main__")
 
 
 @functools.cache

@@ -1,16 +1,20 @@
 """Modules, files and their members that docstrings, comments and documents name are there."""
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = sorted({path.parent.name for path in ROOT.glob("*/__init__.py")} - {"electra_tf2"})
-SOURCES = [*ROOT.glob("*.py"), *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))]
+PACKAGE = ROOT / "electra_tf2"
+# Texts name files of the package from its folder on, all others from the root on.
+PLACES = (ROOT, PACKAGE)
+PACKAGES = sorted({path.parent.name for place in PLACES for path in place.glob("*/__init__.py")} - {"electra_tf2"})
+SOURCES = [*PACKAGE.rglob("*.py"), *(path for name in ("tests", "demo") for path in (ROOT / name).rglob("*.py"))]
 DOCUMENTS = [
     *ROOT.glob("*.md"),
-    *(path for folder in ("docs", "pretrained", "tests") for path in (ROOT / folder).rglob("*.md")),
+    *(path for folder in ("docs", "electra_tf2/pretrained", "tests") for path in (ROOT / folder).rglob("*.md")),
 ]
 FILE = re.compile(rf"(?<![\w/<])((?:{'|'.join(PACKAGES)}|benchmarks|docs)/[\w/.-]+\.(?:py|md|json|txt|png))\b")
 # `model` is left out: so are objects called, in examples.
@@ -44,8 +48,8 @@ def members(path: Path) -> set[str]:
 def is_there(name: str) -> bool:
     """True if a dotted name is a module, or a member of one."""
     parts = name.split(".")
-    for length in range(len(parts), 0, -1):
-        module = ROOT.joinpath(*parts[:length])
+    for length, place in itertools.product(range(len(parts), 0, -1), PLACES):
+        module = place.joinpath(*parts[:length])
         path = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
         if path.exists():
             return length == len(parts) or parts[length] in members(path)
@@ -59,7 +63,7 @@ def test_files_that_are_named_exist() -> None:
         for path in [*SOURCES, *DOCUMENTS]
         for text in texts(path)
         for name in FILE.findall(text)
-        if "NAME" not in name and not (ROOT / name).exists()
+        if "NAME" not in name and not any((place / name).exists() for place in PLACES)
     }
     assert not missing
 

@@ -23,14 +23,14 @@ NEIGHBOURS = [
 def test_setuptools_finds_one_name() -> None:
     found = pytest.importorskip("setuptools").find_packages(str(ROOT), include=["electra_tf2*"])
     assert {name.partition(".")[0] for name in found} == {"electra_tf2"}
-    linked = {path.name for path in (ROOT / "electra_tf2").iterdir() if path.is_symlink() and path.is_dir()}
-    assert linked == {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"electra_tf2", "tests", "demo"} | {
-        "pretrained",
-        "recipes",
-    }
-    for path in (ROOT / "electra_tf2").iterdir():
-        if path.is_symlink():
-            assert path.readlink() == Path("..") / path.name and path.exists()
+
+
+def test_the_originals_paths_lead_into_the_package() -> None:
+    """Its folders are links; its scripts are files, since Python resolves a link before it looks for modules."""
+    for name in ("model", "finetune", "pretrain", "util"):
+        assert (ROOT / name).readlink() == Path("electra_tf2") / name
+    for name in ("run_pretraining", "run_finetuning", "build_pretraining_dataset", "flops_computation"):
+        assert not (ROOT / f"{name}.py").is_symlink() and (ROOT / "electra_tf2" / f"{name}.py").exists()
 
 
 def test_importing_the_package_loads_no_tensorflow() -> None:
@@ -61,8 +61,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_one_name_with_recipes_models_and_types(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"electra_tf2"}
-    data = [f"recipes/{path.name}" for path in (ROOT / "recipes").glob("*.json")]
-    data += [str(path.relative_to(ROOT)) for path in (ROOT / "pretrained").glob("*/*")]
+    package = ROOT / "electra_tf2"
+    data = [f"recipes/{path.name}" for path in (package / "recipes").glob("*.json")]
+    data += [str(path.relative_to(package)) for path in (package / "pretrained").glob("*/*")]
     assert {f"electra_tf2/{name}" for name in [*data, "py.typed"]} <= set(names)
 
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from tests import finetuning_support as support
-from tests import training_support
 from tests.corpus.test_openwebtext import write_archive
 from tests.programs import run_program
 from tests.test_readme import COMMAND_PAGES, PAGES, blocks, commands, commands_in, program_of
@@ -162,7 +161,7 @@ def run(words: list[str]) -> str:
     path = Path(vocab) if vocab.endswith(".txt") else Path(vocab, "vocab.txt")
     size = str(len(path.read_text(encoding="utf-8").splitlines())) if path.exists() else ""
     script, *rest = [size if word == "VOCABULARY" else word for word in small(words)]
-    done = run_program(training_support.ROOT / script, *rest)
+    done = run_program(script, *rest)
     assert done.returncode == 0, f"{shlex.join([script, *rest])}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     print(f"ran {shlex.join(words)}", flush=True)
     return done.stdout

@@ -83,7 +83,7 @@ def test_a_vocabulary_or_checkpoint_of_another_model_is_refused(tmp_path):
 
 
 def test_a_model_without_its_generator_is_looked_at_as_far_as_that_goes():
-    model = PretrainedModel(str(ROOT / "pretrained" / "electra_deep"))
+    model = PretrainedModel(str(ROOT / "electra_tf2" / "pretrained" / "electra_deep"))
     assert model.sentence_states(["The chef eats.", "A meal"]).shape == (2, 192)
     with pytest.raises(UserError, match="electra_deep holds no generator"):
         model.view_states(2)

@@ -87,7 +87,7 @@ def test_the_program_writes_the_same_file_each_time(corpus, tmp_path):
     # Separate processes, because what must not matter is the order of a hash table that differs between them.
     for name in ("one", "two", "three"):
         words = ["--corpus-dir", corpus, f"--vocab-file={tmp_path / name}", "--vocab-size=150", "--no-lower-case"]
-        command = [sys.executable, "build_vocab.py", *words]
+        command = [sys.executable, "-m", "electra_tf2.build_vocab", *words]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "150 tokens" in done.stdout

@@ -21,7 +21,7 @@ from electra_tf2.util.errors import UserError
 from tests import finetuning_support as support
 from tests.finetune.test_run_finetuning import run
 from tests.finetuning_support import write_lines
-from tests.programs import ROOT, flags_of_its_own
+from tests.programs import PACKAGE, flags_of_its_own
 
 
 def test_a_search_is_a_grid_or_a_part_of_it():
@@ -101,7 +101,7 @@ def test_combinations_have_folders_of_their_own(tmp_path):
 
 def test_an_intermediate_task_has_settings_of_its_own():
     with flags_of_its_own():
-        run_finetuning = runpy.run_path(str(ROOT / "run_finetuning.py"))
+        run_finetuning = runpy.run_path(str(PACKAGE / "run_finetuning.py"))
     network = {"pretrained_model_dir": "p", "vocab_size": 600, "precision": "bfloat16", "tasks": {}}
     own = {"few_shot": 16, "prompt": True, "prompt_template": "{0} [MASK]", "overwrite": True, "learning_rate": 1.0}
     config = support.config("rte", intermediate_task="mnli")

@@ -40,7 +40,7 @@ def test_layers_repeat_in_their_order(tmp_path, layers):
 
 
 def test_a_recipe_that_stacks_has_its_own_number_of_layers(tmp_path):
-    start = str(support.ROOT / "pretrained/electra_mini")
+    start = str(support.ROOT / "electra_tf2/pretrained/electra_mini")
     recipe = {"num_hidden_layers": 8, "stack_layers": True, "init_checkpoint": start}
     read = PretrainingConfig.implied(layered(PretrainingConfig, recipe))["model_hparam_overrides"]
     assert read["num_hidden_layers"] == 8
