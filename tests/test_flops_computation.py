@@ -182,12 +182,12 @@ def test_a_run_costs_its_steps() -> None:
 
 def test_muon_costs_its_iterations() -> None:
     """Both networks are 192 wide and four layers deep; each layer has 4 kernels of [H, H] and 2 of [H, 4H]."""
-    c = recipe("electra_mini_t5", optimizer="muon")
+    c = recipe("coco_lm_mini", optimizer="muon")
     square, longer = 2 * 192**3 * 3, 2 * 192**3 * (4 + 1 + 4)
     assert flops.update_flops(c) == 2 * 4 * 5 * (4 * square + 2 * longer)
-    assert flops.training_flops(c) == flops.training_flops(recipe("electra_mini_t5")) + 6400 * flops.update_flops(c)
+    assert flops.training_flops(c) == flops.training_flops(recipe("coco_lm_mini")) + 3900 * flops.update_flops(c)
     frozen = recipe(
-        "electra_mini_t5",
+        "coco_lm_mini",
         optimizer="muon",
         freeze_generator=True,
         untied_generator_embeddings=True,
