@@ -31,7 +31,6 @@ COMMANDS: dict[str, Command] = {
     "build-data": Command("build_pretraining_dataset", "make training records of your text"),
     "build-openwebtext": Command("build_openwebtext_pretraining_dataset", "make them of the OpenWebText archive"),
     "build-table": Command("build_table", "count in records what some objectives need"),
-    "build-encoder": Command("build_sentence_encoder", "make the start of a sentence encoder"),
     "build-pairs": Command("build_sentence_pairs", "make pairs of sentences to train vectors of"),
     "pretrain": Command("run_pretraining", "pre-train a model, or evaluate one"),
     "finetune": Command("run_finetuning", "fine-tune a model on a task, and score it"),

@@ -7,9 +7,7 @@ TF1 checkpoint of the original or a checkpoint of tf-models' encoder, and finds 
 becomes:
 
   electra      a self-contained folder: configuration, weights (safetensors), vocabulary; for --init-checkpoint;
-               with --part main without the generator; with --architecture
-               modernbert a start for further pre-training, made of a pre-norm
-               network with T5's positions
+               with --part main without the generator
   huggingface  a directory for transformers: the main network with its head, or --part generator, --part body
   tf1          a checkpoint for google-research/electra
   tf_models    a checkpoint of official.nlp.modeling's encoder
@@ -74,8 +72,6 @@ def main() -> int:
         raise UserError(f"--quantize {values.quantize}: for --format {' and '.join(_INT8)}")
     if values.dtype != "float32" and values.format not in ("electra", *_OF_TRANSFORMERS):
         raise UserError(f"--dtype {values.dtype}: {values.format} stores float32")
-    if values.architecture and values.format != "electra":
-        raise UserError(f"--architecture {values.architecture}: for --format electra, to go on pre-training from")
     if (values.step or values.adam_slots) and values.format != "tf1":
         raise UserError("--step and --adam-slots are for --format tf1")
 
@@ -97,17 +93,6 @@ def main() -> int:
     )
     for name in model.left_out:
         print(f"  left out, as our networks have no such part: {name}")
-    difference = check.source_difference(model, source)
-    if difference is not None:
-        print(check.report(difference, "float32", "our network and the one that was read"))
-    if values.architecture:
-        from electra_tf2.exchange.modernbert_start import modernbert_start
-
-        old, model = model, modernbert_start(model)
-        kept = check.mean_cosine(model, old)
-        print(f"brought to architecture {values.architecture}: the cosine of its states to those before is {kept:.2f}")
-        if model.left_out:
-            print(f"  left out: {', '.join(model.left_out)}")
     if values.format in _WORDPIECE and model.tokenizer_file:
         raise UserError(
             f"--format {values.format} holds a WordPiece vocabulary, {model.tokenizer_file} is of another tokenizer: "
@@ -148,7 +133,7 @@ def to_folder(model: "Model", target: Path) -> Written:
     from electra_tf2.exchange import check
     from electra_tf2.exchange.sources import read_model, without_generator, write_folder
 
-    if flags.FLAGS.part == "main" and not flags.FLAGS.architecture:  # which leaves it out
+    if flags.FLAGS.part == "main":
         model = without_generator(model)
     write_folder(target, model, flags.FLAGS.dtype)
     difference = check.read_back_difference(model, read_model(str(target)))
@@ -173,7 +158,7 @@ def to_sentence_transformers(model: "Model", target: Path) -> Written:
     from electra_tf2.exchange import sentence_transformers
 
     exported = sentence_transformers.write_sentence_transformer(target, model, flags.FLAGS.dtype)
-    difference = sentence_transformers.difference(model, exported, target)
+    difference = sentence_transformers.difference(model, target)
     return f"{target}: {exported.class_name}, pooling and normalisation", difference, "the folder's, vectors included"
 
 
@@ -281,12 +266,6 @@ flags.DEFINE_enum(
     None,
     ["main", "generator", "body"],
     "part of the model to write; default: the main network, or where there is no choice the whole model",
-)
-flags.DEFINE_enum(
-    "architecture",
-    None,
-    ["modernbert"],
-    "architecture that the main network is brought to, approximately and without a generator; for --format electra",
 )
 flags.DEFINE_enum("quantize", "none", ["none", "int8"], "int8 weights and matrix products, for onnx and tflite")
 flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16", "float16"], "type of the stored weights")

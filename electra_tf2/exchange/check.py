@@ -1,7 +1,7 @@
 """Self-check of a conversion: the same sentences through our network and through what was written.
 
-The files are read back from the disk. Hugging Face's side is computed by exchange.reference, tf-models' by tf-models
-itself, and checkpoints of our own variables by our network with the weights read back.
+The files are read back from the disk: Hugging Face's and the original's by our own reader, so that the way out and the
+way in must agree; tf-models' by tf-models itself. Tests hold what was written against transformers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,16 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.exchange import huggingface_names as names
-from electra_tf2.exchange import reference, tf_models
-from electra_tf2.exchange.checkpoints import find_checkpoint
+from electra_tf2.exchange import tf_models
 from electra_tf2.exchange.encoding import Encoded, Text, encode
-from electra_tf2.exchange.formats.folders import read_config
-from electra_tf2.exchange.formats.huggingface_config import class_of, config_of, is_huggingface, labels_of
-from electra_tf2.exchange.huggingface import Tensors
 from electra_tf2.exchange.huggingface_export import Exported
 from electra_tf2.exchange.network import Network, assign
-from electra_tf2.exchange.sources import Model
+from electra_tf2.exchange.sources import Model, read_model
 from electra_tf2.model import kernels
 from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.util.errors import UserError
@@ -39,41 +34,35 @@ def check_inputs(model: Model, sentences: Sequence[Text] = SENTENCES) -> Encoded
 
 
 def our_outputs(
-    model: Model, part: str = "main", class_name: str = "", sentences: Sequence[Text] = SENTENCES
+    model: Model, part: str = "main", class_name: str = "", inputs: Encoded | None = None
 ) -> dict[str, np.ndarray]:
-    """States [B, L, H] and logits of our network on the fixed sentences.
+    """States [B, L, H] and logits of our network.
 
     Args:
       part: part of the model, as in huggingface_export.to_huggingface.
       class_name: class of Hugging Face whose head's logits are wanted; "": none.
+      inputs: None: the fixed sentences.
     """
+    rows = check_inputs(model) if inputs is None else inputs
     with kernels.off():
         network = Network(model.architecture, model.generator_architecture, model.weights)
-        inputs = [tf.constant(value) for value in check_inputs(model, sentences)]
+        batch = [tf.constant(value, tf.int32) for value in rows]
         encoder = network.generator if part == "generator" else network.encoder
         assert encoder is not None
-        result = {"states": tf.cast(encoder(*inputs).sequence, tf.float32).numpy()}
+        result = {"states": tf.cast(encoder(*batch).sequence, tf.float32).numpy()}
         if class_name == "ElectraForPreTraining":
-            result["logits"] = network.replaced_logits(*inputs).numpy()
+            result["logits"] = network.replaced_logits(*batch).numpy()
         elif class_name == "ModernBertForTokenClassification" and network.detector is not None:
-            logits = network.replaced_logits(*inputs).numpy()
+            logits = network.replaced_logits(*batch).numpy()
             result["logits"] = np.stack([np.zeros_like(logits), logits], -1)
         elif class_name.endswith("ForMaskedLM"):
-            result["logits"] = network.token_logits(*inputs).numpy()
+            result["logits"] = network.token_logits(*batch).numpy()
         elif class_name and not class_name.endswith("Model"):
-            result["logits"] = _task_logits(model, result["states"])
+            result["logits"] = _task_logits(model, result["states"], rows.input_mask)
         return result
 
 
-def mean_cosine(model: Model, other: Model) -> float:
-    """The mean cosine between two networks' states of the fixed sentences' tokens."""
-    ours, theirs = our_outputs(model)["states"], our_outputs(other)["states"]
-    products = (ours * theirs).sum(-1) / (np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1))
-    mask = check_inputs(model).input_mask
-    return float((products * mask).sum() / mask.sum())
-
-
-def _task_logits(model: Model, states: np.ndarray) -> np.ndarray:
+def _task_logits(model: Model, states: np.ndarray, input_mask: np.ndarray) -> np.ndarray:
     """Computes a fine-tuned head of ours on [B, L, H], without dropout."""
     assert isinstance(model.config, FinetuningConfig)
     scope, weights = f"task_specific/{model.config.task_names[0]}", model.weights
@@ -84,7 +73,7 @@ def _task_logits(model: Model, states: np.ndarray) -> np.ndarray:
     task = model.config.task_names[0]
     of_text = model.config.kind_of(task) in ("classification", "regression")
     if of_text and model.config.classifier_pooling == "mean":
-        weight = check_inputs(model).input_mask[..., np.newaxis]
+        weight = input_mask[..., np.newaxis]
         states = (states * weight).sum(1) / weight.sum(1)
     elif of_text:
         states = states[:, 0]
@@ -106,43 +95,11 @@ def _prediction_head(model: Model, scope: str, states: np.ndarray) -> np.ndarray
     return head(tf.constant(states)).numpy()
 
 
-def source_difference(model: Model, path: str) -> float | None:
-    """The largest difference between our outputs and those of the files that the model was read from.
-
-    None if the files are ours or the original's: these networks are the same.
-    """
-    config = read_config(path)
-    if config is None:
-        prefix = find_checkpoint(path)
-        return tf_models_difference(model, prefix) if tf_models.is_checkpoint(prefix) else None
-    if not is_huggingface(config):
-        return None
-    tensors, class_name = Tensors(Path(path)), class_of(config)
-    task, sizes = names.task_of(class_name, labels_of(config)), model.architecture
-    pairs = names.head(class_name, sizes) if class_name in names.PRETRAINED else []
-    pairs = pairs if task is None else names.task_head(class_name, f"task_specific/{task}", sizes)
-    known = class_name if pairs and pairs[0].ours in model.weights else "Model"
-    ours, encoded = our_outputs(model, "main", known), check_inputs(model)
-    kind = config["model_type"]
-    whole = config_of(model.architecture, kind, known)
-    if kind == "modernbert":
-        whole |= {
-            name: config[name] for name in {"classifier_bias", "decoder_bias", "classifier_pooling"} & config.keys()
-        }
-    theirs = reference.outputs(whole, tensors, reference.Inputs(*encoded), names.prefix_of(tensors) or "")
-    if known == "ModernBertForTokenClassification" and task is None:  # of which ours has the difference
-        theirs["logits"] -= theirs["logits"][..., :1]
-    if known.endswith("ForMaskedLM"):  # without the rows that pad their table
-        theirs["logits"] = theirs["logits"][..., : len(model.tokens)]
-    return largest_at_tokens(ours, theirs, encoded)
-
-
 def huggingface_difference(model: Model, exported: Exported, folder: str, part: str = "main") -> float:
-    """The largest difference between our outputs and those of the directory."""
+    """The largest difference between our outputs and those of the directory, read back."""
     ours = our_outputs(model, part, exported.class_name)
-    encoded = check_inputs(model)
-    theirs = reference.outputs(exported.config, Tensors(Path(folder)), reference.Inputs(*encoded))
-    return largest_at_tokens(ours, theirs, encoded)
+    theirs = our_outputs(read_model(folder), "main", exported.class_name)
+    return largest_at_tokens(ours, theirs, check_inputs(model))
 
 
 def tf_models_difference(model: Model, prefix: str) -> float:
@@ -166,7 +123,7 @@ def saved_model_difference(model: Model, folder: str | Path) -> float:
         names = ("text", "text_pair")[: len(alone)]
         signature = loaded.signatures["states" if len(alone) == 1 else "pair_states"]
         theirs = signature(**{name: tf.constant([text]) for name, text in zip(names, alone, strict=True)})["states"]
-        ours = our_outputs(model, sentences=[sentence])["states"]
+        ours = our_outputs(model, inputs=check_inputs(model, [sentence]))["states"]
         differences.append(np.abs(theirs.numpy() - ours).max() if theirs.shape == ours.shape else np.inf)
     return largest(differences)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.exchange import check, reference
+from electra_tf2.exchange import check
 from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.exchange.huggingface import Tensors
 from electra_tf2.exchange.huggingface_export import Exported, to_huggingface, training_of, write_huggingface
-from electra_tf2.exchange.sources import Model, pooling_of
+from electra_tf2.exchange.sources import Model, pooling_of, read_model
 from electra_tf2.exchange.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.reading import read_json
@@ -57,10 +57,10 @@ def write_sentence_transformer(folder: Path, model: Model, dtype: str = "float32
     return exported
 
 
-def difference(model: Model, exported: Exported, folder: Path) -> float:
+def difference(model: Model, folder: Path) -> float:
     """The largest difference between our states and vectors on the fixed sentences and those that the files say."""
     encoded, states = check.check_inputs(model), check.our_outputs(model)["states"]
-    theirs = reference.outputs(exported.config, Tensors(folder), reference.Inputs(*encoded))["states"]
+    theirs = check.our_outputs(read_model(str(folder)))["states"]
     ours = {"states": states, "vectors": pooling_of(model).vectors(model, states, encoded.input_mask)}
     return check.largest_at_tokens(ours, {"states": theirs, "vectors": _vectors(folder, theirs, encoded)}, encoded)
 

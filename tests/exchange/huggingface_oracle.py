@@ -7,12 +7,20 @@ writes tests/golden/huggingface.npz with transformers and PyTorch (the extra `or
 
 import zlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.exchange.reference import Inputs
 from tests import golden_support as golden
+
+
+class Inputs(NamedTuple):
+    """int [B, L] each, as a tokenizer of Hugging Face returns them."""
+
+    input_ids: np.ndarray
+    attention_mask: np.ndarray
+    token_type_ids: np.ndarray
+
 
 VOCABULARY = 600
 LENGTH = 12

@@ -15,8 +15,8 @@ from electra_tf2.corpus.file_tokenizer import FileTokenizer, tokenizer_for
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
 from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_tokenizer
+from electra_tf2.exchange.negatives import replaced_texts
 from electra_tf2.exchange.sources import read_model, write_folder
-from electra_tf2.exchange.word_vectors import replaced_texts
 from electra_tf2.finetune.qa.data import split_words
 from electra_tf2.finetune.task import Task
 from electra_tf2.finetune.task_classes import make_tasks

@@ -16,12 +16,12 @@ from tokenizers import Tokenizer
 
 import electra_tf2 as electra
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exchange import check, reference
+from electra_tf2.exchange import check
+from electra_tf2.exchange.encoding import Encoded
 from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.exchange.formats.huggingface_config import Casing, casing_of, tokens_in
 from electra_tf2.exchange.huggingface import HuggingFaceWeights, Tensors
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface, write_tokenizer
-from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.original import write_checkpoint
 from electra_tf2.exchange.sources import Given, check_given, read_model
 from electra_tf2.exchange.tensor_file import write_tensors
@@ -35,28 +35,16 @@ ARRAYS = support.GOLDEN()
 
 
 @pytest.mark.parametrize("name", oracle.CLASSES)
-def test_the_reference_computes_what_transformers_does(name: str, tmp_path: Path) -> None:
-    tensors = support.write_crc_directory(tmp_path, name)
-    found = reference.outputs(oracle.config_of(name), tensors, oracle.inputs())
-    logits = found["logits"][:, :3] if "MaskedLM" in name else found["logits"]
-    real = oracle.inputs().attention_mask.astype(bool)
-    assert np.abs(found["states"] - ARRAYS[f"{name}/states"])[real].max() < 1e-5
-    np.testing.assert_allclose(logits[0], ARRAYS[f"{name}/logits"][0], atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["ElectraForPreTraining", "ElectraForMaskedLM", "BertForMaskedLM"])
 def test_our_network_with_their_weights_computes_what_transformers_does(name: str, tmp_path: Path) -> None:
     support.write_crc_directory(tmp_path, name)
-    model = read_model(str(tmp_path))
-    network = Network(model.architecture, model.generator_architecture, model.weights)
-    batch = [tf.constant(value, tf.int32) for value in oracle.inputs()]
-    real = oracle.inputs().attention_mask.astype(bool)
-    assert np.abs(network.states(*batch).numpy() - ARRAYS[f"{name}/states"])[real].max() < 1e-5
-    if name == "ElectraForPreTraining":
-        logits, expected = network.replaced_logits(*batch).numpy()[real], ARRAYS[f"{name}/logits"][real]
-    else:
-        logits, expected = network.token_logits(*batch).numpy()[:, :3], ARRAYS[f"{name}/logits"]
-    np.testing.assert_allclose(logits, expected, atol=1e-5)
+    ids, mask, segments = oracle.inputs()
+    found = check.our_outputs(read_model(str(tmp_path)), "main", name, Encoded(ids, mask, segments))
+    real = mask.astype(bool)
+    assert np.abs(found["states"] - ARRAYS[f"{name}/states"])[real].max() < 1e-5
+    logits = found["logits"][:, :3] if "MaskedLM" in name else found["logits"]
+    expected = ARRAYS[f"{name}/logits"]
+    kept = real if expected.shape[:2] == real.shape else slice(None)
+    np.testing.assert_allclose(logits[kept], expected[kept], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["ElectraForPreTraining", "ElectraForMaskedLM", "BertForMaskedLM"])
@@ -76,8 +64,6 @@ def test_the_epsilon_of_layer_norms_is_theirs(name: str, tmp_path: Path) -> None
     config = oracle.config_of(name) | {"layer_norm_eps": 0.01}
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
     model = read_model(str(tmp_path / "theirs"))
-    difference = check.source_difference(model, str(tmp_path / "theirs"))
-    assert difference is not None and difference < 1e-5
     assert network_hparams(tmp_path / "theirs")["model_hparam_overrides"]["norm_eps"] == 0.01
     exported = to_huggingface(model)
     write_huggingface(tmp_path / "ours", model, exported)
@@ -200,8 +186,6 @@ def test_shards_old_names_and_padded_tables_are_read(tmp_path: Path) -> None:
     assert padded.names() == plain.names() and not padded.left_out
     for name in plain.names():
         np.testing.assert_array_equal(padded.get(name), plain.get(name))
-    difference = check.source_difference(read_model(str(folder)), str(folder))
-    assert difference is not None and difference < check.TOLERANCE
 
 
 def test_a_pickle_is_not_opened_but_explained(tmp_path: Path) -> None:
@@ -304,7 +288,7 @@ def test_a_classifier_of_pairs_becomes_a_folder_that_predicts_pairs(tmp_path: Pa
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     support.write_crc_directory(tmp_path / "theirs", "ElectraForSequenceClassification")
     done = run_program("convert_model.py", "--from", f"{tmp_path}/theirs", "--to", f"{tmp_path}/ours", "--pairs")
-    assert done.returncode == 0 and done.stdout.count("self-check: ") == 2, done
+    assert done.returncode == 0 and done.stdout.count("self-check: ") == 1, done
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"  # conversions are checked on the processor
     [answer] = electra.load(str(tmp_path / "ours")).predict([("a b", "c d")])
     [expected] = electra.load(str(tmp_path / "theirs"), pairs=True).predict([("a b", "c d")])

@@ -14,7 +14,8 @@ import tensorflow as tf
 import tf_keras
 
 import electra_tf2 as electra
-from electra_tf2.exchange import reference, sources
+from electra_tf2.exchange import check, sources
+from electra_tf2.exchange.encoding import Encoded
 from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
 from electra_tf2.exchange.network import EncoderModel
 from electra_tf2.exchange.sources import Model, write_folder
@@ -296,8 +297,8 @@ def test_predict_answers_with_labels_numbers_and_tags(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in oracle.CLASSES if "Classification" in name or "Question" in name])
 def test_fine_tuned_models_of_hugging_face_predict(name: str, tmp_path: Path) -> None:
-    """The logits behind the answers are those of the reference, which transformers' numbers are held against."""
-    tensors = support.write_crc_directory(tmp_path, name)
+    """The logits behind the answers are those of the self-check, which are held against transformers' numbers."""
+    support.write_crc_directory(tmp_path, name)
     loaded = electra.load(str(tmp_path))
     assert not loaded.source.left_out
     if "Question" in name:
@@ -305,8 +306,8 @@ def test_fine_tuned_models_of_hugging_face_predict(name: str, tmp_path: Path) ->
         assert answer
         return
     ids = _inputs(loaded, TEXTS[0])[0].numpy()
-    inputs = reference.Inputs(ids, np.ones_like(ids), np.zeros_like(ids))
-    logits = reference.outputs(oracle.config_of(name), tensors, inputs)["logits"][0]
+    inputs = Encoded(ids, np.ones_like(ids), np.zeros_like(ids))
+    logits = check.our_outputs(loaded.source, "main", name, inputs)["logits"][0]
     if "Token" in name:
         [answer] = loaded.predict([TEXTS[0]])
         firsts = [place for place, token in enumerate(loaded.tokenizer.convert_ids_to_tokens(ids[0]))

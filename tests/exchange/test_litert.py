@@ -30,7 +30,8 @@ def test_every_part_computes_the_same_at_any_length(part: str, tmp_path: Path) -
     said, difference = _written(model, tmp_path, part)
     assert difference < 1e-5, said
     if part == "body":
-        rows, states = check.check_inputs(model, TEXTS), check.our_outputs(model, sentences=TEXTS)["states"]
+        rows = check.check_inputs(model, TEXTS)
+        states = check.our_outputs(model, inputs=rows)["states"]
         other = network_file.comparison(model, part)._replace(rows=rows, ours={"last_hidden_state": states})
         found = litert.run((tmp_path / "model.tflite").read_bytes(), other)["last_hidden_state"]
         real = rows.input_mask.astype(bool)

@@ -35,7 +35,9 @@ def _written(model: Model, folder: Path, part: str = "main", int8: bool = False)
 def _on_other_texts(model: Model, part: str) -> network_file.Comparison:
     """Rows of another batch and length than the self-check's."""
     compared = network_file.comparison(model, part)
-    found = check.our_outputs(model, "generator" if part == "generator" else "main", sentences=TEXTS)
+    found = check.our_outputs(
+        model, "generator" if part == "generator" else "main", inputs=check.check_inputs(model, TEXTS)
+    )
     return compared._replace(rows=check.check_inputs(model, TEXTS), ours={"last_hidden_state": found["states"]})
 
 
