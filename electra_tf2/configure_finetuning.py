@@ -135,14 +135,10 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         choices=("cls", "impossible", "skip"),
     )
 
-    # Further losses
-    auxiliary_lm_weight: float = hparam(
-        0.0,
-        "weight of masked language modelling on the inputs, beside the tasks (GPT: 0.5); 0: none",
-        at_least=0,
-        heading="Further losses",
+    # A teacher
+    distill_from: str = hparam(
+        "", "folder of a teacher, fine-tuned with write_distill_outputs", heading="A teacher", place="other"
     )
-    distill_from: str = hparam("", "folder of a teacher, fine-tuned with write_distill_outputs", place="other")
     distill_weight: float = hparam(0.5, "share of distill_from in the loss, beside the labels", at_least=0, at_most=1)
     distill_temperature: float = hparam(1.0, "temperature of both softmaxes of distill_from", above=0)
 
@@ -231,27 +227,21 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         first = self.intermediate_task
         if first:
             check_names([first], self.tasks)
-        no_head = "which an intermediate_task does not keep"
         upper, layers, shared = self.reinit_layers, architecture.num_hidden_layers, architecture.share_layers
         wrong = [
             (
                 others and (self.prompt or self.few_shot),
                 f"prompt and few_shot are for classes of texts, not for {others}",
             ),
-            (self.prompt and first, f"prompt asks the pre-trained language model, {no_head}"),
+            (
+                self.prompt and first,
+                "prompt asks the pre-trained language model, which an intermediate_task does not keep",
+            ),
             (self.prompt and self.random_init, "prompt needs a pre-trained language model: not random_init"),
             (self.average_orders and self.prompt, "average_orders is for heads, not for prompts, which have one order"),
             (self.few_shot and self.train_share < 1, "few_shot and train_share are both set: choose one"),
             (self.distill_from and others, f"distill_from is for classification and regression, not for {others}"),
             (self.distill_from and self.prompt, "distill_from is for heads, not for prompts"),
-            (
-                self.auxiliary_lm_weight and (self.prompt or self.random_init),
-                "auxiliary_lm_weight needs a pre-trained language model, and no prompt that asks it",
-            ),
-            (
-                self.auxiliary_lm_weight and first,
-                f"auxiliary_lm_weight needs the pre-trained language model, {no_head}",
-            ),
             (first in self.task_names, f"intermediate_task {first} is one of task_names"),
             (
                 not self.prompt and (self.prompt_template or self.prompt_words),

@@ -21,15 +21,13 @@ from absl import flags
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
 from electra_tf2.exchange.formats.folders import RELEASED
-from electra_tf2.finetune import search as searching
 from electra_tf2.finetune.tasks.defaults import recipe_of, with_named
-from electra_tf2.finetune.trained_folder import Overwriting, find_trained, trained_config
+from electra_tf2.finetune.trained_folder import find_trained, trained_config
 from electra_tf2.pretrain import diagnosis
-from electra_tf2.training.accelerators.devices import COMPILE_FOR_HELP, Device, find_devices
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
 from electra_tf2.util import columnar
 from electra_tf2.util import flags as util_flags
-from electra_tf2.util.environment import import_tensorflow, quiet_tensorflow
+from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.hparams import checked, free_on_resume, layered, shapes_model
@@ -60,15 +58,6 @@ def check_start(config: FinetuningConfig) -> None:
 def main() -> int:
     given = checked(FinetuningConfig, layered(FinetuningConfig, util_flags.given_hparams(FinetuningConfig)))
     given = with_named(given)
-    if flags.FLAGS.search_budget and not flags.FLAGS.search:
-        raise UserError("--search-budget needs --search, which says what to try")
-    if flags.FLAGS.search and flags.FLAGS.predict:
-        raise UserError("--search trains, --predict labels with a trained model: give one of them")
-    devices = find_devices(flags.FLAGS.compile_for)
-    if flags.FLAGS.dry_run and not devices:
-        raise UserError("--dry-run of fine-tuning needs --compile-for, the devices to compile the step for")
-    if devices and not given.get("do_train", True):
-        raise UserError("--compile-for compiles the training step: do_train must be true")
     if flags.FLAGS.predict:
         return label(given, flags.FLAGS.predict)
     if not (given.get("do_train", True) or given.get("do_eval", True)):
@@ -80,16 +69,6 @@ def main() -> int:
     else:
         config = trained_config(find_trained(given, 1), given, elsewhere=False)
     check_vocabulary(config)
-    if flags.FLAGS.search and not (config.do_train and config.do_eval):
-        raise UserError("--search trains and evaluates: do_train and do_eval must both be true")
-    if devices:
-        return compile_step(config, devices)
-    plan, every = None, [config]
-    if flags.FLAGS.search:
-        if {"results_txt", "results_json"} & given.keys():
-            raise UserError("--search names its files by what is searched: give --results-dir alone")
-        plan = searching.read_search(flags.FLAGS.search, flags.FLAGS.search_budget, config.seed)
-        every = searching.configs(plan, given, config)
     first = intermediate(config, given) if config.do_train and config.intermediate_task else None
 
     import_tensorflow()
@@ -97,10 +76,9 @@ def main() -> int:
     from electra_tf2.training.distribution import check_batch, is_chief, make_strategy
 
     strategy = make_strategy(config)
-    for one in [*every, *([first] if first else [])]:
-        check_batch("train_batch_size", one.train_batch_size, strategy, one.gradient_accumulation_steps)
-        check_batch("eval_batch_size", one.eval_batch_size, strategy)
-    start: dict[str, Any] = {}
+    for run in [first, config] if first else [config]:
+        check_batch("train_batch_size", run.train_batch_size, strategy, run.gradient_accumulation_steps)
+        check_batch("eval_batch_size", run.eval_batch_size, strategy)
     if first is not None:
         say(f"intermediate task {config.intermediate_task}:")
         folder = f"{first.model_dir}_1"
@@ -108,24 +86,11 @@ def main() -> int:
         code, _ = Trials(first, strategy, advice).run()
         if code:
             return code
-        start = {"init_checkpoint": folder}
-    if plan is not None:
-        return search(config, plan, [dataclasses.replace(one, **start) for one in every], strategy)
-    code, finished = Trials(dataclasses.replace(config, **start), strategy).run()
+        config = dataclasses.replace(config, init_checkpoint=folder)
+    code, finished = Trials(config, strategy).run()
     if finished and is_chief(strategy):
         report(config, finished)
     return code
-
-
-def compile_step(config: FinetuningConfig, devices: list[Device]) -> int:
-    """--compile-for: whether the training step on inputs of the greatest length fits devices."""
-    quiet_tensorflow()
-    import_tensorflow()
-    from electra_tf2.finetune.lowering import Lowering
-    from electra_tf2.training.accelerators.fitting import report
-
-    report(config, devices, Lowering(config).training_program)
-    return 0
 
 
 _OF_ANY_RUN = {
@@ -141,64 +106,6 @@ def intermediate(config: FinetuningConfig, given: dict[str, Any]) -> FinetuningC
     kept = _OF_ANY_RUN.union(field.name for of in (NetworkHparams, DeviceHparams) for field in dataclasses.fields(of))
     same = {name: value for name, value in given.items() if name in kept}
     return FinetuningConfig.from_dict({**same, "task_names": [config.intermediate_task]})
-
-
-def search(base: FinetuningConfig, plan: searching.Search, configs: list[FinetuningConfig], strategy: Any) -> int:
-    """--search: all combinations. The best one's report says that it was chosen by the scores in it."""
-    from electra_tf2.finetune.trials import ADVICE, Trials, delete_weights, trial_folders
-    from electra_tf2.training.distribution import is_chief
-    from electra_tf2.training.loop import NotFinite
-
-    chief, number_of = is_chief(strategy), len(configs)
-    say(f"search: {number_of} of {plan.of} combinations of {', '.join(plan.names)}, {base.num_trials} trial(s) each")
-    found: list[searching.Found] = []
-    path = searching.results_path(plan, base)
-    folders = [folder for config in configs for folder in trial_folders(config)]
-    overwriting = Overwriting(folders) if base.overwrite else None
-    for number, (hparams, config) in enumerate(zip(plan.combinations, configs, strict=True), start=1):
-        say(f"combination {number}/{number_of}: {hparams}")
-        trials = Trials(config, strategy, ADVICE, overwriting)
-        before = searching.best_of(found)
-        try:
-            code, finished = trials.run()
-            if code:
-                return code
-            found.append(searching.Found(hparams, *searching.score_of(trials.tasks, finished), config, finished))
-        except NotFinite as error:
-            say(f"WARNING: combination {number} has no score: {error}")
-            found.append(searching.Found(hparams, None, 0.0, config, []))
-        if chief:
-            searching.write(plan, found, base, trials.made_of.training | trials.made_of.scoring)
-            best = searching.best_of(found)
-            for loser in (before, found[-1]):
-                if loser is not None and loser is not best:
-                    for folder in trial_folders(loser.config):
-                        delete_weights(folder)
-    best = searching.best_of(found)
-    if best is None:
-        raise UserError("--search: no combination has a score, all became not finite: search lower learning rates")
-    if chief:
-        chosen = searching.results_path(plan, base, "best_of")
-        named = dataclasses.replace(base, results_txt=str(chosen.with_suffix(".txt")), results_json=str(chosen))
-        report(named, best.trials, {"chosen_on": "dev", "of": number_of})
-        say(f"The best of {number_of}, chosen by these dev scores: only data that chose nothing gives an unbiased one.")
-        if base.write_test_outputs:
-            say(f"its test outputs: {best.config.test_predictions}")
-        show_search(path)
-    return 0
-
-
-def show_search(path: Path) -> None:
-    """The table of a search, and the figure of one over the numbers of one hparam."""
-    from electra_tf2.analysis import curves
-
-    print(path.with_suffix(".txt").read_text(encoding="utf-8"), end="")
-    results = curves.read_results(path)
-    if len(results["found"]) > 1 and curves.is_curve(results):
-        tasks = ",".join(results["tasks"])
-        curves.draw(results["searched"][0], {tasks: {tasks: curves.points(results)}}, path.with_suffix(""))
-        say(f"drew {path.with_suffix('.png')}")
-    say(f"wrote {path}")
 
 
 def label(given: dict[str, Any], source: str) -> int:
@@ -266,23 +173,21 @@ def problems_of_start(folder: str | None) -> list[str]:
     return newest[1]
 
 
-def report(config: FinetuningConfig, finished: list[dict[str, Any]], remarks: dict[str, Any] | None = None) -> None:
-    """Prints and writes the table and the scores of all trials, and remarks into the JSON."""
+def report(config: FinetuningConfig, finished: list[dict[str, Any]]) -> None:
+    """Writes and prints the table and the scores of all trials."""
     from electra_tf2.finetune.results import shown_errors, summarise_trials, table
 
     scores, majority = [trial["scores"] for trial in finished], finished[-1].get("majority", {})
     text = table(scores, majority)
+    write_atomically(config.results_txt, text)
+    summary = {"summary": summarise_trials(scores), "majority": majority}
+    write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary)
     print(text, end="")
     for name, errors in finished[-1].get("errors", {}).items():
         print(shown_errors(name, errors), end="")
-    write_atomically(config.results_txt, text)
-    summary = {"summary": summarise_trials(scores), "majority": majority}
-    write_json(config.results_json, {"tasks": config.task_names, "trials": finished} | summary | (remarks or {}))
     say(f"wrote {config.results_json}")
 
 
-flags.DEFINE_bool("dry_run", False, "train nothing; with --compile-for")
-flags.DEFINE_string("compile_for", None, COMPILE_FOR_HELP)
 flags.DEFINE_string(
     "predict",
     None,
@@ -293,8 +198,6 @@ flags.DEFINE_string(
     None,
     "file that --predict writes, a table if it is .csv or .tsv; -: standard output [<the file>.predictions.jsonl]",
 )
-flags.DEFINE_string("search", None, 'values to try: {"learning_rate": [1e-4, 3e-4], "num_train_epochs": [3, 10]}')
-flags.DEFINE_integer("search_budget", 0, "combinations that --search tries, at most; 0: all", lower_bound=0)
 flags.DEFINE_integer("trial", 1, "the trial whose model --predict uses")
 util_flags.define_hparam_flags(FinetuningConfig)
 

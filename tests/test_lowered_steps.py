@@ -30,7 +30,6 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.cooccurrence import CooccurrenceTable, write_cooccurrence
 from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
 from electra_tf2.corpus.table_file import write_frequencies
-from electra_tf2.finetune.lowering import Lowering
 from electra_tf2.model.kernels import blocks
 from electra_tf2.pretrain import lowering
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -40,6 +39,7 @@ from electra_tf2.util.flags import read_recipe, recipe_names
 from tests import finetuning_support
 from tests import golden_support as golden
 from tests.finetuning_support import write_lines
+from tests.lowered_finetuning import Lowering
 
 BOUNDS = Path(__file__).with_suffix(".json").with_name("lowered_steps.json")
 HEADROOM = 1.02  # other versions of TensorFlow count a little otherwise
@@ -164,7 +164,6 @@ KINDS = {
     "choice": "copa",
     "spans": "wic",
     "prompt": "sst",
-    "language_model": "cola",
 }
 _TEXT = "the file is open"
 # Of the tasks whose golden files hold what is wrong on purpose, or that have none.
@@ -197,12 +196,9 @@ def finetuning_config(kind: str) -> FinetuningConfig:
         first, second = _ROWS[name], _ROWS[name] | ({"label": "0"} if name in ("cola", "sst") else {})
         of_task = {"copa": "COPA", "wic": "WiC"}.get(name, name)
         write_lines(path / of_task / "train.jsonl", json.dumps(first), json.dumps(second))
-    if kind in ("prompt", "language_model"):
-        settings["init_checkpoint"] = str(path / "bert_small")
     if kind == "prompt":
+        settings["init_checkpoint"] = str(path / "bert_small")
         settings |= {"prompt": True, "prompt_demonstrations": False, "prompt_words": {"0": "the", "1": "of"}}
-    if kind == "language_model":
-        settings["auxiliary_lm_weight"] = 0.5
     return finetuning_support.config(name, **settings)
 
 

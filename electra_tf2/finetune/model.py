@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import Batch, FeatureTable
-from electra_tf2.finetune.language_model import AuxiliaryLanguageModel, language_model_head
 from electra_tf2.finetune.task import HeadInput, HeadOutput, Prediction, Task
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
@@ -34,11 +33,6 @@ class FinetuningModel(Layer):
         settings: Any = {"compute_dtype": config.precision, "seed": seed, "recompute": config.recompute}
         self.encoder = Encoder("electra", config.architecture, **settings)
         self.heads = [task.make_head(self.encoder, seed) for task in tasks]
-        self.language_model = None
-        if config.auxiliary_lm_weight and config.do_train:
-            head = language_model_head("auxiliary_lm_weight", config.init_checkpoint)
-            special, length = tasks[0].tokenizer.special, config.max_seq_length
-            self.language_model = AuxiliaryLanguageModel(self.encoder, head, special, length, seed)
 
     def call(self, batch: Batch, seed: tf.Tensor | None = None, training: bool = False) -> list[HeadOutput]:
         """Every head's output on every row (finetune.batching describes the batch).
@@ -170,12 +164,6 @@ class FinetuningTask(TrainingTask):
                 losses += total
                 if len(self.tasks) > 1:
                     metrics[f"{task.name}_loss"] = (total, count / task.choices)
-            if self.model.language_model is not None:
-                inputs = (rows[name] for name in ("input_ids", "input_mask", "segment_ids"))
-                of_rows = self.model.language_model(*inputs, seed)
-                # An example has as many rows as candidates, and its loss of the task is that of one.
-                losses += self.config.auxiliary_lm_weight * tf.reduce_sum(of_rows) / self.tasks[0].choices
-                metrics["lm_loss"] = (tf.reduce_sum(of_rows), tf.cast(tf.size(of_rows), tf.float32))
             if self.config.loss_reduction == "mean":
                 losses /= self.config.train_batch_size
             return losses, {"losses": {"loss": losses}, "metrics": metrics}

@@ -12,16 +12,19 @@ import string
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.exchange.checkpoints import CheckpointVariables
 from electra_tf2.exchange.encoding import truncated_lengths
+from electra_tf2.exchange.formats.folders import read_config
 from electra_tf2.finetune.classification.tasks import TextExample, TextTask
-from electra_tf2.finetune.language_model import generator_sizes, language_model_head
 from electra_tf2.finetune.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
 from electra_tf2.finetune.tasks.spec import Prompt, TextTaskSpec
 from electra_tf2.model.architecture import Architecture
@@ -31,6 +34,7 @@ from electra_tf2.model.generator import MaskedLanguageModel
 from electra_tf2.model.heads import CopyHead
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.hparams import places
 
 
 class Filler(Layer):
@@ -106,6 +110,44 @@ class LabelWordHead(Head):
         else:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(inputs.labels["label_ids"], logits)
         return HeadOutput(losses, {} if training else {"logits": logits})
+
+
+def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
+    """Scope of the head over the vocabulary that the main network of a checkpoint has, and whether it has a transform.
+
+    Raises:
+      UserError: there is none, as after ELECTRA's pre-training with a generator of its own.
+    """
+    assert checkpoint is not None, "checked with the hparams"
+    variables = CheckpointVariables(checkpoint)
+    scope = variables.language_model
+    if scope is not None:
+        return scope, f"{scope}/dense/kernel" in variables.names()
+    raise UserError(
+        f"prompt: the main network of {checkpoint} has no language-model head: it was pre-trained to detect replaced "
+        "tokens only. One is there after COCO-LM (corrective_lm_objective), BERT (--no-electra-objective), "
+        "replace_mlm_objective or all_tokens_mlm_objective, or with a generator that shares the network "
+        "(--no-untied-generator)"
+    )
+
+
+def generator_sizes(checkpoint: str | None) -> Architecture:
+    """Sizes of the generator that a checkpoint has beside a main network that copies or corrects (COCO-LM).
+
+    Raises:
+      UserError: the checkpoint has no such generator or network.
+    """
+    assert checkpoint is not None, "checked with the hparams"
+    variables = CheckpointVariables(checkpoint)
+    saved = read_config(checkpoint) or read_config(Path(checkpoint).parent)
+    needed = ("generator_predictions/dense/kernel", "copy_predictions/dense/kernel")
+    if saved is None or not variables.has_own_generator or set(needed) - set(variables.names()):
+        raise UserError(
+            f"prompt_mask_mode needs the auxiliary network and the copy head of COCO-LM's pre-training "
+            f"(corrective_lm_objective), which {checkpoint} has not"
+        )
+    kept = {name: value for name, value in saved.items() if name not in places(PretrainingConfig)}
+    return PretrainingConfig.from_dict(kept).generator_architecture
 
 
 MASK = "[MASK]"
@@ -305,11 +347,11 @@ class PromptTask(TextTask):
     # The head, and what it says.
 
     def make_head(self, encoder: Encoder, seed: int) -> LabelWordHead:
-        scope, transform = self._head or language_model_head("prompt", self.config.init_checkpoint)
+        scope, transform = self._head or language_model_head(self.config.init_checkpoint)
         self._head = scope, transform
         head = LabelWordHead(scope, encoder, transform, self.word_ids, self.is_regression, seed)
         if self.config.prompt_mask_mode == "aux_fill":
-            self._auxiliary = self._auxiliary or generator_sizes("prompt_mask_mode", self.config.init_checkpoint)
+            self._auxiliary = self._auxiliary or generator_sizes(self.config.init_checkpoint)
             mask_id = self.tokenizer.special.mask
             head.filler = Filler(self._auxiliary, encoder.architecture, mask_id, self.config.precision)
         return head

@@ -177,27 +177,6 @@ def test_overwriting_fewer_trials_leaves_the_others(done):
     assert seconds(folder / "out", 1) != before[0] and seconds(folder / "out", 2) == before[1]
 
 
-def test_overwriting_holds_for_all_combinations_of_a_search(tmp_path):
-    write_data(tmp_path)
-    search = ("--search", '{"learning_rate": [0.001, 0.002]}')
-    run(tmp_path, tmp_path / "out", *search, **QUICK)
-    models = tmp_path / "out" / "finetuning_models" / "kind_model_search"
-    before = {path.parent.name: json.loads(path.read_text()) for path in models.glob("*/scores.json")}
-    words = command(tmp_path, tmp_path / "out", *search, "--overwrite", **QUICK)[1:]
-    assert run_forked(words, tmp_path / "log", 5, signal.SIGKILL)[0] == -signal.SIGKILL
-    output = run(tmp_path, tmp_path / "out", *search, **QUICK)
-    after = {path.parent.name: json.loads(path.read_text()) for path in models.glob("*/scores.json")}
-    assert "done before" not in output and len(before) == len(after) == 2
-    assert all(before[name]["training"] != after[name]["training"] for name in before)
-    write_data(tmp_path, flipped=["train", "dev"])
-    refused = run(tmp_path, tmp_path / "out", *search, expect=2, **QUICK)
-    assert "was trained on other data: kind train has changed" in line(refused)
-    other = ("--search", '{"learning_rate": [0.003]}')
-    run(tmp_path, tmp_path / "out", *other, **QUICK)  # a table of other data has none of the old rows
-    table = json.loads((tmp_path / "out" / "results" / "kind_search_learning_rate.json").read_text())
-    assert [row["hparams"] for row in table["found"]] == [{"learning_rate": 0.003}]
-
-
 def test_of_several_tasks_each_counts(tmp_path):
     write_data(tmp_path)
     settings = QUICK | {"task_names": ["kind", "count"]}

@@ -16,9 +16,8 @@ from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.finetune import task_classes
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.classification.tasks import TextTask, few_shot_split
-from electra_tf2.finetune.language_model import generator_sizes, language_model_head
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.prompting import LabelWordHead, PromptTask, parse_template
+from electra_tf2.finetune.prompting import LabelWordHead, PromptTask, generator_sizes, language_model_head, parse_template
 from electra_tf2.finetune.task import HeadInput
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.tasks import registry
@@ -275,8 +274,8 @@ def test_what_pretraining_saw_is_known_without_an_example(tmp_path, folder, pret
 def test_only_coco_lm_can_fill_a_prompt(coco_lm):
     _, path = coco_lm
     with pytest.raises(UserError, match="prompt_mask_mode needs the auxiliary network and the copy head"):
-        generator_sizes("prompt_mask_mode", str(golden.CHECKPOINT))
-    assert generator_sizes("prompt_mask_mode", str(path / "model.ckpt-1")).hidden_size == 8
+        generator_sizes(str(golden.CHECKPOINT))
+    assert generator_sizes(str(path / "model.ckpt-1")).hidden_size == 8
 
 
 @pytest.mark.parametrize(
@@ -322,7 +321,7 @@ def test_every_known_prompt_is_a_template():
 
 def test_a_detector_of_replaced_tokens_has_no_language_model():
     with pytest.raises(UserError, match="no language-model head"):
-        language_model_head("prompt", str(golden.CHECKPOINT))
+        language_model_head(str(golden.CHECKPOINT))
 
 
 @pytest.mark.parametrize("objective", ["bert", "coco_lm"])

@@ -232,12 +232,6 @@ def test_a_step_is_lowered_without_the_values_of_its_weights() -> None:
     assert names_left_out(without) == names_left_out(program(lambda: tf.ones([64, 4])))
 
 
-def _write_task(folder: Path) -> None:
-    rows = [json.dumps({"sentence": "the file is open", "label": label}) for label in ("0", "1")]
-    (folder / "cola").mkdir()
-    (folder / "cola" / "train.jsonl").write_text("\n".join(rows) + "\n")
-
-
 def test_without_the_extra_one_line_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho \'{"missing": "libtpu"}\'\n')
@@ -250,17 +244,6 @@ def test_without_the_extra_one_line_says_how_to_install_it(tmp_path: Path, monke
     assert done.returncode == 2 and done.errors == [hint]
     done = run_program("run_pretraining.py", *words, "v5f")
     assert done.returncode == 2 and "unknown device 'v5f'" in done.errors[0]
-    words = ["--data-dir", str(tmp_path), "--task-names", "cola", "--init-checkpoint", str(golden.CHECKPOINT)]
-    words += ["--raw-data-dir", str(golden.GOLDEN / "tasks"), "--dry-run"]
-    (tmp_path / "finetuning_data").mkdir()
-    done = run_program("run_finetuning.py", *words)
-    assert done.returncode == 2 and "--dry-run of fine-tuning needs --compile-for" in done.errors[0]
-    sizes = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
-    words += ["--hparams", json.dumps({name: sizes[name] for name in ("vocab_size", "model_hparam_overrides")})]
-    words += ["--vocab-file", str(golden.CHECKPOINT / "vocab.txt")]
-    _write_task(tmp_path)
-    done = run_program("run_finetuning.py", *words, "--raw-data-dir", str(tmp_path), "--compile-for", "v5e")
-    assert done.returncode == 2 and done.errors == [hint]
 
 
 @pytest.mark.parametrize(

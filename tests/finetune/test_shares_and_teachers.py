@@ -1,4 +1,4 @@
-"""Searches, shares of the data, both orders, an intermediate task and a teacher's outputs."""
+"""Shares of the data, both orders, an intermediate task and a teacher's outputs."""
 
 import dataclasses
 import json
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.finetune import search
 from electra_tf2.finetune.classification.targets import TEACHER, Classes, Scale, read_outputs
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.task import HeadInput
@@ -22,81 +21,6 @@ from tests import finetuning_support as support
 from tests.finetune.test_run_finetuning import run
 from tests.finetuning_support import write_lines
 from tests.programs import PACKAGE, flags_of_its_own
-
-
-def test_a_search_is_a_grid_or_a_part_of_it():
-    text = '{"learning_rate": [0.1, 0.2, 0.3], "num_train_epochs": [1, 2]}'
-    whole = search.read_search(text, 0, 0)
-    assert len(whole.combinations) == whole.of == 6 and whole.names == ("learning_rate", "num_train_epochs")
-    part = search.read_search(text, 2, 0)
-    assert len(part.combinations) == 2 and part.of == 6
-    assert all(one in whole.combinations for one in part.combinations) and part == search.read_search(text, 2, 0)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"learning_rate": 0.1}', "learning_rate needs a list of values, got 0.1"),
-        ('{"learning_rat": [0.1]}', "learning_rat.*did you mean 'learning_rate'"),
-        ('{"train_share": [0.5, 2]}', "train_share"),
-        ('{"model_dir": ["a"]}', "not model_dir"),
-        ('{"intermediate_task": ["", "mnli"]}', "not intermediate_task"),
-        ('{"num_gpus": [0, 1], "vocab_size": [600]}', "not num_gpus, vocab_size"),
-        ('{"learning_rate": [3, 1, 3.0]}', "learning_rate has 3.0 twice"),
-        ("{}", "--search: give hparams of training"),
-        ("[1]", "a JSON object is needed"),
-    ],
-)
-def test_what_cannot_be_searched_is_refused(text, message):
-    with pytest.raises(UserError, match=message):
-        search.read_search(text, 0, 0)
-
-
-def test_the_best_is_kept_and_the_table_ranks(tmp_path):
-    base = support.config("cola", results_dir=str(tmp_path), model_dir=str(tmp_path / "m"))
-    plan = search.read_search('{"learning_rate": [0.1, 0.2], "train_share": [0.5]}', 0, 0)
-    configs = search.configs(plan, {"task_names": ["cola"], "model_name": "none"}, base)
-    assert [config.learning_rate for config in configs] == [0.1, 0.2]
-    assert configs[0].model_dir == str(tmp_path / "m_search" / "learning_rate=0.1,train_share=0.5")
-    task = make_tasks(base, support.tokenizer())[0]
-    trials = [
-        [{"scores": {"cola": {"dev": {"mcc": score, "loss": 9.0}}}} for score in scores] for scores in ((1, 3), (4,))
-    ]
-    found = [
-        search.Found(hparams, *search.score_of([task], scores), config, scores)
-        for hparams, scores, config in zip(plan.combinations, trials, configs, strict=True)
-    ]
-    assert [one.score for one in found] == [2, 4] and found[0].std == pytest.approx(2**0.5)
-    assert search.best_of(found) is found[1]
-    search.write(plan, found, base, {})
-    path = search.results_path(plan, base)
-    assert path == tmp_path / "cola_search_learning_rate,train_share.json"
-    assert [row["score"] for row in json.loads(path.read_text())["found"]] == [4, 2]
-    diverged = search.Found({"learning_rate": 9.0, "train_share": 0.5}, None, 0.0, configs[0], [])
-    assert search.best_of([diverged, *found]) is found[1] and search.best_of([diverged]) is None
-    search.write(plan, [diverged], base, {})  # begun again: what was found before stays
-    assert [row["score"] for row in json.loads(path.read_text())["found"]] == [4, 2, None]
-    assert "not finite" in path.with_suffix(".txt").read_text().splitlines()[-1]
-    search.write(plan, found[:1], dataclasses.replace(base, num_train_epochs=9.0), {})  # other settings: another search
-    assert [row["score"] for row in json.loads(path.read_text())["found"]] == [2]
-    search.write(plan, found, base, {})
-    lines = path.with_suffix(".txt").read_text().splitlines()
-    assert lines[0].split() == ["learning_rate", "train_share", "score", "std"] and lines[1].split()[2] == "4"
-
-
-def test_combinations_have_folders_of_their_own(tmp_path):
-    base, given = support.config("cola", model_dir=str(tmp_path / "m")), {"task_names": ["cola"], "model_name": "none"}
-    close = search.configs(search.read_search('{"learning_rate": [1e-4, 1.0000001e-4]}', 0, 0), given, base)
-    assert len({config.model_dir for config in close}) == 2
-    assert [config.results_dir for config in close] == [f"{config.model_dir}/results" for config in close]
-    assert all(config.results_json.startswith(f"{config.model_dir}/results/") for config in close)
-    assert [config.test_predictions for config in close] == [f"{config.model_dir}/test_predictions" for config in close]
-    templates = json.dumps({"prompt": [True], "prompt_template": ["{0} a/b [MASK]", "{0} a_b [MASK]"]})
-    with pytest.raises(UserError, match="two combinations would have the folder"):
-        search.configs(search.read_search(templates, 0, 0), given, base)
-    long = json.dumps({"prompt": [True], "prompt_template": [f"{{0}} {'word ' * 60}{end} [MASK]" for end in "ab"]})
-    names = [Path(one.model_dir).name for one in search.configs(search.read_search(long, 0, 0), given, base)]
-    assert len(set(names)) == 2 and max(map(len, names)) < 120
 
 
 def test_an_intermediate_task_has_settings_of_its_own():
@@ -220,56 +144,15 @@ def test_a_teachers_outputs_are_read(tmp_path):
         read_outputs(str(tmp_path), "other", classes)
 
 
-def test_a_learning_curve_of_a_student_that_learned_another_task_first(trained, data_dir, tmp_path):
+def test_a_student_that_learned_another_task_first(trained, data_dir, tmp_path):
     teacher = trained[0] / "finetuning_models" / "kind_model_1"
-    words = ("--search", '{"train_share": [0.25, 1.0]}', "--intermediate-task", "count", "--distill-from", str(teacher))
+    words = ("--intermediate-task", "count", "--distill-from", str(teacher))
     output = run(data_dir, tmp_path, *words, num_train_epochs=3.0)
-    assert "search: 2 of 2 combinations of train_share, 1 trial(s) each" in output
     assert "intermediate task count" in output
-    results = tmp_path / "results"
-    content = json.loads((results / "count-kind_search_train_share.json").read_text())
-    assert content["searched"] == ["train_share"] and len(content["found"]) == 2
-    assert content["found"][1]["score"] > 40 and content["found"][0]["score"] > 85
-    assert (results / "count-kind_search_train_share.png").is_file()
-    chosen = json.loads((results / "count-kind_best_of_train_share.json").read_text())
-    assert (chosen["chosen_on"], chosen["of"]) == ("dev", 2) and "chosen by these dev scores" in output
-    assert chosen["trials"][0]["scores"] == content["found"][0]["trials"][0]
-    assert not (results / "count-kind_results.json").exists()  # that is of a run without a search
-    best, other = (tmp_path / "finetuning_models" / f"{row['model_dir']}_1" for row in content["found"])
-    assert (
-        list(best.glob("model.ckpt-*")) and not list(other.glob("model.ckpt-*")) and (other / "scores.json").is_file()
-    )
-    config = json.loads((best / "config.json").read_text())
+    scores = json.loads((tmp_path / "results" / "count-kind_results.json").read_text())
+    assert scores["trials"][0]["scores"]["kind"]["dev"]["accuracy"] > 85
+    config = json.loads((tmp_path / "finetuning_models" / "count-kind_model_1" / "config.json").read_text())
     assert config["init_checkpoint"] == str(tmp_path / "finetuning_models" / "count_model_1")
-    again = run(data_dir, tmp_path, *words, num_train_epochs=3.0)
-    assert again.count("done before") == 3
-
-
-def test_a_combination_that_is_not_finite_does_not_end_the_search(data_dir, tmp_path):
-    words = ("--search", '{"learning_rate": [1e30, 1e-3]}', "--write-test-outputs")
-    output = run(data_dir, tmp_path, *words, num_train_epochs=1.0)
-    assert "combination 1 has no score: not finite" in output
-    content = json.loads((tmp_path / "results" / "kind_search_learning_rate.json").read_text())
-    assert [row["hparams"]["learning_rate"] for row in content["found"]] == [1e-3, 1e30]
-    assert content["found"][1]["score"] is None
-    best = Path(content["found"][0]["model_dir"])
-    assert f"its test outputs: {best}" in output and list((best / "test_predictions").glob("kind_test_1_*"))
-    assert not (tmp_path / "test_predictions").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--search", '{"learning_rat": [1]}', "--intermediate-task", "count"), "did you mean 'learning_rate'"),
-        (("--search", '{"train_batch_size": [7]}', "--strategy", "mirrored"), "train_batch_size 7 is not divisible"),
-        (("--search", '{"train_batch_size": [8]}', "--results-json", "x"), "give --results-dir alone"),
-        (("--search-budget", "3"), "--search-budget needs --search"),
-        (("--search", '{"train_batch_size": [8]}', "--predict", "x.txt"), "give one of them"),
-    ],
-)
-def test_a_search_with_a_mistake_trains_nothing(data_dir, tmp_path, words, message):
-    assert message in " ".join(run(data_dir, tmp_path, *words, expect=2).split())
-    assert not (tmp_path / "finetuning_models").exists()
 
 
 def test_scores_of_another_way_to_score_are_not_taken_for_these(trained, data_dir):
@@ -286,7 +169,6 @@ def test_scores_of_another_way_to_score_are_not_taken_for_these(trained, data_di
         ({"intermediate_task": "cola"}, "intermediate_task cola is one of task_names"),
         ({"intermediate_task": "col"}, "unknown task"),
         ({"intermediate_task": "mnli", "prompt": True}, "prompt asks the pre-trained language model, which an inter"),
-        ({"intermediate_task": "mnli", "auxiliary_lm_weight": 0.5}, "auxiliary_lm_weight needs the .* intermediate"),
         ({"task_names": ["chunk"], "distill_from": "x"}, "distill_from is for classification and regression"),
         ({"prompt": True, "distill_from": "x"}, "not for prompts"),
         ({"prompt": True, "average_orders": True}, "average_orders is for heads"),
