@@ -58,7 +58,7 @@ def measure(plan: BuildPlan, processes: int) -> Rate:
 
 def plain_examples(lines: list[str], vocab: dict[str, int], length: int) -> Iterator[tuple[list[int], list[int]]]:
     """The original's packing with lists: (first segment, second segment)."""
-    from tests.bert_reference import tokens
+    from tests.support.bert_reference import tokens
 
     sentences: list[list[int]] = []
     total, target = 0, length

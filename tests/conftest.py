@@ -12,7 +12,7 @@ before_tensorflow()
 import hypothesis  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-import tests.programs  # noqa: E402, F401 - before anything is forked
+import tests.support.programs  # noqa: E402, F401 - before anything is forked
 
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

@@ -9,7 +9,7 @@ import pytest
 
 from electra_tf2.__main__ import COMMANDS
 from electra_tf2.util.flags import recipe_names
-from tests import finetuning_support as support
+from tests.support import finetuning as support
 
 ROOT = Path(__file__).parent.parent
 

@@ -1,12 +1,12 @@
-"""A few of the faults of tests.faults (`python -m tests.faults` causes all of them), and the tests of our promises."""
+"""A few of the faults of tests.support.faults (run by hand, it causes all of them), and the tests of our promises."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.faults import KINDS, PROGRAMS, Campaign, Fault, Point, campaign
-from tests.programs import ROOT
+from tests.support.faults import KINDS, PROGRAMS, Campaign, Fault, Point, campaign
+from tests.support.programs import ROOT
 
 
 @pytest.mark.parametrize(

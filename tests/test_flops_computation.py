@@ -14,7 +14,7 @@ from electra_tf2.model.flops import main_network_parameters
 from electra_tf2.pretrain import flops
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.flags import read_recipe, recipe_names
-from tests.programs import Finished, run_program
+from tests.support.programs import Finished, run_program
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"

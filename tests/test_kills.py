@@ -32,12 +32,11 @@ import numpy as np
 import pytest
 
 from electra_tf2.training.checkpoint_files import write_state
-from tests import golden_support as golden
-from tests import training_support
 from tests.corpus.test_build_pretraining_dataset import write_corpus
-from tests.finetuning_support import write_lines
-from tests.programs import start_fork_server as start_server
-from tests.programs import start_forked as start
+from tests.support import golden, training
+from tests.support.finetuning import write_lines
+from tests.support.programs import start_fork_server as start_server
+from tests.support.programs import start_forked as start
 
 MOST_KILLS = 6  # of one run
 _WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "names", "value", "type", "object"]
@@ -57,8 +56,8 @@ class Program(NamedTuple):
 
 
 def pretraining(data: Path) -> Program:
-    training_support.write_records(data / "pretrain_tfrecords")
-    hparams = training_support.hparams(
+    training.write_records(data / "pretrain_tfrecords")
+    hparams = training.hparams(
         data,
         num_train_steps=45,
         iterations_per_loop=5,

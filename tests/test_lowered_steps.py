@@ -36,10 +36,9 @@ from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.accelerators.compiling import lowered
 from electra_tf2.training.accelerators.program import Program
 from electra_tf2.util.flags import read_recipe, recipe_names
-from tests import finetuning_support
-from tests import golden_support as golden
-from tests.finetuning_support import write_lines
-from tests.lowered_finetuning import Lowering
+from tests.support import finetuning, golden
+from tests.support.finetuning import write_lines
+from tests.support.lowered_finetuning import Lowering
 
 BOUNDS = Path(__file__).with_suffix(".json").with_name("lowered_steps.json")
 HEADROOM = 1.02  # other versions of TensorFlow count a little otherwise
@@ -199,7 +198,7 @@ def finetuning_config(kind: str) -> FinetuningConfig:
     if kind == "prompt":
         settings["init_checkpoint"] = str(path / "bert_small")
         settings |= {"prompt": True, "prompt_demonstrations": False, "prompt_words": {"0": "the", "1": "of"}}
-    return finetuning_support.config(name, **settings)
+    return finetuning.config(name, **settings)
 
 
 def steps_of_kind(kind: str) -> Iterator[tuple[str, Program]]:

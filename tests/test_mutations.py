@@ -1,11 +1,11 @@
-"""The table of mutations fits the code, so that it can be tried (tests/mutations.py), and a change leaves no trace."""
+"""The table of mutations fits the code, so that it can be tried, and a change leaves no trace."""
 
 import re
 from collections import Counter
 
 import pytest
 
-from tests.mutations import ROOT, TABLE, Mutation, applied, mutations
+from tests.support.mutations import ROOT, TABLE, Mutation, applied, mutations
 
 MUTATIONS = mutations(TABLE.read_text())
 

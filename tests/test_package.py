@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import training_support as support
+from tests.support import training as support
 
 ROOT = Path(__file__).parent.parent
 # Names of a user's own project, which stood in site-packages once.

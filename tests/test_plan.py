@@ -13,7 +13,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.plan_pretraining import EXPECTED, MOST_EPOCHS, RULES, make_plan
 from electra_tf2.pretrain.flops import training_flops
 from electra_tf2.util import flags as util_flags
-from tests.programs import ROOT, flags_of_its_own, run_program
+from tests.support.programs import ROOT, flags_of_its_own, run_program
 
 
 def recipes(plan):

@@ -15,9 +15,9 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange.formats.folders import models
 from electra_tf2.util.flags import read_recipe, recipe_names
 from electra_tf2.util.hparams import all_hparams, checked
-from tests import finetuning_support as support
-from tests import golden_support as golden
-from tests.programs import run_program, start_forked
+from tests.support import finetuning as support
+from tests.support import golden
+from tests.support.programs import run_program, start_forked
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "electra_tf2"

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests import finetuning_support as support
 from tests.corpus.test_openwebtext import write_archive
-from tests.programs import run_program
+from tests.support import finetuning as support
+from tests.support.programs import run_program
 from tests.test_readme import COMMAND_PAGES, PAGES, blocks, commands, commands_in, program_of
 
 README = PAGES[Path("README.md")]

@@ -17,9 +17,9 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
-from tests import training_support as support
-from tests.finetuning_support import write_lines
-from tests.programs import ROOT, run_program
+from tests.support import training as support
+from tests.support.finetuning import write_lines
+from tests.support.programs import ROOT, run_program
 
 
 def states(seed, count=12, hidden=5):

@@ -26,8 +26,8 @@ from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
-from tests.programs import run_program, start_forked
+from tests.support import golden
+from tests.support.programs import run_program, start_forked
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 LENGTH = 32

@@ -19,8 +19,8 @@ from electra_tf2.corpus.record_metadata import Shard
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_sha256
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
-from tests.programs import run_program
+from tests.support import golden
+from tests.support.programs import run_program
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 TOKENS = load_vocab(VOCAB)

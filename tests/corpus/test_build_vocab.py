@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from electra_tf2.build_vocab import VocabularyOptions, build_vocab, choose_alphabet
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, load_vocab
-from tests.programs import run_program
+from tests.support.programs import run_program
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = [

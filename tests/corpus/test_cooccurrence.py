@@ -8,7 +8,7 @@ import pytest
 from electra_tf2.corpus.cooccurrence import NOBODY, Selection, count_pairs, read_cooccurrence, scores_of, table_of
 from electra_tf2.util.errors import UserError
 from tests.corpus.test_build_table import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
-from tests.programs import run_program
+from tests.support.programs import run_program
 
 
 def plain_counts(ids, window):

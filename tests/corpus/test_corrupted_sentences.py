@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.corrupted_sentences import Corruption, main, rows_of
 from electra_tf2.corpus.text_files import Corpus
-from tests.finetuning_support import write_lines
-from tests.programs import ROOT
+from tests.support.finetuning import write_lines
+from tests.support.programs import ROOT
 
 TEXT = [
     f"The {thing} {verb} in the {place} before they were found."

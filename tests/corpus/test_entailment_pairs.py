@@ -10,7 +10,7 @@ import pytest
 from benchmarks.entailment_pairs import Statements, mnli_pairs, pairs_of
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.util.errors import UserError
-from tests.programs import ROOT
+from tests.support.programs import ROOT
 
 PARAGRAPH = [
     "In the spring of 1912, Anna Holm (a painter) moved to Oslo with her brother Peter.",

@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf2.corpus.example_builder import ExampleBuilder, Examples, assemble
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from tests import golden_support as golden
+from tests.support import golden
 
 BUILDER = golden.load_json("builder")
 RUNS = pytest.mark.parametrize("run", BUILDER["runs"], ids=lambda run: f"length{run['max_length']}-seed{run['seed']}")

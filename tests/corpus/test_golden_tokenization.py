@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from tests import bert_reference
+from tests.support import bert_reference
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SETTINGS = [(lower, strip) for lower in (1, 0) for strip in (1, 0)]

@@ -5,7 +5,7 @@ import sys
 
 from benchmarks.markdown_books import chapters
 from electra_tf2.corpus.text_files import Corpus
-from tests.programs import ROOT
+from tests.support.programs import ROOT
 
 FIRST = "It was a _long_ paragraph--" + "of some words " * 40 + "\nand a second line."
 BOOK = f"""# Title: A Book

@@ -12,8 +12,8 @@ from electra_tf2.corpus.dataset_builder import build, run_local
 from electra_tf2.corpus.record_metadata import verify
 from electra_tf2.corpus.text_files import MAX_LINE_BYTES, Corpus
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
-from tests.programs import run_program
+from tests.support import golden
+from tests.support.programs import run_program
 
 ROOT = Path(__file__).parents[2]
 VOCAB = golden.CHECKPOINT / "vocab.txt"

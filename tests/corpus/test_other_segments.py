@@ -19,8 +19,8 @@ from electra_tf2.corpus.records import OTHER_FIELDS
 from electra_tf2.corpus.vocabulary import special_ids
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
 from tests.corpus.test_packing import records
+from tests.support import golden
 
 VOCAB = golden.CHECKPOINT / "vocab.txt"
 DOCUMENTS = st.lists(st.lists(st.integers(1, 30), max_size=12), max_size=10)

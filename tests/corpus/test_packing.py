@@ -19,7 +19,7 @@ from electra_tf2.corpus.vocabulary import special_ids
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.pretrain.masking import candidates_mask
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
+from tests.support import golden
 
 VOCAB = golden.CHECKPOINT / "vocab.txt"
 TOKENS = VOCAB.read_text(encoding="utf-8").split("\n")

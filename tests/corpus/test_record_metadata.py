@@ -11,7 +11,7 @@ from electra_tf2.corpus.record_metadata import Shard, check_metadata, read_metad
 from electra_tf2.corpus.records import count_records
 from electra_tf2.corpus.vocabulary import SpecialIds, vocab_sha256
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
+from tests.support import golden
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 

@@ -7,9 +7,9 @@ import pytest
 
 from electra_tf2.corpus.sentence_pairs import chosen, cropped, pairs_of, paragraphs
 from electra_tf2.corpus.text_files import Corpus
-from tests import golden_support as golden
-from tests.finetuning_support import write_lines
-from tests.programs import run_program
+from tests.support import golden
+from tests.support.finetuning import write_lines
+from tests.support.programs import run_program
 
 TEXT = 'The first line of names is open. "All of it is read?" A list. Then comes no. 4 of the type of value.'
 

@@ -9,7 +9,7 @@ from electra_tf2.corpus.normalization import TextNormalizer
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, SpecialIds, check_vocab, load_vocab, special_ids, vocab_sha256
 from electra_tf2.util.errors import UserError
-from tests import bert_reference
+from tests.support import bert_reference
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 PIECES = [

@@ -5,7 +5,7 @@ from sklearn.metrics import f1_score
 
 from demo.make_task import bag_of_words, make_task, tagged
 from electra_tf2.util.errors import UserError
-from tests.finetuning_support import write_lines
+from tests.support.finetuning import write_lines
 
 SENTENCES = 'When a "file" is open, the (first) line is read. It returns the names of all 3.5 values, too.'
 

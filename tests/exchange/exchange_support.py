@@ -12,8 +12,8 @@ from electra_tf2.exchange.formats.huggingface_config import Casing
 from electra_tf2.exchange.sources import Model, read_model
 from electra_tf2.exchange.tensor_file import write_tensors
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from tests import golden_support as golden
 from tests.exchange import huggingface_oracle as oracle
+from tests.support import golden
 
 GOLDEN = functools.cache(lambda: golden.load_arrays("huggingface"))
 

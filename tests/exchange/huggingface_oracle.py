@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests import golden_support as golden
+from tests.support import golden
 
 
 class Inputs(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import electra_tf2 as electra
-from tests.programs import run_program
+from tests.support.programs import run_program
 
 PYTHON = os.environ.get("ORACLE_PYTHON", sys.executable)
 ORACLE = Path(__file__).with_name("byte_level_oracle.py")

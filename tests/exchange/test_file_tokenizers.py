@@ -23,7 +23,7 @@ from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.text_heads import span_label
 from electra_tf2.util.errors import UserError
 from tests.exchange import exchange_support as support
-from tests.programs import run_program
+from tests.support.programs import run_program
 
 TEXTS = ["the man went to the house", "Some OTHER text, with Café: 北京!", "of", "  two   blanks [SEP] "]
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -26,10 +26,10 @@ from electra_tf2.exchange.original import write_checkpoint
 from electra_tf2.exchange.sources import Given, check_given, read_model
 from electra_tf2.exchange.tensor_file import write_tensors
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
 from tests.exchange import exchange_support as support
 from tests.exchange import huggingface_oracle as oracle
-from tests.programs import run_program
+from tests.support import golden
+from tests.support.programs import run_program
 
 ARRAYS = support.GOLDEN()
 

@@ -21,10 +21,10 @@ from electra_tf2.exchange.network import EncoderModel
 from electra_tf2.exchange.sources import Model, write_folder
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
 from tests.exchange import exchange_support as support
 from tests.exchange import huggingface_oracle as oracle
-from tests.training_support import ROOT
+from tests.support import golden
+from tests.support.training import ROOT
 
 TEXTS = ["the man went to the house", "a b c d e f g", "of"]
 

@@ -5,7 +5,7 @@ import pytest
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.exchange.huggingface_export import training_of
 from electra_tf2.pretrain.objectives.catalogue import OBJECTIVES
-from tests import training_support as support
+from tests.support import training as support
 
 
 def test_whatever_a_flag_asks_for_has_a_title():

@@ -27,8 +27,8 @@ from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
 from tests.exchange import exchange_support as support
+from tests.support import golden
 
 PYTHON = os.environ.get("ORACLE_PYTHON", sys.executable)
 ORACLE = Path(__file__).with_name("modernbert_oracle.py")

@@ -20,9 +20,9 @@ from electra_tf2.exchange.sources import Model
 from electra_tf2.finetune import onnx_heads
 from electra_tf2.finetune.predictor import Predictor
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
 from tests.exchange import exchange_support as support
-from tests.programs import run_program
+from tests.support import golden
+from tests.support.programs import run_program
 
 TEXTS = ("the man went to the house", "of", ("Some OTHER text, with Café.", "went of " * 40))
 

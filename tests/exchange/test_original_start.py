@@ -14,7 +14,7 @@ from electra_tf2.exchange.formats import original_config
 from electra_tf2.exchange.formats.folders import generator_hparams, network_hparams, read_config
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import layered
-from tests import golden_support as golden
+from tests.support import golden
 
 CHECKPOINT = str(golden.CHECKPOINT)
 # As the golden numbers have it.

@@ -15,8 +15,8 @@ from electra_tf2.exchange.formats.huggingface_config import Casing
 from electra_tf2.exchange.formats.original_config import hparams_of
 from electra_tf2.exchange.sources import Given, read_model
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
 from tests.exchange import exchange_support as support
+from tests.support import golden
 
 
 def _write_tf1(folder: Path, adam_slots: bool) -> str:

@@ -27,9 +27,9 @@ from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
-from tests import golden_support as golden
 from tests.exchange import exchange_support as support
-from tests.programs import run_program
+from tests.support import golden
+from tests.support.programs import run_program
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
 from tests.exchange import exchange_support as support
+from tests.support import golden
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.saved_model import GraphTokenizer
 from electra_tf2.finetune.predictor import Predictor
 from electra_tf2.finetune.serving import difference_from_strings, task_signatures
-from tests import golden_support as golden
 from tests.exchange import exchange_support as support
+from tests.support import golden
 
 TOKENS = (golden.GOLDEN / "tokenizer_vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
 TEXTS = golden.load_json("tokenizer")["texts"]

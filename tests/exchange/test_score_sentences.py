@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from electra_tf2.exchange import ranking
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
-from tests.programs import run_program
+from tests.support import golden
+from tests.support.programs import run_program
 
 _WORDS = st.lists(st.sampled_from("abc"), max_size=6)
 

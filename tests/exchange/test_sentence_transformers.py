@@ -12,9 +12,9 @@ import pytest
 from electra_tf2.exchange import check, sentence_transformers
 from electra_tf2.exchange.sources import Model, Pooling, pooling_of
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
 from tests.exchange import exchange_support as support
-from tests.programs import run_program
+from tests.support import golden
+from tests.support.programs import run_program
 
 TEXTS = ["the man went to the house", "Some OTHER text, with Café.", "of", "went of " * 300]
 

@@ -16,8 +16,8 @@ from electra_tf2.exchange.network import Network
 from electra_tf2.exchange.scoring import Scorer, log_data_probabilities
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from tests import golden_support as golden
-from tests import training_support as support
+from tests.support import golden
+from tests.support import training as support
 
 
 @given(st.floats(1e-4, 1 - 1e-4), st.floats(1e-4, 1 - 1e-4), st.floats(0.05, 0.5))

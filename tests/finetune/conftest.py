@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.finetune.test_run_finetuning import run
-from tests.finetuning_support import write_lines
+from tests.support.finetuning import write_lines
 
 WORDS = ["the", "file", "is", "open", "read", "first", "line", "list", "of", "names", "value", "type", "object", "all"]
 

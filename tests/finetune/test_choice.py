@@ -20,8 +20,8 @@ from electra_tf2.finetune.task import Features, HeadInput, Label
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.text_heads import ChoiceHead
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as support
-from tests.finetuning_support import write_lines
+from tests.support import finetuning as support
+from tests.support.finetuning import write_lines
 
 
 def make(tmp_path, name, **overrides):

@@ -17,8 +17,8 @@ from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.tasks.built_in import BUILT_IN
 from electra_tf2.finetune.tasks.metrics import METRICS
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as support
-from tests.finetuning_support import write_lines
+from tests.support import finetuning as support
+from tests.support.finetuning import write_lines
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=2), st.integers(2, 60))

@@ -14,7 +14,7 @@ from electra_tf2.finetune.trained_folder import trained_config
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.flags import read_recipe
-from tests.finetuning_support import write_lines
+from tests.support.finetuning import write_lines
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from electra_tf2.finetune.embedding import ContrastHead, EmbeddingTask, read_tex
 from electra_tf2.finetune.task import HeadInput
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as support
+from tests.support import finetuning as support
 from tests.finetune.conftest import WORDS
 from tests.finetune.test_run_finetuning import results, run
-from tests.finetuning_support import write_lines
+from tests.support.finetuning import write_lines
 
 
 def make(tmp_path, **overrides: Any) -> EmbeddingTask:

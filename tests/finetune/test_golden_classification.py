@@ -12,9 +12,9 @@ from electra_tf2.finetune.model import FinetuningTask, layer_multiplier, number_
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.tasks import metrics
 from electra_tf2.training.optimization import AdamW, Schedule
-from tests import finetuning_support as support
-from tests import golden_support as golden
-from tests.golden_support import assign_original, original_values
+from tests.support import finetuning as support
+from tests.support import golden
+from tests.support.golden import assign_original, original_values
 
 FEATURES = golden.load_json("classification_features")
 SCORERS = golden.load_json("classification_scorers")

@@ -15,8 +15,8 @@ from electra_tf2.finetune.qa.answers import (
 from electra_tf2.finetune.qa.data import max_context, read_questions
 from electra_tf2.finetune.qa.tasks import QATask
 from electra_tf2.finetune.task_classes import make_tasks
-from tests import finetuning_support as support
-from tests import golden_support as golden
+from tests.support import finetuning as support
+from tests.support import golden
 
 FEATURES = golden.load_json("qa_features")
 SCORERS = golden.load_json("qa_scorers")

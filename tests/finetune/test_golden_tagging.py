@@ -5,8 +5,8 @@ import pytest
 from electra_tf2.finetune.tagging.conll import bio, bioes, originals_spans, spans_of
 from electra_tf2.finetune.tagging.tasks import TaggingTask, tagging_scores
 from electra_tf2.finetune.task_classes import make_tasks
-from tests import finetuning_support as support
-from tests import golden_support as golden
+from tests.support import finetuning as support
+from tests.support import golden
 
 GOLDEN = golden.load_json("tagging_features")
 SCORERS = golden.load_json("tagging_scorers")

@@ -11,10 +11,10 @@ from electra_tf2.exchange.checkpoints import find_checkpoint
 from electra_tf2.exchange.formats.original_config import find_prefix
 from electra_tf2.finetune.qa.answers import squad_v2_scores
 from electra_tf2.finetune.trained_folder import digest
-from tests import golden_support as golden
+from tests.support import golden
 from tests.finetune.test_run_finetuning import command, results, run
-from tests.finetuning_support import write_lines
-from tests.programs import run_forked, run_program
+from tests.support.finetuning import write_lines
+from tests.support.programs import run_forked, run_program
 
 QUICK: dict = {"num_train_epochs": 1.0, "save_checkpoints_steps": 4, "iterations_per_loop": 1}
 

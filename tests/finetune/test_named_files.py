@@ -10,11 +10,11 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.results import data_table, errors_of, shown_errors, table_of_rows
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as support
-from tests import golden_support as golden
+from tests.support import finetuning as support
+from tests.support import golden
 from tests.finetune.conftest import WORDS
-from tests.finetuning_support import write_lines
-from tests.programs import run_program
+from tests.support.finetuning import write_lines
+from tests.support.programs import run_program
 
 SIZES = json.loads((golden.CHECKPOINT / "hparams.json").read_text())
 

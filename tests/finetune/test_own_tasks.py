@@ -11,9 +11,9 @@ from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.tasks.defaults import with_named
 from electra_tf2.finetune.trained_folder import MadeOf
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as support
+from tests.support import finetuning as support
 from tests.finetune.test_run_finetuning import run
-from tests.finetuning_support import write_lines
+from tests.support.finetuning import write_lines
 
 QUESTION = {"qid": "1", "question": "?", "answers": ["a"], "detected_answers": [{"text": "a", "char_spans": [[0, 0]]}]}
 RECIPE = {"num_train_epochs": 5, "per_task": {"sts": {"learning_rate": 0.25}, "chunk": {"learning_rate": 0.5}}}

@@ -28,9 +28,9 @@ from electra_tf2.pretrain.objectives.electra_ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
+from tests.support import golden
 from tests.finetune.test_run_finetuning import run
-from tests.finetuning_support import write_lines
+from tests.support.finetuning import write_lines
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [

@@ -17,8 +17,8 @@ from electra_tf2.finetune.qa.tasks import AnswerHead, QATask
 from electra_tf2.finetune.task import HeadInput
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as support
-from tests.finetuning_support import write_lines
+from tests.support import finetuning as support
+from tests.support.finetuning import write_lines
 
 
 @given(pieces=st.integers(1, 60), room=st.integers(1, 20), stride=st.integers(1, 25))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from electra_tf2.exchange.checkpoints import TensorFlowCheckpoint
-from tests import golden_support as golden
-from tests.finetuning_support import write_lines
-from tests.programs import run_forked, run_program
+from tests.support import golden
+from tests.support.finetuning import write_lines
+from tests.support.programs import run_forked, run_program
 
 TASKS: dict[str, dict] = {
     "kind": {"type": "classification", "text_columns": ["text"]},

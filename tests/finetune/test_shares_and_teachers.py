@@ -17,10 +17,10 @@ from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.text_heads import ClassificationHead
 from electra_tf2.model.vocabulary import soft_losses
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as support
+from tests.support import finetuning as support
 from tests.finetune.test_run_finetuning import run
-from tests.finetuning_support import write_lines
-from tests.programs import PACKAGE, flags_of_its_own
+from tests.support.finetuning import write_lines
+from tests.support.programs import PACKAGE, flags_of_its_own
 
 
 def test_an_intermediate_task_has_settings_of_its_own():

@@ -10,8 +10,8 @@ from electra_tf2.finetune.classification.tasks import TextExample
 from electra_tf2.finetune.spans import wsc_spans
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as support
-from tests.finetuning_support import write_lines
+from tests.support import finetuning as support
+from tests.support.finetuning import write_lines
 
 PASSAGE = "The file was read by Ann in May. @highlight\nAnn opened the list"
 WIC = {"word": "read", "sentence1": "I read the file.", "sentence2": "The value was read once", "idx": 3}

@@ -7,8 +7,8 @@ import pytest
 
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as support
-from tests.finetuning_support import write_lines
+from tests.support import finetuning as support
+from tests.support.finetuning import write_lines
 
 DEEP = "[" * 100_000 + "]" * 100_000
 OWN = {"type": "classification"}

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from electra_tf2.finetune.task import HeadInput
 from electra_tf2.finetune.text_heads import ChoiceHead, ClassificationHead, SpanHead
-from tests import finetuning_support as support
+from tests.support import finetuning as support
 
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
 SPANS = np.array([[[0, 1, 0, 0, 0], [0, 0, 0, 0, 0]], [[0, 1, 1, 0, 0], [0, 0, 0, 1, 0]]], np.int32)  # span, row, token

@@ -17,11 +17,11 @@ from electra_tf2.finetune.predictor import read_rows
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as support
-from tests import golden_support as golden
+from tests.support import finetuning as support
+from tests.support import golden
 from tests.finetune.test_run_finetuning import results, run
-from tests.finetuning_support import write_lines
-from tests.programs import run_program
+from tests.support.finetuning import write_lines
+from tests.support.programs import run_program
 
 
 @pytest.fixture(scope="module")

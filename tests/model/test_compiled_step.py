@@ -11,7 +11,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.flags import read_recipe
-from tests import training_support as support
+from tests.support import training as support
 
 _SHAPE = re.compile(r"(?:f|bf)\d+\[([\d,]*)\]")
 

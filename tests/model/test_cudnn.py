@@ -16,7 +16,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from tests.lowered_finetuning import Lowering
+from tests.support.lowered_finetuning import Lowering
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels import cudnn

@@ -7,7 +7,7 @@ import tensorflow as tf
 from electra_tf2.exchange.checkpoints import warm_start
 from electra_tf2.pretrain.objectives.electra import Detection
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from tests import golden_support as golden
+from tests.support import golden
 
 VARIANTS = golden.load_json("variants")
 MODES = [name for name in VARIANTS if name != "base(checkpoint)"]

@@ -16,7 +16,7 @@ from electra_tf2.model.heads import CopyHead, ReplacedTokenHead
 from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
+from tests.support import golden
 
 
 def gradients_of(model, term):

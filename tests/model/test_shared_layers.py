@@ -21,8 +21,8 @@ from electra_tf2.model.layers import SeedStream
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
-from tests import training_support as support
+from tests.support import golden
+from tests.support import training as support
 
 # share_layers -> of every one of 5 layers, the layer whose attention and whose feed-forward network it uses
 SHARED_WITH = {

@@ -14,7 +14,7 @@ from electra_tf2.pretrain.initial_weights import load_initial_weights, main_netw
 from electra_tf2.pretrain.objectives.electra_ablations import AdversarialGenerator, policy_losses, rewards
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
+from tests.support import golden
 
 ELECTRA_15 = {"disc_tokens": "masked"}
 REPLACE = {"electra_objective": False, "replace_mlm_objective": True}

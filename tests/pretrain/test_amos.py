@@ -12,8 +12,8 @@ from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.objectives.amos import MixtureLM
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
-from tests import training_support as support
+from tests.support import golden
+from tests.support import training as support
 
 SHARES = "generator_predictions/mixture/kernel"
 

@@ -33,8 +33,8 @@ from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
-from tests import training_support as support
+from tests.support import golden
+from tests.support import training as support
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 LENGTH = support.LENGTH

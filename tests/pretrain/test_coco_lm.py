@@ -31,8 +31,8 @@ from electra_tf2.pretrain.objectives.on_losses_segments import QuickThoughts
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
-from tests import training_support as support
+from tests.support import golden
+from tests.support import training as support
 
 COCO = {
     "electra_objective": False,

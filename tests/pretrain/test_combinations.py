@@ -20,7 +20,7 @@ from electra_tf2.pretrain.objectives.catalogue import OBJECTIVES
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
-from tests import training_support as support
+from tests.support import training as support
 from tests.pretrain.test_mpa import VOCAB, batch_of, random_table
 
 OFF = {"electra_objective": False}

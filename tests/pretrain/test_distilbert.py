@@ -14,7 +14,7 @@ from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util.errors import UserError
-from tests import training_support as support
+from tests.support import training as support
 from tests.pretrain.test_mpa import batch_of
 
 MODES = {"electra": {}, "bert": {"electra_objective": False}}

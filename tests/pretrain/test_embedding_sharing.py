@@ -14,7 +14,7 @@ from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
-from tests import training_support as support
+from tests.support import training as support
 
 TABLES = ("word_embeddings", "position_embeddings")
 

@@ -19,7 +19,7 @@ from electra_tf2.corpus.records import RecordFormat
 from electra_tf2.corpus.vocabulary import vocab_sha256
 from electra_tf2.pretrain.pretrain_data import Records, evaluation_batches, find_problem, find_records, training_batches
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
+from tests.support import golden
 
 CASES = 300
 LENGTH, VOCAB_SIZE, COUNTS = 8, 600, (4, 5)

@@ -9,7 +9,7 @@ from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.model.generator import GeneratorOutput
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.pretrain import masking
-from tests import golden_support as golden
+from tests.support import golden
 
 ARRAYS = golden.load_arrays("masking")
 DRAWS = 20_000

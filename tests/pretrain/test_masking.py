@@ -13,7 +13,7 @@ from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import update_positions
 from electra_tf2.pretrain.masking_units import UNITS, Proposal
 from electra_tf2.pretrain.task import _TRAIN, PretrainingTask
-from tests import golden_support as golden
+from tests.support import golden
 
 SPECIAL = special_ids(load_vocab(golden.CHECKPOINT / "vocab.txt"))
 SETTINGS = hypothesis.settings(max_examples=25, deadline=None)

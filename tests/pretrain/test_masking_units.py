@@ -13,7 +13,7 @@ from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking_units import LONGEST_SPAN, span_lengths
 from electra_tf2.pretrain.masking_units import UNITS as MAKERS
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
+from tests.support import golden
 from tests.pretrain.test_masking import SETTINGS, SPECIAL
 
 VOCABULARY = golden.CHECKPOINT / "vocab.txt"

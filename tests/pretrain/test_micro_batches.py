@@ -8,7 +8,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain import schedules
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.pretrain.task import PretrainingTask
-from tests import training_support as support
+from tests.support import training as support
 from tests.pretrain.test_catalogue import batch_of
 
 SEED = tf.constant([3, 4])

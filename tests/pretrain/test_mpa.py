@@ -14,8 +14,8 @@ from electra_tf2.pretrain.objectives.mpa import AttentionRegulariser, lookup
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
-from tests import training_support as support
+from tests.support import golden
+from tests.support import training as support
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4}

@@ -11,7 +11,7 @@ import pytest
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.objectives.catalogue import _extended, own_objective
 from electra_tf2.util.errors import UserError
-from tests import training_support as support
+from tests.support import training as support
 
 NAME = "swaps:SwappedNeighbours"
 DOCUMENT = (support.ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

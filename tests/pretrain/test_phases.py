@@ -7,8 +7,8 @@ import pytest
 from electra_tf2.configure_pretraining import PretrainingConfig, phases_of
 from electra_tf2.pretrain.flops import training_flops, training_flops_per_example
 from electra_tf2.util.errors import UserError
-from tests import training_support as support
-from tests.programs import run_program
+from tests.support import training as support
+from tests.support.programs import run_program
 
 
 def config(tmp_path, **overrides):

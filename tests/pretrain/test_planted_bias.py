@@ -17,8 +17,8 @@ from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.objectives.electra import Detection
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
-from tests import golden_support as golden
-from tests import training_support as support
+from tests.support import golden
+from tests.support import training as support
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 PLANTED, USUAL, UNUSUAL, CUE, OTHER = 30, 31, 32, 33, 34  # bedroom; bed, table; the table's cue; anything else

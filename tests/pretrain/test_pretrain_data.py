@@ -15,7 +15,7 @@ from electra_tf2.corpus.vocabulary import vocab_sha256
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.reading import json_sha256, sha256_of
-from tests import golden_support as golden
+from tests.support import golden
 
 LENGTH = 8
 

@@ -15,7 +15,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretrain_data import find_records, training_batches
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
-from tests import training_support as support
+from tests.support import training as support
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "electra": {"electra_objective": True},

@@ -7,8 +7,8 @@ import pytest
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from tests import training_support as support
-from tests.programs import run_program
+from tests.support import training as support
+from tests.support.programs import run_program
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from electra_tf2.pretrain import schedules
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
-from tests import training_support as support
+from tests.support import training as support
 
 MOVING = {"initial_mask_prob": 0.5, "initial_temperature": 2.0, "initial_main_weight": 0.0}
 

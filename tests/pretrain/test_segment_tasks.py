@@ -16,7 +16,7 @@ from electra_tf2.pretrain.objectives.on_losses_segments import FastSent, halves,
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
-from tests import training_support as support
+from tests.support import training as support
 from tests.pretrain.test_auxiliary_tasks import (
     SEED,
     batch_of,

@@ -11,7 +11,7 @@ from electra_tf2.exchange.formats.folders import network_hparams
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.hparams import layered
-from tests import training_support as support
+from tests.support import training as support
 
 
 def values_of(model):

@@ -14,8 +14,8 @@ from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.objectives.electric import NoiseContrastive
 from electra_tf2.pretrain.objectives.objective import Forward
 from electra_tf2.pretrain.task import PretrainingTask
-from tests import golden_support as golden
-from tests import training_support as support
+from tests.support import golden
+from tests.support import training as support
 from tests.pretrain.test_mpa import batch_of
 
 SIZES = {

@@ -14,8 +14,8 @@ from electra_tf2.training.accelerators.devices import DEVICES, find_device, find
 from electra_tf2.training.accelerators.program import Kernel, Program
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util.errors import UserError
-from tests import golden_support as golden
-from tests.programs import run_program
+from tests.support import golden
+from tests.support.programs import run_program
 
 H100, V5E = find_device("h100"), find_device("v5e")
 

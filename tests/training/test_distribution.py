@@ -16,8 +16,8 @@ from electra_tf2.training import distribution, local_hosts
 from electra_tf2.training.cluster import Host, this_host
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util.errors import UserError
-from tests import training_support as support
-from tests.programs import run_program, start_forked
+from tests.support import training as support
+from tests.support.programs import run_program, start_forked
 
 
 def tf_config(kind="worker", index=0, **cluster):

@@ -7,7 +7,7 @@ import tensorflow as tf
 from electra_tf2.exchange.checkpoints import original_names, warm_start
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW, Schedule
-from tests import golden_support as golden
+from tests.support import golden
 
 
 def test_three_steps():

@@ -12,8 +12,8 @@ from electra_tf2.training import loop, run_folder
 from electra_tf2.training.device_loop import DeviceLoop
 from electra_tf2.training.loop import Trainer
 from electra_tf2.util.errors import UserError
+from tests.support.training import logged
 from tests.training import toy
-from tests.training_support import logged
 
 
 def evaluator(runner_of):

@@ -13,7 +13,7 @@ from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.muon import Muon, matrices_in, orthogonalised
 from electra_tf2.training.optimization import AdamW, Schedule
 from electra_tf2.training.optimizers import WeightAverage
-from tests import training_support as support
+from tests.support import training as support
 
 LAYER = "electra/encoder/layer_0"
 SHAPES = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.optimization import AdamW, Schedule
-from tests import training_support as support
+from tests.support import training as support
 
 SHAPES = {"dense/kernel": (3, 2), "dense/bias": (2,), "table": (5, 4)}
 MULTIPLIERS = {"dense/kernel": 1.0, "dense/bias": 0.5, "table": 0.25}

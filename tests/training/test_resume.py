@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from electra_tf2.exchange.checkpoints import TensorFlowCheckpoint
-from tests import training_support as support
-from tests.programs import run_forked, run_program
+from tests.support import training as support
+from tests.support.programs import run_forked, run_program
 
 STEPS = 24
 

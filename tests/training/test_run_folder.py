@@ -13,7 +13,7 @@ from electra_tf2.training import run_folder
 from electra_tf2.training.run_folder import RunFolder, after_checkpoint, mark_not_finite, suspect_checkpoint
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable
-from tests import golden_support as golden
+from tests.support import golden
 
 ROOT = Path(__file__).parents[2]
 VOCAB = golden.CHECKPOINT / "vocab.txt"

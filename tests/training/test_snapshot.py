@@ -13,9 +13,9 @@ from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.training import checkpoint_files as files
 from electra_tf2.training.checkpoints import Checkpoints, Snapshot, Writer
 from electra_tf2.util.errors import UserError
-from tests import training_support as support
+from tests.support import training as support
+from tests.support.training import logged
 from tests.training import toy
-from tests.training_support import logged
 
 LIMIT = 60.0  # seconds that something waits which would never come about
 

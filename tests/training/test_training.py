@@ -11,7 +11,7 @@ from electra_tf2.pretrain.pretrain_data import find_records
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.training.loop import Schedule, Trainer
 from electra_tf2.util.errors import UserError
-from tests import training_support as support
+from tests.support import training as support
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 

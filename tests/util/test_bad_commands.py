@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import golden_support as golden
-from tests.programs import PACKAGE, run_program
+from tests.support import golden
+from tests.support.programs import PACKAGE, run_program
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 PROGRAMS = sorted(path.name for path in PACKAGE.glob("*.py") if "run(main, __doc__" in path.read_text())

@@ -9,8 +9,8 @@ from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util import columnar
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as support
-from tests.finetuning_support import write_lines
+from tests.support import finetuning as support
+from tests.support.finetuning import write_lines
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

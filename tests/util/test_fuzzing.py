@@ -1,4 +1,4 @@
-"""A short campaign of tests.fuzzing, and what longer ones have found."""
+"""A short campaign of tests.support.fuzzing, and what longer ones have found."""
 
 import json
 from pathlib import Path
@@ -13,9 +13,9 @@ from electra_tf2.exchange.formats.original_config import WORDS, hparams_of
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.weights import check_states
 from electra_tf2.util.errors import UserError
-from tests import finetuning_support as tuning
-from tests.fuzzed_doors import KINDS
-from tests.fuzzing import fuzz
+from tests.support import finetuning as tuning
+from tests.support.fuzzed_doors import KINDS
+from tests.support.fuzzing import fuzz
 
 _KERNEL = "electra/encoder/layer_0/intermediate/dense/kernel"
 _POSITIONS = "electra/embeddings/position_embeddings"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import training_support
+from tests.support import training
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,8 +40,8 @@ def test_a_full_disk_behind_standard_output_is_named(tmp_path: Path) -> None:
 
 
 def test_a_run_trains_on_after_the_reader_of_its_output_has_ended(tmp_path: Path) -> None:
-    training_support.write_records(tmp_path / "pretrain_tfrecords")
-    hparams = training_support.hparams(tmp_path, model_dir=str(tmp_path / "model"), num_train_steps=3)
+    training.write_records(tmp_path / "pretrain_tfrecords")
+    hparams = training.hparams(tmp_path, model_dir=str(tmp_path / "model"), num_train_steps=3)
     (tmp_path / "hparams.json").write_text(json.dumps(hparams))
     reader, writer = os.pipe()
     os.close(reader)

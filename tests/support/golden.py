@@ -16,7 +16,7 @@ from electra_tf2.pretrain.objectives.objective import Networks
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 Kind = TypeVar("Kind")
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 CHECKPOINT = GOLDEN / "tiny_checkpoint"
 FORWARD_TOLERANCE = 1e-5  # of forwards and losses
 GRADIENT_TOLERANCE = 1e-4  # of gradients and updated parameters

@@ -1,4 +1,4 @@
-"""The doors at which tests.fuzzing knocks: for each kind, a corpus of seeds and what reads them when damaged."""
+"""The doors at which tests.support.fuzzing knocks: for each kind, seeds and what reads them when damaged."""
 
 import io
 import json
@@ -28,14 +28,14 @@ from electra_tf2.training.run_folder import RunFolder, suspect_checkpoint
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.flags import recipe_names
 from electra_tf2.util.reading import sha256_of
-from tests import finetuning_support as tuning
-from tests import golden_support as golden
-from tests.damage import damage_file, damage_folder, fresh_copy, some_value
 from tests.exchange import exchange_support as exchange
 from tests.finetune.test_choice import race
 from tests.finetune.test_superglue import MULTIRC, RECORD, WSC
 from tests.pretrain import test_fuzzed_records as fuzzed_records
-from tests.programs import PACKAGE, flags_of_its_own, run_program
+from tests.support import finetuning as tuning
+from tests.support import golden
+from tests.support.damage import damage_file, damage_folder, fresh_copy, some_value
+from tests.support.programs import PACKAGE, flags_of_its_own, run_program
 
 Case = Callable[[random.Random], None]
 PROGRAMS = sorted(path.name for path in PACKAGE.glob("*.py") if "run(main, __doc__" in path.read_text())

@@ -1,6 +1,6 @@
 """Fuzzing: damaged command lines, folders, records and task files; each must be taken or refused in one line.
 
-  python -m tests.fuzzing --kind folders --cases 10000 --seed 0
+  python -m tests.support.fuzzing --kind folders --cases 10000 --seed 0
 
 A case is a function of kind, seed and number: --first NUMBER --cases 1 repeats it. A case fails if any exception but a
 UserError comes out, if a program says something other than one `error:` line with exit code 2, or if it takes more
@@ -28,7 +28,7 @@ from electra_tf2.util.environment import before_tensorflow
 before_tensorflow()
 
 from electra_tf2.util.errors import UserError  # noqa: E402
-from tests.fuzzed_doors import KINDS  # noqa: E402
+from tests.support.fuzzed_doors import KINDS  # noqa: E402
 
 LIMIT = 20.0  # seconds of the processor
 

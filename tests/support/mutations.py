@@ -1,8 +1,8 @@
 """Changes the code in one place at a time, and tells which changes no test notices.
 
-    python -m tests.mutations [--only PART_OF_A_NAME] [--jobs 1]
+    python -m tests.support.mutations [--only PART_OF_A_NAME] [--jobs 1]
 
-tests/mutations.txt lists the changes and, for each, the tests that must fail under it. A change is made in a copy of
+mutations.txt lists the changes and, for each, the tests that must fail under it. A change is made in a copy of
 the tree, never in the tree itself. The exit code is 1 if a change survives, and also if its tests fail without it.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_suffix(".txt")
 _LEFT_OUT = (".*", "__pycache__", "build", "data", "demo_data", "dist", "shared")
 _LIMIT = 300  # seconds; a change that makes the tests hang is noticed, too

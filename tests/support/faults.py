@@ -1,6 +1,6 @@
 """Faults at named points: a program is stopped before or after a rename, or meets a full disk, and nothing is lost.
 
-  python -m tests.faults --faults 200 --seed 0 [--programs pretraining,trials] [--kinds kill,full] [--list]
+  python -m tests.support.faults --faults 200 --seed 0 [--programs pretraining,trials] [--kinds kill,full] [--list]
 
 An undisturbed run of a program records every call that changes or opens a file of its folder (rename, fsync, truncate,
 unlink, open). Each of these is a point at which a later run meets one fault:
@@ -36,9 +36,9 @@ from typing import Any, NamedTuple
 
 from electra_tf2.training import checkpoint_files
 from electra_tf2.util.files import write_json
-from tests import golden_support as golden
-from tests import programs, test_kills
-from tests.finetuning_support import TASKS, write_lines
+from tests import test_kills
+from tests.support import golden, programs
+from tests.support.finetuning import TASKS, write_lines
 from tests.test_kills import Program, differences, left_by
 
 KINDS = ("kill", "full", "readonly", "eio", "clock")

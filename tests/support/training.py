@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.training.distribution import mirrored_strategy
-from tests import golden_support as golden
+from tests.support import golden
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 LENGTH = 16
 
 

@@ -19,9 +19,9 @@ from absl import flags
 from electra_tf2.corpus import worker_pool
 from electra_tf2.util.environment import before_tensorflow
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "electra_tf2"
-worker_pool.PRELOADED = [__name__, "tests.training_support"]  # for programs that are forked, too
+worker_pool.PRELOADED = [__name__, "tests.support.training"]  # for programs that are forked, too
 
 
 class Finished(NamedTuple):

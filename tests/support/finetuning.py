@@ -6,7 +6,7 @@ from typing import Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from tests import golden_support as golden
+from tests.support import golden
 
 TASKS = golden.GOLDEN / "tasks"
 _SIZES = ("model_size", "model_hparam_overrides", "embedding_size", "vocab_size")
