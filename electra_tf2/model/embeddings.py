@@ -68,26 +68,27 @@ class Embeddings(Layer):
         own = self._own_words if self._words is None else self._words.word_embeddings
         return own if self.base is None else own + tf.stop_gradient(self.base.word_embeddings)
 
-    def call(
-        self,
-        input_ids: tf.Tensor,
-        segment_ids: tf.Tensor,
-        seeds: SeedStream | None,
-        word_offsets: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """int32 [B, L], int32 [B, L] -> float32 [B, L, E]; `word_offsets` [B, L, E] are added to the words' rows."""
-        x = tf.gather(self._own_words if self._words is None else self._words.word_embeddings, input_ids)
+    def lookup(self, input_ids: tf.Tensor) -> tf.Tensor:
+        """int32 [B, L] -> float32 [B, L, E], rows of the word table."""
+        rows = tf.gather(self._own_words if self._words is None else self._words.word_embeddings, input_ids)
         if self.base is not None:  # added to the rows that are needed, not to the whole table
-            x += tf.stop_gradient(tf.gather(self.base.word_embeddings, input_ids))
-        if word_offsets is not None:
-            x += word_offsets
+            rows += tf.stop_gradient(tf.gather(self.base.word_embeddings, input_ids))
+        return rows
+
+    def combine(self, words: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
+        """Adds segments and positions, normalises and drops out: float32 [B, L, E], int32 [B, L] -> [B, L, E]."""
+        x, length = words, shape_of(words)[1]
         if self.token_type_embeddings is not None:
             types = tf.one_hot(segment_ids, self.token_type_embeddings.shape[0])
             x += tf.tensordot(types, self.token_type_embeddings, 1)
         if self.position_embeddings is not None:
-            x += self.position_embeddings[: shape_of(input_ids)[1]]
+            x += self.position_embeddings[:length]
             if self.base is not None and self.base.position_embeddings is not None:
-                x += tf.stop_gradient(self.base.position_embeddings[: shape_of(input_ids)[1]])
+                x += tf.stop_gradient(self.base.position_embeddings[:length])
         if self._is_raw:
             return x
         return dropout(x if self.layer_norm is None else self.layer_norm(x), self.dropout_rate, seeds)
+
+    def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
+        """int32 [B, L], int32 [B, L] -> float32 [B, L, E]."""
+        return self.combine(self.lookup(input_ids), segment_ids, seeds)

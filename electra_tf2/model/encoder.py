@@ -5,14 +5,14 @@ scope, embedding block (own or shared) and attention direction. B batch, L lengt
 head size.
 """
 
-from collections.abc import Collection
+import types
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.attention_maps import AttentionMap, attention_map
 from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.fused_attention import attend_to_lengths, can_fuse, keys_of_lengths
 from electra_tf2.model.gated import GatedDense
@@ -30,6 +30,7 @@ from electra_tf2.model.layers import (
     dropped_out,
     glorot_uniform,
     norm_of_sum,
+    residual_sum,
     shape_of,
     sum_and_norm,
     truncated_normal,
@@ -84,7 +85,13 @@ def attention(
 
 
 class SelfAttention(SizedLayer):
-    """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2)."""
+    """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2).
+
+    on_whole_arrays: whether `scores` needs all queries and keys at once, so that attention cannot be in tiles or
+      blocks.
+    """
+
+    on_whole_arrays = False
 
     def __init__(self, scope: str, architecture: Architecture, seed: int = 0, theta: float | None = None) -> None:
         super().__init__(scope, architecture, seed)
@@ -105,12 +112,10 @@ class SelfAttention(SizedLayer):
         if architecture.positions.distances is not None:
             self.relative_key = self.weight("self/relative_key/kernel", [hidden, hidden], initializer)
 
-    def call(
-        self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None, heads: Collection[int] = ()
-    ) -> tuple[tf.Tensor, dict[int, AttentionMap]]:
-        """[B, L, H] -> [B, L, H] without the last bias, and the attention maps of some heads."""
-        length, hidden = shape_of(x)[1:]
-        product, blocks = self.qkv.product(x), keys.blocks
+    def call(self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None) -> tf.Tensor:
+        """[B, L, H] -> [B, L, H] without the last bias."""
+        length, blocks = shape_of(x)[1], keys.blocks
+        product = self.qkv.product(x)
         product = product if blocks is None else in_blocks(product, blocks)
         split = split_heads if keys.lengths is None else within_program.split_states
         q, k, v = split(product, self.qkv.added, heads=self.num_heads)
@@ -121,33 +126,50 @@ class SelfAttention(SizedLayer):
             q, k, v = windows(q, k, v, keys.rotation, blocks)
         elif keys.rotation is not None:
             q, k = rotated(q, *keys.rotation), rotated(k, *keys.rotation)
-        read, scale, maps = (keys.allowed, keys.position_bias, seed), self.head_size**-0.5, {}
         if keys.lengths is not None:
-            context = attend_to_lengths((q, k, v), keys, seeds, self, scale, rate)
-        elif keys.tiling is not None:
-            context = tiled_attention((q, k, v), *read, keys.tiling, scale=scale, rate=rate)
+            scale, hidden = self.head_size**-0.5, self.num_heads * self.head_size
+            fused = attend_to_lengths((q, k, v), keys, seeds, self, scale, rate)
+            return self.output_dense.product(tf.reshape(fused, [-1, length, hidden]))
+        output = self.attend(q, k, v, keys, seed, rate)
+        return self.output_dense.product(output if blocks is None else output[:, :length])
+
+    def attend(
+        self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, context: Keys, seed: tf.Tensor, rate: float
+    ) -> tf.Tensor:
+        """softmax(scale q k^T + bias) v with dropout of the probabilities: [B, A, L, D] each -> [B, L, H].
+
+        In blocks of queries, q is [B n, A, T, D], k and v [B n, A, K, D], and L of the result n T.
+
+        Args:
+          seed: int32 [2]; rate: of the dropout.
+        """
+        sequences, scale = (context.allowed, context.position_bias, seed), self.head_size**-0.5
+        if context.tiling is not None:
+            output = tiled_attention((q, k, v), *sequences, context.tiling, scale=scale, rate=rate)
         else:
-            scores = tf.matmul(q, k, transpose_b=True)
-            if keys.terms is not None:
-                scores = relative_scores(q, k, self.relative_key, keys.terms)
-            context = tf.transpose(attention(scores, v, *read, scale=scale, rate=rate), [0, 2, 1, 3])
-            maps = {head: attention_map(scores, *read[:2], scale, head) for head in heads}
-        if blocks is not None:
-            context = tf.reshape(context, [-1, blocks.number * blocks.size, hidden])[:, :length]
-        return self.output_dense.product(tf.reshape(context, [-1, length, hidden])), maps
+            scores = self.scores(q, k, context)
+            output = tf.transpose(attention(scores, v, *sequences, scale=scale, rate=rate), [0, 2, 1, 3])
+        length = shape_of(output)[1] * (1 if context.blocks is None else context.blocks.number)
+        return tf.reshape(output, [-1, length, self.num_heads * self.head_size])
+
+    def scores(self, q: tf.Tensor, k: tf.Tensor, context: Keys) -> tf.Tensor:
+        """Computes q k^T, and what a position scheme adds to the product, on whole arrays: [B, A, L, L]."""
+        if context.terms is not None:
+            return relative_scores(q, k, self.relative_key, context.terms)
+        return tf.matmul(q, k, transpose_b=True)
 
 
 class EncoderOutput(NamedTuple):
     """Results of an encoder, in its compute type.
 
     sequence: [B, L, H], the last layer, normalised where layers are pre-norm. embeddings: [B, L, H], the first one's
-    input. layers: every layer's output [B, L, H]. attention: (layer, head) -> map, of those that were asked for.
+    input. layers: every layer's output [B, L, H].
     """
 
     sequence: tf.Tensor
     embeddings: tf.Tensor
     layers: tuple[tf.Tensor, ...]
-    attention: dict[tuple[int, int], AttentionMap]
+    attention: Mapping[tuple[int, int], Any] = types.MappingProxyType({})
 
 
 class TransformerLayer(SizedLayer):
@@ -159,15 +181,13 @@ class TransformerLayer(SizedLayer):
 
     >>> layer = TransformerLayer("layer", make_architecture("small", {"hidden_size": 64}, 600, None))
     >>> keys = Keys(allowed=tf.ones([2, 1, 1, 7], tf.bool), position_bias=tf.zeros([1, 1, 1, 1]))
-    >>> x = tf.zeros([2, 7, 64])
-    >>> states, read, maps = layer(x, x, None, keys, None)
-    >>> states.shape
+    >>> layer(tf.zeros([2, 7, 64]), keys, None).shape
     TensorShape([2, 7, 64])
 
     Args:
       attention_of, ffn_of: layers whose attention or feed-forward network, with its norm, is used instead of an own
         one (ALBERT, Lan et al. 2020, section 3.1).
-      has_norm: whether attention has a norm; without one, `read` is `x` as it is.
+      has_norm: whether attention has a norm; without one it reads `x` as it is.
       theta: base of the angles by which rotary turns queries and keys; None: the architecture's.
     """
 
@@ -180,17 +200,20 @@ class TransformerLayer(SizedLayer):
         ffn_of: "TransformerLayer | None" = None,
         has_norm: bool = True,
         theta: float | None = None,
+        attention_class: type[SelfAttention] = SelfAttention,
     ) -> None:
         super().__init__(scope, architecture, seed)
         hidden, inner = architecture.hidden_size, architecture.intermediate_size
         initializer = truncated_normal(architecture.initializer_range)
         self.dropout_rate = architecture.hidden_dropout_prob
         self._pre_norm = architecture.norm_style == "pre"
+        self.attention_norm: LayerNorm | None
         if attention_of is not None:
             self.attention: SelfAttention = attention_of.attention
-            self.attention_norm: LayerNorm = attention_of.attention_norm
+            self.attention_norm = attention_of.attention_norm if has_norm else None
         else:
-            self.attention = SelfAttention(f"{scope}/attention", architecture, seed, theta)
+            self.attention = attention_class(f"{scope}/attention", architecture, seed, theta)
+            self.attention_norm = None
             if has_norm:
                 self.attention_norm = LayerNorm(f"{scope}/attention/output/LayerNorm", hidden, architecture)
         if ffn_of is not None:
@@ -206,35 +229,33 @@ class TransformerLayer(SizedLayer):
             self.output_dense = Dense(*last, has_bias=architecture.mlp_bias)
             self.output_norm = LayerNorm(f"{scope}/output/LayerNorm", hidden, architecture)
 
-    def call(
-        self,
-        x: tf.Tensor,
-        read: tf.Tensor,
-        next_norm: LayerNorm | None,
-        keys: Keys,
-        seeds: SeedStream | None,
-        heads: Collection[int] = (),
-    ) -> tuple[tf.Tensor, tf.Tensor, dict[int, AttentionMap]]:
-        """[B, L, H] -> [B, L, H], what the next layer reads of it, and the attention maps of some heads.
-
-        Args:
-          read: what this layer reads of `x`: its norm where layers are pre-norm, `x` itself where they are post-norm.
-          next_norm: the norm of what the next layer reads; None where layers are post-norm.
-        """
-        norms = (self.output_norm, next_norm) if next_norm is not None else (self.attention_norm, self.output_norm)
-        branch, maps = self.attention(read, keys, seeds, heads)
-        x, read = self._add(x, branch, self.attention.output_dense.added, norms[0], seeds)
-        branch = within_program.feed_forward(self.intermediate, self.output_dense, read)
-        return *self._add(x, branch, self.output_dense.added, norms[1], seeds), maps
-
-    def _add(
-        self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, norm: LayerNorm, seeds: SeedStream | None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Ends a residual branch: returns x and what is read of it."""
-        rate, seed = (0.0, (0, 0)) if seeds is None else (self.dropout_rate, seeds.next())
+    def call(self, x: tf.Tensor, keys: Keys, seeds: SeedStream | None) -> tf.Tensor:
+        """[B, L, H] -> [B, L, H]."""
         if self._pre_norm:
-            return sum_and_norm(x, branch, bias, norm.gamma, norm.added, seed, rate=rate, epsilon=norm.epsilon)
-        return (norm_of_sum(x, branch, bias, norm.gamma, norm.added, seed, rate=rate, epsilon=norm.epsilon),) * 2
+            normed = x if self.attention_norm is None else self.attention_norm(x)
+            branch = self.attention(normed, keys, seeds)
+            x, normed = self._end_branch(sum_and_norm, x, branch, self.attention.output_dense, self.output_norm, seeds)
+            branch = within_program.feed_forward(self.intermediate, self.output_dense, normed)
+            rate, seed = (0.0, (0, 0)) if seeds is None else (self.dropout_rate, seeds.next())
+            return residual_sum(x, branch, self.output_dense.added, seed, rate=rate)
+        branch = self.attention(x, keys, seeds)
+        x = self._end_branch(norm_of_sum, x, branch, self.attention.output_dense, self.attention_norm, seeds)
+        branch = within_program.feed_forward(self.intermediate, self.output_dense, x)
+        return self._end_branch(norm_of_sum, x, branch, self.output_dense, self.output_norm, seeds)
+
+    def _end_branch(
+        self,
+        formula: Callable[..., Any],
+        x: tf.Tensor,
+        branch: tf.Tensor,
+        last: Dense,
+        norm: LayerNorm | None,
+        seeds: SeedStream | None,
+    ) -> Any:
+        """Adds a branch, whose last layer's bias is missing, and normalises the sum."""
+        assert norm is not None
+        rate, seed = (0.0, (0, 0)) if seeds is None else (self.dropout_rate, seeds.next())
+        return formula(x, branch, last.added, norm.gamma, norm.added, seed, rate=rate, epsilon=norm.epsilon)
 
 
 class Encoder(SizedLayer):
@@ -251,11 +272,11 @@ class Encoder(SizedLayer):
       embeddings: an embedding block to share (ELECTRA, section 3.2: weight sharing), or None for an own one.
       direction: which keys a position may see; "both" for everything but the towers of a two-tower generator.
       compute_dtype: type of activations and matrix products.
-      recompute: "layers": keep nothing of a layer but its input (model.recomputation), unless its attention maps are
-        asked for; "selective": keep no pairs of positions, nor outputs of activations (`keeping_little`).
+      recompute: "layers": keep nothing of a layer but its input (model.recomputation); "selective": keep no pairs of
+        positions, nor outputs of activations (`keeping_little`).
     """
 
-    exits: tuple[int, ...] = ()  # layers, from 1, where a block ends (model.other_generators.BlockwiseEncoder)
+    attention_class: type[SelfAttention] = SelfAttention
 
     def __init__(
         self,
@@ -316,17 +337,11 @@ class Encoder(SizedLayer):
         for number, (attending, feeding) in reversed(list(enumerate(shared))):
             scope = f"{self.scope}/encoder/layer_{number}"
             own = (a.first_norm or number > 0, a.theta(number))
-            made[number] = TransformerLayer(scope, a, self.seed, made.get(attending), made.get(feeding), *own)
+            made[number] = TransformerLayer(scope, a, self.seed, made.get(attending), made.get(feeding), *own, self.attention_class)
         return [made[number] for number in range(a.num_hidden_layers)]
 
     def call(
-        self,
-        input_ids: tf.Tensor,
-        input_mask: tf.Tensor,
-        segment_ids: tf.Tensor,
-        seeds: SeedStream | None = None,
-        attention: Collection[tuple[int, int]] = (),
-        word_offsets: tf.Tensor | None = None,
+        self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None = None
     ) -> EncoderOutput:
         """Encodes int32 [B, L] ids.
 
@@ -334,49 +349,49 @@ class Encoder(SizedLayer):
           input_mask: int32 [B, L], 1 at real tokens.
           segment_ids: int32 [B, L].
           seeds: of the dropout; None switches it off.
-          attention: (layer, head), both from 0, whose attention maps are kept.
-          word_offsets: float32 [B, L, E], added to the word embeddings.
         """
-        x = tf.cast(self.embeddings(input_ids, segment_ids, seeds, word_offsets), self.activation_dtype)
+        return self.encode(self.embeddings(input_ids, segment_ids, seeds), input_mask, seeds)
+
+    def encode(self, embedded: tf.Tensor, input_mask: tf.Tensor, seeds: SeedStream | None = None) -> EncoderOutput:
+        """Encodes what `embeddings` made of a batch.
+
+        Args:
+          embedded: float32 [B, L, E], of `Embeddings.combine`.
+          input_mask, seeds: as for `call`.
+        """
+        x = tf.cast(embedded, self.activation_dtype)
         if self.project is not None:
             x = self.project(x)
         if self.embedding_norm is not None:
             x = dropout(self.embedding_norm(x), self.architecture.hidden_dropout_prob, seeds)
-        embeddings = read = x
-        keys_of = {reach: self._keys(input_mask, not attention, reach) for reach in dict.fromkeys(self._reaches)}
-        outputs, kept, next_norms = [], {}, self._next_norms()
-        if next_norms[-1] is not None and self.architecture.first_norm:
-            read = self.transformer_layers[0].attention_norm(x)
-        for number, (layer, next_norm) in enumerate(zip(self.transformer_layers, next_norms, strict=True)):
-            heads = sorted(head for of_layer, head in attention if of_layer == number)
-            keys = keys_of[self._reaches[number]]
-            if self._recompute == "layers" and not heads:
-                x, read = recomputed(layer, x, read, next_norm, keys, seeds)
-            else:
-                with keeping_little(keys.are_long):
-                    x, read, maps = layer(x, read, next_norm, keys, seeds, heads)
-                kept.update({(number, head): found for head, found in maps.items()})
+        embeddings, outputs = x, []
+        keys_of = {reach: self._keys(input_mask, reach) for reach in dict.fromkeys(self._reaches)}
+        for number, reach in enumerate(self._reaches):
+            x = self.run_layer(number, x, keys_of[reach], seeds)
             outputs.append(x)
-            if number + 1 in self.exits[:-1]:
-                x, read = tf.stop_gradient(x), tf.stop_gradient(read)
-        return EncoderOutput(sequence=read, embeddings=embeddings, layers=tuple(outputs), attention=kept)
+        sequence = x if self.final_norm is None else self.final_norm(x)
+        return EncoderOutput(sequence, embeddings, tuple(outputs))
 
-    def _next_norms(self) -> list[LayerNorm | None]:
-        """Lists each layer's `next_norm`."""
-        if self.final_norm is None:
-            return [None] * len(self.transformer_layers)
-        return [*(layer.attention_norm for layer in self.transformer_layers[1:]), self.final_norm]
+    def run_layer(self, number: int, x: tf.Tensor, context: Keys, seeds: SeedStream | None) -> tf.Tensor:
+        """Runs a layer, from 0: [B, L, H] -> [B, L, H]."""
+        layer = self.transformer_layers[number]
+        if self.recomputes(number):
+            return recomputed(layer, x, context, seeds)
+        with keeping_little(context.are_long):
+            return layer(x, context, seeds)
+
+    def recomputes(self, number: int) -> bool:
+        """Tells whether nothing of a layer, from 0, is kept for its gradient but its input."""
+        del number
+        return self._recompute == "layers"
 
     def get_config(self) -> dict[str, Any]:
         """Embeddings that are shared are not part of it."""
         return super().get_config() | {"direction": self.direction, "compute_dtype": self.activation_dtype.name}
 
-    def _keys(self, input_mask: tf.Tensor, in_tiles: bool, reach: int | None) -> Keys:
-        """Prepares what all layers of this reach need.
-
-        Args:
-          in_tiles: whether attention may be in tiles or blocks; False: on whole arrays, of which maps can be kept.
-        """
+    def _keys(self, input_mask: tf.Tensor, reach: int | None) -> Keys:
+        """Prepares what all layers of this reach need."""
+        in_tiles = not self.attention_class.on_whole_arrays
         length, long = shape_of(input_mask)[1], LONG_IN_PROGRAM if are_one_program() else LONG
         allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
         bias = tf.zeros([1, 2 * length - 1])

@@ -117,23 +117,9 @@ def token_unit(name: str, a: Architecture, length: int) -> Part:
 
 
 def contrast_head(name: str, a: Architecture) -> Part:
-    """auxiliary_heads.ContrastHead on [CLS] of both views of an example."""
+    """heads.ContrastHead on [CLS] of both views of an example."""
     square = a.hidden_size**2
     return Part(name, square + 3 * a.hidden_size, 2 * 2 * square, 2 * a.hidden_size)
-
-
-def pooled_classes(name: str, a: Architecture, classes: int) -> Part:
-    """dense and linear layer on the [CLS] state."""
-    hidden = a.hidden_size
-    kernels = hidden * hidden + hidden * classes
-    return Part(name, kernels + hidden + classes, 2 * kernels, hidden + classes)
-
-
-def state_classes(name: str, a: Architecture, positions: int, classes: int, input_size: int | None = None) -> Part:
-    """dense, layer norm and linear layer on each of some states."""
-    hidden = a.hidden_size
-    kernels = (input_size or hidden) * hidden + hidden * classes
-    return Part(name, kernels + 3 * hidden + classes, 2 * positions * kernels, positions * (hidden + classes))
 
 
 def main_network_parameters(a: Architecture) -> int:

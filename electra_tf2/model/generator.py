@@ -1,56 +1,53 @@
 """The generator, which proposes replacements: a masked language model.
 
-It maps a masked batch to distributions over the vocabulary at the drawn positions [B, N]. model.other_generators has
-others; pretrain.pretraining_model decides which one a run uses, and what it shares with the main network.
+It maps a masked batch to distributions over the vocabulary at the masked positions [B, N]. ELECTRA's is a masked
+language model, Electric's two causal towers; a uniform distribution needs no network. pretrain.pretraining_model decides
+which one a run uses, and what it shares with the main network.
 """
 
-from collections.abc import Collection
-from typing import NamedTuple, Protocol
+import dataclasses
+from typing import Protocol
 
 import tensorflow as tf
 
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.kernels.blocks import Direction
 from electra_tf2.model.layers import Layer, SeedStream
-from electra_tf2.model.vocabulary import Softmax
+from electra_tf2.model.vocabulary import Softmax, VocabularySoftmax
 
 
 class MaskedInput(Protocol):
     """Fields of a masked batch (pretrain.masking.MaskedBatch) that generators read."""
 
-    input_ids: tf.Tensor
-    input_mask: tf.Tensor
-    segment_ids: tf.Tensor
-    masked_input_ids: tf.Tensor
-    positions: tf.Tensor
+    @property
+    def input_ids(self) -> tf.Tensor: ...
+    @property
+    def input_mask(self) -> tf.Tensor: ...
+    @property
+    def segment_ids(self) -> tf.Tensor: ...
+    @property
+    def masked_input_ids(self) -> tf.Tensor: ...
+    @property
+    def positions(self) -> tf.Tensor: ...
 
 
-class Mixture(NamedTuple):
-    """Distributions of K language models, and how they are mixed.
-
-    softmax: each model's at the drawn positions [B, N, K].
-    shares: float32 [B, N, K], each model's; they add up to 1.
-    """
-
-    softmax: Softmax
-    shares: tf.Tensor
-
-
-class GeneratorOutput(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class GeneratorOutput:
     """Distributions of a generator over the vocabulary.
 
     softmax: at the drawn positions [B, N].
     cloze: at every position [B, L], q(x_t | the other tokens); two-tower generators only.
     states: [B, N, Hg], what the logits are made from; masked language models only.
     encoded: the encoder's output on the masked input; likewise.
-    mixture: what `softmax` is mixed of; only the shares get a gradient from it.
     """
 
     softmax: Softmax
     cloze: Softmax | None = None
     states: tf.Tensor | None = None
     encoded: EncoderOutput | None = None
-    mixture: Mixture | None = None
 
     @property
     def logits(self) -> tf.Tensor:
@@ -91,19 +88,67 @@ class MaskedLanguageModel(Layer):
         self.encoder = encoder
         self.head = LanguageModelHead(scope, encoder, seed)
 
-    def call(
-        self,
-        masked: MaskedInput,
-        seeds: SeedStream | None = None,
-        attention: Collection[tuple[int, int]] = (),
-        word_offsets: tf.Tensor | None = None,
-    ) -> GeneratorOutput:
-        """Encodes the masked input and predicts; `attention` and `word_offsets` are the encoder's arguments."""
+    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
         inputs = (masked.masked_input_ids, masked.input_mask, masked.segment_ids)
-        return self.predictions(masked, seeds, self.encoder(*inputs, seeds, attention, word_offsets))
+        return self.predictions(masked, seeds, self.encoder(*inputs, seeds))
 
     def predictions(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> GeneratorOutput:
         """Predicts at the drawn positions from the encoder's output."""
         states = tf.gather(output.sequence, masked.positions, batch_dims=1)
         softmax = self.head.softmax(exact(states, seeds))
         return GeneratorOutput(softmax, states=states, encoded=output)
+
+
+class TwoTowerClozeModel(Layer):
+    """Two causal encoders over the unmasked input; position t sees all tokens but t (a cloze model).
+
+    As in the original the towers' states are rolled, so position 0 sees the last position's left-to-right state and
+    the last position the first's right-to-left one; neither is ever a candidate for masking.
+
+    >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
+    >>> TwoTowerClozeModel(sizes, None)(masked).cloze.logits.shape  # 2 sequences of 7 tokens
+    TensorShape([2, 7, 600])
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        embeddings: Embeddings | None,
+        compute_dtype: str = "float32",
+        seed: int = 0,
+        recompute: str = "none",
+    ) -> None:
+        super().__init__("cloze_predictions", seed)
+
+        def tower(scope: str, direction: Direction) -> Encoder:
+            return Encoder(scope, architecture, embeddings, direction, compute_dtype, seed, recompute)
+
+        self.left_to_right = tower("generator_ltr", "left_to_right")
+        self.right_to_left = tower("generator_rtl", "right_to_left")
+        both = 2 * architecture.hidden_size
+        self.head = LanguageModelHead("cloze_predictions", self.left_to_right, seed, both)
+
+    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
+        inputs = (masked.input_ids, masked.input_mask, masked.segment_ids, seeds)
+        left = tf.roll(self.left_to_right(*inputs).sequence, 1, axis=1)
+        right = tf.roll(self.right_to_left(*inputs).sequence, -1, axis=1)
+        states = exact(tf.concat([left, right], -1), seeds)
+        softmax = self.head.softmax(tf.gather(states, masked.positions, batch_dims=1))
+        return GeneratorOutput(softmax, cloze=self.head.softmax(states))
+
+
+class UniformGenerator(Layer):
+    """No network: every token of the vocabulary is equally likely.
+
+    >>> UniformGenerator(600)(masked).logits.shape  # 2 sequences, 3 masked positions each
+    TensorShape([2, 3, 600])
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__("uniform_generator")
+        self.vocab_size = vocab_size
+
+    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
+        del seeds
+        rows = tf.shape(masked.positions)[0]
+        return GeneratorOutput(VocabularySoftmax(tf.zeros([rows, masked.positions.shape[1], self.vocab_size])))

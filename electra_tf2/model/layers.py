@@ -88,6 +88,12 @@ def sum_and_norm(
     return total, layer_norm(total, gamma, beta, epsilon=epsilon)
 
 
+@with_kernel(blocks.residual_sum)
+def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+    """x + dropout(branch + bias)."""
+    return x + dropped_out(branch + bias, seed, rate=rate)
+
+
 def activation(name: str) -> Callable[..., tf.Tensor]:
     """Returns the function behind `hidden_act`, of a tensor [..., n] and, if given, a bias [n] to be added before.
 

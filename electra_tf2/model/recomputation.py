@@ -10,26 +10,19 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.model.keys import Keys
-from electra_tf2.model.layers import LayerNorm, SeedStream
+from electra_tf2.model.layers import SeedStream
 
 
-def recomputed(
-    layer: Callable[..., Any],
-    x: tf.Tensor,
-    read: tf.Tensor,
-    next_norm: LayerNorm | None,
-    keys: Keys,
-    seeds: SeedStream | None,
-) -> tuple[tf.Tensor, tf.Tensor]:
+def recomputed(layer: Callable[..., Any], x: tf.Tensor, keys: Keys, seeds: SeedStream | None) -> tf.Tensor:
     """Calls a transformer layer; its gradient computes it again, with the same dropout."""
     first = copy.copy(seeds)
 
     # What has a gradient is an argument or a variable.
-    def states(x: tf.Tensor, read: tf.Tensor, position_bias: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def states(x: tf.Tensor, position_bias: tf.Tensor) -> tf.Tensor:
         again = copy.copy(first)
-        x, read, _ = layer(x, read, next_norm, keys._replace(position_bias=position_bias), again)
+        x = layer(x, keys._replace(position_bias=position_bias), again)
         if seeds is not None and again is not None:
             seeds.skip_past(again)
-        return x, read
+        return x
 
-    return tf.recompute_grad(states)(x, read, keys.position_bias)
+    return tf.recompute_grad(states)(x, keys.position_bias)

@@ -16,14 +16,10 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids
 from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder, EncoderOutput
-from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.generator import MaskedLanguageModel, TwoTowerClozeModel, UniformGenerator
 from electra_tf2.model.layers import Layer, SeedStream
-from electra_tf2.model.other_generators import (
-    BlockwiseEncoder,
-    MixtureOfGenerators,
-    TwoTowerClozeModel,
-    UniformGenerator,
-)
+from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerators
+from electra_tf2.papers.mpa.attention import ObservedEncoder
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import Batch, CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.masking_units import UNITS
@@ -68,7 +64,7 @@ class PretrainingModel(Layer):
         self.generator = make_generator(config, self.encoder)
         self._task_vectors = None
         if config.use_task_ids:
-            from electra_tf2.model.auxiliary_heads import TaskVectors
+            from electra_tf2.papers.on_losses.heads import TaskVectors
 
             centred = config.aux_combination.endswith("+")
             self._task_vectors = TaskVectors(config.architecture, len(config.aux_tasks), centred, config.seed)
@@ -181,12 +177,13 @@ class PretrainingModel(Layer):
           temperature: of the sampling; the configured one if not given.
         """
         seeds = None if seed is None else SeedStream(seed)
-        attention = self._needs.attention
         # Vectors of auxiliary tasks, float32 [B, 1, E].
         offsets = task_vector = None if self._task_vectors is None else self._task_vectors(masked.task_ids)
         if not self._has_main:
             assert isinstance(self.generator, MaskedLanguageModel)
-            generated = self.generator(masked, seeds, attention, task_vector)
+            inputs = (masked.masked_input_ids, masked.input_mask, masked.segment_ids)
+            encoded = self._encode(self.generator.encoder, *inputs, seeds, task_vector)
+            generated = self.generator.predictions(masked, seeds, encoded)
             views = self._read_views(masked, seeds, task_vector)
             return Forward(masked, generated, views=views, teacher=self._ask_teacher(masked, None))
         generated = self.generator(masked, seeds)
@@ -203,10 +200,24 @@ class PretrainingModel(Layer):
             sampled_ids = masking.sample(self.config, masked, sampled, temperature)
         corrupted = masking.corrupt(self.config, masked, sampled_ids)
         inputs = (corrupted.input_ids, masked.input_mask, masked.segment_ids)
-        encoded = self.encoder(*inputs, seeds, attention, offsets)
+        encoded = self._encode(self.encoder, *inputs, seeds, offsets)
         views = self._read_views(masked, seeds, task_vector)
         teacher = self._ask_teacher(masked, corrupted)
         return Forward(masked, generated, corrupted, encoded, views, teacher, sampled=sampled, temperature=temperature)
+
+    def _encode(
+        self,
+        encoder: Encoder,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor,
+        segment_ids: tf.Tensor,
+        seeds: SeedStream | None,
+        offsets: tf.Tensor | None,
+    ) -> EncoderOutput:
+        """Encodes int32 [B, L] ids whose embeddings `offsets`, float32 [B, 1 or L, E], are added to."""
+        words = encoder.embeddings.lookup(input_ids)
+        embedded = encoder.embeddings.combine(words if offsets is None else words + offsets, segment_ids, seeds)
+        return encoder.encode(embedded, input_mask, seeds)
 
     def _read_views(
         self, masked: MaskedBatch, seeds: SeedStream | None, task_vector: tf.Tensor | None
@@ -215,7 +226,7 @@ class PretrainingModel(Layer):
         if self.encoder is None:
             return {}
         return {
-            objective.loss_name: [self.encoder(*view, seeds, word_offsets=task_vector) for view in views]
+            objective.loss_name: [self._encode(self.encoder, *view, seeds, task_vector) for view in views]
             for objective in self.objectives
             if (views := objective.views(masked))
         }
@@ -288,7 +299,9 @@ def make_main_network(config: PretrainingConfig) -> Encoder:
     if config.embedding_sharing == "gdes":
         base = Embeddings("generator/embeddings", config.generator_architecture, config.seed)
         embeddings = Embeddings("electra/embeddings", config.architecture, config.seed, base=base)
-    return Encoder("electra", config.architecture, embeddings, "both", *_encoder_settings(config))
+    network: tuple[Any, ...] = ("electra", config.architecture, embeddings, "both", *_encoder_settings(config))
+    observed = config.needs.attention
+    return ObservedEncoder(*network, observed=observed) if observed else Encoder(*network)
 
 
 def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:

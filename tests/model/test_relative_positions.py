@@ -23,6 +23,7 @@ from electra_tf2.model.relative_positions import (
     shifted,
     start_of_turns,
 )
+from electra_tf2.papers.mpa.attention import ObservedEncoder
 from electra_tf2.util.errors import UserError
 from tests.model import encoder_reference
 
@@ -141,7 +142,8 @@ def test_an_encoder_equals_its_definition(positions, norm_style):
         relative_positions=positions, relative_position_buckets=8, relative_position_max_distance=16,
         norm_style=norm_style, initializer_range=0.3,
     )  # fmt: skip
-    network = Encoder("electra", architecture)
+    asked = [(0, 1), (1, 0), (1, 1)]
+    network = ObservedEncoder("electra", architecture, observed=asked)
     random = np.random.RandomState(0)
     for variable in network.trainable_variables:  # biases and layer norms that do something
         variable.assign_add(0.1 * random.standard_normal(variable.shape))
@@ -149,14 +151,13 @@ def test_an_encoder_equals_its_definition(positions, norm_style):
     mask = np.ones_like(ids)
     mask[1, 13:] = 0
     segments = (np.arange(20) > 8).astype(int) * mask
-    asked = [(0, 1), (1, 0), (1, 1)]
     inputs = [tf.constant(field, tf.int32) for field in (ids, mask, segments)]
-    output = network(*inputs, attention=asked)
+    output = network(*inputs)
     values = {v.name.split(":")[0].removeprefix("electra/"): v.numpy() for v in network.trainable_variables}
     expected, maps = encoder_reference.encode(architecture, values, ids, mask, segments)
     np.testing.assert_allclose(output.sequence, expected, rtol=0, atol=2e-5)
-    assert sorted(output.attention) == asked
-    for (layer, head), found in output.attention.items():
+    assert sorted(network.maps) == asked
+    for (layer, head), found in network.maps.items():
         np.testing.assert_allclose(found.probabilities, maps[layer][:, head], atol=2e-6)
         biases = [[encoder_reference.bias(architecture, values, head, i, j) for j in range(20)] for i in range(20)]
         masked = found.scores + biases + np.where(mask, 0.0, -10000.0)[:, np.newaxis]
@@ -221,9 +222,10 @@ def test_distances_are_spread_over_pairs_and_summed_over_them_as_by_plain_loops(
 
 def test_distances_are_told_in_both_directions():
     """Sequences of one token only, whose attention then depends on the distances alone."""
-    network = encoder("xl")
+    network = ObservedEncoder("electra", encoder("xl").architecture, observed=[(0, 0)])
     ids = tf.fill([1, 9], 7)
-    found = network(ids, tf.ones_like(ids), tf.zeros_like(ids), attention=[(0, 0)]).attention[0, 0].scores.numpy()[0]
+    network(ids, tf.ones_like(ids), tf.zeros_like(ids))
+    found = network.maps[0, 0].scores.numpy()[0]
     by_distance = [np.diagonal(found, offset) for offset in range(-8, 9)]
     assert max(np.ptp(one) for one in by_distance) < 1e-5
     assert len({round(float(one[0]), 5) for one in by_distance}) > 12

@@ -7,7 +7,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
 from electra_tf2.model import kernels
-from electra_tf2.model.attention_maps import AttentionMap
+from electra_tf2.papers.mpa.attention import AttentionMap
 from electra_tf2.model.encoder import EncoderOutput
 from electra_tf2.pretrain import schedules
 from electra_tf2.pretrain.objectives.mpa import AttentionRegulariser, lookup

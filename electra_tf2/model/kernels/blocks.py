@@ -305,6 +305,27 @@ def sum_and_norm(
     return (total, y), lambda *upstreams: _of_arguments(_sum_and_norm_gradient(total, upstreams, norm, seed, rate=rate))
 
 
+@xla
+def _residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+    return narrow(sum_of(x, branch, bias, seed, rate), x.dtype)
+
+
+@xla
+def _to_branch(upstream: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+    return narrow(dropped_out(wide(upstream), seed, rate), upstream.dtype)
+
+
+@differentiable
+def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> Any:
+    """s, in the type of x."""
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        to_branch = _to_branch(upstream, seed, rate=rate) if rate else upstream
+        return upstream, to_branch, bias_gradient(to_branch), None
+
+    return _residual_sum(x, branch, bias, seed, rate=rate), gradient
+
+
 # Queries, keys and values: one product's columns and their bias, each head's in a row.
 
 

@@ -114,6 +114,9 @@ class MixtureLM(Objective[AmosHparams]):
         return tf.argmax(noisy, -1, tf.int32), pull - tf.stop_gradient(pull)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
+        from electra_tf2.papers.amos.generator import MixtureOutput
+
+        assert isinstance(forward.generator, MixtureOutput)
         masked, mixture = forward.masked, forward.generator.mixture
         assert mixture is not None
         exits = self.config.generator_exits

@@ -14,7 +14,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from electra_tf2.model.flops import Part, pooled_classes, state_classes
+from electra_tf2.model.flops import Part
+from electra_tf2.papers.on_losses.flops import pooled_classes, state_classes
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.contrast import ContrastHparams
 from electra_tf2.pretrain.objectives.objective import (
@@ -32,7 +33,7 @@ from electra_tf2.util.lazy import tf
 if TYPE_CHECKING:
     import numpy as np
 
-    from electra_tf2.model.auxiliary_heads import PooledHead, StateHead
+    from electra_tf2.papers.on_losses.heads import PooledHead, StateHead
 
 MAIN = ""  # the name of all that is no auxiliary task
 # How to have tasks that cannot be trained at one step.
@@ -174,7 +175,7 @@ def task_number(config: OnLossesHparams, values: StepValues) -> tf.Tensor:
 
     0 are steps that train the main objective alone, generators, and everything after pre-training, which knows nothing
     of this. Where the main objective has no steps of its own (alt+, cmtl+), a network that always read a task's vector
-    would then miss what the vectors have in common, so model.auxiliary_heads.TaskVectors takes their mean away.
+    would then miss what the vectors have in common, so papers.on_losses.heads.TaskVectors takes their mean away.
     """
     if values.active is None:
         return tf.zeros([], tf.int32)
@@ -216,7 +217,7 @@ class Classification(Auxiliary):
         return [state_classes(name, sizes, config.max_seq_length, cls.classes)]
 
     def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
-        from electra_tf2.model.auxiliary_heads import PooledHead, StateHead
+        from electra_tf2.papers.on_losses.heads import PooledHead, StateHead
 
         super().__init__(config, networks)
         self.initial_loss = math.log(self.classes)

@@ -7,7 +7,8 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from electra_tf2.model.flops import Part, state_classes
+from electra_tf2.model.flops import Part
+from electra_tf2.papers.on_losses.flops import state_classes
 from electra_tf2.pretrain.masking import Arranged, Batch, Draw, MaskedBatch, unmaskable
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, weighted_mean
 from electra_tf2.pretrain.objectives.on_losses import (
@@ -46,7 +47,7 @@ class TrigramOrder(Classification):
         return [state_classes("trigram shuffling", config.architecture, threes, 6, 3 * width)]
 
     def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
-        from electra_tf2.model.auxiliary_heads import StateHead
+        from electra_tf2.papers.on_losses.heads import StateHead
 
         super().__init__(config, networks)
         sizes = config.architecture
@@ -175,7 +176,7 @@ class TermFrequency(Auxiliary):
         return [state_classes("term frequency", config.architecture, config.max_seq_length, 1)]
 
     def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
-        from electra_tf2.model.auxiliary_heads import StateHead
+        from electra_tf2.papers.on_losses.heads import StateHead
 
         super().__init__(config, networks)
         self.head = StateHead(f"{self.task}_predictions", config.architecture, 1, config.seed)

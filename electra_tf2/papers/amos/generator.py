@@ -1,0 +1,83 @@
+"""A generator of several depths in one network, and the mixture that AMOS samples from (Meng et al. 2022, section 3.2).
+
+B batch, N masked positions, K exits, Hg the generator's hidden size.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from electra_tf2.model.encoder import Encoder, EncoderOutput
+from electra_tf2.model.generator import GeneratorOutput, MaskedInput, MaskedLanguageModel, exact
+from electra_tf2.model.keys import Keys
+from electra_tf2.model.layers import SeedStream, truncated_normal
+from electra_tf2.model.vocabulary import Softmax, VocabularySoftmax
+
+
+class BlockwiseEncoder(Encoder):
+    """An encoder in blocks of layers that no gradient passes between, so that each learns from its own exit alone.
+
+    Args:
+      exit_layers: the last layer of each block, from 1, rising.
+      arguments, named: of `Encoder`. Layers must be post-norm, whose outputs are normalised.
+    """
+
+    def __init__(self, exit_layers: Sequence[int], *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.exit_layers = tuple(exit_layers)
+
+    def run_layer(self, number: int, x: tf.Tensor, context: Keys, seeds: SeedStream | None) -> tf.Tensor:
+        if number in self.exit_layers:  # the first layer of a block
+            x = tf.stop_gradient(x)
+        return super().run_layer(number, x, context, seeds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """Distributions of K language models, and how they are mixed.
+
+    softmax: each model's at the masked positions [B, N, K].
+    shares: float32 [B, N, K], each model's; they add up to 1.
+    """
+
+    softmax: Softmax
+    shares: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class MixtureOutput(GeneratorOutput):
+    """Output of a `MixtureOfGenerators`; `softmax` is the mixture's, by which only the shares get a gradient."""
+
+    mixture: Mixture | None = None
+
+
+class MixtureOfGenerators(MaskedLanguageModel):
+    """Masked language models of several depths in one network, and a mixture of their logits.
+
+    Every block ends in an exit, all with the same head. At each position the exits' shares are a softmax of w h, h the
+    exit's state. Logits and states are constants in the mixture, so that what it is trained by reaches w alone.
+
+    >>> sizes = make_architecture("small", {"num_hidden_layers": 2, "hidden_size": 64}, 600, 32)
+    >>> MixtureOfGenerators(BlockwiseEncoder([1, 2], "generator", sizes))(masked).mixture.shares.shape
+    TensorShape([2, 3, 2])
+    """
+
+    encoder: BlockwiseEncoder
+
+    def __init__(self, encoder: BlockwiseEncoder, scope: str = "generator_predictions", seed: int = 0) -> None:
+        super().__init__(encoder, scope, seed)
+        sizes = encoder.architecture
+        initializer = truncated_normal(sizes.initializer_range)
+        self.mixture_kernel = self.weight("mixture/kernel", [sizes.hidden_size, 1], initializer)
+
+    def predictions(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> MixtureOutput:
+        layers = [output.layers[number - 1] for number in self.encoder.exit_layers]
+        states = tf.stack([tf.gather(layer, masked.positions, batch_dims=1) for layer in layers], 2)  # [B, N, K, Hg]
+        softmax = self.head.softmax(exact(states, seeds))
+        votes = tf.tensordot(tf.cast(tf.stop_gradient(states), tf.float32), self.mixture_kernel, 1)
+        shares = tf.nn.softmax(tf.squeeze(votes, -1))
+        mixed = tf.einsum("bnk,bnkv->bnv", shares, tf.stop_gradient(softmax.logits))
+        mixture = Mixture(softmax, shares)
+        return MixtureOutput(VocabularySoftmax(mixed), states=states[:, :, -1], encoded=output, mixture=mixture)
