@@ -65,12 +65,12 @@ def ours(job: Job, program: str) -> Step:
     import tensorflow as tf
 
     from electra_tf2.configure_pretraining import PretrainingConfig
-    from electra_tf2.model import encoder
+    from electra_tf2.model import attention
     from electra_tf2.pretrain.task import PretrainingTask
     from electra_tf2.training.distribution import make_strategy
 
     if program == "ours_whole":
-        encoder.LONG = sys.maxsize
+        attention.LONG = sys.maxsize
     hparams = our_hparams(job) | VARIANTS[program] | {"generator_hidden_size": 1 / job.size.generator_share}
     if "architecture" in hparams:
         hparams["intermediate_size"] = inner_width(job.size.hidden, gated=True)

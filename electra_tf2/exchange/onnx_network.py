@@ -22,6 +22,7 @@ from electra_tf2.exchange.onnx_graph import Graph, peaks_in
 from electra_tf2.exchange.sources import Model, Pooling, pooling_of
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.kernels.blocks import MASKED_SCORE
+from electra_tf2.model.positions import Bucketed, sinusoid_frequencies
 
 _ROWS = ("batch", "length")
 
@@ -90,7 +91,7 @@ class Encoder:
         if sizes.embedding_norm == "after":
             x = g.layer_norm(x, f"{self.scope}/embeddings_LayerNorm")
         bias = self._score_bias(inputs)
-        reaches = [sizes.reach(layer) for layer in range(sizes.num_hidden_layers)]
+        reaches = [sizes.window(layer) for layer in range(sizes.num_hidden_layers)]
         biases = {reach: self._within(bias, inputs, reach) for reach in dict.fromkeys(reaches)}
         attending, feeding = sizes.shared_with("attention"), sizes.shared_with("ffn")
         pre = sizes.norm_style == "pre"
@@ -169,7 +170,7 @@ class Encoder:
         hidden = g.op("Mul", g.op("Sub", g.constant(1), inputs.marks), g.constant(MASKED_SCORE))
         bias = g.op("Unsqueeze", hidden, g.ints(1, 2))
         places = inputs.positions()
-        if scheme.bucket is not None:
+        if isinstance(scheme, Bucketed):
             longest, rule = sizes.max_position_embeddings, scheme.bucket
             of_distance = [
                 rule(distance, sizes.relative_position_buckets, sizes.relative_position_max_distance)
@@ -178,19 +179,21 @@ class Encoder:
             table = g.constant(g.weights[f"{self.scope}/encoder/relative_attention"][of_distance])
             rows = g.op("Add", self._between(places), g.constant(longest - 1, "int64"))
             bias = g.op("Add", bias, g.op("Transpose", g.op("Gather", table, rows), perm=[2, 0, 1]))
-        if scheme.slopes is not None:
-            slopes = -np.reshape(scheme.slopes(sizes.num_attention_heads), [-1, 1, 1])
+        if sizes.relative_positions == "alibi":
+            from electra_tf2.papers.alibi.config import slopes as slopes_of
+
+            slopes = -np.reshape(slopes_of(sizes.num_attention_heads), [-1, 1, 1])
             bias = g.op("Add", bias, g.op("Mul", g.floats(g.op("Abs", self._between(places))), g.constant(slopes)))
-        if scheme.frequencies is not None:
+        if sizes.relative_positions == "rotary":
             column = g.op("Unsqueeze", g.floats(places), g.ints(1))
-            for base in {self._base(sizes.reach(layer)) for layer in range(sizes.num_hidden_layers)}:
-                angles = g.op("Mul", column, g.constant(scheme.frequencies(sizes.head_size, base)))
+            for base in {self._base(sizes.window(layer)) for layer in range(sizes.num_hidden_layers)}:
+                angles = g.op("Mul", column, g.constant(sinusoid_frequencies(sizes.head_size, base)))
                 self._turns[base] = g.op("Cos", angles), g.op("Sin", angles)
-        if scheme.distances is not None:
+        if sizes.relative_positions == "xl":
             last = g.op("Sub", inputs.length, g.constant(1, "int64"))
             downward = g.op("Range", last, g.op("Neg", inputs.length), g.constant(-1, "int64"))
             angles = g.op("Unsqueeze", g.floats(downward), g.ints(1))
-            angles = g.op("Mul", angles, g.constant(scheme.distances(sizes.hidden_size)))
+            angles = g.op("Mul", angles, g.constant(sinusoid_frequencies(sizes.hidden_size)))
             self._distances = g.op("Concat", g.op("Sin", angles), g.op("Cos", angles), axis=1)
         return bias
 

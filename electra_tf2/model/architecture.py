@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from electra_tf2.model.positions import SCHEMES, PositionScheme
-from electra_tf2.util.errors import shown
+from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import hparam
 
 HEAD_SIZE = 64  # the papers' head size in every model (ELECTRA, Table 6)
@@ -78,10 +78,8 @@ class Architecture:
     )
     relative_positions: str = hparam(
         "none",
-        "how attention knows distances: t5, coco: a learned bias per bucket of distances; alibi: a fixed bias that "
-        "grows with the distance; rotary: turned queries and keys; xl: keys of distances beside those of tokens "
-        "(Transformer-XL); alibi, rotary and xl replace the position embeddings",
-        choices=tuple(SCHEMES),
+        "how attention knows distances: none; t5, coco: a learned bias per bucket of distances; rotary: rotated "
+        "queries and keys, which replace the position embeddings; or a paper's own scheme",
     )
     rope_theta: float = hparam(10000.0, "base of rotary's angles: the longest wave is 2 pi times that", above=1)
     local_rope_theta: float | None = hparam(None, "likewise in local layers; null: rope_theta", above=1)
@@ -158,17 +156,20 @@ class Architecture:
     def starts_locally(self) -> bool:
         return self.relative_position_start == "local"
 
-    def theta(self, layer: int) -> float:
-        """Base of rotary's angles in a layer, from 0."""
-        return self.rope_theta if self.reach(layer) is None else self.local_rope_theta or self.rope_theta
-
-    def reach(self, layer: int) -> int | None:
+    def window(self, layer: int) -> int | None:
         """Distance of the farthest token that a layer, from 0, sees; None where it sees all."""
         is_local = self.local_attention and layer % self.global_attn_every_n_layers
         return self.local_attention // 2 if is_local else None
 
+    def _unknown_positions(self) -> str:
+        name, schemes = shown(self.relative_positions), ", ".join(SCHEMES)
+        return f"relative_positions is {name}: choose one of {schemes}; a paper adds its own (--paper NAME)"
+
     @property
     def positions(self) -> PositionScheme:
+        """The scheme of relative_positions. Raises UserError: there is none, or no paper that adds it is loaded."""
+        if self.relative_positions not in SCHEMES:
+            raise UserError(self._unknown_positions())
         return SCHEMES[self.relative_positions]
 
     @property
@@ -193,8 +194,6 @@ class Architecture:
             )
         if self.zero_residual_init and self.scaled_residual_init:
             problems.append("zero_residual_init and scaled_residual_init are two starts: choose one")
-        if self.local_attention and self.positions.distances is not None:
-            problems.append(f"local_attention has no relative_positions {self.relative_positions}: choose another")
         if not self.first_norm and self.norm_style != "pre":
             problems.append(f"first_norm false needs norm_style pre, got {self.norm_style}")
         if self.hidden_size % self.num_attention_heads:
@@ -202,37 +201,19 @@ class Architecture:
                 f"hidden size {self.hidden_size} is not divisible by its {self.num_attention_heads} heads: "
                 "set num_attention_heads in model_hparam_overrides"
             )
-        if (
-            self.positions.bucket is not None
-            and self.relative_position_max_distance - 1 <= self.relative_position_buckets // 4
-        ):
-            problems.append(
-                f"relative_position_max_distance {self.relative_position_max_distance} must exceed a quarter of the "
-                f"{self.relative_position_buckets} buckets by 2 at least"
-            )
-        if self.starts_locally and self.positions.bucket is None and self.positions.frequencies is None:
-            problems.append(
-                f"relative_position_start {self.relative_position_start} needs relative_positions t5, coco or rotary, "
-                f"got {self.relative_positions}"
-            )
-        if self.starts_locally and self.positions.frequencies is not None and not self.attention_bias:
-            problems.append(
-                "relative_position_start local sets biases of queries and keys, which attention_bias false leaves out"
-            )
-        if self.positions.frequencies is not None and self.head_size % 2:
-            problems.append(
-                f"relative_positions {self.relative_positions} needs an even head size, got {self.head_size}"
-            )
-        if self.positions.distances is not None and self.hidden_size % 2:
-            problems.append(
-                f"relative_positions {self.relative_positions} needs an even hidden size, got {self.hidden_size}"
-            )
+        if self.relative_positions not in SCHEMES:
+            return [*problems, self._unknown_positions()]
+        if self.local_attention and not self.positions.has_windows:
+            problems.append(f"local_attention has no relative_positions {self.relative_positions}: choose another")
+        if self.starts_locally and not self.positions.starts_locally:
+            able = ", ".join(name for name, scheme in SCHEMES.items() if scheme.starts_locally)
+            problems.append(f"relative_position_start local needs relative_positions {able}, got {self.relative_positions}")
+        problems += self.positions.problems(self)
         return problems
 
     def length_problems(self, length: int) -> list[str]:
         """Lists why sequences of this length are too long, if they are."""
-        limited = self.positions.embedded or self.positions.bucket is not None
-        if not limited or length <= self.max_position_embeddings:
+        if not self.positions.limited or length <= self.max_position_embeddings:
             return []
         return [
             f"max_seq_length {length} exceeds {self.max_position_embeddings} position embeddings: "

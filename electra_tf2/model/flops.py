@@ -42,7 +42,7 @@ def norm_parameters(a: Architecture, size: int) -> int:
 
 def encoder(name: str, a: Architecture, length: int, embedding_parameters: int = 0) -> Part:
     """Projection of the embeddings, and the layers, over sequences of `length` tokens."""
-    hidden, inner, heads = a.hidden_size, a.intermediate_size, a.num_attention_heads
+    hidden, inner = a.hidden_size, a.intermediate_size
     inputs = 2 if a.gated_mlp else 1  # products of a feed-forward network's input
     ffn_kernels, norm = (inputs + 1) * hidden * inner, norm_parameters(a, hidden)
     layer_kernels = 4 * hidden * hidden + ffn_kernels
@@ -55,16 +55,13 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
     projects = a.embedding_size != hidden
     projection = a.embedding_size * hidden if projects else 0
     after_projection = norm if a.embedding_norm == "after" else hidden if projects else 0
-    attention = a.num_hidden_layers * heads * a.positions.score_flops(a.head_size, length)
+    attention = a.num_hidden_layers * a.positions.score_flops(a, length)
     for layer in range(a.num_hidden_layers):
-        reach = a.reach(layer)
-        blocks = None if reach is None else blocks_of(length, reach)
+        window = a.window(layer)
+        blocks = None if window is None else blocks_of(length, window)
         pairs = length * length if blocks is None else blocks.number * blocks.size * blocks.keys
         attention += 2 * (2 * pairs * hidden)  # scores and weighted average
-    if a.positions.distances is not None:  # a kernel for keys of distances, whose product is one for the whole batch
-        attention_parameters += hidden * hidden
-    terms = 2 * hidden if a.positions.distances is not None else 0
-    buckets = a.relative_position_buckets * heads if a.positions.bucket is not None else 0
+    attention_parameters += sum(rows * columns for rows, columns in a.positions.layer_kernels(a))
     last_norm = norm if a.norm_style == "pre" else 0
     return Part(
         name,
@@ -74,8 +71,7 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
         + len(shared) * attention_parameters
         - no_norm
         + len(set(a.shared_with("ffn"))) * ffn_parameters
-        + buckets
-        + terms
+        + a.positions.parameters(a)
         + last_norm,
         forward_flops=2 * length * projection + a.num_hidden_layers * 2 * length * layer_kernels + attention,
         states=length * ((hidden if projects else 0) + a.num_hidden_layers * (6 * hidden + inputs * inner)),
@@ -85,14 +81,14 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
 def newton_schulz(a: Architecture, steps: int) -> int:
     """FLOPs by which Muon (training.muon) makes the momenta of an encoder's kernels orthogonal, once an update."""
 
-    def of_matrix(shorter: int, longer: int) -> int:
+    def of_matrix(*shape: int) -> int:
+        shorter, longer = sorted(shape)
         return steps * 2 * (2 * shorter**2 * longer + shorter**3)
 
-    hidden = a.hidden_size
-    squares = 5 if a.positions.distances is not None else 4
-    feed_forward = of_matrix(*sorted((hidden, a.intermediate_size)))
-    layers = len(set(a.shared_with("attention"))), len(set(a.shared_with("ffn")))
-    return layers[0] * squares * of_matrix(hidden, hidden) + layers[1] * (3 if a.gated_mlp else 2) * feed_forward
+    hidden, inner = a.hidden_size, a.intermediate_size
+    attention = 4 * of_matrix(hidden, hidden) + sum(of_matrix(*shape) for shape in a.positions.layer_kernels(a))
+    feed_forward = (3 if a.gated_mlp else 2) * of_matrix(hidden, inner)
+    return len(set(a.shared_with("attention"))) * attention + len(set(a.shared_with("ffn"))) * feed_forward
 
 
 def language_model_head(name: str, input_size: int, a: Architecture, positions: int) -> Part:

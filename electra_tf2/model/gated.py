@@ -38,7 +38,7 @@ class GatedDense(Dense):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """[..., input_size] -> [..., output_size], in the type of `x`."""
-        return self.activated(self.product(x), self.added)
+        return self.activated(self.product(x), self.bias_or_zeros)
 
     def activated(self, product: tf.Tensor, bias: tf.Tensor | None) -> tf.Tensor:
         return gated(product, tf.zeros([self.output_size]) if bias is None else bias, act=self._act)

@@ -216,7 +216,7 @@ class Dense(Layer):
         self.bias: tf.Variable = self.weight("bias", [output_size], bias_initializer, decay=False) if has_bias else None
 
     @property
-    def added(self) -> tf.Tensor:
+    def bias_or_zeros(self) -> tf.Tensor:
         """The bias, or zeros in its place, for a formula that adds it."""
         return tf.zeros([self.output_size]) if self.bias is None else self.bias
 
@@ -275,12 +275,29 @@ class LayerNorm(Layer):
         self.gamma = self.weight("gamma", [size], ones, decay=False)
 
     @property
-    def added(self) -> tf.Tensor:
-        """beta, or zeros in its place."""
+    def beta_or_zeros(self) -> tf.Tensor:
+        """beta, or zeros in its place, for a formula that adds it."""
         return tf.zeros(self.gamma.shape) if self.beta is None else self.beta
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return layer_norm(x, self.gamma, self.added, epsilon=self.epsilon)
+        return layer_norm(x, self.gamma, self.beta_or_zeros, epsilon=self.epsilon)
+
+    def of_sum(self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
+        """Computes `norm_of_sum`, the end of a residual branch."""
+        weights = (self.gamma, self.beta_or_zeros)
+        return norm_of_sum(x, branch, bias, *weights, seed, rate=rate, epsilon=self.epsilon)
+
+    def sum_and_norm(
+        self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Computes `sum_and_norm`, the end of a residual branch and what the next one reads."""
+        weights = (self.gamma, self.beta_or_zeros)
+        return sum_and_norm(x, branch, bias, *weights, seed, rate=rate, epsilon=self.epsilon)
+
+
+def seed_and_rate(seeds: SeedStream | None, rate: float) -> tuple[tf.Tensor, float]:
+    """The next seed, and the rate of the dropout that it is for; rate 0 without seeds."""
+    return (tf.zeros([2], tf.int32), 0.0) if seeds is None else (seeds.next(), rate)
 
 
 def dropout(x: tf.Tensor, rate: float, seeds: SeedStream | None) -> tf.Tensor:

@@ -1,36 +1,108 @@
-"""Position schemes, by which attention knows where tokens are: one entry each, free of TensorFlow.
+"""Position schemes, by which attention knows where tokens are: what configuration and costs read of them.
 
-Configuration, FLOPs and `model.encoder` read `SCHEMES`. A scheme may add to the scores of attention (a learned number
-for every bucket of distances, or a fixed slope of the distance), may turn queries and keys by angles that grow with
-the position, and may make keys of the distances themselves; it says whether positions are also embedded at the input,
-as in BERT.
+Free of TensorFlow until a network is built: a scheme names the layer that computes it (`attention.Positions`). A paper
+adds its own scheme to `SCHEMES`.
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from electra_tf2.model.architecture import Architecture
+    from electra_tf2.model.attention import Positions
 
 
-class PositionScheme(NamedTuple):
-    """Additions of a scheme to a network; every function is evaluated once, when a network is built.
+class PositionScheme:
+    """Base of the schemes, and the scheme `none`.
 
-    embedded: whether a table of absolute positions is added to the embeddings.
-    bucket: (distance = key position - query position, buckets, largest distance told apart) -> row of a learned table
-      [buckets, A], whose entry is added to the scaled score. One table per network.
-    slopes: number of heads -> for each of them, what is subtracted from the scaled score per token of distance.
-    frequencies: (head size D, base rope_theta) -> D/2 angles in radians by which the pairs (i, i + D/2) of a query and
-      of a key are turned per position.
-    distances: hidden size H -> H/2 frequencies of the sines and cosines by which distances are embedded; every layer
-      makes a key of each distance, and every query meets it as it meets the tokens' keys.
-    score_flops: (head size, length) -> FLOPs of further matrix products in one head of one layer on one sequence.
+    embedded: whether a table of absolute positions is added to the embeddings, as in BERT.
+    limited: whether no sequence may be longer than max_position_embeddings.
+    starts_locally: whether relative_position_start `local` is possible.
+    has_windows: whether local_attention is possible.
     """
 
-    embedded: bool = True
-    bucket: Callable[[int, int, int], int] | None = None
-    slopes: Callable[[int], list[float]] | None = None
-    frequencies: Callable[[int, float], list[float]] | None = None
-    distances: Callable[[int], list[float]] | None = None
-    score_flops: Callable[[int, int], int] = lambda head_size, length: 0
+    embedded = True
+    limited = True
+    starts_locally = False
+    has_windows = True
+
+    def problems(self, sizes: "Architecture") -> list[str]:
+        """Lists why a network of these sizes cannot have this scheme."""
+        del sizes
+        return []
+
+    def parameters(self, sizes: "Architecture") -> int:
+        """Counts weights that a network has once, position embeddings excepted."""
+        del sizes
+        return 0
+
+    def layer_kernels(self, sizes: "Architecture") -> list[tuple[int, int]]:
+        """Lists shapes of kernels that every layer's attention has besides BERT's."""
+        del sizes
+        return []
+
+    def score_flops(self, sizes: "Architecture", length: int) -> int:
+        """Counts further FLOPs of matrix products in one layer on one sequence."""
+        del sizes, length
+        return 0
+
+    def layer_class(self) -> "type[Positions]":
+        """Returns the class of the layer that computes the scheme; imports TensorFlow."""
+        from electra_tf2.model.attention import Positions
+
+        return Positions
+
+
+class Bucketed(PositionScheme):
+    """A learned number for each head and bucket of distances, added to the scaled scores; one table per network.
+
+    Args:
+      bucket: (distance = key position - query position, buckets, largest distance told apart) -> row of the table.
+    """
+
+    starts_locally = True
+
+    def __init__(self, bucket: Callable[[int, int, int], int]) -> None:
+        self.bucket = bucket
+
+    def problems(self, sizes: "Architecture") -> list[str]:
+        buckets, farthest = sizes.relative_position_buckets, sizes.relative_position_max_distance
+        if farthest - 1 > buckets // 4:
+            return []
+        return [
+            f"relative_position_max_distance {farthest} must exceed a quarter of the {buckets} buckets by 2 at least"
+        ]
+
+    def parameters(self, sizes: "Architecture") -> int:
+        return sizes.relative_position_buckets * sizes.num_attention_heads
+
+    def layer_class(self) -> "type[Positions]":
+        from electra_tf2.model.relative_positions import LearnedBias
+
+        return LearnedBias
+
+
+class Rotary(PositionScheme):
+    """Queries and keys rotated by angles that grow with the position (RoFormer, Su et al. 2021, section 3.2.2)."""
+
+    embedded = limited = False
+    starts_locally = True
+
+    def problems(self, sizes: "Architecture") -> list[str]:
+        problems = []
+        if sizes.starts_locally and not sizes.attention_bias:
+            problems.append(
+                "relative_position_start local sets biases of queries and keys, which attention_bias false leaves out"
+            )
+        if sizes.head_size % 2:
+            problems.append(f"relative_positions rotary needs an even head size, got {sizes.head_size}")
+        return problems
+
+    def layer_class(self) -> "type[Positions]":
+        from electra_tf2.model.relative_positions import Rotations
+
+        return Rotations
 
 
 def t5_bucket(distance: int, buckets: int, max_distance: int) -> int:
@@ -51,14 +123,6 @@ def coco_bucket(distance: int, buckets: int, max_distance: int) -> int:
         far = math.log(n / exact) / math.log((max_distance - 1) / exact) * (half - 1 - exact)
         n = min(half - 1, exact + math.ceil(far))
     return half - 1 + (n if distance > 0 else -n)
-
-
-def alibi_slopes(heads: int) -> list[float]:
-    """2^(-8/n), 2^(-16/n), ... for n heads, a power of two; else those of the next smaller power and, of twice that,
-    every other one (ALiBi, Press et al. 2022, section 3)."""
-    power = 2 ** math.floor(math.log2(heads))
-    slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
-    return slopes + (alibi_slopes(2 * power)[0::2][: heads - power] if heads > power else [])
 
 
 def local_bias(distance: int, head: int) -> float:
@@ -104,13 +168,7 @@ def blocks_of(length: int, reach: int) -> Blocks | None:
 
 SCHEMES: dict[str, PositionScheme] = {
     "none": PositionScheme(),
-    "t5": PositionScheme(bucket=t5_bucket),
-    "coco": PositionScheme(bucket=coco_bucket),
-    "alibi": PositionScheme(embedded=False, slopes=alibi_slopes),
-    "rotary": PositionScheme(embedded=False, frequencies=sinusoid_frequencies),
-    "xl": PositionScheme(
-        embedded=False,
-        distances=sinusoid_frequencies,
-        score_flops=lambda head_size, length: 2 * head_size * length * (2 * length - 1),
-    ),
+    "t5": Bucketed(t5_bucket),
+    "coco": Bucketed(coco_bucket),
+    "rotary": Rotary(),
 }

@@ -1,31 +1,97 @@
 """An encoder written out plainly in float64 numpy, one head and one query at a time: what ours is compared with.
 
-The numbers of published schemes of positions are written out here; those of others are what the scheme says.
+A paper's test gives its own position scheme.
 """
 
 import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import tensorflow as tf
 
+from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.kernels.compilation import one_program
 
-EMBEDDED = {"none": True, "t5": True, "coco": True, "alibi": False, "rotary": False, "xl": False}
-SLOPES = {"alibi": [1 / 16, 1 / 256]}  # of two heads
+class Scheme:
+    """Position scheme none, and base of the others.
+
+    embedded: whether a table of positions is added to the embeddings.
+    """
+
+    embedded = True
+
+    def product(
+        self, a: Architecture, weights: Mapping[str, np.ndarray], layer: int, head: int, q: np.ndarray, k: np.ndarray,
+        i: int, j: int,
+    ) -> float:  # fmt: skip
+        """q k^T of the query at position i and the key at position j."""
+        return float(q @ k)
+
+    def bias(self, a: Architecture, weights: Mapping[str, np.ndarray], head: int, i: int, j: int) -> float:
+        """Term that is added to a scaled score."""
+        return 0.0
 
 
-def is_embedded(a: Architecture) -> bool:
-    return EMBEDDED.get(a.relative_positions, a.positions.embedded)
+class Bucketed(Scheme):
+    """A learned bias of 8 buckets for distances below 16."""
+
+    def __init__(self, bucket: Callable[[int], int]) -> None:
+        self.bucket = bucket
+
+    def bias(self, a: Architecture, weights: Mapping[str, np.ndarray], head: int, i: int, j: int) -> float:
+        return weights["encoder/relative_attention"][self.bucket(j - i), head]
+
+
+def t5_bucket(distance: int) -> int:
+    n = abs(distance)
+    return (n if n < 2 else 2 if n < 6 else 3) + (4 if distance > 0 else 0)
+
+
+def coco_bucket(distance: int) -> int:
+    return 3 + min(abs(distance), 3) * (1 if distance > 0 else -1)
+
+
+class Rotary(Scheme):
+    embedded = False
+
+    def product(
+        self, a: Architecture, weights: Mapping[str, np.ndarray], layer: int, head: int, q: np.ndarray, k: np.ndarray,
+        i: int, j: int,
+    ) -> float:  # fmt: skip
+        """Depends on the difference of the angles alone."""
+        theta = a.local_rope_theta if is_local(a, layer) and a.local_rope_theta else a.rope_theta
+        width, total = len(q), 0.0
+        for pair in range(width // 2):
+            query, key = complex(q[pair], q[pair + width // 2]), complex(k[pair], k[pair + width // 2])
+            angle = (j - i) * theta ** (-2.0 * pair / width)
+            total += (query.conjugate() * key * complex(math.cos(angle), math.sin(angle))).real
+        return total
+
+
+SCHEMES = {"none": Scheme(), "t5": Bucketed(t5_bucket), "coco": Bucketed(coco_bucket), "rotary": Rotary()}
+
+
+def is_local(a: Architecture, layer: int) -> bool:
+    return bool(a.local_attention) and layer % a.global_attn_every_n_layers != 0
 
 
 def encode(
-    a: Architecture, values: Mapping[str, np.ndarray], ids: np.ndarray, mask: np.ndarray, segments: np.ndarray
+    a: Architecture,
+    values: Mapping[str, np.ndarray],
+    ids: np.ndarray,
+    mask: np.ndarray,
+    segments: np.ndarray,
+    scheme: Scheme | None = None,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Last states [B, L, H] and every layer's attention probabilities [B, A, L, L], without dropout.
 
     Args:
       values: variables by name, below the encoder's scope.
+      scheme: of positions, if not one of SCHEMES.
     """
+    scheme = scheme or SCHEMES[a.relative_positions]
     weights = {name: np.asarray(value, np.float64) for name, value in values.items()}
 
     def dense(x: np.ndarray, name: str) -> np.ndarray:
@@ -39,7 +105,7 @@ def encode(
     x = weights["embeddings/word_embeddings"][ids]
     if a.type_vocab_size:
         x = x + weights["embeddings/token_type_embeddings"][segments]
-    if is_embedded(a):
+    if scheme.embedded:
         x = x + weights["embeddings/position_embeddings"][: ids.shape[1]]
     if a.embedding_norm == "before":
         x = norm(x, "embeddings")
@@ -52,13 +118,14 @@ def encode(
         layer = f"encoder/layer_{number}"
 
         def attend(y: np.ndarray, layer: str = layer) -> np.ndarray:
-            own = weights | {"layer": weights.get(f"{layer}/attention/self/relative_key/kernel", np.zeros(0))}
             qkv = dense(y, f"{layer}/attention/self/qkv")
             if a.qk_norm:
                 parts = np.reshape(qkv, [*qkv.shape[:2], 3, a.num_attention_heads, -1])
                 for part, name in enumerate(("query", "key")):
                     parts[:, :, part] = norm(parts[:, :, part], f"{layer}/attention/self/{name}_norm", "")
-            context, probabilities = attention(a, own, qkv, mask, int(layer.removeprefix("encoder/layer_")))
+            context, probabilities = attention(
+                a, weights, qkv, mask, int(layer.removeprefix("encoder/layer_")), scheme
+            )
             attention_maps.append(probabilities)
             return dense(context, f"{layer}/attention/output/dense")
 
@@ -80,13 +147,11 @@ def encode(
 
 
 def attention(
-    a: Architecture, weights: Mapping[str, np.ndarray], qkv: np.ndarray, mask: np.ndarray, layer: int
+    a: Architecture, weights: Mapping[str, np.ndarray], qkv: np.ndarray, mask: np.ndarray, layer: int, scheme: Scheme
 ) -> tuple[np.ndarray, np.ndarray]:
     """Context [B, L, H] and probabilities [B, A, L, L] from queries, keys and values [B, L, 3 H]."""
     rows, length, _ = qkv.shape
     width = a.hidden_size // a.num_attention_heads
-    local = bool(a.local_attention) and layer % a.global_attn_every_n_layers != 0
-    theta = a.local_rope_theta if local and a.local_rope_theta else a.rope_theta
     context = np.zeros([rows, length, a.hidden_size])
     probabilities = np.zeros([rows, a.num_attention_heads, length, length])
     for row in range(rows):
@@ -94,69 +159,16 @@ def attention(
             columns = slice(head * width, (head + 1) * width)
             q, k, v = (part[row, :, columns] for part in np.split(qkv, 3, -1))
             for i in range(length):
-                scores = np.array(
-                    [
-                        score(a, weights, head, q[i], k[j], i, j, theta) + bias(a, weights, head, i, j)
-                        for j in range(length)
-                    ]
-                )
-                if local:
+                products = [scheme.product(a, weights, layer, head, q[i], k[j], i, j) for j in range(length)]
+                biases = [scheme.bias(a, weights, head, i, j) for j in range(length)]
+                scores = np.array(products) / math.sqrt(width) + biases
+                if is_local(a, layer):
                     scores[np.abs(np.arange(length) - i) > a.local_attention // 2] -= 10000.0
                 scores[mask[row] == 0] -= 10000.0
                 shares = np.exp(scores - scores.max())
                 probabilities[row, head, i] = shares / shares.sum()
                 context[row, i, columns] = probabilities[row, head, i] @ v
     return context, probabilities
-
-
-def score(
-    a: Architecture,
-    weights: Mapping[str, np.ndarray],
-    head: int,
-    q: np.ndarray,
-    k: np.ndarray,
-    i: int,
-    j: int,
-    theta: float,
-) -> float:
-    """q k^T / sqrt(d) of the query at position i and the key at position j, without biases."""
-    scheme, width, total = a.positions, len(q), float(q @ k)
-    if scheme.frequencies is not None:  # the product depends on the difference of the angles alone
-        half, total = width // 2, 0.0
-        for pair in range(half):
-            query, key = complex(q[pair], q[pair + half]), complex(k[pair], k[pair + half])
-            angle = (j - i) * theta ** (-2.0 * pair / width)
-            total += (query.conjugate() * key * complex(math.cos(angle), math.sin(angle))).real
-    if scheme.distances is not None:
-        size = a.hidden_size
-        angles = [(i - j) / 10000.0 ** (2.0 * pair / size) for pair in range(size // 2)]
-        sinusoid = np.array([math.sin(x) for x in angles] + [math.cos(x) for x in angles])
-        distance = (sinusoid @ weights["layer"])[head * width : (head + 1) * width]
-        u, v = (weights[f"encoder/relative_{name}_bias"][head] for name in ("content", "distance"))
-        total = float((q + u) @ k + (q + v) @ distance)
-    return total / math.sqrt(width)
-
-
-def bias(a: Architecture, weights: Mapping[str, np.ndarray], head: int, i: int, j: int) -> float:
-    """Term that is added to a score."""
-    result = 0.0
-    if a.positions.slopes is not None:
-        assert a.num_attention_heads == 2
-        result -= abs(i - j) * SLOPES.get(a.relative_positions, a.positions.slopes(2))[head]
-    if a.positions.bucket is not None:
-        result += weights["encoder/relative_attention"][bucket(a, j - i), head]
-    return result
-
-
-def bucket(a: Architecture, distance: int) -> int:
-    """Bias of 8 buckets for distances below 16, looked up."""
-    n = abs(distance)
-    if a.relative_positions == "t5":
-        return (n if n < 2 else 2 if n < 6 else 3) + (4 if distance > 0 else 0)
-    if a.relative_positions == "coco":
-        return 3 + (min(n, 2) if n <= 2 else 3) * (1 if distance > 0 else -1)
-    assert a.positions.bucket is not None
-    return a.positions.bucket(distance, 8, 16)
 
 
 def gelu(x: np.ndarray) -> np.ndarray:
@@ -170,3 +182,72 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "tanh": np.tanh,
     "linear": lambda x: x,
 }
+
+
+def sizes(positions: str, norm_style: str = "post") -> Architecture:
+    """Two layers of two heads for `compared_with`."""
+    return Architecture(
+        50, 8, 16, 2, 2, 32, max_position_embeddings=24,
+        relative_positions=positions, relative_position_buckets=8, relative_position_max_distance=16,
+        norm_style=norm_style, initializer_range=0.3,
+    )  # fmt: skip
+
+
+def compared_with(network: Encoder, scheme: Scheme | None = None) -> list[np.ndarray]:
+    """Gives a network of `sizes` weights that all do something, runs it on a batch with padding, and asserts that its
+    states are those of the definition. Returns every layer's attention probabilities [B, A, L, L] by the definition."""
+    architecture, random = network.architecture, np.random.RandomState(0)
+    for variable in network.trainable_variables:
+        variable.assign_add(0.1 * random.standard_normal(variable.shape))
+    ids = random.randint(0, 50, [2, 20])
+    mask = np.ones_like(ids)
+    mask[1, 13:] = 0
+    segments = (np.arange(20) > 8).astype(int) * mask
+    output = network(*(tf.constant(field, tf.int32) for field in (ids, mask, segments)))
+    values = {v.name.split(":")[0].removeprefix("electra/"): v.numpy() for v in network.trainable_variables}
+    expected, maps = encode(architecture, values, ids, mask, segments, scheme)
+    np.testing.assert_allclose(output.sequence, expected, rtol=0, atol=2e-5)
+    embedded = (scheme or SCHEMES[architecture.relative_positions]).embedded
+    assert any("position_embeddings" in name for name in values) == embedded
+    return maps
+
+
+def compiled_in_bfloat16(architecture: Architecture) -> None:
+    """Asserts that forward and backward pass as one program of XLA in bfloat16 are close to ordinary operations in
+    float32."""
+    random = np.random.RandomState(0)
+    ids = random.randint(0, 50, [2, 20])
+    mask = (np.arange(20) < [[20], [13]]).astype(int)
+    inputs = [tf.constant(field, tf.int32) for field in (ids, mask, ids % 2)]
+    weights = tf.constant(random.standard_normal([2, 20, 16]) * mask[..., np.newaxis], tf.float32)
+
+    def passes(network: Encoder) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            states = tf.cast(network(*inputs).sequence, tf.float32)
+            loss = tf.reduce_sum(states * weights)
+        gradients = tape.gradient(loss, network.trainable_variables)
+        return states * mask[..., np.newaxis], tf.concat([tf.reshape(one, [-1]) for one in gradients], 0)
+
+    with kernels.off():
+        expected = passes(Encoder("electra", architecture))
+    half = Encoder("electra", architecture, compute_dtype="bfloat16")
+    for found, exact in zip(one_program(lambda: passes(half))(), expected, strict=True):
+        assert 0 < float(tf.norm(found - exact)) < 0.05 * float(tf.norm(exact))
+
+
+def any_length(network: Encoder) -> None:
+    """Asserts that a function of batches and lengths that are not known when it is traced, as fine-tuning's and a
+    SavedModel's is, computes states and gradients as one of a known shape does."""
+
+    def passes(ids: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            states = network(ids, tf.ones_like(ids), tf.zeros_like(ids)).sequence
+            loss = tf.reduce_sum(states**2 * states)
+        return [states, *map(tf.convert_to_tensor, tape.gradient(loss, network.trainable_variables))]
+
+    free = tf.function(passes, input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
+    for length in (7, 12):
+        ids = tf.reshape(tf.range(2 * length) % 50, [2, length])
+        known = tf.function(passes, autograph=False)(ids)
+        for found, expected in zip(free(ids), known, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

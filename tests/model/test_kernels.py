@@ -12,7 +12,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.model import encoder, gated, kernels, layers, relative_positions
+from electra_tf2.model import attention as attention_module
+from electra_tf2.model import gated, kernels, layers
 from electra_tf2.model.kernels import blocks, compilation, feed_forward, within_program
 
 SEED = tf.constant([3, 4])
@@ -24,7 +25,7 @@ def normal(*shape, seed=0, dtype=tf.float64):
 
 
 def attention(rate):
-    return lambda scores, values, bias: encoder.attention(scores, values, ALLOWED, bias, SEED, scale=0.5, rate=rate)
+    return lambda scores, values, bias: attention_module.attention(scores, values, ALLOWED, bias, SEED, scale=0.5, rate=rate)
 
 
 def attention_again(rate):
@@ -35,7 +36,7 @@ def attention_again(rate):
         if compilation.are_one_program():
             return within_program.attention_again(q, k, values, allowed, bias, SEED, scale=0.5, rate=rate)
         scores = tf.matmul(q, k, transpose_b=True)
-        return encoder.attention(scores, values, allowed, bias, SEED, scale=0.5, rate=rate)
+        return attention_module.attention(scores, values, allowed, bias, SEED, scale=0.5, rate=rate)
 
     return call
 
@@ -45,8 +46,9 @@ def of_branch(formula, rate):
 
 
 def turned(x):
-    angles = relative_positions.rotation(np.array([1.0, 0.1], np.float32), 5)
-    return relative_positions.rotated(x, *(tf.cast(angle, compilation.wide(x).dtype) for angle in angles))
+    angles = tf.range(5.0)[:, tf.newaxis] * tf.constant([1.0, 0.1])
+    angles = (tf.cos(angles), tf.sin(angles))
+    return attention_module.rotated(x, *(tf.cast(angle, compilation.wide(x).dtype) for angle in angles))
 
 
 ROW, ROWS = (8,), (2, 5, 8)
@@ -62,6 +64,8 @@ FORMULAS = {
     "layer norm, epsilon": (lambda *tensors: layers.layer_norm(*tensors, epsilon=0.1), (ROWS, ROW, ROW)),
     "norm of sum": (of_branch(layers.norm_of_sum, 0.0), BRANCH),
     "norm of sum, dropout": (of_branch(layers.norm_of_sum, 0.3), BRANCH),
+    "residual sum": (of_branch(layers.residual_sum, 0.0), BRANCH[:3]),
+    "residual sum, dropout": (of_branch(layers.residual_sum, 0.3), BRANCH[:3]),
     "sum and norm": (of_branch(layers.sum_and_norm, 0.0), BRANCH),
     "sum and norm, dropout": (of_branch(layers.sum_and_norm, 0.3), BRANCH),
     "attention": (attention(0.0), ((2, 3, 5, 5), (2, 3, 5, 5), (1, 3, 5, 5))),
@@ -71,10 +75,10 @@ FORMULAS = {
     "attention again": (attention_again(0.0), ((2, 3, 5, 4), (2, 3, 5, 4), (2, 3, 5, 4), (1, 3, 5, 5))),
     "attention again, dropout": (attention_again(0.3), ((3, 2, 5, 4), (3, 2, 5, 4), (3, 2, 5, 4), (1, 1, 1, 5))),
     "bias": (layers.add_bias, (ROWS, ROW)),
-    "heads split": (lambda x, bias: encoder.split_heads(x, bias, heads=2), ((2, 5, 24), (24,))),
+    "heads split": (lambda x, bias: attention_module.split_heads(x, bias, heads=2), ((2, 5, 24), (24,))),
     "dropout": (lambda x: layers.dropped_out(x, SEED, rate=0.3), (ROWS,)),
     "rotation": (turned, ((2, 3, 5, 4),)),
-    "distances": (lambda x: relative_positions.between(x, 3), ((2, 9),)),
+    "distances": (lambda x: attention_module.between(x, 3), ((2, 9),)),
 }
 
 
@@ -148,6 +152,8 @@ PASSES: dict[str, Any] = {
     "its gradient  ": (
         blocks._norm_of_sum_gradient, (_X, (_X, _X, _ROW), _NORM, SEED), {"rate": 0.0}, 7, 0,
     ),
+    "residual sum": (of_branch(layers.residual_sum, 0.0), BRANCH[:3]),
+    "residual sum, dropout": (of_branch(layers.residual_sum, 0.3), BRANCH[:3]),
     "sum and norm": (
         blocks._sum_and_norm, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6, 0,
     ),
@@ -240,7 +246,7 @@ def test_attention_over_a_length_that_is_not_known_when_it_is_traced(length):
 
     def output(scores, values, allowed):
         bias = tf.zeros([1, 1, 1, 1], tf.float64)
-        return encoder.attention(scores, values, allowed, bias, SEED, scale=3.0, rate=0.0)
+        return attention_module.attention(scores, values, allowed, bias, SEED, scale=3.0, rate=0.0)
 
     shapes = ([2, 3, None, None], [2, 3, None, 4])
     unknown = [*(tf.TensorSpec(shape, tf.float64) for shape in shapes), tf.TensorSpec([2, 1, 1, None], tf.bool)]

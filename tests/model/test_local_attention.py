@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.model import encoder, flops, kernels
+from electra_tf2.model import attention, flops, kernels
 from electra_tf2.model.architecture import make_architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import one_program
@@ -37,22 +37,22 @@ def assert_alike(found: list[tf.Tensor], expected: list[tf.Tensor]) -> None:
         np.testing.assert_allclose(value, exact, rtol=1e-4, atol=2e-5 * float(tf.reduce_max(abs(exact))))
 
 
-@pytest.mark.parametrize(("positions", "length"), [("rotary", 200), ("rotary", 192), ("t5", 250), ("alibi", 200)])
+@pytest.mark.parametrize(("positions", "length"), [("rotary", 200), ("rotary", 192), ("t5", 250)])
 def test_blocks_compute_what_a_mask_on_whole_arrays_does(monkeypatch, positions: str, length: int) -> None:
     """Of a length that blocks of 32 divide and of others; windows at the ends and padding included."""
     sizes = SIZES | {"relative_positions": positions, "local_rope_theta": 50.0, "initializer_range": 0.3}
     network = Encoder("electra", make_architecture("small", sizes, 50, None))
     cut: list[Blocks | None] = []
 
-    def counted(length: int, reach: int) -> Blocks | None:
-        cut.append(blocks_of(length, reach))
+    def counted(length: int, window: int) -> Blocks | None:
+        cut.append(blocks_of(length, window))
         return cut[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(encoder, "blocks_of", lambda length, reach: None)
+        patch.setattr(attention, "blocks_of", lambda length, window: None)
         with kernels.off():
             expected = passes(network, length)
-    monkeypatch.setattr(encoder, "blocks_of", counted)
+    monkeypatch.setattr(attention, "blocks_of", counted)
     with kernels.off():
         assert_alike(passes(network, length), expected)
     assert cut == [Blocks(-(-length // 32), 32, 1)]
@@ -67,7 +67,7 @@ def test_blocks_look_in_one_direction(monkeypatch, direction) -> None:
     network = Encoder("generator_ltr", sizes, direction=direction)
     with kernels.off():
         found = passes(network, 200)
-        monkeypatch.setattr(encoder, "blocks_of", lambda length, reach: None)
+        monkeypatch.setattr(attention, "blocks_of", lambda length, window: None)
         assert_alike(found, passes(network, 200))
 
 
@@ -84,7 +84,7 @@ def test_layers_in_blocks_can_be_computed_again() -> None:
 
 def test_tiles_of_a_long_sequence_keep_to_a_wide_window(monkeypatch) -> None:
     """Where blocks save too little, long sequences still have no array of all pairs."""
-    monkeypatch.setattr(encoder, "LONG", 128)
+    monkeypatch.setattr(attention, "LONG", 128)
     sizes = SIZES | {"relative_positions": "rotary", "local_attention": 120, "initializer_range": 0.3}
     network = Encoder("electra", make_architecture("small", sizes, 50, None))
     assert blocks_of(192, 60) is None
@@ -100,8 +100,3 @@ def test_the_cost_is_that_of_the_window() -> None:
     saved = flops.encoder("", whole, 1024).forward_flops - flops.encoder("", local, 1024).forward_flops
     assert saved == 2 * 4 * 1024 * (1024 - 192) * 256  # two layers; 64 queries see 3 blocks of 64
     assert blocks_of(128, 64) is None and flops.encoder("", local, 128) == flops.encoder("", whole, 128)
-
-
-def test_it_has_no_place_in_transformer_xl() -> None:
-    problems = make_architecture("small", {"local_attention": 8, "relative_positions": "xl"}, 600, None).problems()
-    assert problems == ["local_attention has no relative_positions xl: choose another"]

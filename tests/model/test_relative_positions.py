@@ -9,21 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture, make_architecture
-from electra_tf2.model.encoder import Encoder, SelfAttention
+from electra_tf2.model.attention import between, rotated
+from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.blocks import summed_by_distance
-from electra_tf2.model.kernels.compilation import one_program
-from electra_tf2.model.positions import SCHEMES, alibi_slopes, coco_bucket, sinusoid_frequencies, t5_bucket
-from electra_tf2.model.relative_positions import (
-    RelativePositionBias,
-    between,
-    rotated,
-    rotation,
-    shifted,
-    start_of_turns,
-)
-from electra_tf2.papers.mpa.attention import ObservedEncoder
+from electra_tf2.model.positions import coco_bucket, t5_bucket
+from electra_tf2.model.relative_positions import LearnedBias, Rotations
 from electra_tf2.util.errors import UserError
 from tests.model import encoder_reference
 
@@ -56,7 +47,7 @@ def test_buckets_grow_with_the_distance(sizes, rule):
 @pytest.mark.parametrize("rule", ["t5", "coco"])
 def test_the_bias_depends_on_the_distance_only(rule):
     architecture = dataclasses.replace(encoder(rule).architecture, num_attention_heads=3, max_position_embeddings=64)
-    bias = between(RelativePositionBias("test", architecture)(20), 20).numpy()
+    bias = between(LearnedBias("test", architecture).bias(20), 20).numpy()
     assert bias.shape == (1, 3, 20, 20)
     np.testing.assert_array_equal(bias[:, :, 1:, 1:], bias[:, :, :-1, :-1])
     assert len(np.unique(bias[0, 0, 5])) > 5
@@ -72,7 +63,7 @@ def test_a_local_start_looks_to_the_left_to_the_right_to_both_sides_and_everywhe
         relative_position_max_distance=128,
         relative_position_start="local",
     )
-    bias = RelativePositionBias("test", architecture)(33).numpy()[:, 16:49]  # of the query at 16, [A, L]
+    bias = LearnedBias("test", architecture).bias(33).numpy()[:, 16:49]  # of the query at 16, [A, L]
     np.testing.assert_array_equal(bias[4], bias[0])
     assert bias[0].argmax() == 15 and bias[0, 17] < bias[0, 13]
     assert bias[1].argmax() == 17 and bias[1, 15] < bias[1, 19]
@@ -87,12 +78,10 @@ def attention_of_the_middle(theta: float, local: bool) -> np.ndarray:
     sizes = {"hidden_size": 128, "num_attention_heads": 4, "relative_positions": "rotary", "rope_theta": theta}
     start = "local" if local else "random"
     architecture = make_architecture("small", sizes | {"relative_position_start": start}, 50, None)
-    layer = SelfAttention("test", architecture)
-    biases = tf.reshape(layer.qkv.bias, [3, 1, 4, 1, 32])
+    positions = Rotations("test", architecture)
+    biases = tf.reshape(positions.qkv_initializer(False)([384], [0, 0]), [3, 1, 4, 1, 32])
     assert not np.any(biases[2])
-    q, k = (
-        rotated(tf.tile(bias, [1, 1, 65, 1]), *rotation(sinusoid_frequencies(32, theta), 65)) for bias in biases[:2]
-    )
+    q, k = (rotated(tf.tile(bias, [1, 1, 65, 1]), *positions.rotation(65, False)) for bias in biases[:2])
     return tf.nn.softmax(tf.matmul(q, k, transpose_b=True)[0, :, 32] / 32**0.5).numpy()
 
 
@@ -112,8 +101,11 @@ def test_local_layers_start_locally_by_their_own_angles():
     thetas = {"rope_theta": 160000.0, "local_rope_theta": 100.0, "relative_position_start": "local"}
     architecture = make_architecture("small", sizes | thetas, 50, None)
     everywhere, near = (layer.attention.qkv.bias.numpy() for layer in Encoder("test", architecture).transformer_layers)
-    np.testing.assert_array_equal(everywhere, start_of_turns(architecture, 160000.0)([192], [0, 0]))
-    np.testing.assert_array_equal(near, start_of_turns(architecture, 100.0)([192], [0, 0]))
+    for found, theta in ((everywhere, 160000.0), (near, 100.0)):
+        plain = dataclasses.replace(architecture, local_attention=0, rope_theta=theta)
+        expected = Encoder("test", plain).transformer_layers[0].attention.qkv.bias
+        np.testing.assert_array_equal(found, expected)
+    assert not np.array_equal(everywhere, near)
 
 
 def test_a_local_start_needs_a_bias():
@@ -125,85 +117,27 @@ def test_a_local_start_needs_a_bias():
         PretrainingConfig.from_dict(local | {"model_hparam_overrides": {"architecture": "modernbert"}})
 
 
-def test_the_published_slopes():
-    """Slopes of 8 heads as in the paper, and of a number that is no power of two as in its authors' code."""
-    eight = [2.0**-n for n in range(1, 9)]
-    assert alibi_slopes(8) == eight
-    assert alibi_slopes(12) == pytest.approx([*eight, *(2.0 ** -(n + 0.5) for n in range(4))])
-    assert alibi_slopes(1) == [2.0**-8]
-
-
 @pytest.mark.parametrize("norm_style", ["post", "pre"])
-@pytest.mark.parametrize("positions", sorted(SCHEMES))
+@pytest.mark.parametrize("positions", sorted(encoder_reference.SCHEMES))
 def test_an_encoder_equals_its_definition(positions, norm_style):
-    """Against plain loops in float64 (encoder_reference); one row is padded."""
-    architecture = Architecture(
-        50, 8, 16, 2, 2, 32, max_position_embeddings=24,
-        relative_positions=positions, relative_position_buckets=8, relative_position_max_distance=16,
-        norm_style=norm_style, initializer_range=0.3,
-    )  # fmt: skip
-    asked = [(0, 1), (1, 0), (1, 1)]
-    network = ObservedEncoder("electra", architecture, observed=asked)
-    random = np.random.RandomState(0)
-    for variable in network.trainable_variables:  # biases and layer norms that do something
-        variable.assign_add(0.1 * random.standard_normal(variable.shape))
-    ids = random.randint(0, 50, [2, 20])
-    mask = np.ones_like(ids)
-    mask[1, 13:] = 0
-    segments = (np.arange(20) > 8).astype(int) * mask
-    inputs = [tf.constant(field, tf.int32) for field in (ids, mask, segments)]
-    output = network(*inputs)
-    values = {v.name.split(":")[0].removeprefix("electra/"): v.numpy() for v in network.trainable_variables}
-    expected, maps = encoder_reference.encode(architecture, values, ids, mask, segments)
-    np.testing.assert_allclose(output.sequence, expected, rtol=0, atol=2e-5)
-    assert sorted(network.maps) == asked
-    for (layer, head), found in network.maps.items():
-        np.testing.assert_allclose(found.probabilities, maps[layer][:, head], atol=2e-6)
-        biases = [[encoder_reference.bias(architecture, values, head, i, j) for j in range(20)] for i in range(20)]
-        masked = found.scores + biases + np.where(mask, 0.0, -10000.0)[:, np.newaxis]
-        np.testing.assert_allclose(tf.nn.softmax(masked), found.probabilities, atol=1e-6)
-    assert any("position_embeddings" in name for name in values) == encoder_reference.is_embedded(architecture)
+    encoder_reference.compared_with(Encoder("electra", encoder_reference.sizes(positions, norm_style)))
 
 
 @pytest.mark.parametrize(
     ("positions", "norm_style"),
     [  # compiling takes seconds: each scheme once, with the other order of norms among the slow tests
         pytest.param(name, norm, marks=[pytest.mark.slow] if (number + place) % 2 else [])
-        for number, name in enumerate(sorted(SCHEMES))
+        for number, name in enumerate(sorted(encoder_reference.SCHEMES))
         for place, norm in enumerate(("post", "pre"))
     ],
 )
 def test_every_scheme_is_compiled_in_bfloat16(positions, norm_style):
-    """Forward and backward pass as one program of XLA in bfloat16, against ordinary operations in float32."""
-    architecture = Architecture(
-        50, 8, 16, 1, 2, 32, max_position_embeddings=24, relative_positions=positions, norm_style=norm_style,
-        initializer_range=0.3,
+    encoder_reference.compiled_in_bfloat16(
+        Architecture(
+            50, 8, 16, 1, 2, 32, max_position_embeddings=24, relative_positions=positions, norm_style=norm_style,
+            initializer_range=0.3,
+        )
     )  # fmt: skip
-    random = np.random.RandomState(0)
-    ids = random.randint(0, 50, [2, 20])
-    mask = (np.arange(20) < [[20], [13]]).astype(int)
-    inputs = [tf.constant(field, tf.int32) for field in (ids, mask, ids % 2)]
-    weights = tf.constant(random.standard_normal([2, 20, 16]) * mask[..., np.newaxis], tf.float32)
-
-    def passes(network):
-        with tf.GradientTape() as tape:
-            states = tf.cast(network(*inputs).sequence, tf.float32)
-            loss = tf.reduce_sum(states * weights)
-        gradients = tape.gradient(loss, network.trainable_variables)
-        return states * mask[..., np.newaxis], tf.concat([tf.reshape(one, [-1]) for one in gradients], 0)
-
-    with kernels.off():
-        expected = passes(Encoder("electra", architecture))
-    half = Encoder("electra", architecture, compute_dtype="bfloat16")
-    for found, exact in zip(one_program(lambda: passes(half))(), expected, strict=True):
-        assert 0 < float(tf.norm(found - exact)) < 0.05 * float(tf.norm(exact))
-
-
-def test_rows_of_distances_are_shifted_as_by_plain_loops():
-    scores = np.random.RandomState(0).rand(2, 3, 7, 13).astype(np.float32)
-    expected = [[[[row[i, j - i + 6] for j in range(7)] for i in range(7)] for row in heads] for heads in scores]
-    np.testing.assert_array_equal(shifted(tf.constant(scores)), expected)
-    assert shifted(tf.ones([1, 1, 1, 1])).shape == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 7), (7, 7)])
@@ -220,30 +154,21 @@ def test_distances_are_spread_over_pairs_and_summed_over_them_as_by_plain_loops(
     np.testing.assert_allclose(summed_by_distance(tf.constant(of_pairs)), summed, rtol=1e-12)
 
 
-def test_distances_are_told_in_both_directions():
-    """Sequences of one token only, whose attention then depends on the distances alone."""
-    network = ObservedEncoder("electra", encoder("xl").architecture, observed=[(0, 0)])
-    ids = tf.fill([1, 9], 7)
-    network(ids, tf.ones_like(ids), tf.zeros_like(ids))
-    found = network.maps[0, 0].scores.numpy()[0]
-    by_distance = [np.diagonal(found, offset) for offset in range(-8, 9)]
-    assert max(np.ptp(one) for one in by_distance) < 1e-5
-    assert len({round(float(one[0]), 5) for one in by_distance}) > 12
-
-
-@pytest.mark.parametrize("positions", ["alibi", "rotary", "xl"])
-def test_without_position_embeddings_no_length_is_too_long(positions):
-    overrides = {"relative_positions": positions, "max_position_embeddings": 16}
+def test_without_position_embeddings_no_length_is_too_long():
+    overrides = {"relative_positions": "rotary", "max_position_embeddings": 16}
     assert PretrainingConfig.from_dict({"max_seq_length": 64, "model_hparam_overrides": overrides})
     with pytest.raises(UserError, match="max_seq_length 64 exceeds 16 position embeddings"):
         PretrainingConfig.from_dict({"max_seq_length": 64, "max_position_embeddings": 16})
 
 
+def test_an_unknown_scheme_may_be_a_papers():
+    with pytest.raises(UserError, match=r"relative_positions is 'xi': choose one of none, .*; a paper adds its own"):
+        PretrainingConfig.from_dict({"relative_positions": "xi"})
+
+
 def test_what_a_scheme_cannot_work_with_is_refused():
     with pytest.raises(UserError, match="relative_positions rotary needs an even head size, got 5"):
         PretrainingConfig.from_dict({"hidden_size": 15, "num_attention_heads": 3, "relative_positions": "rotary"})
-    with pytest.raises(UserError, match="relative_positions xl needs an even hidden size, got 15"):
-        PretrainingConfig.from_dict({"hidden_size": 15, "num_attention_heads": 3, "relative_positions": "xl"})
     with pytest.raises(UserError, match="relative_position_max_distance 9 must exceed a quarter of the 32 buckets"):
         PretrainingConfig.from_dict({"relative_positions": "t5", "relative_position_max_distance": 9})
 

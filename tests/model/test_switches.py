@@ -80,10 +80,16 @@ def passes(network: Encoder) -> list[tf.Tensor]:
 def test_an_encoder_equals_its_definition(name: str) -> None:
     network = made(sizes(**SWITCHES[name]))
     values = {v.name.split(":")[0].removeprefix("electra/"): v.numpy() for v in network.trainable_variables}
-    expected, _ = encoder_reference.encode(network.architecture, values, *inputs())
+    ids, mask, segments = inputs()
+    expected, _ = encoder_reference.encode(network.architecture, values, ids, mask, segments)
     found = network(*(tf.constant(value, tf.int32) for value in inputs())).sequence
     real = inputs()[1].astype(bool)  # where no key is near a token of padding, rounding decides
     np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["queries and keys", "local, distances", "together"])
+def test_an_encoder_reads_any_length(name: str) -> None:
+    encoder_reference.any_length(made(sizes(**SWITCHES[name])))
 
 
 @pytest.mark.parametrize("name", ["gated, squared", "together"])

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.model import encoder, kernels
+from electra_tf2.model import attention, kernels
 from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.attention import between
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels import tiles
 from electra_tf2.model.kernels.blocks import reaches
 from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.kernels.tiles import Tiling
 from electra_tf2.model.layers import SeedStream
-from electra_tf2.model.relative_positions import between
 from electra_tf2.papers.mpa.attention import ObservedEncoder
 
 ROWS, HEADS, LENGTH, WIDTH = 4, 2, 12, 4
@@ -29,7 +29,7 @@ def whole(q, k, v, by_distance, allowed, direction, rate):
     if direction != "both":
         allowed &= reaches(direction, places[:, tf.newaxis], places)
     scores = tf.matmul(q, k, transpose_b=True)
-    output = encoder.attention(scores, v, allowed, between(by_distance, LENGTH), SEED, scale=WIDTH**-0.5, rate=rate)
+    output = attention.attention(scores, v, allowed, between(by_distance, LENGTH), SEED, scale=WIDTH**-0.5, rate=rate)
     return tf.transpose(output, [0, 2, 1, 3])
 
 
@@ -80,7 +80,7 @@ def architecture(positions):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("positions", ["coco", "alibi"])
+@pytest.mark.parametrize("positions", ["coco", "none"])
 def test_an_encoder_of_long_sequences_computes_the_same_in_tiles(monkeypatch, positions):
     """In float32, with dropout."""
     network = Encoder("electra", architecture(positions), direction="left_to_right")
@@ -98,12 +98,12 @@ def test_an_encoder_of_long_sequences_computes_the_same_in_tiles(monkeypatch, po
         return tf.function(lambda: passes(network), autograph=False)()
 
     expected = in_a_graph(network)
-    monkeypatch.setattr(encoder, "LONG", 16)
+    monkeypatch.setattr(attention, "LONG", 16)
     monkeypatch.setattr(tiles, "FEWEST", 4)
     monkeypatch.setattr(tiles, "QUERIES", 4)
     for value, exact in zip(in_a_graph(observed), expected, strict=True):
         np.testing.assert_array_equal(value, exact)  # which has maps of whole arrays
-    monkeypatch.setattr(encoder, "attention", None)
+    monkeypatch.setattr(attention, "attention", None)
     for value, exact in zip(in_a_graph(network), expected, strict=True):
         np.testing.assert_allclose(value, exact, rtol=1e-4, atol=1e-5)
 

@@ -333,7 +333,8 @@ def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tens
 def heads_apart(product: tf.Tensor, bias: tf.Tensor, heads: int) -> tuple[tf.Tensor, ...]:
     biased = narrow(wide(product) + wide(bias), product.dtype)
     rows, length = tf.unstack(tf.shape(product))[:2]
-    return tuple(tf.unstack(tf.transpose(tf.reshape(biased, [rows, length, 3, heads, -1]), [2, 0, 3, 1, 4])))
+    parts = tf.reshape(biased, [rows, length, 3, heads, product.shape[-1] // (3 * heads)])
+    return tuple(tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4])))
 
 
 @differentiable

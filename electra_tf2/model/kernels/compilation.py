@@ -22,7 +22,6 @@ Parts = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]
 
 _mode = contextvars.ContextVar("mode", default="kernels")  # "kernels", "program": as parts of one, or "formulas"
 _is_selective = contextvars.ContextVar("is_selective", default=False)
-_attention = contextvars.ContextVar("attention", default="xla")
 _numbers = itertools.count()  # of gradients in graphs
 
 
@@ -75,11 +74,6 @@ def keeping_little(is_selective: bool) -> Iterator[None]:
         _is_selective.reset(token)
 
 
-def attention_is_fused() -> bool:
-    """Tells whether, in a program, attention is a kernel of cuDNN's (model.kernels.cudnn)."""
-    return _attention.get() == "cudnn" and are_one_program()
-
-
 def with_kernel(
     kernel: Callable[..., Any], within_program: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -110,19 +104,12 @@ def with_kernel(
 
 
 def one_program(function: Callable[..., Any], attention: str = "xla") -> Callable[..., Any]:
-    """Compiles a function as a whole, its kernels as parts of it.
-
-    Args:
-      attention: "cudnn": by cuDNN's kernels where they can compute it (`attention_is_fused`).
-    """
+    """Compiles a function as a whole, its kernels as parts of it."""
+    del attention
 
     def traced(*tensors: Any) -> Any:
-        token = _attention.set(attention)
-        try:
-            with _within("program" if are_on() else "formulas"):
-                return function(*tensors)
-        finally:
-            _attention.reset(token)
+        with _within("program" if are_on() else "formulas"):
+            return function(*tensors)
 
     return tf.function(traced, jit_compile=True, autograph=False)
 

@@ -67,7 +67,7 @@ def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
 
         return activated_product(*tensors), gradient
 
-    return compute(first.product(x), first.added, cast_weight(last.kernel, x.dtype))
+    return compute(first.product(x), first.bias_or_zeros, cast_weight(last.kernel, x.dtype))
 
 
 def _with_bias_gradient(to_x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -226,18 +226,6 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
         return tf.reshape(to_product, tf.shape(product)), to_bias
 
     return tuple(stored(*blocks.heads_apart(product, bias, heads))), gradient
-
-
-@differentiable
-def split_states(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
-    """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, L, A, D] each."""
-    rows, length, size = product.shape[0], product.shape[1], product.shape[2] // 3
-
-    def gradient(*upstreams: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return _with_bias_gradient(tf.concat([tf.reshape(one, [rows, length, size]) for one in upstreams], -1))
-
-    biased = rounded(wide(product) + wide(bias), product.dtype)
-    return tuple(stored(*tf.unstack(tf.reshape(biased, [rows, length, 3, heads, -1]), axis=2))), gradient
 
 
 class _Pairs:

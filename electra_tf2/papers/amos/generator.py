@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from electra_tf2.model.attention import AttentionContext
 from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.generator import GeneratorOutput, MaskedInput, MaskedLanguageModel, exact
-from electra_tf2.model.keys import Keys
 from electra_tf2.model.layers import SeedStream, truncated_normal
 from electra_tf2.model.vocabulary import Softmax, VocabularySoftmax
 
@@ -28,7 +28,7 @@ class BlockwiseEncoder(Encoder):
         super().__init__(*arguments, **named)
         self.exit_layers = tuple(exit_layers)
 
-    def run_layer(self, number: int, x: tf.Tensor, context: Keys, seeds: SeedStream | None) -> tf.Tensor:
+    def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         if number in self.exit_layers:  # the first layer of a block
             x = tf.stop_gradient(x)
         return super().run_layer(number, x, context, seeds)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.model.encoder import Encoder, EncoderOutput, SelfAttention
+from electra_tf2.model.attention import AttentionContext, SelfAttention
+from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.kernels.blocks import MASKED_SCORE
-from electra_tf2.model.keys import Keys
 from electra_tf2.model.layers import SeedStream
 
 _untracked = tf.__internal__.tracking.no_automatic_dependency_tracking
@@ -36,7 +36,7 @@ class ObservedAttention(SelfAttention):
     on_whole_arrays = True
     observed_heads: Collection[int] = ()
 
-    def scores(self, q: tf.Tensor, k: tf.Tensor, context: Keys) -> tf.Tensor:
+    def scores(self, q: tf.Tensor, k: tf.Tensor, context: AttentionContext) -> tf.Tensor:
         scores = super().scores(q, k, context)
         self._keep({head: self._map(scores, context, head) for head in self.observed_heads})
         return scores
@@ -45,7 +45,7 @@ class ObservedAttention(SelfAttention):
     def _keep(self, maps: dict[int, AttentionMap]) -> None:
         self.maps = maps
 
-    def _map(self, scores: tf.Tensor, context: Keys, head: int) -> AttentionMap:
+    def _map(self, scores: tf.Tensor, context: AttentionContext, head: int) -> AttentionMap:
         """Computes one head's map, as no probabilities are kept."""
         bias = context.position_bias[:, min(head, context.position_bias.shape[1] - 1)]
         scaled = tf.cast(scores[:, head], tf.float32) * self.head_size**-0.5
@@ -79,7 +79,7 @@ class ObservedEncoder(Encoder):
         self._keep(self._heads, {})
         return super().encode(embedded, input_mask, seeds)._replace(attention=self.maps)
 
-    def run_layer(self, number: int, x: tf.Tensor, context: Keys, seeds: SeedStream | None) -> tf.Tensor:
+    def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         attention = self.transformer_layers[number].attention
         assert isinstance(attention, ObservedAttention)
         attention.observed_heads = tuple(self._heads.get(number, ()))

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from electra_tf2.model.encoder import LONG_IN_PROGRAM
+from electra_tf2.model.attention import LONG_IN_PROGRAM
 from electra_tf2.training.accelerators.compiling import ASSUMPTIONS, Compiled, check_compiler, compile_for
 from electra_tf2.training.accelerators.devices import Device
 from electra_tf2.training.accelerators.program import Program

@@ -1,0 +1,333 @@
+"""Self-attention: queries, keys and values, position biases, and scores on whole arrays, in tiles or in windows.
+
+Sequences that are long are cut into tiles (model.kernels.tiles), which are equal to attention on whole arrays. Where a
+token sees a window of neighbours alone, queries go in blocks, T in a row, and a block's keys are its own and those of
+the r blocks on either side of it (`positions.blocks_of`): attention is then that of shorter sequences, B n of them, of
+whose keys those that are too far are masked. B batch, L length, H hidden, A heads, D head size; n blocks of T queries
+and K = (2 r + 1) T keys.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.kernels import blocks, within_program
+from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, reaches
+from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
+from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
+from electra_tf2.model.layers import (
+    Dense,
+    LayerNorm,
+    SeedStream,
+    SizedLayer,
+    dropped_out,
+    seed_and_rate,
+    shape_of,
+    truncated_normal,
+    zeros,
+)
+from electra_tf2.model.positions import Blocks, blocks_of
+
+LONG = 2048  # length from which attention is in tiles: memory counts for more than their time (benchmarks/RESULTS.md)
+LONG_IN_PROGRAM = 512  # the same where the whole step is one program, for GPUs and TPUs, which have less memory
+
+# Formulas.
+
+
+@with_kernel(blocks.split_heads, within_program.split_heads)
+def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> list[tf.Tensor]:
+    """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, A, L, D] each."""
+    rows, length = shape_of(product)[:2]
+    parts = tf.reshape(product + bias, [rows, length, 3, heads, product.shape[-1] // (3 * heads)])
+    return tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
+
+
+@with_kernel(blocks.attention, within_program.attention)
+def attention(
+    scores: tf.Tensor,
+    values: tf.Tensor,
+    allowed: tf.Tensor,
+    position_bias: tf.Tensor,
+    seed: tf.Tensor,
+    scale: float,
+    rate: float,
+) -> tf.Tensor:
+    """softmax(q k^T / sqrt(D) + position bias) v (Vaswani et al. 2017, equation 1): [B, A, L, D].
+
+    Args:
+      scores: [B, A, L, L], q k^T; scale: 1 / sqrt(D).
+      values: [B, A, L, D].
+      allowed: bool, broadcastable to the scores.
+      position_bias: float32 [1, 1 or A, 1 or L, 1 or L].
+      seed: int32 [2]; rate: of the dropout of the probabilities.
+    """
+    biased = scale * scores + position_bias
+    probabilities = tf.nn.softmax(tf.where(allowed, biased, biased + MASKED_SCORE))
+    return tf.matmul(dropped_out(probabilities, seed, rate=rate), values)
+
+
+@with_kernel(blocks.rotated)
+def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
+    """Rotates every pair (i, i + D/2) of queries or keys [B, A, L, D] by its angle (RoFormer, section 3.2.2).
+
+    The paper pairs neighbouring columns; this is the same up to the order of the columns of a kernel.
+    """
+    first, second = tf.split(x, 2, -1)
+    return tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
+
+
+# Positions.
+
+
+class Rotation(NamedTuple):
+    """float32 [L, D/2] each: cosine and sine of the angles at every position."""
+
+    cosine: tf.Tensor
+    sine: tf.Tensor
+
+
+class Positions(SizedLayer):
+    """What attention of a network knows of positions, the same in all its layers; in this class nothing.
+
+    The scheme of the architecture names its subclass (`positions.PositionScheme.layer_class`).
+
+    bias_kind: "none", "fixed" or "learned": what `bias` is.
+    attention_class: class of the layers' attention.
+    """
+
+    bias_kind: Bias = "none"
+    attention_class: "type[SelfAttention]"
+
+    def bias(self, length: int | tf.Tensor) -> tf.Tensor:
+        """float32 [1 or A, 2L - 1], added to scaled scores; of key position - query position, from 1 - L to L - 1."""
+        return tf.zeros([1, 2 * length - 1])
+
+    def rotation(self, length: int | tf.Tensor, is_local: bool) -> Rotation | None:
+        """Returns the angles by which queries and keys of local or other layers are rotated, or None."""
+        del length, is_local
+        return None
+
+    def qkv_initializer(self, is_local: bool) -> Callable[..., tf.Tensor]:
+        """Returns the initializer of the bias [3 A D] of queries, keys and values in local or other layers."""
+        del is_local
+        return zeros
+
+
+@with_kernel(blocks.between)
+def between(by_distance: tf.Tensor, queries: int | tf.Tensor) -> tf.Tensor:
+    """[A, n] of n distances in a row -> [1, A, T, n - T + 1]: those of T queries in a row to all keys.
+
+    The first distance is that of the last query to the first key.
+    """
+    keys = shape_of(by_distance)[1] - queries + 1
+    places = queries - 1 - tf.range(queries)[:, tf.newaxis] + tf.range(keys)
+    return tf.gather(by_distance, places, axis=1)[tf.newaxis]
+
+
+# Contexts.
+
+
+class AttentionContext(NamedTuple):
+    """A batch of sequences as attention of all layers with the same window sees it.
+
+    length: L.
+    allowed: bool [B, 1, 1 or L, L], which keys a query may attend to.
+    position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
+    positions: the network's position scheme.
+    rotation: angles by which queries and keys are rotated, or None.
+    tiling: how attention is cut into tiles; `allowed` is [B, 1, 1, L] then, whatever the direction, and
+      `position_bias` [1 or A, 2L - 1], by distance. None: attention on whole arrays.
+    blocks: how attention is cut into blocks of queries; `allowed` is [B n, 1, 1, K] then, `position_bias` [1, A, T, K].
+    """
+
+    length: int | tf.Tensor
+    allowed: tf.Tensor
+    position_bias: tf.Tensor
+    positions: Positions
+    rotation: Rotation | None = None
+    tiling: Tiling | None = None
+    blocks: Blocks | None = None
+
+
+def make_context(
+    input_mask: tf.Tensor,
+    positions: Positions,
+    direction: Direction = "both",
+    window: int | None = None,
+    on_whole_arrays: bool = False,
+    always_tiled: bool = False,
+) -> AttentionContext:
+    """Prepares attention to the real tokens of a batch.
+
+    Args:
+      input_mask: int32 [B, L], 1 at real tokens.
+      window: distance of the farthest token that a token sees; None: all.
+      on_whole_arrays: whether tiles and blocks are ruled out.
+      always_tiled: whether tiles are used at every length, where they can be, and not for long sequences alone.
+    """
+    length, kind = shape_of(input_mask)[1], positions.bias_kind
+    by_distance, rotation = positions.bias(length), positions.rotation(length, window is not None)
+    may_cut = isinstance(length, int) and not on_whole_arrays
+    if window is not None:
+        kind, by_distance = ("fixed" if kind == "none" else kind), within(by_distance, window, direction)
+        blocks = blocks_of(length, window) if may_cut else None
+        if blocks is not None:
+            allowed, bias = context_of_blocks(input_mask, by_distance, blocks)
+            return AttentionContext(length, allowed, bias, positions, rotation, blocks=blocks)
+    allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
+    long = 0 if always_tiled else LONG_IN_PROGRAM if are_one_program() else LONG
+    queries = queries_of_tile(input_mask.shape) if may_cut and length >= long else None
+    if queries is not None:
+        if kind != "none":
+            by_distance += tf.zeros([positions.architecture.num_attention_heads, 1])
+        tiling = Tiling(queries, direction, kind)
+        return AttentionContext(length, allowed, by_distance, positions, rotation, tiling=tiling)
+    if direction != "both":
+        allowed &= reaches(direction, tf.range(length)[:, tf.newaxis], tf.range(length))
+    bias = tf.zeros([1, 1, 1, 1]) if kind == "none" else between(by_distance, length)
+    return AttentionContext(length, allowed, bias, positions, rotation)
+
+
+# Windows.
+
+
+def within(by_distance: tf.Tensor, window: int, direction: Direction) -> tf.Tensor:
+    """Masks distances beyond the window, or against the direction: [A, 2L - 1] as of `Positions.bias`."""
+    length = (shape_of(by_distance)[1] + 1) // 2
+    distances = tf.range(1 - length, length)
+    near = tf.abs(distances) <= window
+    if direction != "both":
+        near &= reaches(direction, tf.constant(0), distances)
+    return by_distance + tf.where(near, tf.zeros([], by_distance.dtype), MASKED_SCORE)
+
+
+def in_blocks(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
+    """[B, L, ...] -> [B n, T, ...], zeros after the last token."""
+    rows, length, *rest = shape_of(x)
+    padding = [[0, 0], [0, blocks.number * blocks.size - length], *([0, 0] for _ in rest)]
+    return tf.reshape(tf.pad(x, padding), [rows * blocks.number, blocks.size, *rest])
+
+
+def windows(
+    q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, rotation: Rotation | None, blocks: Blocks
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Rotated queries, and the rotated keys and the values that each block sees.
+
+    Args:
+      q, k, v: [B n, A, T, D] each.
+      rotation: angles at all positions, or None.
+
+    Returns:
+      [B n, A, T, D], and [B n, A, K, D] twice.
+    """
+    q, k, v = (tf.reshape(x, [-1, blocks.number, *shape_of(x)[1:]]) for x in (q, k, v))
+    if rotation is not None:
+        angles = [in_blocks(part[tf.newaxis], blocks)[:, tf.newaxis] for part in rotation]  # [n, 1, T, D/2]
+        q, k = rotated(q, *angles), rotated(k, *angles)
+    return tf.reshape(q, [-1, *shape_of(q)[2:]]), _with_neighbours(k, blocks), _with_neighbours(v, blocks)
+
+
+def _with_neighbours(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
+    """[B, n, A, T, ...] -> [B n, A, K, ...], zeros beyond the ends."""
+    around = blocks.neighbours
+    padded = tf.pad(x, [[0, 0], [around, around], *([0, 0] for _ in x.shape[2:])])
+    windows = tf.concat([padded[:, first : first + blocks.number] for first in range(2 * around + 1)], 3)
+    return tf.reshape(windows, [-1, *shape_of(windows)[2:]])
+
+
+def context_of_blocks(input_mask: tf.Tensor, by_distance: tf.Tensor, blocks: Blocks) -> tuple[tf.Tensor, tf.Tensor]:
+    """Real tokens among each block's keys, bool [B n, 1, 1, K], and the bias of its pairs, [1, A, T, K].
+
+    Args:
+      input_mask: int32 [B, L].
+      by_distance: [A, 2L - 1], masked beyond the window (`within`).
+    """
+    marks = tf.reshape(in_blocks(input_mask, blocks), [-1, blocks.number, 1, blocks.size])
+    allowed = tf.cast(_with_neighbours(marks, blocks), tf.bool)[:, :, tf.newaxis]
+    middle, farthest = (shape_of(by_distance)[1] - 1) // 2, (blocks.neighbours + 1) * blocks.size
+    return allowed, between(by_distance[:, middle - farthest + 1 : middle + farthest], blocks.size)
+
+
+# Attention.
+
+
+class SelfAttention(SizedLayer):
+    """Multi-head self-attention with one fused query-key-value product (Vaswani et al. 2017, section 3.2).
+
+    on_whole_arrays: whether `scores` needs all queries and keys at once, so that attention cannot be in tiles or
+      blocks.
+
+    Args:
+      qkv_initializer: of the bias of queries, keys and values.
+    """
+
+    on_whole_arrays = False
+
+    def __init__(
+        self,
+        scope: str,
+        architecture: Architecture,
+        seed: int = 0,
+        qkv_initializer: Callable[..., tf.Tensor] = zeros,
+    ) -> None:
+        super().__init__(scope, architecture, seed)
+        hidden, has_bias = architecture.hidden_size, architecture.attention_bias
+        initializer = truncated_normal(architecture.initializer_range)
+        to_residual = truncated_normal(architecture.residual_initializer_range)
+        self.num_heads = architecture.num_attention_heads
+        self.head_size = architecture.head_size
+        self.probs_dropout_rate = architecture.attention_probs_dropout_prob
+        self.qkv = Dense(
+            f"{scope}/self/qkv", hidden, 3 * hidden, initializer, seed, has_bias=has_bias,
+            bias_initializer=qkv_initializer,
+        )  # fmt: skip
+        self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed, has_bias=has_bias)
+        self.query_norm = self.key_norm = None
+        if architecture.qk_norm:
+            self.query_norm = LayerNorm(f"{scope}/self/query_norm", self.head_size, architecture)
+            self.key_norm = LayerNorm(f"{scope}/self/key_norm", self.head_size, architecture)
+
+    def call(self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
+        """[B, L, H] -> [B, L, H] without the last bias."""
+        blocks, product = context.blocks, self.qkv.product(x)
+        if blocks is not None:
+            product = in_blocks(product, blocks)
+        q, k, v = split_heads(product, self.qkv.bias_or_zeros, heads=self.num_heads)
+        if self.query_norm is not None and self.key_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
+        seed, rate = seed_and_rate(seeds, self.probs_dropout_rate)
+        if blocks is not None:
+            q, k, v = windows(q, k, v, context.rotation, blocks)
+        elif context.rotation is not None:
+            q, k = rotated(q, *context.rotation), rotated(k, *context.rotation)
+        attended = self.attend(q, k, v, context, seed, rate)
+        return self.output_dense.product(attended if blocks is None else attended[:, : context.length])
+
+    def attend(
+        self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, context: AttentionContext, seed: tf.Tensor, rate: float
+    ) -> tf.Tensor:
+        """softmax(q k^T / sqrt(D) + bias) v with dropout of the probabilities: [B, A, L, D] each -> [B, L, H].
+
+        In blocks of queries, q is [B n, A, T, D], k and v [B n, A, K, D], and L of the result n T.
+
+        Args:
+          seed: int32 [2]; rate: of the dropout.
+        """
+        allowed, bias, scale = context.allowed, context.position_bias, self.head_size**-0.5
+        if context.tiling is not None:
+            attended = tiled_attention((q, k, v), allowed, bias, seed, context.tiling, scale=scale, rate=rate)
+        else:
+            attended = attention(self.scores(q, k, context), v, allowed, bias, seed, scale=scale, rate=rate)
+            attended = tf.transpose(attended, [0, 2, 1, 3])
+        length = shape_of(attended)[1] * (1 if context.blocks is None else context.blocks.number)
+        return tf.reshape(attended, [-1, length, self.num_heads * self.head_size])
+
+    def scores(self, q: tf.Tensor, k: tf.Tensor, context: AttentionContext) -> tf.Tensor:
+        """Computes q k^T, not yet scaled, on whole arrays or blocks: [B, A, L, L]."""
+        del context
+        return tf.matmul(q, k, transpose_b=True)
+
+
+Positions.attention_class = SelfAttention

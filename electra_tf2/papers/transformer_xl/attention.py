@@ -1,0 +1,66 @@
+"""Attention with keys of distances beside those of tokens (Transformer-XL, Dai et al. 2019, section 3.3).
+
+B batch, L length, H hidden, A heads, D head size.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.attention import AttentionContext, Positions, SelfAttention
+from electra_tf2.model.layers import shape_of, truncated_normal
+from electra_tf2.model.positions import sinusoid_frequencies
+
+
+class RelativeAttention(SelfAttention):
+    """Scores (q_i + u) k_j + (q_i + v) W R_(i-j), with W of the layer, and u, v and R of `Distances`."""
+
+    on_whole_arrays = True
+
+    def __init__(self, scope: str, architecture: Architecture, *arguments: Any, **named: Any) -> None:
+        super().__init__(scope, architecture, *arguments, **named)
+        hidden, initializer = architecture.hidden_size, truncated_normal(architecture.initializer_range)
+        self.relative_key = self.weight("self/relative_key/kernel", [hidden, hidden], initializer)
+
+    def scores(self, q: tf.Tensor, k: tf.Tensor, context: AttentionContext) -> tf.Tensor:
+        distances = context.positions
+        assert isinstance(distances, Distances)
+        r = tf.matmul(tf.cast(distances.sinusoids(context.length), q.dtype), tf.cast(self.relative_key, q.dtype))
+        r = tf.reshape(r, [-1, self.num_heads, self.head_size])
+        u, v = (tf.cast(bias, q.dtype)[:, tf.newaxis] for bias in (distances.content_bias, distances.distance_bias))
+        # The distances are the same in all rows, so the batch is part of the product's rows, not broadcast.
+        return tf.matmul(q + u, k, transpose_b=True) + shifted(tf.einsum("baid,rad->bair", q + v, r))
+
+
+class Distances(Positions):
+    """Sinusoids R of distances, and two biases for each head that all layers share: u of content, v of distances."""
+
+    attention_class = RelativeAttention
+
+    def __init__(self, scope: str, architecture: Architecture, seed: int = 0) -> None:
+        super().__init__(scope, architecture, seed)
+        a = architecture
+        self._frequencies = np.array(sinusoid_frequencies(a.hidden_size), np.float32)
+        shape, initializer = [a.num_attention_heads, a.head_size], truncated_normal(a.initializer_range)
+        self.content_bias = self.weight("relative_content_bias", shape, initializer, decay=False)
+        self.distance_bias = self.weight("relative_distance_bias", shape, initializer, decay=False)
+
+    def sinusoids(self, length: int | tf.Tensor) -> tf.Tensor:
+        """float32 [2L - 1, H] of query position - key position, from L - 1 down to 1 - L."""
+        distances = tf.range(tf.cast(length - 1, tf.float32), tf.cast(-length, tf.float32), -1.0)
+        angles = distances[:, tf.newaxis] * self._frequencies
+        return tf.concat([tf.sin(angles), tf.cos(angles)], -1)
+
+
+def shifted(scores: tf.Tensor) -> tf.Tensor:
+    """Moves the entry of distance i - j, at place j - i + L - 1, to (i, j): [B, A, L, 2L - 1] -> [B, A, L, L].
+
+    Row i begins one place earlier than row i - 1. A column more than there are distances, and all rows one after the
+    other, and every row begins one place too early for the next one: cutting them into rows of 2L - 1 aligns them.
+    """
+    rows, heads, length, _ = shape_of(scores)
+    flat = tf.reshape(tf.pad(scores, [[0, 0], [0, 0], [0, 0], [0, 1]]), [rows, heads, 2 * length * length])
+    flat = flat[:, :, length - 1 : length - 1 + length * (2 * length - 1)]
+    return tf.reshape(flat, [rows, heads, length, 2 * length - 1])[..., :length]

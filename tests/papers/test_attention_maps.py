@@ -1,0 +1,33 @@
+"""Attention maps that MPA's encoder keeps."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf2.papers.mpa.attention import ObservedEncoder
+from tests.model import encoder_reference
+
+
+@pytest.mark.parametrize("recompute", ["none", "layers"])
+@pytest.mark.parametrize("positions", ["none", "t5", "rotary"])
+def test_maps_are_those_of_the_definition(positions: str, recompute: str) -> None:
+    observed = [(0, 1), (1, 0), (1, 1)]
+    architecture = encoder_reference.sizes(positions)
+    network = ObservedEncoder("electra", architecture, observed=observed, recompute=recompute)
+    maps = encoder_reference.compared_with(network)
+    assert sorted(network.maps) == observed
+    biases = network.positions.bias(20).numpy()
+    padding = np.where(np.arange(20) < [[20], [13]], 0.0, -10000.0)[:, np.newaxis]
+    for (layer, head), found in network.maps.items():
+        np.testing.assert_allclose(found.probabilities, maps[layer][:, head], atol=2e-6)
+        of_head = biases[min(head, len(biases) - 1)]
+        by_pair = [[of_head[j - i + 19] for j in range(20)] for i in range(20)]
+        np.testing.assert_allclose(tf.nn.softmax(found.scores + by_pair + padding), found.probabilities, atol=1e-6)
+
+
+def test_only_observed_heads_are_kept_of_the_last_call() -> None:
+    network = ObservedEncoder("electra", encoder_reference.sizes("none"), observed=[(1, 0)])
+    for length in (5, 9):
+        ids = tf.ones([1, length], tf.int32)
+        network(ids, ids, tf.zeros_like(ids))
+        assert [(place, found.scores.shape) for place, found in network.maps.items()] == [((1, 0), [1, length, length])]

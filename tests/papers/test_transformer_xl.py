@@ -1,0 +1,62 @@
+"""Relative positions of Transformer-XL: an encoder against its definition, distances, lengths that are not known."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.papers.transformer_xl.attention import shifted
+from electra_tf2.papers.transformer_xl.config import Config
+from electra_tf2.util.errors import UserError
+from tests.model import encoder_reference
+
+
+class KeysOfDistances(encoder_reference.Scheme):
+    embedded = False
+
+    def product(
+        self, a: Architecture, weights: Mapping[str, np.ndarray], layer: int, head: int, q: np.ndarray, k: np.ndarray,
+        i: int, j: int,
+    ) -> float:  # fmt: skip
+        size, width = a.hidden_size, len(q)
+        angles = [(i - j) / 10000.0 ** (2.0 * pair / size) for pair in range(size // 2)]
+        sinusoid = np.array([math.sin(x) for x in angles] + [math.cos(x) for x in angles])
+        kernel = weights[f"encoder/layer_{layer}/attention/self/relative_key/kernel"]
+        distance = (sinusoid @ kernel)[head * width : (head + 1) * width]
+        u, v = (weights[f"encoder/relative_{name}_bias"][head] for name in ("content", "distance"))
+        return float((q + u) @ k + (q + v) @ distance)
+
+
+@pytest.mark.parametrize("norm_style", ["post", "pre"])
+def test_an_encoder_equals_its_definition(norm_style: str) -> None:
+    network = Encoder("electra", encoder_reference.sizes("xl", norm_style))
+    encoder_reference.compared_with(network, KeysOfDistances())
+
+
+def test_it_is_compiled_in_bfloat16() -> None:
+    encoder_reference.compiled_in_bfloat16(encoder_reference.sizes("xl"))
+
+
+@pytest.mark.parametrize("recompute", ["none", "layers"])
+def test_it_reads_any_length(recompute: str) -> None:
+    encoder_reference.any_length(Encoder("electra", encoder_reference.sizes("xl"), recompute=recompute))
+
+
+def test_rows_of_distances_are_shifted_as_by_plain_loops() -> None:
+    scores = np.random.RandomState(0).rand(2, 3, 7, 13).astype(np.float32)
+    expected = [[[[row[i, j - i + 6] for j in range(7)] for i in range(7)] for row in heads] for heads in scores]
+    np.testing.assert_array_equal(shifted(tf.constant(scores)), expected)
+    assert shifted(tf.ones([1, 1, 1, 1])).shape == [1, 1, 1, 1]
+
+
+def test_its_limits() -> None:
+    overrides = {"relative_positions": "xl", "max_position_embeddings": 16}
+    assert Config.from_dict({"max_seq_length": 64, "model_hparam_overrides": overrides})
+    with pytest.raises(UserError, match="relative_positions xl needs an even hidden size, got 15"):
+        Config.from_dict({"hidden_size": 15, "num_attention_heads": 3, "relative_positions": "xl"})
+    with pytest.raises(UserError, match="local_attention has no relative_positions xl"):
+        Config.from_dict({"relative_positions": "xl", "local_attention": 8})
