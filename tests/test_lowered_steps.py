@@ -30,7 +30,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.cooccurrence import CooccurrenceTable, write_cooccurrence
 from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
 from electra_tf2.corpus.table_file import write_frequencies
-from electra_tf2.model.kernels import blocks
+from electra_tf2.model.kernels import cpu
 from electra_tf2.pretrain import lowering
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.accelerators.compiling import lowered
@@ -277,7 +277,7 @@ def test_places_that_depend_on_shapes_alone_are_found(monkeypatch: pytest.Monkey
         return Program(steps.training_program(config, steps.task(config)))
 
     assert problems(program()) == []
-    monkeypatch.setattr(blocks, "places_in", one_range)
+    monkeypatch.setattr(cpu, "places_in", one_range)
     found = program()
     # The largest: a number for each score of attention.
     assert found.largest_constant == 4 * BATCH * SIZES["num_attention_heads"] * LENGTH * LENGTH

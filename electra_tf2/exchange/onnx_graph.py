@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from electra_tf2.model.kernels.blocks import LAYER_NORM_EPSILON
+from electra_tf2.model.kernels.cpu import LAYER_NORM_EPSILON
 from electra_tf2.util.errors import UserError
 
 OPSET = 20  # the first with Gelu

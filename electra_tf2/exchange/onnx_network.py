@@ -21,7 +21,7 @@ from electra_tf2.exchange import network_file as files
 from electra_tf2.exchange.onnx_graph import Graph, peaks_in
 from electra_tf2.exchange.sources import Model, Pooling, pooling_of
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.kernels.blocks import MASKED_SCORE
+from electra_tf2.model.kernels.cpu import MASKED_SCORE
 from electra_tf2.model.positions import Bucketed, sinusoid_frequencies
 
 _ROWS = ("batch", "length")
@@ -139,7 +139,7 @@ class Encoder:
             self.sizes.head_size,
             self.sizes.hidden_size,
         )
-        name, parts, normed = f"{scope}/attention/self/qkv", [], self.sizes.qk_norm
+        name, parts, normed = f"{scope}/attention/self/qkv", [], False
         scales = (1.0 if normed else size**-0.5, 1.0, 1.0)
         offsets = g.weights.get(f"{name}/bias", np.zeros(3 * hidden, np.float32))
         kernels, biases = (np.split(array, 3, -1) for array in (g.weights[f"{name}/kernel"], offsets))

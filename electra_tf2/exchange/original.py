@@ -54,8 +54,6 @@ def write_checkpoint(
       UserError: the model has parts that the original has not.
     """
     problems = export_problems(architecture)
-    if architecture.hidden_act == "relu2":
-        problems.append("hidden_act relu2")
     for scope in ("generator", "generator_ltr"):  # there all tables of a generator are its own, as wide as it, or none
         own = [name for name in weights if name.startswith(f"{scope}/embeddings/")]
         if own and (

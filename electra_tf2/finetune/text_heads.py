@@ -13,7 +13,7 @@ from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
 from electra_tf2.model.auxiliary_heads import PredictionHead
 from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
 from electra_tf2.model.pooling import mean_state, text_state
-from electra_tf2.model.vocabulary import soft_losses
+from electra_tf2.model.softmax import soft_losses
 
 NUM_SPANS = 2
 

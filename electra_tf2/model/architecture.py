@@ -16,7 +16,6 @@ from electra_tf2.util.hparams import hparam
 HEAD_SIZE = 64  # the papers' head size in every model (ELECTRA, Table 6)
 MODEL_SIZES = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}  # layers, hidden (ELECTRA, Table 6)
 _REQUIRED = dataclasses.MISSING
-_GROUPS = "groups:"
 # architecture -> its switches. ModernBERT is Warner et al. 2024; its initial values are those of transformers.
 PRESETS: dict[str, dict[str, Any]] = {
     "bert": {},
@@ -73,8 +72,8 @@ class Architecture:
     initializer_range: float = hparam(0.02, "standard deviation of initial kernels and embeddings", above=0)
     hidden_act: str = hparam(
         "gelu",
-        "activation of feed-forward networks and heads; relu2: the square of relu (Primer)",
-        choices=("gelu", "relu", "relu2", "tanh", "linear"),
+        "activation of feed-forward networks and heads",
+        choices=("gelu", "relu", "tanh", "linear"),
     )
     relative_positions: str = hparam(
         "none",
@@ -110,7 +109,6 @@ class Architecture:
         "then (ModernBERT); none",
         choices=("before", "after", "none"),
     )
-    qk_norm: bool = hparam(False, "layer norm of each head's queries and keys, before they are turned (ViT-22B)")
     norm_bias: bool = hparam(True, "layer norms add a bias")
     norm_eps: float = hparam(1e-12, "what layer norms add to the variance", above=0)
     attention_bias: bool = hparam(True, "dense layers of attention add a bias")
@@ -129,11 +127,10 @@ class Architecture:
     scaled_residual_init: bool = hparam(
         False, "initial kernels that end a residual branch are smaller by the root of the number of branches (GPT-2)"
     )
-    zero_residual_init: bool = hparam(False, "initial kernels that end a residual branch are zero (Fixup)")
     share_layers: str = hparam(
         "none",
-        "weights that layers have in common (ALBERT): none; all; attention; ffn: feed-forward networks; groups:K: K "
-        "groups of layers in a row, one set of weights each",
+        "weights that layers have in common (ALBERT): none; all; attention; ffn: feed-forward networks",
+        choices=("none", "all", "attention", "ffn"),
     )
 
     @property
@@ -141,16 +138,12 @@ class Architecture:
         return self.hidden_size // self.num_attention_heads
 
     def shared_with(self, part: str) -> list[int]:
-        """Lists for every layer after which layer the weights of its part, "attention" or "ffn", are named: the
-        uppermost that uses them, so that what goes by a layer's height, as fine-tuning's rates do, finds it."""
+        """Lists for every layer after which layer the weights of its part, "attention" or "ffn", are named.
+
+        That is the uppermost that uses them, so that what goes by a layer's height, as fine-tuning's rates do, finds it.
+        """
         layers = self.num_hidden_layers
-        groups = layers
-        if self.share_layers in ("all", part):
-            groups = 1
-        elif self.share_layers.startswith(_GROUPS):
-            groups = int(self.share_layers.removeprefix(_GROUPS))
-        numbers = [layer * groups // layers for layer in range(layers)]
-        return [-(-(number + 1) * layers // groups) - 1 for number in numbers]
+        return [layers - 1] * layers if self.share_layers in ("all", part) else list(range(layers))
 
     @property
     def starts_locally(self) -> bool:
@@ -175,25 +168,13 @@ class Architecture:
     @property
     def residual_initializer_range(self) -> float:
         """Standard deviation of the products that end a residual branch, which a network of n layers adds up 2n times
-        (GPT-2, Radford et al. 2019, section 2.3); 0 with zero_residual_init (Zhang et al. 2019, "Fixup
-        Initialization", section 3)."""
-        if self.zero_residual_init:
-            return 0.0
-        return self.initializer_range / (2 * self.num_hidden_layers) ** (0.5 if self.scaled_residual_init else 0.0)
+        (GPT-2, Radford et al. 2019, section 2.3)."""
+        branches = 2 * self.num_hidden_layers if self.scaled_residual_init else 1
+        return self.initializer_range / branches**0.5
 
     def problems(self) -> list[str]:
         """Lists what is wrong with the combination of sizes."""
         problems = []
-        groups = self.share_layers.removeprefix(_GROUPS)
-        if self.share_layers not in ("none", "all", "attention", "ffn") and not (
-            groups != self.share_layers and groups.isdecimal() and 1 <= int(groups) <= self.num_hidden_layers
-        ):
-            problems.append(
-                f"share_layers is {shown(self.share_layers)}: choose none, all, attention, ffn or groups:K with K "
-                f"from 1 to the {self.num_hidden_layers} layers"
-            )
-        if self.zero_residual_init and self.scaled_residual_init:
-            problems.append("zero_residual_init and scaled_residual_init are two starts: choose one")
         if not self.first_norm and self.norm_style != "pre":
             problems.append(f"first_norm false needs norm_style pre, got {self.norm_style}")
         if self.hidden_size % self.num_attention_heads:

@@ -13,13 +13,12 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.kernels import blocks, within_program
-from electra_tf2.model.kernels.blocks import MASKED_SCORE, Direction, reaches
+from electra_tf2.model.kernels import cpu, xla
+from electra_tf2.model.kernels.cpu import MASKED_SCORE, Direction, reaches
 from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
 from electra_tf2.model.layers import (
     Dense,
-    LayerNorm,
     SeedStream,
     SizedLayer,
     dropped_out,
@@ -36,7 +35,7 @@ LONG_IN_PROGRAM = 512  # the same where the whole step is one program, for GPUs 
 # Formulas.
 
 
-@with_kernel(blocks.split_heads, within_program.split_heads)
+@with_kernel(cpu.split_heads, xla.split_heads)
 def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> list[tf.Tensor]:
     """[B, L, 3 A D] and [3 A D] -> queries, keys and values, [B, A, L, D] each."""
     rows, length = shape_of(product)[:2]
@@ -44,7 +43,7 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> list[tf.Tens
     return tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
 
 
-@with_kernel(blocks.attention, within_program.attention)
+@with_kernel(cpu.attention, xla.attention)
 def attention(
     scores: tf.Tensor,
     values: tf.Tensor,
@@ -68,7 +67,7 @@ def attention(
     return tf.matmul(dropped_out(probabilities, seed, rate=rate), values)
 
 
-@with_kernel(blocks.rotated)
+@with_kernel(cpu.rotated)
 def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
     """Rotates every pair (i, i + D/2) of queries or keys [B, A, L, D] by its angle (RoFormer, section 3.2.2).
 
@@ -115,7 +114,7 @@ class Positions(SizedLayer):
         return zeros
 
 
-@with_kernel(blocks.between)
+@with_kernel(cpu.between)
 def between(by_distance: tf.Tensor, queries: int | tf.Tensor) -> tf.Tensor:
     """[A, n] of n distances in a row -> [1, A, T, n - T + 1]: those of T queries in a row to all keys.
 
@@ -284,10 +283,6 @@ class SelfAttention(SizedLayer):
             bias_initializer=qkv_initializer,
         )  # fmt: skip
         self.output_dense = Dense(f"{scope}/output/dense", hidden, hidden, to_residual, seed, has_bias=has_bias)
-        self.query_norm = self.key_norm = None
-        if architecture.qk_norm:
-            self.query_norm = LayerNorm(f"{scope}/self/query_norm", self.head_size, architecture)
-            self.key_norm = LayerNorm(f"{scope}/self/key_norm", self.head_size, architecture)
 
     def call(self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         """[B, L, H] -> [B, L, H] without the last bias."""
@@ -295,8 +290,6 @@ class SelfAttention(SizedLayer):
         if blocks is not None:
             product = in_blocks(product, blocks)
         q, k, v = split_heads(product, self.qkv.bias_or_zeros, heads=self.num_heads)
-        if self.query_norm is not None and self.key_norm is not None:
-            q, k = self.query_norm(q), self.key_norm(k)
         seed, rate = seed_and_rate(seeds, self.probs_dropout_rate)
         if blocks is not None:
             q, k, v = windows(q, k, v, context.rotation, blocks)

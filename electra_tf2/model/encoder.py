@@ -15,8 +15,8 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.attention import AttentionContext, Positions, SelfAttention, make_context
 from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.gated import GatedDense
-from electra_tf2.model.kernels import within_program
-from electra_tf2.model.kernels.blocks import Direction
+from electra_tf2.model.kernels import xla
+from electra_tf2.model.kernels.cpu import Direction
 from electra_tf2.model.kernels.compilation import keeping_little
 from electra_tf2.model.layers import (
     Dense,
@@ -90,20 +90,32 @@ class TransformerLayer(SizedLayer):
 
     def call(self, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         """[B, L, H] -> [B, L, H]."""
-        normed = x  # what a branch reads
-        if self._is_pre_norm and self.attention_norm is not None:
-            normed = self.attention_norm(x)
-        branch, bias = self.attention(normed, context, seeds), self.attention.output_dense.bias_or_zeros
-        if self._is_pre_norm:
-            x, normed = self.output_norm.sum_and_norm(x, branch, bias, *seed_and_rate(seeds, self.dropout_rate))
-        else:
-            assert self.attention_norm is not None
-            x = normed = self.attention_norm.of_sum(x, branch, bias, *seed_and_rate(seeds, self.dropout_rate))
-        branch = within_program.feed_forward(self.intermediate, self.output_dense, normed)
-        bias, (seed, rate) = self.output_dense.bias_or_zeros, seed_and_rate(seeds, self.dropout_rate)
-        if self._is_pre_norm:
-            return residual_sum(x, branch, bias, seed, rate=rate)
-        return self.output_norm.of_sum(x, branch, bias, seed, rate)
+
+        def attend(x: tf.Tensor) -> tf.Tensor:
+            return self.attention(x, context, seeds)
+
+        def feed_forward(x: tf.Tensor) -> tf.Tensor:
+            return xla.feed_forward(self.intermediate, self.output_dense, x)
+
+        x = self._residual(x, attend, self.attention.output_dense, self.attention_norm, seeds)
+        return self._residual(x, feed_forward, self.output_dense, self.output_norm, seeds)
+
+    def _residual(
+        self,
+        x: tf.Tensor,
+        branch: Callable[[tf.Tensor], tf.Tensor],
+        last: Dense,
+        norm: LayerNorm | None,
+        seeds: SeedStream | None,
+    ) -> tf.Tensor:
+        """Adds a branch, to which the bias of its last layer is still to be added."""
+        if self._is_pre_norm or norm is None:
+            y = branch(x if norm is None else norm(x))
+            seed, rate = seed_and_rate(seeds, self.dropout_rate)
+            return residual_sum(x, y, last.bias_or_zeros, seed, rate=rate)
+        y = branch(x)
+        seed, rate = seed_and_rate(seeds, self.dropout_rate)
+        return norm.of_sum(x, y, last.bias_or_zeros, seed, rate)
 
 
 def recomputed(

@@ -48,7 +48,6 @@ def encoder(name: str, a: Architecture, length: int, embedding_parameters: int =
     layer_kernels = 4 * hidden * hidden + ffn_kernels
     # Biases of attention and feed-forward, a layer norm each; shared parts are counted once.
     attention_parameters = 4 * hidden * hidden + 4 * hidden * a.attention_bias + norm
-    attention_parameters += 2 * norm_parameters(a, a.head_size) if a.qk_norm else 0
     ffn_parameters = ffn_kernels + (inputs * inner + hidden) * a.mlp_bias + norm
     shared = set(a.shared_with("attention"))
     no_norm = norm if not a.first_norm and 0 in shared else 0

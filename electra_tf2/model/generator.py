@@ -14,9 +14,9 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.heads import LanguageModelHead
-from electra_tf2.model.kernels.blocks import Direction
+from electra_tf2.model.kernels.cpu import Direction
 from electra_tf2.model.layers import Layer, SeedStream
-from electra_tf2.model.vocabulary import Softmax, VocabularySoftmax
+from electra_tf2.model.softmax import Softmax, VocabularySoftmax
 
 
 class MaskedInput(Protocol):

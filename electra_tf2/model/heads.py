@@ -19,7 +19,7 @@ from electra_tf2.model.layers import (
     truncated_normal,
     zeros,
 )
-from electra_tf2.model.vocabulary import Softmax, VocabularySoftmax, tied_logits
+from electra_tf2.model.softmax import Softmax, VocabularySoftmax, tied_logits
 
 
 class LanguageModelHead(Layer):

@@ -14,42 +14,43 @@ import tensorflow as tf
 import tf_keras
 
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.kernels import blocks, feed_forward, within_program
+from electra_tf2.model.kernels import cpu, xla
 from electra_tf2.model.kernels.compilation import cast_weight, with_kernel
 
 # Formulas: x [..., n]; bias, gamma, beta [n]; seed int32 [2].
 
 
-@with_kernel(blocks.add_bias, within_program.add_bias)
+@with_kernel(cpu.add_bias, xla.add_bias)
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """x + bias."""
     return x + bias
 
 
-@with_kernel(blocks.gelu, within_program.gelu)
+@with_kernel(cpu.gelu, xla.gelu)
 def gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """y Phi(y) of y = x + bias, the exact, erf form (Hendrycks and Gimpel 2016, equation 1)."""
     y = x + bias
     return y * 0.5 * (1.0 + tf.math.erf(y * 0.5**0.5))
 
 
-@with_kernel(feed_forward.relu2)
-def relu2(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """relu(x + bias)^2 (So et al. 2021, "Primer", section 4.1)."""
-    return tf.square(tf.nn.relu(x + bias))
+@with_kernel(cpu.gated_gelu)
+def gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """gelu(a) c of x + bias = [a, c], its two halves (Shazeer 2020, "GLU Variants Improve Transformer", equation 5)."""
+    first, second = tf.split(x + bias, 2, -1)
+    return first * 0.5 * (1.0 + tf.math.erf(first * 0.5**0.5)) * second
 
 
-@with_kernel(blocks.dropout)
+@with_kernel(cpu.dropout)
 def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
     """x / (1 - rate), or 0 with probability `rate`, by a hash of the seed and the place in the array."""
     if rate == 0.0:
         return x
-    return tf.where(blocks.are_kept(blocks.places_in(tf.shape(x)), seed, rate), x / (1.0 - rate), tf.zeros_like(x))
+    return tf.where(cpu.are_kept(cpu.places_in(tf.shape(x)), seed, rate), x / (1.0 - rate), tf.zeros_like(x))
 
 
-@with_kernel(blocks.layer_norm, within_program.layer_norm)
+@with_kernel(cpu.layer_norm, xla.layer_norm)
 def layer_norm(
-    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = blocks.LAYER_NORM_EPSILON
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = cpu.LAYER_NORM_EPSILON
 ) -> tf.Tensor:
     """gamma (x - mean) / deviation + beta, over the last axis (Ba et al. 2016), epsilon 1e-12 as in the original."""
     mean = tf.reduce_mean(x, -1, keepdims=True)
@@ -57,7 +58,7 @@ def layer_norm(
     return (x - mean) * (gamma * tf.math.rsqrt(variance + epsilon)) + beta
 
 
-@with_kernel(blocks.norm_of_sum, within_program.norm_of_sum)
+@with_kernel(cpu.norm_of_sum, xla.norm_of_sum)
 def norm_of_sum(
     x: tf.Tensor,
     branch: tf.Tensor,
@@ -66,31 +67,15 @@ def norm_of_sum(
     beta: tf.Tensor,
     seed: tf.Tensor,
     rate: float,
-    epsilon: float = blocks.LAYER_NORM_EPSILON,
+    epsilon: float = cpu.LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
-    """layer_norm(x + dropout(branch + bias)): the end of a residual branch (Vaswani et al. 2017, section 3.1)."""
+    """layer_norm(x + dropout(branch + bias)): the end of a residual branch where layers are post-norm (Vaswani et al. 2017, section 3.1)."""
     return layer_norm(x + dropped_out(branch + bias, seed, rate=rate), gamma, beta, epsilon=epsilon)
 
 
-@with_kernel(blocks.sum_and_norm, within_program.sum_and_norm)
-def sum_and_norm(
-    x: tf.Tensor,
-    branch: tf.Tensor,
-    bias: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    seed: tf.Tensor,
-    rate: float,
-    epsilon: float = blocks.LAYER_NORM_EPSILON,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """x + dropout(branch + bias), and its layer norm, which the next residual branch reads."""
-    total = x + dropped_out(branch + bias, seed, rate=rate)
-    return total, layer_norm(total, gamma, beta, epsilon=epsilon)
-
-
-@with_kernel(blocks.residual_sum)
+@with_kernel(cpu.residual_sum, xla.residual_sum)
 def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    """x + dropout(branch + bias)."""
+    """x + dropout(branch + bias), the end of a residual branch where layers are pre-norm."""
     return x + dropped_out(branch + bias, seed, rate=rate)
 
 
@@ -100,12 +85,11 @@ def activation(name: str) -> Callable[..., tf.Tensor]:
     Raises:
       ValueError: there is no such function.
     """
-    if name in ("gelu", "relu2"):
-        formula = gelu if name == "gelu" else relu2
-        return lambda x, bias=None: formula(x, tf.zeros(x.shape[-1:], blocks.wide(x).dtype) if bias is None else bias)
+    if name == "gelu":
+        return lambda x, bias=None: gelu(x, tf.zeros(x.shape[-1:], cpu.to_float32(x).dtype) if bias is None else bias)
     functions: dict[str, Callable[..., tf.Tensor]] = {"relu": tf.nn.relu, "tanh": tf.tanh, "linear": lambda x: x}
     if name not in functions:
-        raise ValueError(f"hidden_act is {name!r}; choose one of {sorted(['gelu', 'relu2', *functions])}.")
+        raise ValueError(f"hidden_act is {name!r}; choose one of {sorted(['gelu', *functions])}.")
     return lambda x, bias=None: functions[name](x if bias is None else add_bias(x, bias))
 
 
@@ -230,7 +214,7 @@ class Dense(Layer):
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
         """Computes x W, for a formula that adds the bias itself."""
-        return within_program.matrix_product(x, cast_weight(self.kernel, x.dtype))
+        return xla.matrix_product(x, cast_weight(self.kernel, x.dtype))
 
 
 def shape_of(x: tf.Tensor) -> list[Any]:
@@ -270,7 +254,7 @@ class LayerNorm(Layer):
     def __init__(self, scope: str, size: int, sizes: Architecture | None = None) -> None:
         super().__init__(scope)
         has_bias = sizes is None or sizes.norm_bias
-        self.epsilon = blocks.LAYER_NORM_EPSILON if sizes is None else sizes.norm_eps
+        self.epsilon = cpu.LAYER_NORM_EPSILON if sizes is None else sizes.norm_eps
         self.beta: tf.Variable = self.weight("beta", [size], zeros, decay=False) if has_bias else None
         self.gamma = self.weight("gamma", [size], ones, decay=False)
 
@@ -286,13 +270,6 @@ class LayerNorm(Layer):
         """Computes `norm_of_sum`, the end of a residual branch."""
         weights = (self.gamma, self.beta_or_zeros)
         return norm_of_sum(x, branch, bias, *weights, seed, rate=rate, epsilon=self.epsilon)
-
-    def sum_and_norm(
-        self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Computes `sum_and_norm`, the end of a residual branch and what the next one reads."""
-        weights = (self.gamma, self.beta_or_zeros)
-        return sum_and_norm(x, branch, bias, *weights, seed, rate=rate, epsilon=self.epsilon)
 
 
 def seed_and_rate(seeds: SeedStream | None, rate: float) -> tuple[tf.Tensor, float]:

@@ -320,7 +320,7 @@ def sample(
     if generated.softmax is not None and not config.disallow_correct:
         temperature = config.temperature if temperature is None else temperature
         return generated.softmax.sample(masked.sampling_noise, temperature)
-    from electra_tf2.model.vocabulary import sample_from_logits
+    from electra_tf2.model.softmax import sample_from_logits
 
     logits = sampled_logits(config, masked, generated, temperature)
     return sample_from_logits(tf.stop_gradient(logits), masked.sampling_noise)

@@ -314,7 +314,6 @@ def test_tensors_that_we_cannot_read_are_refused_with_their_name(name, value, me
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"qk_norm": True}, "qk_norm"),
         ({"embedding_norm": "before"}, "embedding_norm before"),
         ({"type_vocab_size": 2}, "type_vocab_size 2"),
         ({"relative_positions": "alibi"}, "relative_positions alibi"),

@@ -45,7 +45,7 @@ NETWORKS: list[dict[str, Any]] = [
     {"norm_style": "pre"},
     {"type_vocab_size": 0, "hidden_act": "relu"},
     {"share_layers": "ffn", "norm_style": "pre"},
-    {"architecture": "modernbert", "local_attention": 8, "qk_norm": True, "hidden_act": "relu2"},
+    {"architecture": "modernbert", "local_attention": 8, "hidden_act": "relu"},
     *({"relative_positions": scheme} for scheme in ("t5", "coco", "alibi", "rotary", "xl")),
 ]
 

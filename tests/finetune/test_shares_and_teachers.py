@@ -15,7 +15,7 @@ from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.task import HeadInput
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.text_heads import ClassificationHead
-from electra_tf2.model.vocabulary import soft_losses
+from electra_tf2.model.softmax import soft_losses
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.finetune.test_run_finetuning import run

@@ -119,10 +119,6 @@ def encode(
 
         def attend(y: np.ndarray, layer: str = layer) -> np.ndarray:
             qkv = dense(y, f"{layer}/attention/self/qkv")
-            if a.qk_norm:
-                parts = np.reshape(qkv, [*qkv.shape[:2], 3, a.num_attention_heads, -1])
-                for part, name in enumerate(("query", "key")):
-                    parts[:, :, part] = norm(parts[:, :, part], f"{layer}/attention/self/{name}_norm", "")
             context, probabilities = attention(
                 a, weights, qkv, mask, int(layer.removeprefix("encoder/layer_")), scheme
             )
@@ -178,7 +174,6 @@ def gelu(x: np.ndarray) -> np.ndarray:
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "gelu": gelu,
     "relu": lambda x: np.maximum(x, 0.0),
-    "relu2": lambda x: np.maximum(x, 0.0) ** 2,
     "tanh": np.tanh,
     "linear": lambda x: x,
 }

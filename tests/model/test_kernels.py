@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.model import attention as attention_module
-from electra_tf2.model import gated, kernels, layers
-from electra_tf2.model.kernels import blocks, compilation, feed_forward, within_program
+from electra_tf2.model import kernels, layers
+from electra_tf2.model.kernels import compilation, cpu, xla
 
 SEED = tf.constant([3, 4])
 ALLOWED = tf.constant([[True, True, True, False, True], [True, False, False, True, True]])[:, tf.newaxis, tf.newaxis]
@@ -34,7 +34,7 @@ def attention_again(rate):
     def call(q, k, values, bias):
         allowed = tf.constant([True, True, False, True, True])
         if compilation.are_one_program():
-            return within_program.attention_again(q, k, values, allowed, bias, SEED, scale=0.5, rate=rate)
+            return xla.attention_again(q, k, values, allowed, bias, SEED, scale=0.5, rate=rate)
         scores = tf.matmul(q, k, transpose_b=True)
         return attention_module.attention(scores, values, allowed, bias, SEED, scale=0.5, rate=rate)
 
@@ -45,29 +45,23 @@ def of_branch(formula, rate):
     return lambda *tensors: formula(*tensors, SEED, rate=rate)
 
 
-def turned(x):
+def rotated(x):
     angles = tf.range(5.0)[:, tf.newaxis] * tf.constant([1.0, 0.1])
     angles = (tf.cos(angles), tf.sin(angles))
-    return attention_module.rotated(x, *(tf.cast(angle, compilation.wide(x).dtype) for angle in angles))
+    return attention_module.rotated(x, *(tf.cast(angle, compilation.to_float32(x).dtype) for angle in angles))
 
 
 ROW, ROWS = (8,), (2, 5, 8)
 BRANCH = (ROWS, ROWS, ROW, ROW, ROW)  # x, branch, bias, gamma, beta
 FORMULAS = {
     "gelu": (layers.gelu, (ROWS, ROW)),
-    "relu2": (layers.relu2, (ROWS, ROW)),
-    **{
-        f"gated {act}": (lambda x, bias, act=act: gated.gated(x, bias, act=act), ((2, 5, 16), (16,)))
-        for act in ("gelu", "relu", "relu2", "tanh", "linear")
-    },
+    "gated": (layers.gated_gelu, ((2, 5, 16), (16,))),
     "layer norm": (layers.layer_norm, (ROWS, ROW, ROW)),
     "layer norm, epsilon": (lambda *tensors: layers.layer_norm(*tensors, epsilon=0.1), (ROWS, ROW, ROW)),
     "norm of sum": (of_branch(layers.norm_of_sum, 0.0), BRANCH),
     "norm of sum, dropout": (of_branch(layers.norm_of_sum, 0.3), BRANCH),
     "residual sum": (of_branch(layers.residual_sum, 0.0), BRANCH[:3]),
     "residual sum, dropout": (of_branch(layers.residual_sum, 0.3), BRANCH[:3]),
-    "sum and norm": (of_branch(layers.sum_and_norm, 0.0), BRANCH),
-    "sum and norm, dropout": (of_branch(layers.sum_and_norm, 0.3), BRANCH),
     "attention": (attention(0.0), ((2, 3, 5, 5), (2, 3, 5, 5), (1, 3, 5, 5))),
     "attention, dropout": (attention(0.3), ((2, 3, 5, 5), (2, 3, 5, 5), (1, 3, 1, 5))),
     "attention of nine heads, dropout": (attention(0.3), ((2, 9, 5, 5), (2, 9, 5, 5), (1, 1, 1, 5))),
@@ -77,7 +71,7 @@ FORMULAS = {
     "bias": (layers.add_bias, (ROWS, ROW)),
     "heads split": (lambda x, bias: attention_module.split_heads(x, bias, heads=2), ((2, 5, 24), (24,))),
     "dropout": (lambda x: layers.dropped_out(x, SEED, rate=0.3), (ROWS,)),
-    "rotation": (turned, ((2, 3, 5, 4),)),
+    "rotation": (rotated, ((2, 3, 5, 4),)),
     "distances": (lambda x: attention_module.between(x, 3), ((2, 9),)),
 }
 
@@ -132,39 +126,31 @@ def big(*shape, dtype=tf.bfloat16):
 _X, _ROW, _COLUMN = big(TOKENS, WIDTH), big(WIDTH, dtype=tf.float32), big(TOKENS, 1, dtype=tf.float32)
 _SCORES, _BIAS = big(8, HEADS, LENGTH, LENGTH), big(1, HEADS, LENGTH, LENGTH, dtype=tf.float32)
 _VALUES = big(8, HEADS, LENGTH, WIDTH // HEADS)
-_NORM = blocks._Norm(_ROW, _COLUMN, _COLUMN)
+_NORM = cpu._Norm(_ROW, _COLUMN, _COLUMN)
 _KEYS = tf.ones([8, 1, 1, LENGTH], tf.bool)
 _TWO = (big(TOKENS, 2 * WIDTH), big(2 * WIDTH, dtype=tf.float32))
 # Block: its compiled function, arguments, kernels, and temporaries of full size.
 PASSES: dict[str, Any] = {
-    "gelu": (blocks._gelu, (_X, _ROW), {}, 1, 0),
-    "its gradient": (blocks._gelu_gradient, (_X, _X, _ROW), {}, 1, 0),
-    "layer norm": (blocks._layer_norm, (_X, _ROW, _ROW), {"epsilon": 1e-12}, 5, 0),
-    "relu2": (feed_forward._relu2, (_X, _ROW), {}, 1, 0),
-    "relu2's gradient": (feed_forward._relu2_gradient, (_X, _X, _ROW), {}, 1, 0),
-    "gated": (feed_forward._gated, _TWO, {"act": "gelu"}, 1, 0),
-    "gated's gradient": (feed_forward._gradient_of_activated, (_X, *_TWO), {"act": "gelu"}, 1, 0),
-    "gated's gradient ": (feed_forward._gradient_of_factor, (_X, *_TWO), {"act": "gelu"}, 1, 0),
-    "its gradient ": (blocks._layer_norm_gradient, (_X, _X, _NORM), {}, 7, 0),
+    "gelu": (cpu._gelu, (_X, _ROW), {}, 1, 0),
+    "its gradient": (cpu._gelu_gradient, (_X, _X, _ROW), {}, 1, 0),
+    "layer norm": (cpu._layer_norm, (_X, _ROW, _ROW), {"epsilon": 1e-12}, 5, 0),
+    "gated": (cpu._gated_gelu, _TWO, {}, 1, 0),
+    "gated's gradient": (cpu._gradient_of_activated, (_X, *_TWO), {}, 1, 0),
+    "gated's gradient ": (cpu._gradient_of_factor, (_X, *_TWO), {}, 1, 0),
+    "its gradient ": (cpu._layer_norm_gradient, (_X, _X, _NORM), {}, 7, 0),
     "norm of sum": (
-        blocks._norm_of_sum, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6, 1,
+        cpu._norm_of_sum, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6, 1,
     ),
     "its gradient  ": (
-        blocks._norm_of_sum_gradient, (_X, (_X, _X, _ROW), _NORM, SEED), {"rate": 0.0}, 7, 0,
+        cpu._norm_of_sum_gradient, (_X, (_X, _X, _ROW), _NORM, SEED), {"rate": 0.0}, 7, 0,
     ),
-    "residual sum": (of_branch(layers.residual_sum, 0.0), BRANCH[:3]),
-    "residual sum, dropout": (of_branch(layers.residual_sum, 0.3), BRANCH[:3]),
-    "sum and norm": (
-        blocks._sum_and_norm, (_X, _X, _ROW, _ROW, _ROW, SEED), {"rate": 0.0, "epsilon": 1e-12}, 6, 0,
-    ),
-    "its gradient   ": (
-        blocks._sum_and_norm_gradient, (_X, (_X, _X), _NORM, SEED), {"rate": 0.0}, 7, 0,
-    ),
-    "heads split": (blocks.heads_apart, (big(8, LENGTH, 3 * WIDTH), big(3 * WIDTH)), {"heads": HEADS}, 3, 0),
-    "attention, before the softmax": (blocks.biased_scores, (_SCORES, _KEYS, _BIAS), {"scale": 0.125}, 1, 0),
-    "attention, after it": (blocks._probabilities_after_dropout, (_SCORES, SEED), {"rate": 0.1}, 1, 0),
+    "residual sum": (cpu._residual_sum, (_X, _X, _ROW, SEED), {"rate": 0.1}, 1, 0),
+    "its gradient   ": (cpu._to_branch, (_X, SEED), {"rate": 0.1}, 1, 0),
+    "heads split": (cpu.heads_apart, (big(8, LENGTH, 3 * WIDTH), big(3 * WIDTH)), {"heads": HEADS}, 3, 0),
+    "attention, before the softmax": (cpu.biased_scores, (_SCORES, _KEYS, _BIAS), {"scale": 0.125}, 1, 0),
+    "attention, after it": (cpu._probabilities_after_dropout, (_SCORES, SEED), {"rate": 0.1}, 1, 0),
     "attention's gradient": (
-        blocks._attention_gradient, (_SCORES, _SCORES, (_VALUES, _VALUES), SEED), {"scale": 0.125, "rate": 0.1}, 2, 0,
+        cpu._attention_gradient, (_SCORES, _SCORES, (_VALUES, _VALUES), SEED), {"scale": 0.125, "rate": 0.1}, 2, 0,
     ),
 }  # fmt: skip
 
@@ -198,7 +184,7 @@ def test_numbers_are_rounded_to_the_nearest_bfloat16():
     numbers = np.concatenate([special, bits.view(np.float32)])
     normal = ~(np.abs(numbers) < 2.0**-126) | (numbers == 0)  # XLA's functions may flush the others to 0
     numbers = tf.constant(numbers[normal & ((np.abs(numbers) <= 3.4e38) | np.isin(numbers, special))])
-    found = tf.function(lambda x: compilation.narrow(x, tf.bfloat16), jit_compile=True)(numbers)
+    found = tf.function(lambda x: compilation.to_compute_dtype(x, tf.bfloat16), jit_compile=True)(numbers)
     np.testing.assert_array_equal(tf.cast(found, tf.float32), tf.cast(tf.cast(numbers, tf.bfloat16), tf.float32))
 
 
@@ -291,7 +277,7 @@ def test_dropout_keeps_the_mean_and_its_gradient_drops_the_same(rate):
 def test_draws_are_uniform_and_those_of_neighbouring_seeds_are_unrelated(first, second):
     size = 1 << 14
     draws = [
-        blocks.random_bits(blocks.places_in(tf.constant([size])), tf.constant(seed)).numpy().astype(np.float64) / 2**32
+        cpu.random_bits(cpu.places_in(tf.constant([size])), tf.constant(seed)).numpy().astype(np.float64) / 2**32
         for seed in ([first, second], [first, second + 1], [first ^ 1, second])
     ]
     for draw in draws:
@@ -304,18 +290,18 @@ def test_draws_are_uniform_and_those_of_neighbouring_seeds_are_unrelated(first, 
 
 @pytest.mark.parametrize("shape", [[], [7], [3, 5], [2, 3, 5, 4]])
 def test_every_element_has_the_draw_of_its_place_in_memory(shape):
-    bits = blocks.random_bits(blocks.places_in(tf.constant(shape, tf.int32)), tf.constant(SEED))
-    flat = blocks.random_bits([tf.bitcast(tf.range(int(np.prod(shape))), tf.uint32)], tf.constant(SEED))
+    bits = cpu.random_bits(cpu.places_in(tf.constant(shape, tf.int32)), tf.constant(SEED))
+    flat = cpu.random_bits([tf.bitcast(tf.range(int(np.prod(shape))), tf.uint32)], tf.constant(SEED))
     np.testing.assert_array_equal(tf.reshape(bits, [-1]), flat)
 
 
 def test_places_go_on_counting_beyond_what_int32_holds():
     rows = tf.constant([2**16, 2**16, 1])  # 2^32 elements: the terms broadcast, their sum is never formed here
-    first, second, _ = blocks.places_in(rows)
+    first, second, _ = cpu.places_in(rows)
     assert int(first[-1, 0, 0]) + int(second[-1, 0]) == 2**32 - 1
 
 
 def test_a_rate_of_zero_is_the_identity():
     x = normal(4, 3)
-    assert blocks.dropped_out(x, SEED, 0.0) is x and layers.dropout(x, 0.0, layers.SeedStream(SEED)) is x
+    assert cpu.dropped_out(x, SEED, 0.0) is x and layers.dropout(x, 0.0, layers.SeedStream(SEED)) is x
     assert layers.dropout(x, 0.3, None) is x

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
-from electra_tf2.model.vocabulary import soft_losses
+from electra_tf2.model.softmax import soft_losses
 from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
 from electra_tf2.pretrain.initial_weights import start_from_teacher
 from electra_tf2.pretrain.objectives.distilbert import binary_divergence

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
-from electra_tf2.model import vocabulary
+from electra_tf2.model import softmax
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking import update_positions
 from electra_tf2.pretrain.masking_units import UNITS, Proposal
@@ -132,8 +132,8 @@ def test_every_noise_gives_a_valid_sample(vocab_size):
     noise = tf.constant([[[0.0, 0.0]], [[edge, edge]], [[0.0, edge]], [[edge, 0.0]]])
     for token in (0, vocab_size - 1):
         logits = tf.one_hot(tf.fill([4, 1], token), vocab_size, 200.0, -200.0)
-        np.testing.assert_array_equal(vocabulary.sample_from_logits(logits, noise), np.full([4, 1], token))
-    uniform = vocabulary.sample_from_logits(tf.zeros([4, 1, vocab_size]), noise).numpy()
+        np.testing.assert_array_equal(softmax.sample_from_logits(logits, noise), np.full([4, 1], token))
+    uniform = softmax.sample_from_logits(tf.zeros([4, 1, vocab_size]), noise).numpy()
     assert ((uniform >= 0) & (uniform < vocab_size)).all()
     assert uniform[0] == 0
 

@@ -56,10 +56,10 @@ _DEFAULTS: dict[str, dict[str, int]] = {
     "modernbert": _MODERNBERT,
 }
 # Switches of ours, of which BERT has the defaults.
-_OF_BERT = ("embedding_norm", "qk_norm", "norm_bias", "norm_eps", "attention_bias", "mlp_bias", "gated_mlp")
+_OF_BERT = ("embedding_norm", "norm_bias", "norm_eps", "attention_bias", "mlp_bias", "gated_mlp")
 _MOST = {"num_hidden_layers": 1000}  # more would be listed one by one before a tensor is missed
 _TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?|PreTrainedTokenizerFast"  # that divide text as BERT's does
-_ACTIVATIONS = ("gelu", "relu", "relu2", "tanh", "linear")
+_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
 class Casing(NamedTuple):
@@ -384,8 +384,6 @@ def _modernbert_problems(architecture: Architecture) -> list[str]:
         for name in _FIXED
         if getattr(architecture, name) != wanted[name]
     ]
-    if architecture.qk_norm:
-        problems.append("norm of queries and keys (qk_norm)")
     if architecture.share_layers != "none":
         problems.append(f"weights that layers share (share_layers {architecture.share_layers})")
     return problems

@@ -114,7 +114,7 @@ def one_program(function: Callable[..., Any], attention: str = "xla") -> Callabl
     return tf.function(traced, jit_compile=True, autograph=False)
 
 
-def xla(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles a function of tensors; keyword arguments are Python values."""
     compiled = tf.function(function, jit_compile=True, autograph=False)
 
@@ -192,7 +192,7 @@ def in_sequence(part: Callable[[tf.Tensor], Parts], count: int) -> tuple[list[tf
 # twice, to spare a launch.
 
 
-def stored(*tensors: tf.Tensor) -> list[tf.Tensor]:
+def materialize(*tensors: tf.Tensor) -> list[tf.Tensor]:
     """Bars XLA, within one program, from computing on past these tensors: each is in memory once, in its own type.
 
     They pass as matrices: of more axes XLA could put any last in memory, and for the sum over the batch that is the
@@ -209,7 +209,7 @@ def stored(*tensors: tf.Tensor) -> list[tf.Tensor]:
 
 def in_one_array(scalars: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Reads scalars, two or more, from one array: XLA joins operations on equal shapes that share an array."""
-    return tf.unstack(stored(tf.stack(scalars))[0]) if are_one_program() else list(scalars)
+    return tf.unstack(materialize(tf.stack(scalars))[0]) if are_one_program() else list(scalars)
 
 
 def cast_weight(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -220,7 +220,7 @@ def cast_weight(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
     @differentiable
     def cast(weight: tf.Tensor) -> Any:
-        return tf.cast(weight * one, dtype), lambda upstream: (wide(upstream),)
+        return tf.cast(weight * one, dtype), lambda upstream: (to_float32(upstream),)
 
     return cast(weight)
 
@@ -292,12 +292,12 @@ def global_norm(tensors: Sequence[tf.Tensor], most: int = 64) -> tf.Tensor:
 # Types and sums.
 
 
-def wide(x: tf.Tensor) -> tf.Tensor:
+def to_float32(x: tf.Tensor) -> tf.Tensor:
     """Casts to the type in which kernels compute: float64 stays, all else becomes float32."""
     return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
 
 
-def narrow(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+def to_compute_dtype(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Casts float32, or float64, to the type of activations.
 
     Rounds to the nearest bfloat16, ties to even, by integers: LLVM makes much faster code of them on CPUs than of XLA's
@@ -307,7 +307,7 @@ def narrow(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def rounded(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Casts as `narrow` does, in programs as well, where XLA would go on with the float32 that it came from."""
+    """Casts as `to_compute_dtype` does, in programs as well, where XLA would go on with the float32 that it came from."""
     if dtype != tf.bfloat16:
         return tf.cast(x, dtype)
     bits, half = tf.bitcast(x, tf.uint32), tf.constant(16, tf.uint32)
@@ -341,7 +341,7 @@ def row_maxima(x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_max(x, -1, keepdims=True)
 
 
-def folded(x: tf.Tensor) -> tf.Tensor:
+def halved_sum(x: tf.Tensor) -> tf.Tensor:
     """Shortens the first axis, [n, ...] -> [n / 64 or more, ...], and keeps its sum.
 
     Adding up halves is part of the pass that computes `x`, where XLA would store it before a reduction on CPUs.
@@ -355,9 +355,9 @@ def folded(x: tf.Tensor) -> tf.Tensor:
 
 def column_sums(x: tf.Tensor) -> tf.Tensor:
     """Sums all axes but the last: [..., n] -> [n]."""
-    if x.shape.is_fully_defined():  # else the first axis alone is folded, which is known
+    if x.shape.is_fully_defined():  # else the first axis alone is halved, which is known
         x = tf.reshape(x, [-1, x.shape[-1]])
-    return tf.reduce_sum(folded(x), list(range(x.shape.rank - 1)))
+    return tf.reduce_sum(halved_sum(x), list(range(x.shape.rank - 1)))
 
 
 def bias_gradient(upstream: tf.Tensor) -> tf.Tensor:
@@ -367,6 +367,6 @@ def bias_gradient(upstream: tf.Tensor) -> tf.Tensor:
     """
     rows = tf.reshape(upstream, [-1, upstream.shape[-1]])
     if not are_compiled_alone():
-        return tf.reduce_sum(wide(rows), 0)
+        return tf.reduce_sum(to_float32(rows), 0)
     count = rows.shape[0] or tf.shape(rows)[0]
-    return wide(tf.squeeze(tf.matmul(tf.ones([1, count], rows.dtype), rows), 0))
+    return to_float32(tf.squeeze(tf.matmul(tf.ones([1, count], rows.dtype), rows), 0))

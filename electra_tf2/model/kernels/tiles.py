@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels.blocks import (
+from electra_tf2.model.kernels.cpu import (
     MASKED_SCORE,
     Direction,
     between,
@@ -37,14 +37,14 @@ from electra_tf2.model.kernels.compilation import (
     are_one_program,
     differentiable,
     in_sequence,
-    narrow,
+    to_compute_dtype,
     row_maxima,
     row_sums,
-    stored,
-    wide,
-    xla,
+    materialize,
+    to_float32,
+    compiled,
 )
-from electra_tf2.model.kernels.within_program import attention_again
+from electra_tf2.model.kernels.xla import attention_again
 
 Bias = Literal["none", "fixed", "learned"]
 
@@ -101,7 +101,7 @@ def _biased(
     direction = attention.tiling.direction
     if direction != "both":
         allowed &= reaches(direction, place[1] + tf.range(queries)[:, tf.newaxis], tf.range(keys))
-    biased = wide(scores) * attention.scale + wide(bias)
+    biased = to_float32(scores) * attention.scale + to_float32(bias)
     return biased + tf.where(allowed, tf.zeros([], biased.dtype), MASKED_SCORE)
 
 
@@ -121,7 +121,7 @@ def _dropped_out(x: tf.Tensor, seed: tf.Tensor, place: tf.Tensor, attention: Att
     return dropped_out(x, seed, attention.rate, places)
 
 
-@xla
+@compiled
 def _exponentials(
     scores: tf.Tensor,
     allowed: tf.Tensor,
@@ -135,11 +135,11 @@ def _exponentials(
     maxima = row_maxima(biased)
     exponentials = tf.exp(biased - maxima)
     sums = row_sums(exponentials)
-    dropped = narrow(_dropped_out(exponentials, seed, place, attention), scores.dtype)
+    dropped = to_compute_dtype(_dropped_out(exponentials, seed, place, attention), scores.dtype)
     return dropped, sums, maxima + tf.math.log(sums)
 
 
-@xla
+@compiled
 def _gradients_of_tile(
     scores: tf.Tensor,
     to_dropped: tf.Tensor,
@@ -152,9 +152,9 @@ def _gradients_of_tile(
     """Computes m p and scale ds [b, A, T, L] from do v^T, (o, do, n) and (allowed, bias)."""
     values, upstream, normalizers = output
     p = tf.exp(_biased(scores, *keys, place, attention) - normalizers)
-    inner = row_sums(wide(upstream) * wide(values))
-    to_scores = attention.scale * p * (_dropped_out(wide(to_dropped), seed, place, attention) - inner)
-    return narrow(_dropped_out(p, seed, place, attention), scores.dtype), narrow(to_scores, scores.dtype)
+    inner = row_sums(to_float32(upstream) * to_float32(values))
+    to_scores = attention.scale * p * (_dropped_out(to_float32(to_dropped), seed, place, attention) - inner)
+    return to_compute_dtype(_dropped_out(p, seed, place, attention), scores.dtype), to_compute_dtype(to_scores, scores.dtype)
 
 
 class _Tiles:
@@ -217,7 +217,7 @@ def _forward(
         place = tiles.place(index)
         scores = tf.matmul(tiles.some_queries(q, place), tiles.some_rows(k, place), transpose_b=True)
         dropped, sums, normalizers = _exponentials(scores, *tiles.keys(place), place, seed, attention=attention)
-        output = wide(tf.matmul(dropped, tiles.some_rows(v, place))) / sums
+        output = to_float32(tf.matmul(dropped, tiles.some_rows(v, place))) / sums
         return [tf.transpose(tf.cast(output, q.dtype), [0, 2, 1, 3]), normalizers], []
 
     (output, normalizers), _ = in_sequence(part, tiles.of_rows * tiles.of_queries)
@@ -251,11 +251,11 @@ def _gradient(
                 scores, to_dropped, known, tiles.keys(place), place, seed, attention=attention
             )
             to_q = tf.matmul(to_scores, own_keys)
-            to_keys = wide(tf.matmul(to_scores, queries, transpose_a=True))
-            to_values = wide(tf.matmul(dropped, to_output, transpose_a=True))
+            to_keys = to_float32(tf.matmul(to_scores, queries, transpose_a=True))
+            to_values = to_float32(tf.matmul(dropped, to_output, transpose_a=True))
             if not learned:
                 return [to_q], [to_keys, to_values]
-            of_pairs = tf.reduce_sum(wide(to_scores), 0, keepdims=True) / attention.scale
+            of_pairs = tf.reduce_sum(to_float32(to_scores), 0, keepdims=True) / attention.scale
             return [to_q, summed_by_distance(of_pairs)], [to_keys, to_values]
 
         place = tiles.place(number * tiles.of_queries)
@@ -274,7 +274,7 @@ def _attend(*arguments: tf.Tensor, attention: Attention) -> Any:
     output, normalizers = _forward(*arguments, attention=attention)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        again = tuple(stored(*arguments))  # else the scores would be kept
+        again = tuple(materialize(*arguments))  # else the scores would be kept
         *to_products, to_bias = _gradient(upstream, (output, normalizers), again, attention=attention)
         return *to_products, None, to_bias, None
 

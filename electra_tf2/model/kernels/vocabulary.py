@@ -4,7 +4,7 @@ A step of a small model spends as long here as in its layers: logits are its lar
 as the product leaves them, in the compute type and without the bias; log-probabilities and samples share the maxima and
 the sums of exponentials, taken in blocks of words; the gradient is one pass that writes what three products read, in
 chunks of tokens. Losses over every token store no logits at all: `chunked_log_probs`. The plain formulas are
-model.vocabulary.VocabularySoftmax.
+model.softmax.VocabularySoftmax.
 Shapes: T tokens, E embedding, V vocabulary, K blocks of words (`_of_blocks`).
 """
 
@@ -20,10 +20,10 @@ from electra_tf2.model.kernels.compilation import (
     cast_weight,
     differentiable,
     in_sequence,
-    narrow,
-    stored,
-    wide,
-    xla,
+    to_compute_dtype,
+    materialize,
+    to_float32,
+    compiled,
 )
 
 BLOCK = 128  # words
@@ -47,20 +47,20 @@ def _of_blocks(
     """
     stride = product.shape[1] // BLOCK
     whole = stride * BLOCK
-    found = of_logits(wide(product[:, :whole]) + bias[:whole])
+    found = of_logits(to_float32(product[:, :whole]) + bias[:whole])
     while found.shape[1] > stride:
         half = found.shape[1] // 2
         found = join(found[:, :half], found[:, half:])
-    return tf.concat([found, of_logits(wide(product[:, whole:]) + bias[whole:])], 1)
+    return tf.concat([found, of_logits(to_float32(product[:, whole:]) + bias[whole:])], 1)
 
 
-@xla
+@compiled
 def _block_maxima(product: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     """Maxima of the logits, [T, K]."""
     return _of_blocks(product, bias, tf.identity, tf.maximum)
 
 
-@xla
+@compiled
 def _block_sums(
     product: tf.Tensor, bias: tf.Tensor, block_maxima: tf.Tensor, temperature: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -70,23 +70,23 @@ def _block_sums(
     return maximum, _of_blocks(product, bias, lambda logits: tf.exp((logits - maximum) * inverse), tf.add)
 
 
-@xla
+@compiled
 def _weighted_sums(product: tf.Tensor, bias: tf.Tensor, maximum: tf.Tensor) -> tf.Tensor:
     """Sums [T, K] of d exp(d), d = logit - maximum."""
     return _of_blocks(product, bias, lambda logits: (logits - maximum) * tf.exp(logits - maximum), tf.add)
 
 
-@xla
+@compiled
 def _weighted_probabilities(
     weights: tf.Tensor, product: tf.Tensor, bias: tf.Tensor, log_normalizer: tf.Tensor
 ) -> tf.Tensor:
     """Weights x softmax, [T, V] in the compute type; weights and log_normalizer are [T]."""
-    logits = wide(product) + bias
-    return narrow(weights[:, tf.newaxis] * tf.exp(logits - log_normalizer[:, tf.newaxis]), product.dtype)
+    logits = to_float32(product) + bias
+    return to_compute_dtype(weights[:, tf.newaxis] * tf.exp(logits - log_normalizer[:, tf.newaxis]), product.dtype)
 
 
 class FusedSoftmax:
-    """softmax(states table^T + bias) of some tokens; equals model.vocabulary.VocabularySoftmax of these logits.
+    """softmax(states table^T + bias) of some tokens; equals model.softmax.VocabularySoftmax of these logits.
 
     Args:
       states: [..., E], in the compute type; all axes but the last are those of the tokens.
@@ -100,7 +100,7 @@ class FusedSoftmax:
         self._words = cast_weight(self._table, states.dtype)
         self._wide_product = self._product = tf.matmul(self._states, self._padded_words, transpose_b=True)
         if self._padding:
-            (self._wide_product,) = stored(self._product)
+            (self._wide_product,) = materialize(self._product)
             self._product = self._wide_product[:, : self._table.shape[0]]
         self._block_maxima = _block_maxima(self._product, self._bias)
         self._maximum, self._sums = self._blocks(tf.constant(1.0))
@@ -131,7 +131,7 @@ class FusedSoftmax:
 
     def _logits_of(self, ids: tf.Tensor) -> tf.Tensor:
         """Logits, float32, of words int32 [T] or [T, n]."""
-        return wide(tf.gather(self._wide_product, ids, batch_dims=1)) + tf.gather(self._bias, ids)
+        return to_float32(tf.gather(self._wide_product, ids, batch_dims=1)) + tf.gather(self._bias, ids)
 
     def are_likeliest(self, token_ids: tf.Tensor) -> tf.Tensor:
         """Tells where no word is likelier than the given one: bool [...]."""
@@ -164,9 +164,9 @@ class FusedSoftmax:
             product = product[:, : self._product.shape[1]] if self._padding else product
             dense = _weighted_probabilities(-weights, product, self._bias, log_normalizer)
             places, column = ids[:, tf.newaxis], weights[:, tf.newaxis]
-            to_states = wide(tf.matmul(dense, self._words)) + column * wide(tf.gather(self._words, ids))
-            to_table = wide(tf.matmul(dense, states, transpose_a=True))
-            to_table = tf.tensor_scatter_nd_add(to_table, places, column * wide(states))
+            to_states = to_float32(tf.matmul(dense, self._words)) + column * to_float32(tf.gather(self._words, ids))
+            to_table = to_float32(tf.matmul(dense, states, transpose_a=True))
+            to_table = tf.tensor_scatter_nd_add(to_table, places, column * to_float32(states))
             to_bias = tf.tensor_scatter_nd_add(bias_gradient(dense), places, weights)
             return tf.cast(to_states, states.dtype), to_table, to_bias
 
@@ -203,7 +203,7 @@ class FusedSoftmax:
     @property
     def logits(self) -> tf.Tensor:
         """float32 [..., V], made only where they are asked for."""
-        return tf.reshape(wide(self._product) + self._bias, tf.concat([self._axes, [self._product.shape[1]]], 0))
+        return tf.reshape(to_float32(self._product) + self._bias, tf.concat([self._axes, [self._product.shape[1]]], 0))
 
 
 def invert_cumulative(cumulative: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,7 @@ from electra_tf2.model.attention import AttentionContext
 from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.generator import GeneratorOutput, MaskedInput, MaskedLanguageModel, exact
 from electra_tf2.model.layers import SeedStream, truncated_normal
-from electra_tf2.model.vocabulary import Softmax, VocabularySoftmax
+from electra_tf2.model.softmax import Softmax, VocabularySoftmax
 
 
 class BlockwiseEncoder(Encoder):

@@ -82,7 +82,7 @@ def distillation_problems(config: DistilHparams) -> Iterator[str]:
 
 def binary_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
     """`soft_losses` of two classes, of which one has the logit and the other 0."""
-    from electra_tf2.model.vocabulary import soft_losses
+    from electra_tf2.model.softmax import soft_losses
 
     theirs, ours = (tf.stack([logits, tf.zeros_like(logits)], -1) for logits in (teacher, student))
     return soft_losses(theirs, ours, temperature)
@@ -129,7 +129,7 @@ class SoftTokens(Distillation):
         return masked.masked_lm_weights
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        from electra_tf2.model.vocabulary import soft_losses
+        from electra_tf2.model.softmax import soft_losses
 
         theirs, ours = self.taught(forward).token_logits, forward.generator.logits
         metrics = {}

@@ -235,7 +235,7 @@ class AllTokensMLM(MainLanguageModel[AblationHparams]):
         return tf.cast(masked.input_mask, tf.float32)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
-        from electra_tf2.model.vocabulary import token_log_probs
+        from electra_tf2.model.softmax import token_log_probs
 
         masked = forward.masked
         hidden = self.head.hidden(forward.states)

@@ -99,12 +99,12 @@ class MultipleChoice(Objective[McBertHparams]):
 
     def logits(self, forward: Forward, candidates: tf.Tensor) -> tf.Tensor:
         """float32 [B, L, K]: of the rejection and of each candidate, int32 [B, L, K - 1]."""
-        from electra_tf2.model.kernels.compilation import wide
+        from electra_tf2.model.kernels.compilation import to_float32
 
         hidden = self.head.hidden(forward.states)
         words = tf.gather(tf.cast(self.head.table, hidden.dtype), candidates)  # [B, L, K - 1, E]
-        scores = wide(tf.einsum("ble,blke->blk", hidden, words)) + tf.gather(self.head.output_bias, candidates)
-        rejection = tf.tensordot(wide(hidden), self.rejection[:, tf.newaxis], 1) + self.rejection_bias
+        scores = to_float32(tf.einsum("ble,blke->blk", hidden, words)) + tf.gather(self.head.output_bias, candidates)
+        rejection = tf.tensordot(to_float32(hidden), self.rejection[:, tf.newaxis], 1) + self.rejection_bias
         return tf.concat([rejection, scores], -1)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:

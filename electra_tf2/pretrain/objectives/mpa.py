@@ -175,9 +175,9 @@ def lookup(table: CooccurrenceTable, dense: bool) -> Callable[[tf.Tensor, tf.Ten
             tf.gather(tf.gather(whole, tokens), tf.tile(context[:, tf.newaxis], [1, tokens.shape[1], 1]), batch_dims=2),
             tf.float32,
         )
-    from electra_tf2.model.kernels.compilation import xla
+    from electra_tf2.model.kernels.compilation import compiled
 
-    @xla
+    @compiled
     def found_among(neighbours: tf.Tensor, scores: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:
         """float32 [B, N, L]: the score of each token [B, L] among the neighbours [B, N, K] of each draw, or 0."""
         same = neighbours[:, :, tf.newaxis, :] == tokens[:, tf.newaxis, :, tf.newaxis]

@@ -1,11 +1,11 @@
 """Kernels as parts of one program of the whole step, as GPUs and TPUs run it: the same formulas, other passes.
 
 There XLA decides what is one pass, from the formulas of many kernels at once. Left alone it keeps sums in float32, goes
-over rows once for each result, and ends each of hundreds of sums over tokens with a launch of its own. Here `stored`
+over rows once for each result, and ends each of hundreds of sums over tokens with a launch of its own. Here `materialize`
 tells it which arrays to keep, in the type of the activations; a norm's gradient is one pass for the sums of its rows
 and one for all else; a pass that computes a gradient also sums it over the tokens of a sequence, and what is left to
 sum is summed for all weights at once (compilation.sums_at_once).
-Shapes: x [..., n]; bias, gamma, beta [n]; int32 [2] seed. `blocks` says more of each.
+Shapes: x [..., n]; bias, gamma, beta [n]; int32 [2] seed. `cpu` says more of each.
 """
 
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf2.model.kernels import blocks
+from electra_tf2.model.kernels import cpu
 from electra_tf2.model.kernels.compilation import (
     are_one_program,
     cast_weight,
     differentiable,
     keeps_little,
-    narrow,
+    to_compute_dtype,
     part_sums,
     rounded,
-    stored,
-    wide,
+    materialize,
+    to_float32,
 )
 
 
@@ -33,7 +33,7 @@ def product(x: tf.Tensor, kernel: tf.Tensor) -> Any:
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # First the kernel's: left to XLA, all kernels' come last, and what they are made of is kept until then.
-        upstream, to_kernel = stored(upstream, tf.matmul(x, upstream, transpose_a=True))
+        upstream, to_kernel = materialize(upstream, tf.matmul(x, upstream, transpose_a=True))
         return tf.matmul(upstream, kernel, transpose_b=True), to_kernel
 
     return tf.matmul(x, kernel), gradient
@@ -59,11 +59,11 @@ def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
     @differentiable
     def compute(*tensors: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
-            *again, upstream = stored(*tensors, upstream)  # not what was computed before, and not before its turn
+            *again, upstream = materialize(*tensors, upstream)  # not what was computed before, and not before its turn
             with tf.GradientTape() as tape:
                 tape.watch(again)
                 value = activated_product(*again)
-            return stored(*tape.gradient(value, again, upstream))
+            return materialize(*tape.gradient(value, again, upstream))
 
         return activated_product(*tensors), gradient
 
@@ -72,7 +72,7 @@ def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
 
 def _with_bias_gradient(to_x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """A gradient, and its sum over all axes but the last, of one pass."""
-    to_x, sums = stored(to_x, part_sums(wide(to_x)))
+    to_x, sums = materialize(to_x, part_sums(to_float32(to_x)))
     return to_x, tf.reduce_sum(sums, 0)
 
 
@@ -91,12 +91,12 @@ def gelu(x: tf.Tensor, bias: tf.Tensor) -> Any:
     """gelu(x + bias)."""
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        biased = wide(x) + wide(bias)
-        cdf, density = blocks.normal_cdf_and_density(biased)
-        return _with_bias_gradient(rounded(wide(upstream) * (cdf + biased * density), x.dtype))
+        biased = to_float32(x) + to_float32(bias)
+        cdf, density = cpu.normal_cdf_and_density(biased)
+        return _with_bias_gradient(rounded(to_float32(upstream) * (cdf + biased * density), x.dtype))
 
-    biased = wide(x) + wide(bias)
-    return narrow(biased * blocks.normal_cdf(biased), x.dtype), gradient
+    biased = to_float32(x) + to_float32(bias)
+    return to_compute_dtype(biased * cpu.normal_cdf(biased), x.dtype), gradient
 
 
 # Norms. With d the gradient of n = (x - mean) / deviation, x's is (d - mean(d) - n mean(d n)) / deviation. All it needs
@@ -108,7 +108,7 @@ def _mean(x: tf.Tensor) -> tf.Tensor:
 
 
 def _norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-    return stored(narrow(blocks.normalised(wide(x), gamma, beta, epsilon)[0], x.dtype))[0]
+    return materialize(to_compute_dtype(cpu.normalised(to_float32(x), gamma, beta, epsilon)[0], x.dtype))[0]
 
 
 def _norm_gradient(
@@ -116,7 +116,6 @@ def _norm_gradient(
     x: tf.Tensor,
     mean: tf.Tensor,
     gamma: tf.Tensor,
-    to_x: tf.Tensor | None,
     dropout: tuple[tf.Tensor, float] | None,
     epsilon: float,
 ) -> tuple[tf.Tensor, ...]:
@@ -124,44 +123,34 @@ def _norm_gradient(
 
     Args:
       mean: of each row of x, [..., 1].
-      to_x: gradient of x by other ways, or None.
       dropout: seed and rate of that of the branch, or None without a branch.
     """
-    centred, to_y = wide(x) - mean, wide(upstream)
-    to_n = to_y * wide(gamma)
-    variance, mean_to_n, mean_product = stored(_mean(tf.square(centred) + epsilon), _mean(to_n), _mean(to_n * centred))
+    centred, to_y = to_float32(x) - mean, to_float32(upstream)
+    to_n = to_y * to_float32(gamma)
+    variance, mean_to_n, mean_product = materialize(_mean(tf.square(centred) + epsilon), _mean(to_n), _mean(to_n * centred))
     # XLA makes a launch of its own of a root of each row, unless it seems to depend on all numbers of the row.
     inverse = tf.math.rsqrt(tf.where(tf.math.is_nan(centred), centred, variance))
     n = centred * inverse
     to_sum = inverse * (to_n - mean_to_n - n * (inverse * mean_product))
-    if to_x is not None:
-        to_sum += wide(to_x)
     # Rounded by integers: the branch's gradient comes of what is stored, not of the same computed again.
     to_sum = rounded(to_sum, x.dtype)
     passed, to_vectors = [to_sum], [to_y * n, to_y]
     if dropout is not None:
         seed, rate = dropout
-        to_branch = rounded(blocks.dropped_out(wide(to_sum), seed, rate), x.dtype) if rate else to_sum
-        passed, to_vectors = [to_sum, to_branch], [wide(to_branch), *to_vectors]
-    found = stored(*passed, *(part_sums(one) for one in to_vectors))
+        to_branch = rounded(cpu.dropped_out(to_float32(to_sum), seed, rate), x.dtype) if rate else to_sum
+        passed, to_vectors = [to_sum, to_branch], [to_float32(to_branch), *to_vectors]
+    found = materialize(*passed, *(part_sums(one) for one in to_vectors))
     return *found[: len(passed)], *(tf.reduce_sum(sums, 0) for sums in found[len(passed) :])
 
 
 @differentiable
-def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = blocks.LAYER_NORM_EPSILON) -> Any:
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = cpu.LAYER_NORM_EPSILON) -> Any:
     """Layer norm over the last axis."""
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return _norm_gradient(upstream, x, stored(_mean(wide(x)))[0], gamma, None, None, epsilon)
+        return _norm_gradient(upstream, x, materialize(_mean(to_float32(x)))[0], gamma, None, epsilon)
 
     return _norm(x, gamma, beta, epsilon), gradient
-
-
-def _sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tuple[tf.Tensor, tf.Tensor]:
-    """The sum, rounded to the type of x, and its mean."""
-    total = rounded(blocks.sum_of(x, branch, bias, seed, rate), x.dtype)
-    total, mean = stored(total, _mean(wide(total)))
-    return total, mean
 
 
 @differentiable
@@ -173,35 +162,27 @@ def norm_of_sum(
     beta: tf.Tensor,
     seed: tf.Tensor,
     rate: float,
-    epsilon: float = blocks.LAYER_NORM_EPSILON,
+    epsilon: float = cpu.LAYER_NORM_EPSILON,
 ) -> Any:
     """layer_norm(s) of s = x + dropout(branch + bias), which is rounded to the type of x."""
-    total, mean = _sum(x, branch, bias, seed, rate)
+    total = rounded(cpu.sum_of(x, branch, bias, seed, rate), x.dtype)
+    total, mean = materialize(total, _mean(to_float32(total)))
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        return *_norm_gradient(upstream, total, mean, gamma, None, (seed, rate), epsilon), None
+        return *_norm_gradient(upstream, total, mean, gamma, (seed, rate), epsilon), None
 
     return _norm(total, gamma, beta, epsilon), gradient
 
 
 @differentiable
-def sum_and_norm(
-    x: tf.Tensor,
-    branch: tf.Tensor,
-    bias: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    seed: tf.Tensor,
-    rate: float,
-    epsilon: float = blocks.LAYER_NORM_EPSILON,
-) -> Any:
-    """s, and layer_norm(s)."""
-    total, mean = _sum(x, branch, bias, seed, rate)
+def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> Any:
+    """s, rounded to the type of x."""
 
-    def gradient(to_total: tf.Tensor, to_norm: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        return *_norm_gradient(to_norm, total, mean, gamma, to_total, (seed, rate), epsilon), None
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        to_branch = rounded(cpu.dropped_out(to_float32(upstream), seed, rate), x.dtype) if rate else upstream
+        return upstream, *_with_bias_gradient(to_branch), None
 
-    return (total, _norm(total, gamma, beta, epsilon)), gradient
+    return materialize(rounded(cpu.sum_of(x, branch, bias, seed, rate), x.dtype))[0], gradient
 
 
 # Attention.
@@ -225,7 +206,7 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
         to_product, to_bias = _with_bias_gradient(joined)
         return tf.reshape(to_product, tf.shape(product)), to_bias
 
-    return tuple(stored(*blocks.heads_apart(product, bias, heads))), gradient
+    return tuple(materialize(*cpu.heads_apart(product, bias, heads))), gradient
 
 
 class _Pairs:
@@ -244,16 +225,16 @@ class _Pairs:
         self._joined = self._bits = None
         if not rate:
             return
-        kept = blocks.are_kept(blocks.places_in(tf.shape(scores)), seed, rate)
+        kept = cpu.are_kept(cpu.places_in(tf.shape(scores)), seed, rate)
         # XLA's generator of softmax kernels knows no shifts, so it cannot hash. It reads what dropout keeps as an
         # integer that the heads share, a bit each.
         heads = scores.shape[1]
         dtype = next((one for one in (tf.int8, tf.int16, tf.int32, tf.int64) if heads < 8 * one.size), None)
         if dtype is None:
-            (self._joined,) = stored(kept)
+            (self._joined,) = materialize(kept)
             return
         self._bits = tf.constant([1 << head for head in range(heads)], dtype, [heads, 1, 1])
-        (self._joined,) = stored(tf.reduce_sum(tf.where(kept, self._bits, tf.zeros([], dtype)), 1, keepdims=True))
+        (self._joined,) = materialize(tf.reduce_sum(tf.where(kept, self._bits, tf.zeros([], dtype)), 1, keepdims=True))
 
     def _dropped_out(self, x: tf.Tensor) -> tf.Tensor:
         if self._joined is None:
@@ -262,21 +243,21 @@ class _Pairs:
         return tf.where(kept, x * tf.constant(1.0 / (1.0 - self._rate), x.dtype), tf.zeros([], x.dtype))
 
     def _probabilities(self) -> tf.Tensor:
-        return tf.nn.softmax(wide(blocks.biased_scores(self._scores, self._allowed, self._bias, scale=self._scale)))
+        return tf.nn.softmax(to_float32(cpu.biased_scores(self._scores, self._allowed, self._bias, scale=self._scale)))
 
     def dropped(self) -> tf.Tensor:
         """Probabilities after dropout."""
-        return stored(narrow(self._dropped_out(self._probabilities()), self._scores.dtype))[0]
+        return materialize(to_compute_dtype(self._dropped_out(self._probabilities()), self._scores.dtype))[0]
 
     def gradients(self, to_dropped: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Gradients of the scores and of the position bias."""
-        to_probs = self._dropped_out(wide(to_dropped))
-        (self._scores,) = stored(self._scores)  # else float32 probabilities would be kept
+        to_probs = self._dropped_out(to_float32(to_dropped))
+        (self._scores,) = materialize(self._scores)  # else float32 probabilities would be kept
         probs = self._probabilities()
         # Of whole rows, not of the output and its gradient, which need not be read then.
         to_scores = probs * (to_probs - tf.reduce_sum(probs * to_probs, -1, keepdims=True))
-        (to_scores,) = stored(narrow(self._scale * to_scores, self._scores.dtype))
-        return to_scores, blocks.position_bias_gradient(to_scores, self._bias, scale=self._scale)
+        (to_scores,) = materialize(to_compute_dtype(self._scale * to_scores, self._scores.dtype))
+        return to_scores, cpu.position_bias_gradient(to_scores, self._bias, scale=self._scale)
 
 
 @differentiable
@@ -321,7 +302,7 @@ def attention_again(
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
         # Not what was computed before, and not before its turn.
-        again = stored(q, k, v, seed, upstream)
+        again = materialize(q, k, v, seed, upstream)
         pairs = pairs_of(again[0], again[1], again[3])
         to_values = tf.matmul(pairs.dropped(), again[4], transpose_a=True)
         to_scores, to_bias = pairs.gradients(tf.matmul(again[4], again[2], transpose_b=True))

@@ -18,11 +18,11 @@ from electra_tf2.model.kernels.compilation import (
     bias_gradient,
     column_sums,
     differentiable,
-    folded,
-    narrow,
+    halved_sum,
+    to_compute_dtype,
     row_sums,
-    wide,
-    xla,
+    to_float32,
+    compiled,
 )
 
 Direction = Literal["both", "left_to_right", "right_to_left"]
@@ -96,7 +96,7 @@ def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float, places: Sequence[tf.
     return tf.where(keep, x * tf.constant(1.0 / (1.0 - rate), x.dtype), tf.zeros([], x.dtype))
 
 
-_dropped_out = xla(dropped_out)
+_dropped_out = compiled(dropped_out)
 
 
 @differentiable
@@ -124,17 +124,17 @@ def normal_cdf_and_density(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.where(x < 0.0, tail, 1.0 - tail), density
 
 
-@xla
+@compiled
 def _gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    biased = wide(x) + wide(bias)
-    return narrow(biased * normal_cdf(biased), x.dtype)
+    biased = to_float32(x) + to_float32(bias)
+    return to_compute_dtype(biased * normal_cdf(biased), x.dtype)
 
 
-@xla
+@compiled
 def _gelu_gradient(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    biased = wide(x) + wide(bias)
+    biased = to_float32(x) + to_float32(bias)
     cdf, density = normal_cdf_and_density(biased)
-    return narrow(wide(upstream) * (cdf + biased * density), x.dtype)
+    return to_compute_dtype(to_float32(upstream) * (cdf + biased * density), x.dtype)
 
 
 @differentiable
@@ -146,6 +146,43 @@ def gelu(x: tf.Tensor, bias: tf.Tensor) -> Any:
         return to_x, bias_gradient(to_x)
 
     return _gelu(x, bias), gradient
+
+
+# Gated linear units: gelu(a) c, where x + b is a beside c.
+
+
+@compiled
+def _gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    first, second = tf.split(to_float32(x) + to_float32(bias), 2, -1)
+    return to_compute_dtype(first * normal_cdf(first) * second, x.dtype)
+
+
+# Two kernels, as XLA would store what one would compute for both.
+
+
+@compiled
+def _gradient_of_activated(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    first, second = tf.split(to_float32(x) + to_float32(bias), 2, -1)
+    cdf, density = normal_cdf_and_density(first)
+    return to_compute_dtype(to_float32(upstream) * (cdf + first * density) * second, x.dtype)
+
+
+@compiled
+def _gradient_of_factor(upstream: tf.Tensor, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    first = tf.split(to_float32(x) + to_float32(bias), 2, -1)[0]
+    return to_compute_dtype(to_float32(upstream) * (first * normal_cdf_and_density(first)[0]), x.dtype)
+
+
+@differentiable
+def gated_gelu(x: tf.Tensor, bias: tf.Tensor) -> Any:
+    """gelu(a) c of x + bias = [a, c]: [..., 2n] and [2n] -> [..., n]."""
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        parts = (_gradient_of_activated, _gradient_of_factor)
+        to_x = tf.concat([part(upstream, x, bias) for part in parts], -1)
+        return to_x, bias_gradient(to_x)
+
+    return _gated_gelu(x, bias), gradient
 
 
 # Layer norm: y = n gamma + beta, n = (x - mean) / deviation. With d the gradient of n, x's is
@@ -170,29 +207,29 @@ def normalised(
     """Norm, mean and 1 / deviation [..., 1]."""
     mean = _mean(x)
     inverse = tf.math.rsqrt(_mean(tf.square(x - mean)) + epsilon)
-    return (x - mean) * (inverse * wide(gamma)) + wide(beta), mean, inverse
+    return (x - mean) * (inverse * to_float32(gamma)) + to_float32(beta), mean, inverse
 
 
 def _normalised_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Gradients of x, gamma and beta."""
-    upstream, n = wide(upstream), (x - norm.mean) * norm.inverse
-    to_n = upstream * wide(norm.gamma)
+    upstream, n = to_float32(upstream), (x - norm.mean) * norm.inverse
+    to_n = upstream * to_float32(norm.gamma)
     to_x = norm.inverse * (to_n - _mean(to_n) - n * _mean(to_n * n))
     return to_x, column_sums(upstream * n), column_sums(upstream)
 
 
-@xla
+@compiled
 def _layer_norm(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = LAYER_NORM_EPSILON
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    y, mean, inverse = normalised(wide(x), gamma, beta, epsilon)
-    return narrow(y, x.dtype), mean, inverse
+    y, mean, inverse = normalised(to_float32(x), gamma, beta, epsilon)
+    return to_compute_dtype(y, x.dtype), mean, inverse
 
 
-@xla
+@compiled
 def _layer_norm_gradient(upstream: tf.Tensor, x: tf.Tensor, norm: _Norm) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    to_x, to_gamma, to_beta = _normalised_gradient(upstream, wide(x), norm)
-    return narrow(to_x, x.dtype), to_gamma, to_beta
+    to_x, to_gamma, to_beta = _normalised_gradient(upstream, to_float32(x), norm)
+    return to_compute_dtype(to_x, x.dtype), to_gamma, to_beta
 
 
 @differentiable
@@ -206,10 +243,10 @@ def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float =
 
 
 def sum_of(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    return wide(x) + dropped_out(wide(branch) + wide(bias), seed, rate)
+    return to_float32(x) + dropped_out(to_float32(branch) + to_float32(bias), seed, rate)
 
 
-@xla
+@compiled
 def _norm_of_sum(
     x: tf.Tensor,
     branch: tf.Tensor,
@@ -221,29 +258,17 @@ def _norm_of_sum(
     epsilon: float = LAYER_NORM_EPSILON,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     y, mean, inverse = normalised(sum_of(x, branch, bias, seed, rate), gamma, beta, epsilon)
-    return narrow(y, x.dtype), mean, inverse
+    return to_compute_dtype(y, x.dtype), mean, inverse
 
 
-def _through_sum(
-    to_sum: tf.Tensor, to_scales: list[tf.Tensor], dtype: tf.DType, seed: tf.Tensor, rate: float
-) -> tuple[tf.Tensor, ...]:
-    """Gradients of gamma, beta, x and, if there is dropout, of the branch; else it is x's."""
-    to_branch = [narrow(dropped_out(to_sum, seed, rate), dtype)] if rate else []
-    return *to_scales, narrow(to_sum, dtype), *to_branch
-
-
-def _of_arguments(found: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor | None, ...]:
-    """Puts gradients in the order of x, branch, bias, gamma, beta and seed."""
-    to_gamma, to_beta, *to_terms = found
-    return to_terms[0], to_terms[-1], bias_gradient(to_terms[-1]), to_gamma, to_beta, None
-
-
-@xla
+@compiled
 def _norm_of_sum_gradient(
     upstream: tf.Tensor, terms: tuple[tf.Tensor, tf.Tensor, tf.Tensor], norm: _Norm, seed: tf.Tensor, rate: float
 ) -> tuple[tf.Tensor, ...]:
+    """Gradients of gamma, beta, x and, if there is dropout, of the branch; else it is x's."""
     to_sum, *to_scales = _normalised_gradient(upstream, sum_of(*terms, seed, rate), norm)
-    return _through_sum(to_sum, to_scales, upstream.dtype, seed, rate)
+    to_branch = [to_compute_dtype(dropped_out(to_sum, seed, rate), upstream.dtype)] if rate else []
+    return *to_scales, to_compute_dtype(to_sum, upstream.dtype), *to_branch
 
 
 @differentiable
@@ -260,59 +285,23 @@ def norm_of_sum(
     """layer_norm(s); all are [..., n] and [n]; int32 [2] seed."""
     y, *statistics = _norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate, epsilon=epsilon)
     norm = _Norm(gamma, *statistics)
-    return y, lambda upstream: _of_arguments(_norm_of_sum_gradient(upstream, (x, branch, bias), norm, seed, rate=rate))
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        found = _norm_of_sum_gradient(upstream, (x, branch, bias), norm, seed, rate=rate)
+        to_gamma, to_beta, to_x, to_branch = (*found, found[-1])[:4]
+        return to_x, to_branch, bias_gradient(to_branch), to_gamma, to_beta, None
+
+    return y, gradient
 
 
-@xla
-def _sum_and_norm(
-    x: tf.Tensor,
-    branch: tf.Tensor,
-    bias: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    seed: tf.Tensor,
-    rate: float,
-    epsilon: float = LAYER_NORM_EPSILON,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    total = narrow(sum_of(x, branch, bias, seed, rate), x.dtype)
-    y, mean, inverse = normalised(wide(total), gamma, beta, epsilon)
-    return total, narrow(y, x.dtype), mean, inverse
-
-
-@xla
-def _sum_and_norm_gradient(
-    total: tf.Tensor, upstreams: tuple[tf.Tensor, tf.Tensor], norm: _Norm, seed: tf.Tensor, rate: float
-) -> tuple[tf.Tensor, ...]:
-    to_total, to_norm = upstreams
-    to_sum, *to_scales = _normalised_gradient(to_norm, wide(total), norm)
-    return _through_sum(to_sum + wide(to_total), to_scales, total.dtype, seed, rate)
-
-
-@differentiable
-def sum_and_norm(
-    x: tf.Tensor,
-    branch: tf.Tensor,
-    bias: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    seed: tf.Tensor,
-    rate: float,
-    epsilon: float = LAYER_NORM_EPSILON,
-) -> Any:
-    """s, in the type of x, and layer_norm(s); all are [..., n] and [n]; int32 [2] seed."""
-    total, y, *statistics = _sum_and_norm(x, branch, bias, gamma, beta, seed, rate=rate, epsilon=epsilon)
-    norm = _Norm(gamma, *statistics)
-    return (total, y), lambda *upstreams: _of_arguments(_sum_and_norm_gradient(total, upstreams, norm, seed, rate=rate))
-
-
-@xla
+@compiled
 def _residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    return narrow(sum_of(x, branch, bias, seed, rate), x.dtype)
+    return to_compute_dtype(sum_of(x, branch, bias, seed, rate), x.dtype)
 
 
-@xla
+@compiled
 def _to_branch(upstream: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    return narrow(dropped_out(wide(upstream), seed, rate), upstream.dtype)
+    return to_compute_dtype(dropped_out(to_float32(upstream), seed, rate), upstream.dtype)
 
 
 @differentiable
@@ -329,9 +318,9 @@ def residual_sum(x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tens
 # Queries, keys and values: one product's columns and their bias, each head's in a row.
 
 
-@xla
+@compiled
 def heads_apart(product: tf.Tensor, bias: tf.Tensor, heads: int) -> tuple[tf.Tensor, ...]:
-    biased = narrow(wide(product) + wide(bias), product.dtype)
+    biased = to_compute_dtype(to_float32(product) + to_float32(bias), product.dtype)
     rows, length = tf.unstack(tf.shape(product))[:2]
     parts = tf.reshape(biased, [rows, length, 3, heads, product.shape[-1] // (3 * heads)])
     return tuple(tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4])))
@@ -355,18 +344,18 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
 # "FlashAttention", appendix B): over a head's size, not over the keys.
 
 
-@xla
+@compiled
 def biased_scores(scores: tf.Tensor, allowed: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
-    biased = wide(scores) * scale + wide(position_bias)
-    return narrow(biased + tf.where(allowed, tf.zeros([], biased.dtype), MASKED_SCORE), scores.dtype)
+    biased = to_float32(scores) * scale + to_float32(position_bias)
+    return to_compute_dtype(biased + tf.where(allowed, tf.zeros([], biased.dtype), MASKED_SCORE), scores.dtype)
 
 
-@xla
+@compiled
 def _probabilities_after_dropout(probs: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
-    return narrow(dropped_out(wide(probs), seed, rate), probs.dtype)
+    return to_compute_dtype(dropped_out(to_float32(probs), seed, rate), probs.dtype)
 
 
-@xla
+@compiled
 def _attention_gradient(
     to_dropped: tf.Tensor,
     probs: tf.Tensor,
@@ -377,15 +366,15 @@ def _attention_gradient(
 ) -> tf.Tensor:
     """Gradient of the scores, from do v^T, p and (o, do)."""
     values, upstream = output
-    inner = row_sums(wide(upstream) * wide(values))
-    to_scores = scale * wide(probs) * (dropped_out(wide(to_dropped), seed, rate) - inner)
-    return narrow(to_scores, probs.dtype)
+    inner = row_sums(to_float32(upstream) * to_float32(values))
+    to_scores = scale * to_float32(probs) * (dropped_out(to_float32(to_dropped), seed, rate) - inner)
+    return to_compute_dtype(to_scores, probs.dtype)
 
 
-@xla
+@compiled
 def position_bias_gradient(to_scores: tf.Tensor, position_bias: tf.Tensor, scale: float) -> tf.Tensor:
     summed = [axis for axis in range(4) if position_bias.shape[axis] == 1]  # of rows, at least
-    return tf.cast(tf.reduce_sum(folded(wide(to_scores)), summed, keepdims=True) / scale, position_bias.dtype)
+    return tf.cast(tf.reduce_sum(halved_sum(to_float32(to_scores)), summed, keepdims=True) / scale, position_bias.dtype)
 
 
 @differentiable
@@ -410,7 +399,7 @@ def attention(
     # The softmax is not compiled: on CPUs TensorFlow's own (oneDNN's) keeps a row in the cache, where XLA's goes over
     # memory for the maximum, the sum and the quotient. In one program it computes as kernels do, in float32.
     biased = biased_scores(scores, allowed, position_bias, scale=scale)
-    probs = tf.nn.softmax(biased) if are_compiled_alone() else tf.cast(tf.nn.softmax(wide(biased)), scores.dtype)
+    probs = tf.nn.softmax(biased) if are_compiled_alone() else tf.cast(tf.nn.softmax(to_float32(biased)), scores.dtype)
     dropped = _probabilities_after_dropout(probs, seed, rate=rate) if rate else probs
     output = tf.matmul(dropped, values)
 
@@ -432,9 +421,9 @@ def reaches(direction: Direction, queries: tf.Tensor, keys: tf.Tensor) -> tf.Ten
     return keys <= queries if direction == "left_to_right" else keys >= queries
 
 
-@xla
+@compiled
 def _rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
-    first, second = tf.split(wide(x), 2, -1)
+    first, second = tf.split(to_float32(x), 2, -1)
     turned = tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
     return tf.cast(turned, x.dtype)
 

@@ -10,7 +10,7 @@ from scipy import stats
 from electra_tf2.model import kernels
 from electra_tf2.model.kernels import vocabulary
 from electra_tf2.model.kernels.vocabulary import FusedSoftmax
-from electra_tf2.model.vocabulary import VocabularySoftmax, token_log_probs
+from electra_tf2.model.softmax import VocabularySoftmax, token_log_probs
 
 DRAWS = 40_000
 SIZES = [100, 128, 300]  # words: less than a block, one block, two blocks and 44 words
