@@ -68,7 +68,7 @@ class Architecture:
     hidden_dropout_prob: float = hparam(0.1, "dropout of embeddings and residual branches", at_least=0, below=1)
     attention_probs_dropout_prob: float = hparam(0.1, "dropout of the attention probabilities", at_least=0, below=1)
     max_position_embeddings: int = hparam(512, "positions that a model has embeddings or distances for", at_least=1)
-    type_vocab_size: int = hparam(2, "number of segments that are told apart; 0: none", at_least=0)
+    type_vocab_size: int = hparam(2, "number of segments that are told apart; 1: both texts of a pair are alike; 0: none", at_least=0)
     initializer_range: float = hparam(0.02, "standard deviation of initial kernels and embeddings", above=0)
     hidden_act: str = hparam(
         "gelu",

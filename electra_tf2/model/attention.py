@@ -77,43 +77,6 @@ def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
     return tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
 
 
-# Positions.
-
-
-class Rotation(NamedTuple):
-    """float32 [L, D/2] each: cosine and sine of the angles at every position."""
-
-    cosine: tf.Tensor
-    sine: tf.Tensor
-
-
-class Positions(SizedLayer):
-    """What attention of a network knows of positions, the same in all its layers; in this class nothing.
-
-    The scheme of the architecture names its subclass (`positions.PositionScheme.layer_class`).
-
-    bias_kind: "none", "fixed" or "learned": what `bias` is.
-    attention_class: class of the layers' attention.
-    """
-
-    bias_kind: Bias = "none"
-    attention_class: "type[SelfAttention]"
-
-    def bias(self, length: int | tf.Tensor) -> tf.Tensor:
-        """float32 [1 or A, 2L - 1], added to scaled scores; of key position - query position, from 1 - L to L - 1."""
-        return tf.zeros([1, 2 * length - 1])
-
-    def rotation(self, length: int | tf.Tensor, is_local: bool) -> Rotation | None:
-        """Returns the angles by which queries and keys of local or other layers are rotated, or None."""
-        del length, is_local
-        return None
-
-    def qkv_initializer(self, is_local: bool) -> Callable[..., tf.Tensor]:
-        """Returns the initializer of the bias [3 A D] of queries, keys and values in local or other layers."""
-        del is_local
-        return zeros
-
-
 @with_kernel(cpu.between)
 def between(by_distance: tf.Tensor, queries: int | tf.Tensor) -> tf.Tensor:
     """[A, n] of n distances in a row -> [1, A, T, n - T + 1]: those of T queries in a row to all keys.
@@ -125,7 +88,14 @@ def between(by_distance: tf.Tensor, queries: int | tf.Tensor) -> tf.Tensor:
     return tf.gather(by_distance, places, axis=1)[tf.newaxis]
 
 
-# Contexts.
+# Layers.
+
+
+class Rotation(NamedTuple):
+    """float32 [L, D/2] each: cosine and sine of the angles at every position."""
+
+    cosine: tf.Tensor
+    sine: tf.Tensor
 
 
 class AttentionContext(NamedTuple):
@@ -144,112 +114,10 @@ class AttentionContext(NamedTuple):
     length: int | tf.Tensor
     allowed: tf.Tensor
     position_bias: tf.Tensor
-    positions: Positions
+    positions: "Positions"
     rotation: Rotation | None = None
     tiling: Tiling | None = None
     blocks: Blocks | None = None
-
-
-def make_context(
-    input_mask: tf.Tensor,
-    positions: Positions,
-    direction: Direction = "both",
-    window: int | None = None,
-    on_whole_arrays: bool = False,
-    always_tiled: bool = False,
-) -> AttentionContext:
-    """Prepares attention to the real tokens of a batch.
-
-    Args:
-      input_mask: int32 [B, L], 1 at real tokens.
-      window: distance of the farthest token that a token sees; None: all.
-      on_whole_arrays: whether tiles and blocks are ruled out.
-      always_tiled: whether tiles are used at every length, where they can be, and not for long sequences alone.
-    """
-    length, kind = shape_of(input_mask)[1], positions.bias_kind
-    by_distance, rotation = positions.bias(length), positions.rotation(length, window is not None)
-    may_cut = isinstance(length, int) and not on_whole_arrays
-    if window is not None:
-        kind, by_distance = ("fixed" if kind == "none" else kind), within(by_distance, window, direction)
-        blocks = blocks_of(length, window) if may_cut else None
-        if blocks is not None:
-            allowed, bias = context_of_blocks(input_mask, by_distance, blocks)
-            return AttentionContext(length, allowed, bias, positions, rotation, blocks=blocks)
-    allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
-    long = 0 if always_tiled else LONG_IN_PROGRAM if are_one_program() else LONG
-    queries = queries_of_tile(input_mask.shape) if may_cut and length >= long else None
-    if queries is not None:
-        if kind != "none":
-            by_distance += tf.zeros([positions.architecture.num_attention_heads, 1])
-        tiling = Tiling(queries, direction, kind)
-        return AttentionContext(length, allowed, by_distance, positions, rotation, tiling=tiling)
-    if direction != "both":
-        allowed &= reaches(direction, tf.range(length)[:, tf.newaxis], tf.range(length))
-    bias = tf.zeros([1, 1, 1, 1]) if kind == "none" else between(by_distance, length)
-    return AttentionContext(length, allowed, bias, positions, rotation)
-
-
-# Windows.
-
-
-def within(by_distance: tf.Tensor, window: int, direction: Direction) -> tf.Tensor:
-    """Masks distances beyond the window, or against the direction: [A, 2L - 1] as of `Positions.bias`."""
-    length = (shape_of(by_distance)[1] + 1) // 2
-    distances = tf.range(1 - length, length)
-    near = tf.abs(distances) <= window
-    if direction != "both":
-        near &= reaches(direction, tf.constant(0), distances)
-    return by_distance + tf.where(near, tf.zeros([], by_distance.dtype), MASKED_SCORE)
-
-
-def in_blocks(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """[B, L, ...] -> [B n, T, ...], zeros after the last token."""
-    rows, length, *rest = shape_of(x)
-    padding = [[0, 0], [0, blocks.number * blocks.size - length], *([0, 0] for _ in rest)]
-    return tf.reshape(tf.pad(x, padding), [rows * blocks.number, blocks.size, *rest])
-
-
-def windows(
-    q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, rotation: Rotation | None, blocks: Blocks
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Rotated queries, and the rotated keys and the values that each block sees.
-
-    Args:
-      q, k, v: [B n, A, T, D] each.
-      rotation: angles at all positions, or None.
-
-    Returns:
-      [B n, A, T, D], and [B n, A, K, D] twice.
-    """
-    q, k, v = (tf.reshape(x, [-1, blocks.number, *shape_of(x)[1:]]) for x in (q, k, v))
-    if rotation is not None:
-        angles = [in_blocks(part[tf.newaxis], blocks)[:, tf.newaxis] for part in rotation]  # [n, 1, T, D/2]
-        q, k = rotated(q, *angles), rotated(k, *angles)
-    return tf.reshape(q, [-1, *shape_of(q)[2:]]), _with_neighbours(k, blocks), _with_neighbours(v, blocks)
-
-
-def _with_neighbours(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """[B, n, A, T, ...] -> [B n, A, K, ...], zeros beyond the ends."""
-    around = blocks.neighbours
-    padded = tf.pad(x, [[0, 0], [around, around], *([0, 0] for _ in x.shape[2:])])
-    windows = tf.concat([padded[:, first : first + blocks.number] for first in range(2 * around + 1)], 3)
-    return tf.reshape(windows, [-1, *shape_of(windows)[2:]])
-
-
-def context_of_blocks(input_mask: tf.Tensor, by_distance: tf.Tensor, blocks: Blocks) -> tuple[tf.Tensor, tf.Tensor]:
-    """Real tokens among each block's keys, bool [B n, 1, 1, K], and the bias of its pairs, [1, A, T, K].
-
-    Args:
-      input_mask: int32 [B, L].
-      by_distance: [A, 2L - 1], masked beyond the window (`within`).
-    """
-    marks = tf.reshape(in_blocks(input_mask, blocks), [-1, blocks.number, 1, blocks.size])
-    allowed = tf.cast(_with_neighbours(marks, blocks), tf.bool)[:, :, tf.newaxis]
-    middle, farthest = (shape_of(by_distance)[1] - 1) // 2, (blocks.neighbours + 1) * blocks.size
-    return allowed, between(by_distance[:, middle - farthest + 1 : middle + farthest], blocks.size)
-
-
-# Attention.
 
 
 class SelfAttention(SizedLayer):
@@ -323,4 +191,127 @@ class SelfAttention(SizedLayer):
         return tf.matmul(q, k, transpose_b=True)
 
 
-Positions.attention_class = SelfAttention
+class Positions(SizedLayer):
+    """What attention of a network knows of positions, the same in all its layers; in this class nothing.
+
+    The scheme of the architecture names its subclass (`positions.PositionScheme.layer_class`).
+
+    bias_kind: "none", "fixed" or "learned": what `bias` is.
+    attention_class: class of the layers' attention.
+    """
+
+    bias_kind: Bias = "none"
+    attention_class = SelfAttention
+
+    def bias(self, length: int | tf.Tensor) -> tf.Tensor:
+        """float32 [1 or A, 2L - 1], added to scaled scores; of key position - query position, from 1 - L to L - 1."""
+        return tf.zeros([1, 2 * length - 1])
+
+    def rotation(self, length: int | tf.Tensor, is_local: bool) -> Rotation | None:
+        """Returns the angles by which queries and keys of local or other layers are rotated, or None."""
+        del length, is_local
+        return None
+
+    def qkv_initializer(self, is_local: bool) -> Callable[..., tf.Tensor]:
+        """Returns the initializer of the bias [3 A D] of queries, keys and values in local or other layers."""
+        del is_local
+        return zeros
+
+
+# Contexts of a batch.
+
+
+def make_context(
+    input_mask: tf.Tensor,
+    positions: Positions,
+    direction: Direction = "both",
+    window: int | None = None,
+    on_whole_arrays: bool = False,
+    always_tiled: bool = False,
+) -> AttentionContext:
+    """Prepares attention to the real tokens of a batch.
+
+    Args:
+      input_mask: int32 [B, L], 1 at real tokens.
+      window: distance of the farthest token that a token sees; None: all.
+      on_whole_arrays: whether tiles and blocks are ruled out.
+      always_tiled: whether tiles are used at every length, where they can be, and not for long sequences alone.
+    """
+    length, kind = shape_of(input_mask)[1], positions.bias_kind
+    by_distance, rotation = positions.bias(length), positions.rotation(length, window is not None)
+    may_cut = isinstance(length, int) and not on_whole_arrays
+    if window is not None:
+        kind, by_distance = ("fixed" if kind == "none" else kind), within(by_distance, window, direction)
+        blocks = blocks_of(length, window) if may_cut else None
+        if blocks is not None:
+            allowed, bias = context_of_blocks(input_mask, by_distance, blocks)
+            return AttentionContext(length, allowed, bias, positions, rotation, blocks=blocks)
+    allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
+    long = 0 if always_tiled else LONG_IN_PROGRAM if are_one_program() else LONG
+    queries = queries_of_tile(input_mask.shape) if may_cut and length >= long else None
+    if queries is not None:
+        if kind != "none":
+            by_distance += tf.zeros([positions.architecture.num_attention_heads, 1])
+        tiling = Tiling(queries, direction, kind)
+        return AttentionContext(length, allowed, by_distance, positions, rotation, tiling=tiling)
+    if direction != "both":
+        allowed &= reaches(direction, tf.range(length)[:, tf.newaxis], tf.range(length))
+    bias = tf.zeros([1, 1, 1, 1]) if kind == "none" else between(by_distance, length)
+    return AttentionContext(length, allowed, bias, positions, rotation)
+
+
+def within(by_distance: tf.Tensor, window: int, direction: Direction) -> tf.Tensor:
+    """Masks distances beyond the window, or against the direction: [A, 2L - 1] as of `Positions.bias`."""
+    length = (shape_of(by_distance)[1] + 1) // 2
+    distances = tf.range(1 - length, length)
+    near = tf.abs(distances) <= window
+    if direction != "both":
+        near &= reaches(direction, tf.constant(0), distances)
+    return by_distance + tf.where(near, tf.zeros([], by_distance.dtype), MASKED_SCORE)
+
+
+def in_blocks(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
+    """[B, L, ...] -> [B n, T, ...], zeros after the last token."""
+    rows, length, *rest = shape_of(x)
+    padding = [[0, 0], [0, blocks.number * blocks.size - length], *([0, 0] for _ in rest)]
+    return tf.reshape(tf.pad(x, padding), [rows * blocks.number, blocks.size, *rest])
+
+
+def windows(
+    q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, rotation: Rotation | None, blocks: Blocks
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Rotated queries, and the rotated keys and the values that each block sees.
+
+    Args:
+      q, k, v: [B n, A, T, D] each.
+      rotation: angles at all positions, or None.
+
+    Returns:
+      [B n, A, T, D], and [B n, A, K, D] twice.
+    """
+    q, k, v = (tf.reshape(x, [-1, blocks.number, *shape_of(x)[1:]]) for x in (q, k, v))
+    if rotation is not None:
+        angles = [in_blocks(part[tf.newaxis], blocks)[:, tf.newaxis] for part in rotation]  # [n, 1, T, D/2]
+        q, k = rotated(q, *angles), rotated(k, *angles)
+    return tf.reshape(q, [-1, *shape_of(q)[2:]]), _with_neighbours(k, blocks), _with_neighbours(v, blocks)
+
+
+def _with_neighbours(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
+    """[B, n, A, T, ...] -> [B n, A, K, ...], zeros beyond the ends."""
+    around = blocks.neighbours
+    padded = tf.pad(x, [[0, 0], [around, around], *([0, 0] for _ in x.shape[2:])])
+    windows = tf.concat([padded[:, first : first + blocks.number] for first in range(2 * around + 1)], 3)
+    return tf.reshape(windows, [-1, *shape_of(windows)[2:]])
+
+
+def context_of_blocks(input_mask: tf.Tensor, by_distance: tf.Tensor, blocks: Blocks) -> tuple[tf.Tensor, tf.Tensor]:
+    """Real tokens among each block's keys, bool [B n, 1, 1, K], and the bias of its pairs, [1, A, T, K].
+
+    Args:
+      input_mask: int32 [B, L].
+      by_distance: [A, 2L - 1], masked beyond the window (`within`).
+    """
+    marks = tf.reshape(in_blocks(input_mask, blocks), [-1, blocks.number, 1, blocks.size])
+    allowed = tf.cast(_with_neighbours(marks, blocks), tf.bool)[:, :, tf.newaxis]
+    middle, farthest = (shape_of(by_distance)[1] - 1) // 2, (blocks.neighbours + 1) * blocks.size
+    return allowed, between(by_distance[:, middle - farthest + 1 : middle + farthest], blocks.size)

@@ -76,11 +76,15 @@ class Embeddings(Layer):
         return rows
 
     def combine(self, words: tf.Tensor, segment_ids: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
-        """Adds segments and positions, normalises and drops out: float32 [B, L, E], int32 [B, L] -> [B, L, E]."""
+        """Adds segments and positions, normalises and drops out: float32 [B, L, E], int32 [B, L] -> [B, L, E].
+
+        Where there is one kind of segment (type_vocab_size 1, as in RoBERTa), both texts of a pair are that.
+        """
         x, length = words, shape_of(words)[1]
         if self.token_type_embeddings is not None:
-            types = tf.one_hot(segment_ids, self.token_type_embeddings.shape[0])
-            x += tf.tensordot(types, self.token_type_embeddings, 1)
+            types = self.token_type_embeddings.shape[0]
+            segments = tf.one_hot(segment_ids if types > 1 else tf.zeros_like(segment_ids), types)
+            x += tf.tensordot(segments, self.token_type_embeddings, 1)
         if self.position_embeddings is not None:
             x += self.position_embeddings[:length]
             if self.base is not None and self.base.position_embeddings is not None:

@@ -1,8 +1,7 @@
 """The generator, which proposes replacements: a masked language model.
 
-It maps a masked batch to distributions over the vocabulary at the masked positions [B, N]. ELECTRA's is a masked
-language model, Electric's two causal towers; a uniform distribution needs no network. pretrain.pretraining_model decides
-which one a run uses, and what it shares with the main network.
+It maps a masked batch to distributions over the vocabulary at the masked positions [B, N]. model.other_generators has
+others; pretrain.pretraining_model decides which one a run uses, and what it shares with the main network.
 """
 
 import dataclasses
@@ -10,13 +9,10 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder, EncoderOutput
 from electra_tf2.model.heads import LanguageModelHead
-from electra_tf2.model.kernels.cpu import Direction
 from electra_tf2.model.layers import Layer, SeedStream
-from electra_tf2.model.softmax import Softmax, VocabularySoftmax
+from electra_tf2.model.softmax import Softmax
 
 
 class MaskedInput(Protocol):
@@ -38,7 +34,7 @@ class MaskedInput(Protocol):
 class GeneratorOutput:
     """Distributions of a generator over the vocabulary.
 
-    softmax: at the drawn positions [B, N].
+    softmax: at the masked positions [B, N].
     cloze: at every position [B, L], q(x_t | the other tokens); two-tower generators only.
     states: [B, N, Hg], what the logits are made from; masked language models only.
     encoded: the encoder's output on the masked input; likewise.
@@ -55,15 +51,15 @@ class GeneratorOutput:
         return self.softmax.logits
 
     def log_probs(self, token_ids: tf.Tensor) -> tf.Tensor:
-        """float32 [B, N], of tokens at the drawn positions."""
+        """float32 [B, N], of tokens at the masked positions."""
         return self.softmax.log_probs(token_ids)
 
     def are_likeliest(self, token_ids: tf.Tensor) -> tf.Tensor:
-        """bool [B, N]: these tokens are the generator's first choice at the drawn positions."""
+        """bool [B, N]: these tokens are the generator's first choice at the masked positions."""
         return self.softmax.are_likeliest(token_ids)
 
     def entropies(self) -> tf.Tensor:
-        """float32 [B, N], at the drawn positions, in nats; no gradient."""
+        """float32 [B, N], at the masked positions, in nats; no gradient."""
         return self.softmax.entropies()
 
 
@@ -76,7 +72,7 @@ def exact(states: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
 
 
 class MaskedLanguageModel(Layer):
-    """An encoder over the masked input and a language-model head at the drawn positions (ELECTRA, equation 1).
+    """An encoder over the masked input and a language-model head at the masked positions (ELECTRA, equation 1).
 
     >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
     >>> MaskedLanguageModel(Encoder("generator", sizes))(masked).logits.shape  # 2 sequences, 3 masked positions each
@@ -93,62 +89,7 @@ class MaskedLanguageModel(Layer):
         return self.predictions(masked, seeds, self.encoder(*inputs, seeds))
 
     def predictions(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> GeneratorOutput:
-        """Predicts at the drawn positions from the encoder's output."""
+        """Predicts at the masked positions from the encoder's output."""
         states = tf.gather(output.sequence, masked.positions, batch_dims=1)
         softmax = self.head.softmax(exact(states, seeds))
         return GeneratorOutput(softmax, states=states, encoded=output)
-
-
-class TwoTowerClozeModel(Layer):
-    """Two causal encoders over the unmasked input; position t sees all tokens but t (a cloze model).
-
-    As in the original the towers' states are rolled, so position 0 sees the last position's left-to-right state and
-    the last position the first's right-to-left one; neither is ever a candidate for masking.
-
-    >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
-    >>> TwoTowerClozeModel(sizes, None)(masked).cloze.logits.shape  # 2 sequences of 7 tokens
-    TensorShape([2, 7, 600])
-    """
-
-    def __init__(
-        self,
-        architecture: Architecture,
-        embeddings: Embeddings | None,
-        compute_dtype: str = "float32",
-        seed: int = 0,
-        recompute: str = "none",
-    ) -> None:
-        super().__init__("cloze_predictions", seed)
-
-        def tower(scope: str, direction: Direction) -> Encoder:
-            return Encoder(scope, architecture, embeddings, direction, compute_dtype, seed, recompute)
-
-        self.left_to_right = tower("generator_ltr", "left_to_right")
-        self.right_to_left = tower("generator_rtl", "right_to_left")
-        both = 2 * architecture.hidden_size
-        self.head = LanguageModelHead("cloze_predictions", self.left_to_right, seed, both)
-
-    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
-        inputs = (masked.input_ids, masked.input_mask, masked.segment_ids, seeds)
-        left = tf.roll(self.left_to_right(*inputs).sequence, 1, axis=1)
-        right = tf.roll(self.right_to_left(*inputs).sequence, -1, axis=1)
-        states = exact(tf.concat([left, right], -1), seeds)
-        softmax = self.head.softmax(tf.gather(states, masked.positions, batch_dims=1))
-        return GeneratorOutput(softmax, cloze=self.head.softmax(states))
-
-
-class UniformGenerator(Layer):
-    """No network: every token of the vocabulary is equally likely.
-
-    >>> UniformGenerator(600)(masked).logits.shape  # 2 sequences, 3 masked positions each
-    TensorShape([2, 3, 600])
-    """
-
-    def __init__(self, vocab_size: int) -> None:
-        super().__init__("uniform_generator")
-        self.vocab_size = vocab_size
-
-    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
-        del seeds
-        rows = tf.shape(masked.positions)[0]
-        return GeneratorOutput(VocabularySoftmax(tf.zeros([rows, masked.positions.shape[1], self.vocab_size])))

@@ -1,6 +1,6 @@
 """Prediction heads on top of an encoder: over the vocabulary, over tokens, over sequences.
 
-B batch, L length, N drawn positions, H hidden, E embedding, V vocabulary.
+B batch, L length, N masked positions, H hidden, E embedding, V vocabulary.
 """
 
 import tensorflow as tf
@@ -22,7 +22,37 @@ from electra_tf2.model.layers import (
 from electra_tf2.model.softmax import Softmax, VocabularySoftmax, tied_logits
 
 
-class LanguageModelHead(Layer):
+class PredictionHead(Layer):
+    """dense + activation + layer norm: what a language model has before its softmax, and head_style modernbert before
+    every last layer.
+
+    Args:
+      input_size, output_size: widths, H if not given.
+
+    >>> PredictionHead("head", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
+    TensorShape([2, 64])
+    """
+
+    def __init__(
+        self,
+        scope: str,
+        architecture: Architecture,
+        seed: int = 0,
+        input_size: int | None = None,
+        output_size: int | None = None,
+    ) -> None:
+        super().__init__(scope, seed)
+        a, initializer = architecture, truncated_normal(architecture.initializer_range)
+        sizes = (input_size or a.hidden_size, output_size or a.hidden_size)
+        self.dense = Dense(f"{scope}/dense", *sizes, initializer, seed, a.hidden_act)
+        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", sizes[1], a)
+
+    def call(self, states: tf.Tensor) -> tf.Tensor:
+        """[..., input size] -> [..., output size]."""
+        return self.layer_norm(self.dense(states))
+
+
+class LanguageModelHead(PredictionHead):
     """dense(E) + activation + layer norm, then a softmax tied to the word table (BERT; ELECTRA, equation 1).
 
     With head_style modernbert the dense layer is H wide, and the word table is projected as the encoder projects it:
@@ -38,15 +68,14 @@ class LanguageModelHead(Layer):
     """
 
     def __init__(self, scope: str, encoder: Encoder, seed: int = 0, input_size: int | None = None) -> None:
-        super().__init__(scope, seed)
-        a, self.embeddings = encoder.architecture, encoder.embeddings
-        size, initializer = self.embeddings.word_embeddings.shape[1], truncated_normal(a.initializer_range)
-        self.projection = None
-        if a.head_style == "modernbert":
-            size, self.projection = a.hidden_size, encoder.project if a.tie_word_embeddings else None
-        self.dense = Dense(f"{scope}/dense", input_size or a.hidden_size, size, initializer, seed, a.hidden_act)
-        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size, a)
-        self.decoder = None if a.tie_word_embeddings else self.weight("decoder", [a.vocab_size, size], initializer)
+        a, is_modern = encoder.architecture, encoder.architecture.head_style == "modernbert"
+        size = a.hidden_size if is_modern else encoder.embeddings.word_embeddings.shape[1]
+        super().__init__(scope, a, seed, input_size, size)
+        self.embeddings = encoder.embeddings
+        self.projection = encoder.project if is_modern and a.tie_word_embeddings else None
+        self.decoder = None
+        if not a.tie_word_embeddings:
+            self.decoder = self.weight("decoder", [a.vocab_size, size], truncated_normal(a.initializer_range))
         self.output_bias = self.weight("output_bias", [a.vocab_size], zeros, decay=False)
 
     @property
@@ -56,7 +85,7 @@ class LanguageModelHead(Layer):
 
     def hidden(self, states: tf.Tensor) -> tf.Tensor:
         """[..., H] -> [..., E]: what is multiplied with the table."""
-        hidden = self.layer_norm(self.dense(states))
+        hidden = super().call(states)
         if self.projection is None:
             return hidden
         return tf.tensordot(hidden, tf.cast(tf.transpose(self.projection.kernel), hidden.dtype), 1)
@@ -164,28 +193,6 @@ class ContrastHead(SizedLayer):
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[B, H] -> [B, H]."""
-        return self.layer_norm(self.dense(states))
-
-
-class PredictionHead(Layer):
-    """dense(H) + activation + layer norm, which head_style modernbert has before every last layer.
-
-    Args:
-      input_size: of the states, the network's width if not given.
-
-    >>> PredictionHead("head", make_architecture("small", {"hidden_size": 64}, 600, None))(tf.zeros([2, 64])).shape
-    TensorShape([2, 64])
-    """
-
-    def __init__(self, scope: str, architecture: Architecture, seed: int = 0, input_size: int | None = None) -> None:
-        super().__init__(scope, seed)
-        a, initializer = architecture, truncated_normal(architecture.initializer_range)
-        size = a.hidden_size
-        self.dense = Dense(f"{scope}/dense", input_size or size, size, initializer, seed, a.hidden_act)
-        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", size, a)
-
-    def call(self, states: tf.Tensor) -> tf.Tensor:
-        """[..., S] -> [..., H]."""
         return self.layer_norm(self.dense(states))
 
 

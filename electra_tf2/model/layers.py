@@ -69,7 +69,8 @@ def norm_of_sum(
     rate: float,
     epsilon: float = cpu.LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
-    """layer_norm(x + dropout(branch + bias)): the end of a residual branch where layers are post-norm (Vaswani et al. 2017, section 3.1)."""
+    """layer_norm(x + dropout(branch + bias)), the end of a residual branch where layers are post-norm (Vaswani et al.
+    2017, section 3.1)."""
     return layer_norm(x + dropped_out(branch + bias, seed, rate=rate), gamma, beta, epsilon=epsilon)
 
 

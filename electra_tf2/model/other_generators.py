@@ -1,2 +1,67 @@
-from electra_tf2.model.generator import TwoTowerClozeModel as TwoTowerClozeModel
-from electra_tf2.model.generator import UniformGenerator as UniformGenerator
+"""Generators beside the masked language model: two causal towers (Electric), no network (a uniform distribution)."""
+
+import tensorflow as tf
+
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.generator import GeneratorOutput, MaskedInput, exact
+from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.kernels.cpu import Direction
+from electra_tf2.model.layers import Layer, SeedStream
+from electra_tf2.model.softmax import VocabularySoftmax
+
+
+class TwoTowerClozeModel(Layer):
+    """Two causal encoders over the unmasked input; position t sees all tokens but t (a cloze model).
+
+    As in the original the towers' states are rolled, so position 0 sees the last position's left-to-right state and
+    the last position the first's right-to-left one; neither is ever a candidate for masking.
+
+    >>> sizes = make_architecture("small", {"num_hidden_layers": 1, "hidden_size": 64}, 600, 32)
+    >>> TwoTowerClozeModel(sizes, None)(masked).cloze.logits.shape  # 2 sequences of 7 tokens
+    TensorShape([2, 7, 600])
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        embeddings: Embeddings | None,
+        compute_dtype: str = "float32",
+        seed: int = 0,
+        recompute: str = "none",
+    ) -> None:
+        super().__init__("cloze_predictions", seed)
+
+        def tower(scope: str, direction: Direction) -> Encoder:
+            return Encoder(scope, architecture, embeddings, direction, compute_dtype, seed, recompute)
+
+        self.left_to_right = tower("generator_ltr", "left_to_right")
+        self.right_to_left = tower("generator_rtl", "right_to_left")
+        both = 2 * architecture.hidden_size
+        self.head = LanguageModelHead("cloze_predictions", self.left_to_right, seed, both)
+
+    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
+        inputs = (masked.input_ids, masked.input_mask, masked.segment_ids, seeds)
+        left = tf.roll(self.left_to_right(*inputs).sequence, 1, axis=1)
+        right = tf.roll(self.right_to_left(*inputs).sequence, -1, axis=1)
+        states = exact(tf.concat([left, right], -1), seeds)
+        softmax = self.head.softmax(tf.gather(states, masked.positions, batch_dims=1))
+        return GeneratorOutput(softmax, cloze=self.head.softmax(states))
+
+
+class UniformGenerator(Layer):
+    """No network: every token of the vocabulary is equally likely.
+
+    >>> UniformGenerator(600)(masked).logits.shape  # 2 sequences, 3 masked positions each
+    TensorShape([2, 3, 600])
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__("uniform_generator")
+        self.vocab_size = vocab_size
+
+    def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
+        del seeds
+        rows = tf.shape(masked.positions)[0]
+        return GeneratorOutput(VocabularySoftmax(tf.zeros([rows, masked.positions.shape[1], self.vocab_size])))

@@ -1,6 +1,6 @@
 """The softmax over the vocabulary, whose logits are products with the word table: its formulas.
 
-model.kernels.vocabulary computes the same in fewer passes over memory. B batch, N drawn positions, T tokens, E
+model.kernels.vocabulary computes the same in fewer passes over memory. B batch, N masked positions, T tokens, E
 embedding, V vocabulary.
 """
 

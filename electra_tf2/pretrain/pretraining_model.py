@@ -16,7 +16,8 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids
 from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder, EncoderOutput
-from electra_tf2.model.generator import MaskedLanguageModel, TwoTowerClozeModel, UniformGenerator
+from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenerator
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerators
 from electra_tf2.papers.mpa.attention import ObservedEncoder

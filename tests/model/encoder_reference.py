@@ -104,7 +104,7 @@ def encode(
 
     x = weights["embeddings/word_embeddings"][ids]
     if a.type_vocab_size:
-        x = x + weights["embeddings/token_type_embeddings"][segments]
+        x = x + weights["embeddings/token_type_embeddings"][np.minimum(segments, a.type_vocab_size - 1)]
     if scheme.embedded:
         x = x + weights["embeddings/position_embeddings"][: ids.shape[1]]
     if a.embedding_norm == "before":

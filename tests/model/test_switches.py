@@ -31,6 +31,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     | {"relative_position_buckets": 8, "relative_position_max_distance": 16},
     "first norm left out": {"norm_style": "pre", "first_norm": False},
     "no segments": {"type_vocab_size": 0},
+    "one kind of segment": {"type_vocab_size": 1},
     "together": NO_BIASES
     | {"local_attention": 8, "global_attn_every_n_layers": 2, "rope_theta": 160.0, "local_rope_theta": 30.0}
     | {"gated_mlp": True, "relative_positions": "rotary", "embedding_norm": "after"}
