@@ -188,7 +188,7 @@ class Architecture:
             problems.append(f"local_attention has no relative_positions {self.relative_positions}: choose another")
         if self.starts_locally and not self.positions.starts_locally:
             able = ", ".join(name for name, scheme in SCHEMES.items() if scheme.starts_locally)
-            problems.append(f"relative_position_start local needs relative_positions {able}, got {self.relative_positions}")
+            problems.append(f"relative_position_start local needs one of relative_positions {able}, got {self.relative_positions}")
         problems += self.positions.problems(self)
         return problems
 

@@ -240,7 +240,7 @@ def test_attention_over_a_length_that_is_not_known_when_it_is_traced(length):
     np.testing.assert_allclose(traced(scores, values, allowed), tf.nn.softmax(3.0 * scores) @ values, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["gelu", "sum and norm, dropout", "attention, dropout"])
+@pytest.mark.parametrize("name", ["gelu", "norm of sum, dropout", "attention, dropout"])
 def test_gradients_of_a_graph_that_a_tape_has_seen_called(name):
     block, shapes = FORMULAS[name]
     tensors = [tf.cast(normal(*shape, seed=i), tf.bfloat16) for i, shape in enumerate(shapes)]

@@ -110,7 +110,7 @@ def test_local_layers_start_locally_by_their_own_angles():
 
 def test_a_local_start_needs_a_bias():
     local = {"relative_position_start": "local"}
-    needed = "relative_position_start local needs relative_positions t5, coco or rotary, got none"
+    needed = "relative_position_start local needs one of relative_positions t5, coco, rotary, got none"
     with pytest.raises(UserError, match=needed):
         PretrainingConfig.from_dict(local)
     with pytest.raises(UserError, match="biases of queries and keys, which attention_bias false leaves out"):
