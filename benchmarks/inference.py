@@ -49,7 +49,7 @@ def classifier(model: Any, folder: Path) -> Any:
     """The model's encoder with a random head of CoLA, from a folder as run_finetuning.py leaves it."""
     import electra_tf2
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.exchange.sources import write_folder
+    from electra_tf2.inference.stored_model import write_folder
 
     source = model.source
     sizes = {name: getattr(source.config, name) for name in ("model_size", "model_hparam_overrides", "embedding_size")}
@@ -86,7 +86,7 @@ def alone(function: Callable[..., Any], inputs: Sequence[np.ndarray]) -> Callabl
 
 def contenders(model: Any, fine_tuned: Any, text: str) -> dict[str, Contender]:
     """Lists the calls to time, by name."""
-    from electra_tf2.exchange.encoding import encode
+    from electra_tf2.corpus.encoding import encode
 
     network, masked = model.network, text.replace("word", "[MASK]")
     one = encode(model.tokenizer, [text], 512)
@@ -141,7 +141,7 @@ def main() -> None:
     import tensorflow as tf
 
     import electra_tf2
-    from electra_tf2.exchange.encoding import encode
+    from electra_tf2.corpus.encoding import encode
 
     clock = time.perf_counter if options.wall else time.process_time
     model = electra_tf2.load(options.model, generator=options.generator or None, precision=options.precision)

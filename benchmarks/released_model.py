@@ -102,9 +102,9 @@ def train_ours(
     import tensorflow as tf
 
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.exchange.checkpoints import warm_start
     from electra_tf2.finetune.trials import Trials
     from electra_tf2.finetune.weights import build_trained
+    from electra_tf2.formats.checkpoints import warm_start
     from electra_tf2.training.distribution import make_strategy
 
     spans = name.startswith("squad")

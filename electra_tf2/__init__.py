@@ -18,7 +18,7 @@ package imports no TensorFlow; the first use of `load` does.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from electra_tf2.exchange.inference import Answer, Model, Replaced, States, Suggestion, load, models
+    from electra_tf2.inference.model import Answer, Model, Replaced, States, Suggestion, load, models
     from electra_tf2.util.errors import UserError
 
 __version__ = "0.2.0"
@@ -29,13 +29,13 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "models":  # and lists them without TensorFlow
-        from electra_tf2.exchange.formats.folders import models
+        from electra_tf2.formats.folders import models
 
         return models
     from electra_tf2.util.environment import before_tensorflow
 
     before_tensorflow()  # whose log messages are off
-    from electra_tf2.exchange import inference
+    from electra_tf2.inference import model as inference
 
     return getattr(inference, name)
 

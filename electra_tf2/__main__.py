@@ -131,7 +131,7 @@ def _recipes() -> list[str]:
 
 def _models(data_dir: str) -> list[str]:
     """The shipped models, then the runs of a data folder."""
-    from electra_tf2.exchange.formats.folders import RELEASED, models
+    from electra_tf2.formats.folders import RELEASED, models
 
     lines = ["with the package:"]
     for name, what in models().items():

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from electra_tf2.exchange.formats.folders import (
+from electra_tf2.formats.folders import (
     check_shared_vocabulary,
     config_of,
     generator_hparams,
@@ -124,7 +124,7 @@ class PretrainingConfig(ObjectiveHparams):
         debug's small model.
 
         All win over a recipe, but for the number of layers where layers are stacked, and yield to what is given
-        (exchange.formats.folders).
+        (formats.folders).
 
         Raises:
           UserError: wrong hparams; one of the folders holds a network that we do not have, or the generator's does not

@@ -41,8 +41,8 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import remove_left_over, write_atomically
 
 if TYPE_CHECKING:
-    from electra_tf2.exchange.sources import Model
-    from electra_tf2.finetune.predictor import Predictor
+    from electra_tf2.inference.predictor import Predictor
+    from electra_tf2.inference.stored_model import StoredModel
 
 
 FORMATS = ["electra", "huggingface", "tf1", "tf_models", "saved_model", "sentence_transformers", "onnx", "tflite"]
@@ -77,9 +77,9 @@ def main() -> int:
 
     quiet_tensorflow()  # whose products of float32 are not precise enough for the check on many GPUs (TF32)
 
-    from electra_tf2.exchange import check
-    from electra_tf2.exchange.formats.folders import located
-    from electra_tf2.exchange.sources import Given, check_given, read_model, with_own_layers
+    from electra_tf2.convert import self_check as check
+    from electra_tf2.formats.folders import located
+    from electra_tf2.inference.stored_model import Given, check_given, read_model, with_own_layers
 
     source = located(values["from"].value)
     given = Given(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
@@ -129,9 +129,9 @@ def remove_unfinished(target: Path) -> None:
 Written = tuple[str, float, str]
 
 
-def to_folder(model: "Model", target: Path) -> Written:
-    from electra_tf2.exchange import check
-    from electra_tf2.exchange.sources import read_model, without_generator, write_folder
+def to_folder(model: "StoredModel", target: Path) -> Written:
+    from electra_tf2.convert import self_check as check
+    from electra_tf2.inference.stored_model import read_model, without_generator, write_folder
 
     if flags.FLAGS.part == "main":
         model = without_generator(model)
@@ -141,9 +141,9 @@ def to_folder(model: "Model", target: Path) -> Written:
     return f"{target}: config.json, model.safetensors, {vocabulary}", difference, "that of the folder"
 
 
-def to_huggingface(model: "Model", target: Path) -> Written:
-    from electra_tf2.exchange import check
-    from electra_tf2.exchange.huggingface_export import to_huggingface, write_huggingface
+def to_huggingface(model: "StoredModel", target: Path) -> Written:
+    from electra_tf2.convert import self_check as check
+    from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
 
     part = flags.FLAGS.part or "main"
     exported = to_huggingface(model, part)
@@ -154,18 +154,19 @@ def to_huggingface(model: "Model", target: Path) -> Written:
     return f"{target}: {name} with tokenizer and model card{''.join(left_out)}", difference, name
 
 
-def to_sentence_transformers(model: "Model", target: Path) -> Written:
-    from electra_tf2.exchange import sentence_transformers
+def to_sentence_transformers(model: "StoredModel", target: Path) -> Written:
+    from electra_tf2.convert import sentence_transformers
 
     exported = sentence_transformers.write_sentence_transformer(target, model, flags.FLAGS.dtype)
     difference = sentence_transformers.difference(model, target)
     return f"{target}: {exported.class_name}, pooling and normalisation", difference, "the folder's, vectors included"
 
 
-def to_tf1(model: "Model", target: Path) -> Written:
-    from electra_tf2.exchange import check, original
-    from electra_tf2.exchange.formats import original_config
-    from electra_tf2.exchange.sources import read_model
+def to_tf1(model: "StoredModel", target: Path) -> Written:
+    from electra_tf2.convert import original
+    from electra_tf2.convert import self_check as check
+    from electra_tf2.formats import original_config
+    from electra_tf2.inference.stored_model import read_model
 
     step, adam_slots = flags.FLAGS.step, flags.FLAGS.adam_slots
     prefix = original.write_checkpoint(target, model.weights, model.architecture, step, adam_slots)
@@ -176,8 +177,9 @@ def to_tf1(model: "Model", target: Path) -> Written:
     return f"{prefix}; hparams.json holds the --hparams that the original needs with it", difference, "the checkpoint's"
 
 
-def to_tf_models(model: "Model", target: Path) -> Written:
-    from electra_tf2.exchange import check, tf_models
+def to_tf_models(model: "StoredModel", target: Path) -> Written:
+    from electra_tf2.convert import self_check as check
+    from electra_tf2.formats import tf_models
 
     prefix = tf_models.write_checkpoint(target, model.weights, model.architecture)
     write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
@@ -185,14 +187,15 @@ def to_tf_models(model: "Model", target: Path) -> Written:
     return f"{prefix}: the encoder, without heads; its pooler has random weights", difference, "tf-models'"
 
 
-def to_saved_model(model: "Model", target: Path) -> Written:
+def to_saved_model(model: "StoredModel", target: Path) -> Written:
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.exchange import check, saved_model
-    from electra_tf2.exchange.network import Network
+    from electra_tf2.convert import saved_model
+    from electra_tf2.convert import self_check as check
+    from electra_tf2.inference.network import Network
 
     if isinstance(model.config, FinetuningConfig):
-        from electra_tf2.finetune.predictor import Predictor
-        from electra_tf2.finetune.serving import difference_from_strings, task_signatures
+        from electra_tf2.convert.serving import difference_from_strings, task_signatures
+        from electra_tf2.inference.predictor import Predictor
 
         tokenizer = saved_model.tokenizer_of(model, model.config.max_seq_length)
         predictor = Predictor(model, model.tokenizer())
@@ -208,15 +211,15 @@ def to_saved_model(model: "Model", target: Path) -> Written:
     return f"{written} with signatures {', '.join(signatures)}", difference, "the SavedModel, from strings"
 
 
-def to_onnx(model: "Model", target: Path) -> Written:
+def to_onnx(model: "StoredModel", target: Path) -> Written:
     needed("onnx", "onnx", "onnxruntime")
-    from electra_tf2.exchange import network_file, onnx_network
+    from electra_tf2.convert import network_file, onnx_network
 
     predictor, part = of_fine_tuned(model)
     if predictor is None:
         make, compared = functools.partial(onnx_network.pretrained, model, part), network_file.comparison(model, part)
     else:
-        from electra_tf2.finetune import onnx_heads
+        from electra_tf2.convert import onnx_heads
 
         make = functools.partial(onnx_heads.fine_tuned, predictor, model)
         compared = onnx_heads.comparison(predictor, model)
@@ -224,29 +227,29 @@ def to_onnx(model: "Model", target: Path) -> Written:
     return written, difference, "that of ONNX Runtime"
 
 
-def to_litert(model: "Model", target: Path) -> Written:
-    from electra_tf2.exchange import litert, network_file
+def to_litert(model: "StoredModel", target: Path) -> Written:
+    from electra_tf2.convert import litert, network_file
 
     predictor, part = of_fine_tuned(model)
     if predictor is None:
         made, compared = litert.pretrained(model, part), network_file.comparison(model, part)
     else:
-        from electra_tf2.finetune import head_outputs
+        from electra_tf2.convert import head_outputs
 
         made, compared = head_outputs.for_litert(predictor), head_outputs.compared(predictor, model)
     written, difference = litert.write_litert(target, model, made, compared, flags.FLAGS.quantize == "int8")
     return written, difference, "that of LiteRT"
 
 
-def of_fine_tuned(model: "Model") -> "tuple[Predictor | None, str]":
+def of_fine_tuned(model: "StoredModel") -> "tuple[Predictor | None, str]":
     """Makes the predictor whose heads are to be written, None without any, and names the part that is written."""
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.exchange.sources import embeds
+    from electra_tf2.inference.stored_model import embeds
 
     part = flags.FLAGS.part or "main"
     if not isinstance(model.config, FinetuningConfig) or part != "main" or embeds(model):
         return None, part
-    from electra_tf2.finetune.predictor import Predictor
+    from electra_tf2.inference.predictor import Predictor
 
     return Predictor(model, model.tokenizer()), part
 

@@ -20,9 +20,9 @@ from absl import flags
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
-from electra_tf2.exchange.formats.folders import RELEASED
 from electra_tf2.finetune.tasks.defaults import recipe_of, with_named
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
+from electra_tf2.formats.folders import RELEASED
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
 from electra_tf2.util import columnar
@@ -124,7 +124,7 @@ def label(given: dict[str, Any], source: str) -> int:
     check_vocabulary(config)
     with contextlib.redirect_stdout(sys.stderr) if output == "-" else contextlib.nullcontext():
         import_tensorflow()
-        from electra_tf2.finetune.predictor import predict
+        from electra_tf2.inference.predictor import predict
 
         answers = predict(config, folder, names[0], source, Path(output).suffix)
     if output == "-":

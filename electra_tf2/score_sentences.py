@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from electra_tf2.exchange import ranking
+from electra_tf2.inference import ranking
 from electra_tf2.training.hparams import PRECISIONS
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError

@@ -80,4 +80,5 @@ def test_the_core_is_an_afternoons_reading(core: set[str]) -> None:
 def test_of_the_objectives_only_those_of_electra_run(core: set[str]) -> None:
     objectives = {path for path in core if path.startswith("pretrain/objectives/")}
     assert objectives == {f"pretrain/objectives/{name}.py" for name in ("objective", "electra", "bert")}
-    assert not any(path.startswith(("configure_", "exchange/", "pretrain/hparams")) for path in core)
+    others = ("configure_", "formats/", "inference/", "convert/", "pretrain/hparams")
+    assert not any(path.startswith(others) for path in core)

@@ -1,11 +1,11 @@
-"""Imports point one way, from programs down to util: between wings, and without a circle between modules.
+"""Imports point one way, from programs down to util: between floors, and without a circle between modules.
 
-Read from the sources, so nothing is imported. Imports inside functions and for types alone count for the direction of
-wings and for circles, not for what a program loads when it starts.
+Read from the sources, so nothing is imported. Imports inside functions, for types alone and by name (a text that names
+a module) count for the direction and for circles, not for what a program loads when it starts.
 """
 
 import ast
-import itertools
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,73 +13,25 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "electra_tf2"
-# What a wing may import beside itself: some of those above it in this list.
-ALLOWED: dict[str, set[str]] = {
-    "util": set(),
-    "model": {"util"},
-    "corpus": {"util"},
-    "training": {"model", "util"},
-    "exchange.formats": {"corpus", "model", "util"},
-    "finetune.tasks": {"exchange.formats", "util"},
-    "pretrain.masking_units": {"corpus", "util"},
-    "pretrain.hparams": {"model", "pretrain.masking_units", "training", "util"},
-    "pretrain.masking": {"corpus", "model", "pretrain.hparams", "pretrain.masking_units", "util"},
-    "pretrain.metrics": {"util"},
-    "pretrain.objectives": {
-        "corpus",
-        "exchange.formats",
-        "model",
-        "pretrain.hparams",
-        "pretrain.masking",
-        "pretrain.metrics",
-        "util",
-    },
-    "configuration": {"exchange.formats", "finetune.tasks", "model", "pretrain.objectives", "training", "util"},
-    "exchange": {"configuration", "corpus", "exchange.formats", "model", "training", "util"},
-    "pretrain": {
-        "configuration",
-        "corpus",
-        "exchange",
-        "exchange.formats",
-        "model",
-        "pretrain.hparams",
-        "pretrain.masking",
-        "pretrain.masking_units",
-        "pretrain.metrics",
-        "pretrain.objectives",
-        "training",
-        "util",
-    },
-    "finetune": {
-        "configuration",
-        "corpus",
-        "exchange",
-        "exchange.formats",
-        "finetune.tasks",
-        "model",
-        "training",
-        "util",
-    },
-    "exchange.inference": {  # what users import, above everything that a model can do
-        "configuration",
-        "corpus",
-        "exchange",
-        "exchange.formats",
-        "finetune",
-        "training",
-        "util",
-    },
-    "analysis": {
-        "configuration",
-        "corpus",
-        "exchange",
-        "exchange.formats",
-        "finetune",
-        "finetune.tasks",
-        "pretrain",
-        "pretrain.objectives",
-        "util",
-    },
+# The floors of the house from the ground up. A module imports its own folder and all floors below; on its own floor
+# nothing, or the folders to the left where the floor is `ORDERED`. Programs, which are modules of the root, import all.
+FLOORS = [
+    ["util"],
+    ["model", "corpus", "formats"],
+    ["training"],
+    ["configuration"],
+    ["pretrain", "finetune"],
+    ["inference", "convert", "papers", "analysis"],
+]
+ORDERED = {"formats", "convert", "papers", "analysis"}
+# Arrows up, until the folder that they leave or the one that they lead to is rewritten.
+EXCEPTIONS = {
+    ("configure_finetuning", "finetune.tasks.defaults"),
+    ("configure_finetuning", "finetune.tasks.registry"),
+    ("configure_pretraining", "pretrain.objectives.catalogue"),
+    ("configure_pretraining", "pretrain.objectives.objective"),
+    ("formats.checkpoints", "training.checkpoint_files"),
+    ("formats.checkpoints", "training.optimizers"),
 }
 CONFIGURATION = {
     "configure_pretraining",
@@ -90,9 +42,7 @@ PROGRAMS = sorted(path.stem for path in PACKAGE.glob("*.py") if "def main(" in p
 
 def modules() -> dict[str, Path]:
     """Dotted name -> file of all modules of the product."""
-    packages = {wing.partition(".")[0] for wing in ALLOWED}
-    paths = [*PACKAGE.glob("*.py"), *itertools.chain(*((PACKAGE / package).rglob("*.py") for package in packages))]
-    names = {path: ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in paths}
+    names = {path: ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
     return {name.removesuffix(".__init__"): path for path, name in names.items()}
 
 
@@ -107,6 +57,9 @@ def imports(tree: ast.AST, everywhere: bool, types: bool) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0 and node.module, "relative imports hide where they point"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and everywhere:
+            if isinstance(node.value, str) and re.fullmatch(r"electra_tf2(\.\w+)+", node.value):
+                yield node.value
         elif everywhere or not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
                 continue
@@ -124,22 +77,34 @@ def imported(module: str, everywhere: bool, types: bool = True) -> frozenset[str
     return frozenset(found - {module})
 
 
-def wing_of(module: str) -> str:
-    """The configuration, a folder of the top level, or a folder within one that the list names apart."""
-    inner = ".".join(module.split(".")[:2])
-    return "configuration" if module in CONFIGURATION else inner if inner in ALLOWED else module.partition(".")[0]
+def folder_of(module: str) -> str:
+    """The folder that a module is of, "configuration", or "" of programs."""
+    folder = module.partition(".")[0]
+    return "configuration" if module in CONFIGURATION else folder if (PACKAGE / folder).is_dir() else ""
 
 
-def test_wings_import_what_lies_above_them_in_the_list() -> None:
-    found = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert found | {"configuration"} == {wing for wing in ALLOWED if "." not in wing}
-    wings = list(ALLOWED)
-    for number, wing in enumerate(wings):
-        assert ALLOWED[wing] <= set(wings[:number]), f"{wing} points back"
-    for module in (module for module in MODULES if wing_of(module) in ALLOWED):
-        allowed = ALLOWED[wing_of(module)] | {wing_of(module)}
+def test_every_folder_stands_on_one_floor() -> None:
+    listed = [folder for floor in FLOORS for folder in floor if folder != "configuration"]
+    assert len(listed) == len(set(listed))
+    assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} <= {*listed}
+
+
+def test_arrows_point_down() -> None:
+    height = {folder: number for number, floor in enumerate(FLOORS) for folder in floor}
+    wrong = set()
+    for module in MODULES:
+        here = folder_of(module)
+        if here not in height:
+            continue
         for name in imported(module, everywhere=True) & MODULES.keys():
-            assert wing_of(name) in allowed, f"{module} imports {name}"
+            there = folder_of(name)
+            if there == here or (there in height and height[there] < height[here]):
+                continue
+            floor = FLOORS[height[here]]
+            if here in ORDERED and there in floor[: floor.index(here)]:
+                continue
+            wrong.add((module, name))
+    assert wrong <= EXCEPTIONS, sorted(wrong - EXCEPTIONS)
 
 
 def test_no_circle() -> None:

@@ -15,7 +15,8 @@ from tests.support import training as support
 ROOT = Path(__file__).parent.parent
 # Names of a user's own project, which stood in site-packages once.
 NEIGHBOURS = [
-    *("model", "util", "tests", "training", "finetune", "pretrain", "exchange", "corpus", "analysis", "recipes"),
+    *("model", "util", "tests", "training", "finetune", "pretrain", "corpus", "analysis", "recipes"),
+    *("formats", "inference", "convert"),
     *("tasks.py", "configure_pretraining.py", "configure_finetuning.py", "run_pretraining.py", "formats.py"),
 ]
 

@@ -12,7 +12,7 @@ from electra_tf2 import __version__
 from electra_tf2.__main__ import COMMANDS, predict_words
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.exchange.formats.folders import models
+from electra_tf2.formats.folders import models
 from electra_tf2.util.flags import read_recipe, recipe_names
 from electra_tf2.util.hparams import all_hparams, checked
 from tests.support import finetuning as support

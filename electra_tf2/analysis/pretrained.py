@@ -10,16 +10,16 @@ import tensorflow as tf
 
 from electra_tf2.analysis.request import Request
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.encoding import encode
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exchange.checkpoints import find_checkpoint, warm_start
-from electra_tf2.exchange.encoding import encode
-from electra_tf2.exchange.formats.folders import VOCABULARY, read_config, vocabulary_of
-from electra_tf2.exchange.network import graph_of_any_shape
 from electra_tf2.finetune.classification.reading import read_rows
 from electra_tf2.finetune.classification.targets import Scale
 from electra_tf2.finetune.classification.tasks import TextTask
 from electra_tf2.finetune.task import find_file
 from electra_tf2.finetune.tasks.built_in import BUILT_IN
+from electra_tf2.formats.checkpoints import find_checkpoint, warm_start
+from electra_tf2.formats.folders import VOCABULARY, read_config, vocabulary_of
+from electra_tf2.inference.network import graph_of_any_shape
 from electra_tf2.pretrain.objectives.coco_lm import crop
 from electra_tf2.pretrain.pretrain_data import evaluation_batches, find_problem, find_records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from electra_tf2.exchange.formats.folders import released
+from electra_tf2.formats.folders import released
 
 
 class Request(NamedTuple):

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exchange.encoding import pack
+from electra_tf2.corpus.encoding import pack
 from electra_tf2.finetune.classification.reading import objects_of
 from electra_tf2.finetune.classification.tasks import TextExample, TextTask
 from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task

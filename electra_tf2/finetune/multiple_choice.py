@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.exchange.encoding import pack
+from electra_tf2.corpus.encoding import pack
 from electra_tf2.finetune.qa.answers import answered_scores
 from electra_tf2.finetune.results import write_json_lines
 from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task

@@ -21,9 +21,9 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exchange.checkpoints import CheckpointVariables
-from electra_tf2.exchange.encoding import truncated_lengths
-from electra_tf2.exchange.formats.folders import read_config
+from electra_tf2.formats.checkpoints import CheckpointVariables
+from electra_tf2.corpus.encoding import truncated_lengths
+from electra_tf2.formats.folders import read_config
 from electra_tf2.finetune.classification.tasks import TextExample, TextTask
 from electra_tf2.finetune.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
 from electra_tf2.finetune.tasks.spec import Prompt, TextTaskSpec

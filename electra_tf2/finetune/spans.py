@@ -14,7 +14,7 @@ import numpy as np
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.file_tokenizer import FileTokenizer
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words
-from electra_tf2.exchange.encoding import pack
+from electra_tf2.corpus.encoding import pack
 from electra_tf2.finetune.classification.reading import Span, row_from_json
 from electra_tf2.finetune.classification.tasks import TextExample, TextTask
 from electra_tf2.finetune.task import EmptyText, Features, Head, Label

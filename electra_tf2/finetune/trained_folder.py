@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.exchange.formats.folders import vocabulary_of
-from electra_tf2.exchange.formats.original_config import find_prefix
+from electra_tf2.formats.folders import vocabulary_of
+from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.finetune.tasks.defaults import pretrained_dir, run_name
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.run_folder import holds_work
@@ -117,7 +117,7 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def weights_digest(checkpoint: str) -> str | None:
-    """SHA-256 of the weights that `exchange.checkpoints.warm_start` takes at a path; None where there is nothing."""
+    """SHA-256 of the weights that `formats.checkpoints.warm_start` takes at a path; None where there is nothing."""
     prefix = find_prefix(checkpoint)
     if prefix is not None:
         parts = [path for path in Path(prefix).parent.iterdir() if path.name.startswith(f"{Path(prefix).name}.")]

@@ -17,8 +17,8 @@ import tf_keras
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.file_tokenizer import tokenizer_for
-from electra_tf2.exchange.checkpoints import best_or_newest
-from electra_tf2.exchange.tensor_file import FILE_NAME
+from electra_tf2.formats.checkpoints import best_or_newest
+from electra_tf2.formats.tensor_file import FILE_NAME
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask, number_of_steps

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.exchange.checkpoints import (
+from electra_tf2.formats.checkpoints import (
     CheckpointVariables,
     LoadReport,
     best_or_newest,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.exchange.checkpoints import (
+from electra_tf2.formats.checkpoints import (
     MASKED_LM,
     CheckpointVariables,
     LoadReport,

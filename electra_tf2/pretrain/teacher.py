@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from electra_tf2.exchange.checkpoints import MASKED_LM, CheckpointVariables, warm_start
-from electra_tf2.exchange.formats.folders import check_shared_vocabulary
+from electra_tf2.formats.checkpoints import MASKED_LM, CheckpointVariables, warm_start
+from electra_tf2.formats.folders import check_shared_vocabulary
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Layer

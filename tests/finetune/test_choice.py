@@ -10,11 +10,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.exchange.formats.huggingface_config import Casing
-from electra_tf2.exchange.sources import Model
+from electra_tf2.formats.huggingface_config import Casing
+from electra_tf2.inference.stored_model import StoredModel
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.finetune.predictor import Predictor
+from electra_tf2.inference.predictor import Predictor
 from electra_tf2.finetune.results import errors_of
 from electra_tf2.finetune.task import Features, HeadInput, Label
 from electra_tf2.finetune.task_classes import make_tasks
@@ -137,7 +137,7 @@ def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
     assert task.scores(split, predictions)["accuracy"] > 90
     assert row_losses.mean() * task.choices < 0.4
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in training.model.trainable_variables}
-    source = Model(config, weights, [], Casing(True, None), {"copa": task.state()}, "here", [], {}, True)
+    source = StoredModel(config, weights, [], Casing(True, None), {"copa": task.state()}, "here", [], {}, True)
     new = [{name: value for name, value in row.items() if name != "label"} for row in rows]
     assert [answer["label"] for answer in Predictor(source, support.tokenizer())(new)] == [
         answer["label"] for answer in task.answers(split, predictions)

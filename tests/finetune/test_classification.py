@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra_tf2.exchange.encoding import truncated_lengths
+from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.finetune.classification.targets import Classes
 from electra_tf2.finetune.classification.tasks import TextTask
 from electra_tf2.finetune.evaluation import Evaluation, zip_submissions

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.exchange.checkpoints import warm_start
+from electra_tf2.formats.checkpoints import warm_start
 from electra_tf2.finetune.model import FinetuningTask, layer_multiplier, number_of_steps
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.tasks import metrics

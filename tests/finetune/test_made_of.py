@@ -7,8 +7,8 @@ import signal
 import numpy as np
 import pytest
 
-from electra_tf2.exchange.checkpoints import find_checkpoint
-from electra_tf2.exchange.formats.original_config import find_prefix
+from electra_tf2.formats.checkpoints import find_checkpoint
+from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.finetune.qa.answers import squad_v2_scores
 from electra_tf2.finetune.trained_folder import digest
 from tests.support import golden

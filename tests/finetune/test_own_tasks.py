@@ -97,7 +97,7 @@ def test_without_development_data_a_share_is_held_out_or_the_error_says_how(tmp_
     ],
 )
 def test_rows_without_a_text_are_told_from_wrong_ones(tmp_path, described, rows):
-    from electra_tf2.finetune.predictor import _parse
+    from electra_tf2.inference.predictor import _parse
 
     write_lines(tmp_path / "finetuning_data" / "mine" / "train.txt", "a B-X", "")
     task = make(tmp_path, described)

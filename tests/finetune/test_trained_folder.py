@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.exchange.checkpoints import CheckpointVariables
+from electra_tf2.formats.checkpoints import CheckpointVariables
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.predictor import read_rows
+from electra_tf2.inference.predictor import read_rows
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError

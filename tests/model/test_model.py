@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.exchange import network as exchange_network
-from electra_tf2.exchange.checkpoints import CheckpointVariables, original_names, warm_start
+from electra_tf2.inference import network as inference_network
+from electra_tf2.formats.checkpoints import CheckpointVariables, original_names, warm_start
 from electra_tf2.model import embeddings, encoder, generator, heads, other_generators, relative_positions
 from electra_tf2.model.architecture import make_architecture
 from electra_tf2.model.heads import CopyHead, ReplacedTokenHead
@@ -162,7 +162,7 @@ def test_a_missing_checkpoint_says_where_it_looked(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "module", [embeddings, encoder, heads, generator, other_generators, relative_positions, exchange_network]
+    "module", [embeddings, encoder, heads, generator, other_generators, relative_positions, inference_network]
 )
 def test_examples_of_layers_are_true(module):
     ids = tf.ones([2, 7], tf.int32)

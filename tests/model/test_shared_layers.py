@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.exchange import check
-from electra_tf2.exchange.formats.huggingface_config import export_problems
-from electra_tf2.exchange.network import Network
-from electra_tf2.exchange.sources import read_model, with_own_layers, written_out
+from electra_tf2.convert import self_check as check
+from electra_tf2.formats.huggingface_config import export_problems
+from electra_tf2.inference.network import Network
+from electra_tf2.inference.stored_model import read_model, with_own_layers, written_out
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder

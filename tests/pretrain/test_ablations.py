@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.exchange.checkpoints import CheckpointVariables, copy_encoder, generator_names, warm_start
+from electra_tf2.formats.checkpoints import CheckpointVariables, copy_encoder, generator_names, warm_start
 from electra_tf2.model.kernels.vocabulary import chunked_log_probs
 from electra_tf2.pretrain.initial_weights import load_initial_weights, main_network_names
 from electra_tf2.pretrain.objectives.electra_ablations import AdversarialGenerator, policy_losses, rewards

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.exchange.checkpoints import CheckpointVariables, warm_start
+from electra_tf2.formats.checkpoints import CheckpointVariables, warm_start
 from electra_tf2.model import kernels
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.pretrain.flops import parameter_count

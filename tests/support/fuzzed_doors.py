@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import electra_tf2.exchange.inference  # noqa: F401 - so that its names can be replaced
+import electra_tf2.inference.model  # noqa: F401 - so that its names can be replaced
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exchange.formats import folders
-from electra_tf2.exchange.network import Network
-from electra_tf2.exchange.sources import Given, check_given, read_model, write_folder
-from electra_tf2.exchange.tensor_file import TensorFile, write_tensors
-from electra_tf2.finetune.predictor import read_rows
 from electra_tf2.finetune.task import Task
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
 from electra_tf2.finetune.weights import adopt_states
+from electra_tf2.formats import folders
+from electra_tf2.formats.tensor_file import TensorFile, write_tensors
+from electra_tf2.inference.network import Network
+from electra_tf2.inference.predictor import read_rows
+from electra_tf2.inference.stored_model import Given, check_given, read_model, write_folder
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.checkpoints import newest_good
@@ -28,12 +28,11 @@ from electra_tf2.training.run_folder import RunFolder, suspect_checkpoint
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.flags import recipe_names
 from electra_tf2.util.reading import sha256_of
-from tests.exchange import exchange_support as exchange
 from tests.finetune.test_choice import race
 from tests.finetune.test_superglue import MULTIRC, RECORD, WSC
 from tests.pretrain import test_fuzzed_records as fuzzed_records
 from tests.support import finetuning as tuning
-from tests.support import golden
+from tests.support import golden, stored_models
 from tests.support.damage import damage_file, damage_folder, fresh_copy, some_value
 from tests.support.programs import PACKAGE, flags_of_its_own, run_program
 
@@ -119,7 +118,7 @@ def command_lines(folder: Path) -> Case:
             mock.patch("electra_tf2.util.environment.import_tensorflow", stop),
             mock.patch("electra_tf2.util.environment.quiet_tensorflow", stop),
             mock.patch("electra_tf2.corpus.worker_pool._in_pool", stop),
-            mock.patch("electra_tf2.exchange.inference.load", stop),
+            mock.patch("electra_tf2.inference.model.load", stop),
             mock.patch("sys.stdin", io.StringIO(rng.choice(["", "a\tb\n", "{}\n", "{\n"]))),
         ):
             finished = run_program(script, *words)
@@ -136,7 +135,7 @@ def _seed_folders(folder: Path) -> list[Path]:
     """Models of every format, small."""
     made = []
     for name in ("ElectraForPreTraining", "BertForMaskedLM", "ElectraForSequenceClassification"):
-        tensors = exchange.write_crc_directory(folder / name, name)
+        tensors = stored_models.write_crc_directory(folder / name, name)
         (folder / name / "tokenizer_config.json").write_text(
             '{"do_lower_case": true, "tokenizer_class": "BertTokenizer"}'
         )
@@ -164,8 +163,8 @@ def _seed_folders(folder: Path) -> list[Path]:
     (split / "tokenizer.json").write_text(json.dumps(fast))
     config = json.loads((split / "config.json").read_text()) | {"id2label": {"0": "a", "1": "b"}}
     (split / "config.json").write_text(json.dumps(config))
-    write_folder(folder / "ours", exchange.tiny())
-    tuned = exchange.fine_tuned("cola", {"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]})
+    write_folder(folder / "ours", stored_models.tiny())
+    tuned = stored_models.fine_tuned("cola", {"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]})
     write_folder(folder / "tuned", tuned)
     (folder / "tuned" / "best").mkdir()
     (folder / "tuned" / "best" / "best.json").write_text('{"step": 4, "score": 50.0, "path": "model.ckpt-4"}')

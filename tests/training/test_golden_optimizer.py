@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.exchange.checkpoints import original_names, warm_start
+from electra_tf2.formats.checkpoints import original_names, warm_start
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.optimization import AdamW, Schedule
 from tests.support import golden

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.exchange.checkpoints import CheckpointVariables
+from electra_tf2.formats.checkpoints import CheckpointVariables
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.muon import Muon, matrices_in, orthogonalised

@@ -7,9 +7,9 @@ import pytest
 
 from electra_tf2.analysis.curves import curves
 from electra_tf2.analysis.request import Request
-from electra_tf2.exchange.checkpoints import best_or_newest
-from electra_tf2.exchange.formats.huggingface_config import labels_of
-from electra_tf2.exchange.formats.original_config import WORDS, hparams_of
+from electra_tf2.formats.checkpoints import best_or_newest
+from electra_tf2.formats.huggingface_config import labels_of
+from electra_tf2.formats.original_config import WORDS, hparams_of
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.finetune.weights import check_states
 from electra_tf2.util.errors import UserError

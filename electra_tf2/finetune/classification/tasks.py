@@ -13,7 +13,7 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.exchange.encoding import pack
+from electra_tf2.corpus.encoding import pack
 from electra_tf2.finetune.classification.reading import TOLERATED, TextExample, alternatives, read_rows, row_from_json
 from electra_tf2.finetune.classification.targets import (
     TEACHER,

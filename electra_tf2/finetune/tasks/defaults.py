@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.exchange.formats.folders import config_of, network_hparams, read_config, released
+from electra_tf2.formats.folders import config_of, network_hparams, read_config, released
 from electra_tf2.finetune.tasks.registry import check_names, entry_of
 from electra_tf2.finetune.tasks.spec import Entry
 from electra_tf2.util.errors import UserError, shown

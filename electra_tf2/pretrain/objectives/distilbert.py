@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from electra_tf2.exchange.formats.folders import network_hparams
+from electra_tf2.formats.folders import network_hparams
 from electra_tf2.model.flops import Part, language_model_head
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.electra import ElectraHparams, ReplacedTokenDetection

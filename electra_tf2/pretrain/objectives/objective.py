@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from electra_tf2.exchange.formats.folders import network_hparams
+from electra_tf2.formats.folders import network_hparams
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.flops import Part
 from electra_tf2.pretrain.hparams import PretrainingHparams
@@ -47,7 +47,7 @@ class TeacherNeed(NamedTuple):
 
     @property
     def hparams(self) -> dict[str, Any]:
-        """Hparams of its network and its input, from its configuration (exchange.formats.folders)."""
+        """Hparams of its network and its input, from its configuration (formats.folders)."""
         hparams = network_hparams(self.checkpoint)
         if not hparams:
             raise UserError(f"teacher: {self.checkpoint!r} holds no configuration of a model, which a teacher needs")

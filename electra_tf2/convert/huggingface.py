@@ -1,0 +1,315 @@
+"""Writing Hugging Face directories that `transformers` loads: weights, configuration, tokenizer, model card.
+
+Which class a model becomes follows from its parts: ELECTRA's main network is an ElectraForPreTraining, its generator an
+ElectraForMaskedLM, a BERT run a BertForMaskedLM (an ElectraForMaskedLM where its embeddings are narrower than its
+layers), a fine-tuned model the class whose head computes the same function. Where there is none, the encoder alone is
+written and what was left out is said.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import WordPiece
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD
+from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, TOKENIZER_FILE, UNK
+from electra_tf2.formats import ELSEWHERE
+from electra_tf2.formats import huggingface_names as names
+from electra_tf2.formats.folders import VOCABULARY
+from electra_tf2.formats.huggingface_config import Casing, config_of, is_like_modernbert
+from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, write_tensors
+from electra_tf2.inference.stored_model import StoredModel
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import write_atomically, write_json
+from electra_tf2.util.reading import read_text
+
+
+class Exported(NamedTuple):
+    """A model in Hugging Face's terms.
+
+    config: content of config.json. tensors: arrays by their names. left_out: our variables or heads that have no place.
+    """
+
+    config: dict[str, Any]
+    tensors: dict[str, np.ndarray]
+    left_out: list[str]
+
+    @property
+    def class_name(self) -> str:
+        return self.config["architectures"][0]
+
+
+class _Head(NamedTuple):
+    """A class with this head ("": the encoder alone), the head's tensors, what it adds to the configuration."""
+
+    class_name: str
+    tensors: dict[str, np.ndarray]
+    config: dict[str, Any]
+    left_out: list[str]
+
+
+def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
+    """Puts a part of a model in Hugging Face's terms.
+
+    Args:
+      part: "main", the main network with its head; "generator", ELECTRA's generator; or "body", the encoder alone.
+
+    Raises:
+      UserError: Hugging Face's classes have no such network; names what they lack.
+    """
+    own, weights = part == "generator", model.weights
+    if own and not model.has_generator:
+        raise UserError("this model has no generator of its own")
+    if own and any(name.startswith("generator_ltr/") for name in weights):
+        raise UserError("Hugging Face has no class for a generator of two towers")
+    a, scope = (model.generator_architecture, "generator") if own else (model.architecture, "electra")
+    modern = is_like_modernbert(a)
+    embeddings = f"{scope}/embeddings"
+    if f"{embeddings}/word_embeddings" not in weights and f"{embeddings}/position_embeddings" in weights:
+        words = weights["electra/embeddings/word_embeddings"]  # only the word table is shared
+        weights = weights | {f"{embeddings}/word_embeddings": words}
+    elif f"{embeddings}/word_embeddings" not in weights:
+        embeddings = "electra/embeddings"
+    head = _head(model, part, a, "ModernBert" if modern else "Electra")
+    kind = "modernbert" if modern else "bert" if head.class_name.startswith("Bert") else "electra"
+    class_name = head.class_name or ("ModernBertModel" if modern else "ElectraModel")
+    prefix = "" if not head.class_name else "model." if modern else f"{kind}."
+    config = config_of(a, kind, class_name)
+    tensors = names.to_theirs(names.encoder(a, prefix, modern, scope, embeddings), weights) | head.tensors
+    if modern:
+        special = model.tokenizer().special
+        config |= dict.fromkeys(("cls_token_id", "bos_token_id"), special.cls)
+        config |= dict.fromkeys(("sep_token_id", "eos_token_id"), special.sep)
+        tensors[f"{prefix}{names.WORDS}"] = names.word_table(weights, a, scope, embeddings)
+        if "head.dense.bias" in tensors:
+            config["classifier_bias"] = bool(tensors["head.dense.bias"].any())
+            if not config["classifier_bias"]:  # as their configurations have it
+                del tensors["head.dense.bias"]
+    elif not a.type_vocab_size:
+        tensors[f"{prefix}embeddings.token_type_embeddings.weight"] = np.zeros([2, a.embedding_size], np.float32)
+    left_out = [name for name in head.left_out if not (own and name.startswith("generator"))]
+    return Exported(config | head.config, tensors, left_out)
+
+
+def write_huggingface(folder: str | Path, model: StoredModel, exported: Exported, dtype: str = "float32") -> None:
+    """Writes the directory; config.json last, so that one which has it is complete."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_tensors(folder / FILE_NAME, exported.tensors, dtype)
+    (folder / INDEX_NAME).unlink(missing_ok=True)  # of several files that were here before
+    write_tokenizer_of(model, folder, model.architecture.max_position_embeddings)
+    write_atomically(folder / "README.md", _model_card(model, exported))
+    config = exported.config | {"torch_dtype": dtype, "pad_token_id": model.tokenizer().special.pad}
+    write_atomically(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def write_tokenizer_of(model: StoredModel, folder: Path, max_length: int) -> None:
+    """Writes a model's tokenizer for transformers; one that came as a tokenizer.json as it was."""
+    if not model.tokenizer_file:
+        write_tokenizer(folder, model.tokens, model.casing, max_length)
+        return
+    write_atomically(folder / TOKENIZER_FILE, read_text(model.tokenizer_file, "tokenizer"))
+    (folder / VOCABULARY).unlink(missing_ok=True)  # of a model that was here before
+    names = model.tokenizer().special._asdict()
+    settings: dict[str, Any] = {f"{name}_token": model.tokens[names[name]] for name in _SPECIAL_NAMES}
+    settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
+    write_json(folder / "tokenizer_config.json", settings)
+
+
+def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length: int) -> None:
+    """Writes vocab.txt, tokenizer.json and tokenizer_config.json, for transformers' fast and slow tokenizers."""
+    special = {token: tokens.index(token) for token in SPECIAL_TOKENS}
+    pieces = WordPiece(
+        vocab={token: number for number, token in enumerate(tokens)},
+        unk_token=UNK,
+        max_input_chars_per_word=MAX_CHARS_PER_WORD,
+    )
+    strip_accents = casing.strip_accents and casing.do_lower_case  # theirs strips them from cased text, too
+    tokenizer = Tokenizer(pieces)
+    tokenizer.add_special_tokens(list(special))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=strip_accents,
+        lowercase=casing.do_lower_case,
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{CLS}:0 $A:0 {SEP}:0",
+        pair=f"{CLS}:0 $A:0 {SEP}:0 $B:1 {SEP}:1",
+        special_tokens=[(CLS, special[CLS]), (SEP, special[SEP])],
+    )
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    write_atomically(folder / "vocab.txt", "".join(f"{token}\n" for token in tokens))
+    write_atomically(folder / "tokenizer.json", tokenizer.to_str(pretty=True) + "\n")
+    settings = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": casing.do_lower_case,
+        "strip_accents": strip_accents,
+        "tokenize_chinese_chars": True,
+        "model_max_length": max_length,
+    }
+    settings |= {f"{name}_token": token for name, token in zip(_SPECIAL_NAMES, SPECIAL_TOKENS, strict=True)}
+    write_atomically(folder / "tokenizer_config.json", json.dumps(settings, indent=2, sort_keys=True) + "\n")
+
+
+def _head(model: StoredModel, part: str, a: Architecture, family: str) -> _Head:
+    """The head of a part of a model that Hugging Face has, too; without one, the encoder alone and what is left out."""
+    weights, modern, alone = model.weights, family == "ModernBert", _Head("", {}, {}, _heads(model))
+    if part == "body" or (modern and a.head_style != "modernbert"):
+        return alone
+    if part == "main" and isinstance(model.config, FinetuningConfig):
+        return _task_head(model, model.config, family)
+    if part == "main" and {"clm_predictions/output_bias", "copy_predictions/dense/kernel"} & weights.keys():
+        return alone
+    scope, said = "discriminator_predictions", dict[str, Any]()
+    if part == "main" and f"{scope}/dense/kernel" in weights:
+        class_name = f"{family}ForTokenClassification" if modern else f"{family}ForPreTraining"
+        said = _labels(names.DETECTION_LABELS) if modern else {}
+    elif "generator_predictions/dense/kernel" in weights and (part == "generator" or not model.has_generator):
+        scope = "generator_predictions"
+        if not modern and a.embedding_size == a.hidden_size and not model.has_generator:
+            family = "Bert"
+        elif not modern and a.hidden_act != "gelu":
+            act = a.hidden_act
+            raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {act!r}: {ELSEWHERE}")
+        class_name = f"{family}ForMaskedLM"
+    else:
+        return alone
+    return _Head(class_name, names.to_theirs(names.head(class_name, a), weights), said, _heads(model, scope))
+
+
+_SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")  # of `SPECIAL_TOKENS`
+
+
+def _labels(named: Sequence[str]) -> dict[str, Any]:
+    return {
+        "id2label": {str(number): label for number, label in enumerate(named)},
+        "label2id": {label: number for number, label in enumerate(named)},
+    }
+
+
+def _task_head(model: StoredModel, config: FinetuningConfig, family: str) -> _Head:
+    """The class that computes the same logits as the one task's head."""
+    if len(config.task_names) != 1:
+        raise UserError(
+            f"a Hugging Face directory holds one task, this model has {', '.join(config.task_names)}: --format onnx "
+            "and saved_model hold all of them"
+        )
+    (task,) = config.task_names
+    weights, a, scope, modern = model.weights, model.architecture, f"task_specific/{task}", family == "ModernBert"
+
+    def has(name: str) -> bool:
+        return f"{scope}/{name}/kernel" in weights
+
+    def without(part: str) -> _Head:
+        return _Head("", {}, {}, [f"{scope}: {part}"])
+
+    said, left_out = dict[str, Any](), list[str]()
+    if has("end_hidden"):
+        return without("the end of an answer given its start (joint_prediction)")
+    choices = config.kind_of(task) == "choice"  # each candidate is judged: no class has that
+    if choices or not (has("start") or has("dense")) or (modern and not has("head/dense")):
+        return _Head("", {}, {}, _heads(model))
+    if has("start"):
+        kind, left_out = "QuestionAnswering", sorted(name for name in weights if name.startswith(f"{scope}/answerable"))
+    else:
+        labels = (model.task_states or {}).get(task, {}).get("labels")
+        said |= _labels(["value"] if labels is None else list(map(str, labels)))
+        said |= {"classifier_dropout": config.classifier_dropout}
+        kind = "TokenClassification" if config.kind_of(task) == "tagging" else "SequenceClassification"
+    if kind == "SequenceClassification":
+        said |= {"problem_type": "regression" if labels is None else "single_label_classification"}
+        said |= {"num_labels": 1} if labels is None else {}
+        if modern:
+            said |= {"classifier_pooling": config.classifier_pooling}
+        elif config.classifier_pooling == "mean":
+            return without("classes from the mean of all states, not from [CLS]")
+        elif config.classifier == "linear":
+            return _linear_classifier(weights[f"{scope}/dense/kernel"], weights[f"{scope}/dense/bias"], said)
+        elif config.classifier == "tanh":
+            family = "Bert"  # whose pooler is this layer
+            if a.embedding_size != a.hidden_size:
+                return without("a tanh layer before the classes, where ELECTRA's class has gelu")
+    class_name = f"{family}For{kind}"
+    return _Head(class_name, names.to_theirs(names.task_head(class_name, scope, a), weights), said, left_out)
+
+
+def _linear_classifier(kernel: np.ndarray, bias: np.ndarray, config: dict[str, Any]) -> _Head:
+    """A linear layer on [CLS] as ELECTRA's class, which has a dense layer with gelu before its own.
+
+    gelu(z) - gelu(-z) = z for every z. So the first layer computes the logits and their negatives, and the second one
+    subtracts the two; this needs twice as many units as classes.
+    """
+    hidden, classes = kernel.shape
+    spare = hidden - 2 * classes
+    if spare < 0:
+        left_out = [f"a linear head of {classes} classes, which ELECTRA's class can hold up to {hidden // 2} of"]
+        return _Head("", {}, {}, left_out)
+    first = np.pad(np.concatenate([kernel, -kernel], 1), [(0, 0), (0, spare)])
+    offset = np.pad(np.concatenate([bias, -bias]), [(0, spare)])
+    second = np.pad(np.concatenate([np.eye(classes), -np.eye(classes)]), [(0, spare), (0, 0)]).astype(np.float32)
+    tensors = _linear("classifier.dense", first, offset)
+    tensors |= _linear("classifier.out_proj", second, np.zeros([classes], np.float32))
+    return _Head("ElectraForSequenceClassification", tensors, config, [])
+
+
+def _linear(name: str, kernel: np.ndarray, bias: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"{name}.weight": kernel.T, f"{name}.bias": bias}
+
+
+def _heads(model: StoredModel, *kept: str) -> list[str]:
+    """Scopes of the variables beside the main encoder that are not exported."""
+    scopes = {name.split("/")[0] for name in model.weights}
+    return sorted(scopes - {"electra", *kept})
+
+
+def _model_card(model: StoredModel, exported: Exported) -> str:
+    """Markdown with the header that Hugging Face's hub reads."""
+    sizes = exported.config
+    vocabulary = f"{'uncased' if model.casing.do_lower_case else 'cased'} WordPiece vocabulary"
+    if model.tokenizer_file:
+        vocabulary = "vocabulary"
+    lines = ["---", "library_name: transformers", "tags:", "- electra", "---", "", f"# {model.config.model_name}", ""]
+    lines += [
+        f"Class: `{exported.class_name}`. Converted from {model.origin}.",
+        "",
+        f"{sizes['num_hidden_layers']} layers of {sizes['hidden_size']} with {sizes['num_attention_heads']} heads, "
+        f"embeddings of {model.architecture.embedding_size}, {vocabulary} of {len(model.tokens):,} tokens.",
+        "",
+        "## Training",
+        "",
+        *([training_of(model.config)] if model.is_run else ["See the model that it was converted from."]),
+    ]
+    if model.scores:
+        lines += ["", "## Scores", "", "```json", json.dumps(model.scores, indent=2, sort_keys=True), "```"]
+    if exported.left_out:
+        lines += ["", "## Not in this directory", "", *(f"- {what}" for what in exported.left_out)]
+    return "\n".join(lines) + "\n"
+
+
+def training_of(config: PretrainingConfig | FinetuningConfig) -> str:
+    """Describes in a sentence what a run learned."""
+    if isinstance(config, FinetuningConfig):
+        return (
+            f"Fine-tuned on {', '.join(config.task_names)} for {config.num_train_epochs:g} epochs: batches of "
+            f"{config.train_batch_size}, learning rate {config.learning_rate:g}, layer-wise decay "
+            f"{config.layerwise_lr_decay:g}, inputs of up to {config.max_seq_length} tokens."
+        )
+    titles = list(dict.fromkeys(kind.title for kind in config.objective_classes if kind.title))
+    if not config.trains_main_network:
+        titles = ["masked language modelling (BERT)", *titles]
+    titles += [f"the auxiliary task {task}" for task in config.aux_tasks]
+    records = "/".join(Path(config.pretrain_tfrecords).parent.parts[-2:])  # not where on the machine that is
+    return (
+        f"Pre-trained by {' and '.join(titles)}: {config.num_train_steps:,} steps of {config.train_batch_size} "
+        f"sequences of up to {config.max_seq_length} tokens of the records in `{records}`, "
+        f"learning rate {config.learning_rate:g}."
+    )

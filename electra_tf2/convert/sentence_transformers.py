@@ -1,0 +1,102 @@
+"""Folders that `SentenceTransformer(path)` opens: a Hugging Face directory of the encoder and the modules after it.
+
+config.json, model.safetensors, tokenizer.json, ...   the encoder, for transformers
+modules.json               the modules in order: encoder, pooling, projection if there is one, normalisation
+1_Pooling/config.json      mean or [CLS]
+2_Dense/                   config.json, model.safetensors of the projection
+sentence_bert_config.json  the longest input
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.convert import self_check as check
+from electra_tf2.convert.huggingface import Exported, to_huggingface, training_of, write_huggingface
+from electra_tf2.formats.folders import read_config
+from electra_tf2.formats.huggingface import Tensors
+from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
+from electra_tf2.inference.stored_model import StoredModel, pooling_of, read_model
+from electra_tf2.util.files import write_atomically, write_json
+from electra_tf2.util.reading import read_json
+
+_MODULES = "sentence_transformers.models."  # the classes of all versions so far
+_MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens"}
+
+
+def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "float32") -> Exported:
+    """Writes the folder; modules.json last, so that one which has it is complete.
+
+    Raises:
+      UserError: transformers has no class for the encoder.
+    """
+    exported, pooling = to_huggingface(model, "body"), pooling_of(model)
+    write_huggingface(folder, model, exported, dtype)
+    longest = min(512, model.architecture.max_position_embeddings)
+    if isinstance(model.config, FinetuningConfig):
+        longest = min(longest, model.config.max_seq_length)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
+    hidden, width = model.architecture.hidden_size, pooling.width(model)
+    said = {name: mode == pooling.mode for mode, name in _MODES.items()}
+    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": hidden} | said)
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    if pooling.projection:
+        modules.append(("2_Dense", "Dense"))
+        identity = "torch.nn.modules.linear.Identity"
+        sizes = {"in_features": hidden, "out_features": width, "bias": True, "activation_function": identity}
+        write_json(folder / "2_Dense" / "config.json", sizes)
+        kernel, bias = (model.weights[f"{pooling.projection}/{part}"] for part in ("kernel", "bias"))
+        write_tensors(folder / "2_Dense" / FILE_NAME, {"linear.weight": kernel.T, "linear.bias": bias}, dtype)
+    modules.append((f"{len(modules)}_Normalize", "Normalize"))
+    (folder / modules[-1][0]).mkdir(exist_ok=True)
+    write_atomically(folder / "README.md", _card(model, width, pooling.mode))
+    listed = [{"idx": number, "name": str(number), "path": path, "type": f"{_MODULES}{kind}"}
+              for number, (path, kind) in enumerate(modules)]  # fmt: skip
+    write_json(folder / "modules.json", listed)
+    return exported
+
+
+def difference(model: StoredModel, folder: Path) -> float:
+    """The largest difference between our states and vectors on the fixed sentences and those that the files say."""
+    encoded, states = check.check_inputs(model), check.our_outputs(model)["states"]
+    theirs = check.our_outputs(read_model(str(folder)))["states"]
+    ours = {"states": states, "vectors": pooling_of(model).vectors(model, states, encoded.input_mask)}
+    return check.largest_at_tokens(ours, {"states": theirs, "vectors": _vectors(folder, theirs, encoded)}, encoded)
+
+
+def _vectors(folder: Path, states: np.ndarray, encoded: check.Encoded) -> np.ndarray:
+    """Result of the modules after the encoder, of its states [B, L, H]."""
+    found = states
+    for module in read_json(folder / "modules.json", "modules", list)[1:]:
+        path, kind = folder / module["path"], module["type"].removeprefix(_MODULES)
+        if kind == "Pooling":
+            averages = (read_config(path) or {})[_MODES["mean"]]
+            marks = encoded.input_mask[:, :, np.newaxis]
+            found = (states * marks).sum(1) / marks.sum(1) if averages else states[:, 0]
+        elif kind == "Dense":
+            tensors = Tensors(path)
+            found = found @ tensors["linear.weight"].T + tensors["linear.bias"]
+        else:
+            found = found / np.linalg.norm(found, axis=-1, keepdims=True)
+    return found
+
+
+def _card(model: StoredModel, width: int, mode: str) -> str:
+    """Markdown with the header that Hugging Face's hub reads."""
+    pooled = {"mean": "the mean of all tokens' states", "cls": "the state of [CLS]"}[mode]
+    header = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "---", ""]
+    lines = [
+        f"# {model.config.model_name}",
+        "",
+        f"Vectors of {width} numbers and length 1 for sentences: {pooled}. Converted from {model.origin}.",
+        training_of(model.config) if model.is_run else "See the model that it was converted from.",
+        "",
+        "```python",
+        "from sentence_transformers import SentenceTransformer",
+        "",
+        'vectors = SentenceTransformer("path/of/this/folder").encode(["A sentence."])',
+        "```",
+        "",
+    ]
+    return "\n".join(header + lines)

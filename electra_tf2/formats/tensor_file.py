@@ -1,0 +1,78 @@
+"""Named arrays in a safetensors file: one header of names, types and shapes, then the bytes; nothing is executed.
+
+The file of weights of every folder that is written, ours and Hugging Face's. Needs neither TensorFlow nor
+PyTorch; bfloat16 arrays are those of `ml_dtypes`.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import replacing
+
+FILE_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"  # lists several files
+_FLOATS = ("F64", "F32", "F16", "BF16")  # types in a file's header that hold weights
+DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+
+
+def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray], dtype: str = "float32") -> None:
+    """Writes arrays, whole or not at all.
+
+    Args:
+      dtype: type of every tensor in the file, one of `DTYPES`; the nearest value is stored.
+    """
+    stored: dict[str, np.ndarray] = {
+        name: np.ascontiguousarray(value, DTYPES[dtype]) for name, value in tensors.items()
+    }
+    try:
+        with replacing(path) as temporary:
+            # Hugging Face's loaders refuse files that do not say which framework laid the tensors out.
+            save_file(stored, temporary, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise UserError(f"cannot write {path}: {error}") from None
+
+
+class TensorFile:
+    """A safetensors file, read one array at a time.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = str(path)
+        try:
+            self._file = safe_open(self.path, framework="np")
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{self.path} is no readable safetensors file: {error}") from None
+
+    def names(self) -> list[str]:
+        return sorted(self._file.keys())
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._file.get_slice(name).get_shape())
+
+    def get(self, name: str) -> np.ndarray:
+        """float32, whatever floating-point type is stored.
+
+        Raises:
+          UserError: the tensor holds integers, which may be quantised weights, or numbers that are not finite.
+        """
+        kind = self._file.get_slice(name).get_dtype()
+        if kind not in _FLOATS:
+            raise UserError(f"{self.path}: the tensor {name} is of type {kind}; weights are {', '.join(_FLOATS)}")
+        return finite(np.asarray(self._file.get_tensor(name), np.float32), name, self.path)
+
+
+def finite(value: np.ndarray, name: str, path: str) -> np.ndarray:
+    """The array, unless it is of floating-point numbers and some are not finite. Raises UserError."""
+    if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
+        raise UserError(f"{path}: the tensor {name} holds numbers that are not finite (NaN or infinity)")
+    return value

@@ -1,0 +1,313 @@
+"""Inference from Python: a model from anywhere, ready to be used.
+
+`import electra_tf2` takes its names from here; docs/python.md shows them. A model reads up to 512 tokens; B is
+the batch, L the length, H the width of its layers.
+"""
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.encoding import Row, Text, at_tokens, of_rows, rows_of
+from electra_tf2.corpus.vocabulary import MASK
+from electra_tf2.formats.folders import located, models
+from electra_tf2.inference.network import EncoderModel, Network, assign, graph_of_any_shape
+from electra_tf2.inference.scoring import Scorer
+from electra_tf2.inference.stored_model import Given, StoredModel, check_given, pooling_of, read_model, with_generator
+from electra_tf2.training.hparams import PRECISIONS
+from electra_tf2.util.errors import UserError, shown
+
+if TYPE_CHECKING:
+    from electra_tf2.inference.predictor import Predictor
+
+__all__ = ["Answer", "Model", "Replaced", "States", "Suggestion", "UserError", "load", "models"]
+
+_BATCH = 32
+
+
+def _item(found: tuple[Any, ...], key: Any) -> Any:
+    """A field by its name, as of `predict`'s answers, or by its place in the tuple."""
+    if isinstance(key, str):
+        if key.startswith("_") or not hasattr(found, key):
+            raise KeyError(key)
+        return getattr(found, key)
+    return tuple.__getitem__(found, key)
+
+
+class States(NamedTuple):
+    """Vectors of a text: `states.mean` or `states["mean"]`.
+
+    tokens: wordpieces, [CLS] and [SEP] included. vectors: float32 [tokens, H], the last layer. sentence: float32 [H],
+    the vector of [CLS], which means little before fine-tuning; `mean` or `Model.embed` say more of a whole text.
+    """
+
+    tokens: list[str]
+    vectors: np.ndarray
+    sentence: np.ndarray
+
+    def __getitem__(self, key: Any) -> Any:
+        return _item(self, key)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """float32 [H], the mean of `vectors`."""
+        return self.vectors.mean(0)
+
+
+class Replaced(NamedTuple):
+    """A wordpiece and the probability that it stands where another belongs."""
+
+    token: str
+    probability: float
+
+    def __getitem__(self, key: Any) -> Any:
+        return _item(self, key)
+
+
+class Suggestion(NamedTuple):
+    """A wordpiece for a [MASK], and its probability."""
+
+    token: str
+    probability: float
+
+    def __getitem__(self, key: Any) -> Any:
+        return _item(self, key)
+
+
+class Answer(dict[str, Any]):
+    """An answer of `Model.predict`: `answer["label"]` or `answer.label`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self:
+            raise AttributeError(f"the answer has no {name!r}; it has {', '.join(self)}")
+        return self[name]
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    generator: str | os.PathLike[str] | None = None,
+    vocab_file: str | None = None,
+    num_attention_heads: int | None = None,
+    pairs: bool = False,
+    precision: str = "float32",
+) -> "Model":
+    """Loads a model.
+
+    Args:
+      path: a pre-training run or a trial of fine-tuning, a self-contained folder, a Hugging Face directory (ELECTRA or
+        BERT), a TF1 checkpoint of the original or a checkpoint of tf-models' encoder; or the name of a shipped model
+        (`models`).
+      generator: path of the generator, for a discriminator that comes without one.
+      vocab_file, num_attention_heads: for a checkpoint whose files lack them; default: vocab.txt beside it, width / 64.
+      pairs: True if a classifier of Hugging Face reads two texts, which its files do not say.
+      precision: "float32", "bfloat16" or "float16", of activations and matrix products.
+
+    Raises:
+      UserError: nothing is there that can be read (says what was looked for), an argument that the model's own files
+        answer, or a precision that there is not.
+    """
+    if precision not in PRECISIONS:
+        raise UserError(f"precision is one of {', '.join(PRECISIONS)}, not {shown(precision)}")
+    for name, value in (("path", path), ("generator", generator)):
+        if not isinstance(value, (str, os.PathLike)) and (value is not None or name == "path"):
+            raise UserError(f"load: {name} is a path or the name of a shipped model, not {shown(value)}")
+    given = Given(vocab_file, num_attention_heads, pairs=pairs)
+    where = located(os.fspath(path))
+    check_given(where, given)
+    if generator is not None:
+        source = with_generator(read_model(where, given), read_model(located(os.fspath(generator)), given))
+        return Model(source, precision)
+    return Model(read_model(where, given), precision)
+
+
+class Model:
+    """A loaded model; `load` makes it.
+
+    source: configuration, weights under our names and vocabulary. tokenizer: text to wordpieces.
+    """
+
+    def __init__(self, source: StoredModel, precision: str = "float32") -> None:
+        self.source, self.precision = source, precision
+        self.tokenizer = source.tokenizer()
+        self.network = Network(source.architecture, source.generator_architecture, source.weights, precision)
+        self.max_length = min(512, source.architecture.max_position_embeddings)
+        self._states = graph_of_any_shape(self.network.states)
+        self._replaced = graph_of_any_shape(lambda *inputs: tf.nn.sigmoid(self.network.replaced_logits(*inputs)))
+        self._fill = graph_of_any_shape(self.network.token_logits)
+        self._vectors: dict[str, Any] = {}  # pooling -> graph
+        self._scorers: dict[tuple[str, float | None], Scorer] = {}
+        self._predictor: Predictor | None = None
+
+    def __repr__(self) -> str:
+        a = self.source.architecture
+        return (
+            f"<{self.source.origin}: {a.num_hidden_layers} layers of {a.hidden_size}, {len(self.tokenizer):,} tokens>"
+        )
+
+    @property
+    def config(self) -> PretrainingConfig | FinetuningConfig:
+        """The configuration of the run that made it, or one that describes the network."""
+        return self.source.config
+
+    def states(self, texts: Sequence[Text]) -> list[States]:
+        """The vectors of texts, or of pairs of texts; longer ones are cut at 512 tokens."""
+        rows = rows_of(self.tokenizer, texts, self.max_length)
+        found = zip(rows, at_tokens(self._states, rows, self.tokenizer.special, _BATCH), strict=True)
+        return [States(self._tokens(row), vectors, vectors[0]) for row, vectors in found]
+
+    @property
+    def pooling(self) -> str:
+        """How `embed` makes one vector of a text: as the model was trained to if it was, or else "mean"."""
+        return pooling_of(self.source).mode
+
+    @property
+    def width(self) -> int:
+        """Numbers of an embedding."""
+        return pooling_of(self.source).width(self.source)
+
+    def embed(self, texts: str | Sequence[Text], pooling: str | None = None) -> np.ndarray:
+        """Vectors of texts, float32 [texts, width] of length 1, so that the product of two is their cosine.
+
+        Args:
+          texts: a text, whose vector [width] is returned, or several; longer ones are cut at 512 tokens.
+          pooling: "mean" of all tokens' states, or "cls", that of [CLS]; default: `Model.pooling`.
+
+        Raises:
+          UserError: there is no such pooling.
+        """
+        pooling = self.pooling if pooling is None else pooling
+        if pooling not in self.network.poolings:
+            raise UserError(f"embed: pooling is one of {', '.join(self.network.poolings)}, not {shown(pooling)}")
+        if pooling not in self._vectors:
+            self._vectors[pooling] = graph_of_any_shape(partial(self.network.text_vectors, pooling=pooling))
+        rows = rows_of(self.tokenizer, [texts] if isinstance(texts, str) else texts, self.max_length)
+        found = np.zeros([len(rows), self.width], np.float32)
+        for places, vectors, _ in of_rows(self._vectors[pooling], rows, self.tokenizer.special, _BATCH):
+            found[places] = vectors
+        return found[0] if isinstance(texts, str) else found
+
+    @overload
+    def replaced(self, texts: str) -> list[Replaced]: ...
+
+    @overload
+    def replaced(self, texts: list[str] | tuple[str, ...]) -> list[list[Replaced]]: ...
+
+    def replaced(self, texts: str | list[str] | tuple[str, ...]) -> list[Replaced] | list[list[Replaced]]:
+        """The probability of each wordpiece to be a replacement, special tokens left out (ELECTRA, section 2).
+
+        Args:
+          texts: a text, or several, which give a list each.
+
+        Raises:
+          UserError: the model does not detect replaced tokens.
+        """
+        if self.network.detector is None:
+            raise UserError(f"{self!r} does not detect replaced tokens: an ELECTRA discriminator is needed")
+        rows = rows_of(self.tokenizer, [texts] if isinstance(texts, str) else texts, self.max_length)
+        found = [
+            [Replaced(token, float(p)) for token, p in zip(self._tokens(row)[1:-1], probabilities[1:-1], strict=True)]
+            for row, probabilities in zip(
+                rows, at_tokens(self._replaced, rows, self.tokenizer.special, _BATCH), strict=True
+            )
+        ]
+        return found[0] if isinstance(texts, str) else found
+
+    def fill(self, text: str, top: int = 5) -> list[list[Suggestion]]:
+        """The `top` most probable wordpieces for each [MASK] in a text, in order.
+
+        Raises:
+          UserError: there is no [MASK] in it, `top` is out of range, or the model has no masked language model.
+        """
+        if not isinstance(text, str):
+            raise UserError(f"fill: a text is needed, got {shown(text)}")
+        if MASK not in text:
+            raise UserError(f"fill: there is no {MASK} in {text!r}")
+        if not 1 <= top <= len(self.tokenizer):
+            raise UserError(f"fill: top is between 1 and the {len(self.tokenizer):,} tokens, not {top}")
+        special = self.tokenizer.special
+        row = [special.cls]
+        *before, last = text.split(MASK)
+        if self.tokenizer.mask_takes_blank:
+            before = [part.rstrip() for part in before]
+        for part in self.tokenizer.pieces([*before, last]):
+            row += [*part, special.mask]
+        row[-1] = special.sep
+        if len(row) > self.max_length:
+            raise UserError(f"fill: the text has {len(row)} tokens, the model reads {self.max_length}")
+        input_ids = tf.constant([row], tf.int32)
+        inputs = input_ids, tf.ones_like(input_ids), tf.zeros_like(input_ids)
+        masks = [place for place, token in enumerate(row) if token == special.mask]
+        logits = tf.gather(self._fill(*inputs)[0], masks)
+        best = tf.math.top_k(tf.nn.softmax(logits), top)
+        return [
+            [Suggestion(self.tokenizer.vocab[token], float(p)) for token, p in zip(tokens, probabilities, strict=True)]
+            for tokens, probabilities in zip(best.indices.numpy(), best.values.numpy(), strict=True)
+        ]
+
+    def score(
+        self,
+        texts: Sequence[str],
+        batch_size: int = _BATCH,
+        mask_prob: float | None = None,
+        method: str = "likelihood",
+    ) -> np.ndarray:
+        """Scores texts, float32 [texts]: by default the sum over wordpieces of log p(token | the others).
+
+        Electric's are minus its energies, one pass a text (Electric, section 2.5). BERT's come from masking each token
+        in turn. ELECTRA's combine its generator's probability with the discriminator's verdict (ELECTRA, appendix G);
+        one that learned from the masked positions alone (disc_tokens masked) says the probability itself. Of a longer
+        text, the first 512 tokens count.
+
+        Args:
+          mask_prob: share of tokens that were masked in an ELECTRA's pre-training; default: the run's, or that of the
+            paper's model of this size.
+          method: "detector": the sum of log D(original), one pass a text, of any discriminator; it ranks texts and is
+            no log-likelihood.
+
+        Raises:
+          UserError: the model's numbers are no probabilities, or mask_prob is no share.
+        """
+        rows = rows_of(self.tokenizer, texts, self.max_length)
+        return self.scorer(method, mask_prob).scores(rows, batch_size)
+
+    def scorer(self, method: str = "likelihood", mask_prob: float | None = None) -> Scorer:
+        """Makes the scorer of `score`, once; its `note` warns of unusual scores. Arguments and errors as in `score`."""
+        key = method, mask_prob
+        if key not in self._scorers:
+            self._scorers[key] = Scorer(self.network, self.tokenizer.special, self.config, method, mask_prob)
+        return self._scorers[key]
+
+    def predict(self, texts: Sequence[Any], task: str | None = None) -> list[Answer]:
+        """The answers of a fine-tuned model: labels, tags or spans with scores, as --predict writes them, in the
+        precision of its run.
+
+        Args:
+          texts: each a text, a pair of texts (two sentences; question and context), a list of words (tagging), or an
+            object as a line of the task's .jsonl files.
+          task: name of the task, of a model that learned several; default: the first.
+
+        Raises:
+          UserError: the model is not fine-tuned, or a text does not fit its task.
+        """
+        if self._predictor is None:
+            from electra_tf2.inference.predictor import Predictor
+
+            self._predictor = Predictor(self.source, self.tokenizer)
+        return [Answer(answer) for answer in self._predictor(texts, task)]
+
+    def keras(self) -> EncoderModel:
+        """The encoder as a `tf_keras.Model` with these weights: {"input_ids", "input_mask", "segment_ids"} in, states
+        [B, L, H] out. `trainable`, `training=`, `fit`, `summary` and saving work as with any other."""
+        model = EncoderModel.from_architecture(self.source.architecture, self.precision)
+        assign(model.trainable_variables, self.source.weights)
+        return model
+
+    def _tokens(self, row: Row) -> list[str]:
+        return self.tokenizer.convert_ids_to_tokens(row.input_ids)

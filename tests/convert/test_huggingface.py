@@ -1,0 +1,404 @@
+"""Hugging Face directories in and out, against numbers that transformers computed (tests/golden/huggingface.npz)."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+
+import electra_tf2 as electra
+from electra_tf2.convert import self_check as check
+from electra_tf2.convert.huggingface import to_huggingface, write_huggingface, write_tokenizer
+from electra_tf2.convert.original import write_checkpoint
+from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.formats.folders import network_hparams
+from electra_tf2.formats.huggingface import HuggingFaceWeights, Tensors
+from electra_tf2.formats.huggingface_config import Casing, casing_of, tokens_in
+from electra_tf2.formats.tensor_file import write_tensors
+from electra_tf2.inference.stored_model import Given, check_given, read_model
+from electra_tf2.util.errors import UserError
+from tests.support import golden
+from tests.support import huggingface_oracle as oracle
+from tests.support import stored_models as support
+from tests.support.programs import run_program
+
+ARRAYS = support.GOLDEN()
+
+
+@pytest.mark.parametrize("name", oracle.CLASSES)
+def test_our_network_with_their_weights_computes_what_transformers_does(name: str, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, name)
+    ids, mask, segments = oracle.inputs()
+    found = check.our_outputs(read_model(str(tmp_path)), "main", name, Encoded(ids, mask, segments))
+    real = mask.astype(bool)
+    assert np.abs(found["states"] - ARRAYS[f"{name}/states"])[real].max() < 1e-5
+    logits = found["logits"][:, :3] if "MaskedLM" in name else found["logits"]
+    expected = ARRAYS[f"{name}/logits"]
+    kept = real if expected.shape[:2] == real.shape else slice(None)
+    np.testing.assert_allclose(logits[kept], expected[kept], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ElectraForPreTraining", "ElectraForMaskedLM", "BertForMaskedLM"])
+def test_their_tensors_come_back_bit_for_bit(name: str, tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path, name)
+    exported = to_huggingface(read_model(str(tmp_path)))
+    if name == "ElectraForMaskedLM":
+        assert exported.class_name == name
+    assert exported.tensors.keys() == tensors.keys()
+    for key, value in tensors.items():
+        np.testing.assert_array_equal(exported.tensors[key], value, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["ElectraForMaskedLM", "BertForMaskedLM"])
+def test_the_epsilon_of_layer_norms_is_theirs(name: str, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path / "theirs", name)
+    config = oracle.config_of(name) | {"layer_norm_eps": 0.01}
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
+    model = read_model(str(tmp_path / "theirs"))
+    assert network_hparams(tmp_path / "theirs")["model_hparam_overrides"]["norm_eps"] == 0.01
+    exported = to_huggingface(model)
+    write_huggingface(tmp_path / "ours", model, exported)
+    assert check.huggingface_difference(model, exported, str(tmp_path / "ours")) < 1e-5
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["layer_norm_eps"] == 0.01
+    with pytest.raises(UserError, match=r"the original program has no norm_eps 0.01"):
+        write_checkpoint(tmp_path / "tf1", model.weights, model.architecture, 0, False)
+
+
+@pytest.mark.parametrize("part", ["main", "generator", "body"])
+def test_ours_goes_out_and_back_bit_for_bit(part: str, tmp_path: Path) -> None:
+    model = support.tiny()
+    exported = to_huggingface(model, part)
+    write_huggingface(tmp_path, model, exported)
+    assert check.huggingface_difference(model, exported, str(tmp_path), part) < 1e-5
+    again = read_model(str(tmp_path))
+    for name, value in again.weights.items():
+        there = name
+        if part == "generator" and not name.startswith("electra/embeddings/"):  # which the two share
+            there = name.replace("electra/", "generator/")
+        np.testing.assert_array_equal(value, model.weights[there], err_msg=name)
+    assert again.tokens == model.tokens and again.casing.do_lower_case
+    assert again.architecture.embedding_size == 32
+
+
+_CLASSES, _TAGS = "ElectraForSequenceClassification", "ElectraForTokenClassification"
+_GELU = {"inner/kernel": [128, 128], "inner/bias": [128], "dense/kernel": [128, 3], "dense/bias": [3]}
+_SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "end/bias": [1]}
+HEADS = [
+    ("cola", {"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}, {}, _CLASSES),
+    ("sts", {"dense/kernel": [128, 1], "dense/bias": [1]}, {}, {}, _CLASSES),
+    ("mnli", _GELU, {"labels": ["a", "b", "c"]}, {"classifier": "gelu"}, _CLASSES),
+    ("ner", {"dense/kernel": [128, 9], "dense/bias": [9]}, {"labels": list("abcdefghi")}, {}, _TAGS),
+    ("squad", _SPANS, {}, {"joint_prediction": False}, "ElectraForQuestionAnswering"),
+]
+
+
+@pytest.mark.parametrize(("task", "heads", "state", "hparams", "class_name"), HEADS, ids=[row[0] for row in HEADS])
+def test_fine_tuned_heads_compute_the_same_logits(task, heads, state, hparams, class_name, tmp_path: Path) -> None:
+    model = support.fine_tuned(task, heads, state, **hparams)
+    exported = to_huggingface(model)
+    assert exported.class_name == class_name and not exported.left_out
+    write_huggingface(tmp_path, model, exported)
+    assert check.huggingface_difference(model, exported, str(tmp_path)) < 1e-5
+    config = json.loads((tmp_path / "config.json").read_text())
+    if "labels" in state:
+        assert [config["id2label"][str(number)] for number in range(len(state["labels"]))] == state["labels"]
+
+
+def test_a_head_without_counterpart_is_left_out_and_named() -> None:
+    heads = {"end_hidden/kernel": [256, 512], "start/kernel": [128, 1], "end/kernel": [512, 1]}
+    exported = to_huggingface(support.fine_tuned("squad", heads, {}))
+    assert exported.class_name == "ElectraModel" and "joint_prediction" in exported.left_out[0]
+
+
+def test_networks_that_they_do_not_have_are_refused_with_the_reason() -> None:
+    model = support.tiny()
+    for override, word in (({"relative_positions": "t5"}, "relative"), ({"norm_style": "pre"}, "norm")):
+        sizes = model.config.model_hparam_overrides | override
+        config = golden.config(model_hparam_overrides=sizes)
+        with pytest.raises(UserError, match=word):
+            to_huggingface(model._replace(config=config))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "roberta"}, "roberta"),
+        ({"hidden_act": "gelu_new"}, "gelu_new"),
+        ({"layer_norm_eps": 0}, "layer_norm_eps 0"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"hidden_size": "24"}, "hidden_size"),
+        ({"vocab_size": 599}, "600 tokens"),
+    ],
+)
+def test_directories_that_we_cannot_read_are_refused_with_the_reason(change, message: str, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, "ElectraForPreTraining")
+    (tmp_path / "config.json").write_text(json.dumps(oracle.config_of("ElectraForPreTraining") | change))
+    with pytest.raises(UserError, match=message):
+        HuggingFaceWeights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("added_tokens.json", {"[E1]": 600}),
+        ("tokenizer.json", {"added_tokens": [{"content": "[PAD]", "id": 0}, {"content": "[E1]", "id": 600}]}),
+    ],
+)
+def test_tokens_beyond_the_vocabulary_are_refused(file: str, said: dict, tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, support.tiny().tokens, Casing(), 512)
+    assert tokens_in(tmp_path) == support.tiny().tokens
+    (tmp_path / file).write_text(json.dumps(said))
+    with pytest.raises(UserError, match=r"beyond the WordPiece vocabulary, which ours cannot have: \[E1\]"):
+        tokens_in(tmp_path)
+
+
+def test_shards_old_names_and_padded_tables_are_read(tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path / "whole", "BertForMaskedLM")
+    plain = HuggingFaceWeights(tmp_path / "whole")
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in tensors.items()
+    }
+    old["cls.predictions.decoder.bias"] = np.append(old.pop("cls.predictions.bias"), np.ones([8], np.float32))
+    table = "bert.embeddings.word_embeddings.weight"
+    old[table] = np.concatenate([old[table], np.ones([8, 24], np.float32)])
+    folder = tmp_path / "sharded"
+    shutil.copytree(tmp_path / "whole", folder)
+    (folder / "model.safetensors").unlink()
+    names = sorted(old)
+    files = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, held in files.items():
+        write_tensors(folder / file, {name: old[name] for name in held})
+    index = {"weight_map": {name: file for file, held in files.items() for name in held}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "config.json").write_text(json.dumps(oracle.config_of("BertForMaskedLM") | {"vocab_size": 608}))
+    padded = HuggingFaceWeights(folder)
+    assert padded.names() == plain.names() and not padded.left_out
+    for name in plain.names():
+        np.testing.assert_array_equal(padded.get(name), plain.get(name))
+
+
+def test_a_pickle_is_not_opened_but_explained(tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, "BertForMaskedLM")
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match="pickle"):
+        HuggingFaceWeights(tmp_path)
+
+
+def test_the_written_tokenizer_gives_our_ids(tmp_path: Path) -> None:
+    model = support.tiny()._replace(tokens=(golden.GOLDEN / "tokenizer_vocab.txt").read_text().split())
+    ours = WordpieceTokenizer(model.tokens)
+    write_tokenizer(tmp_path, model.tokens, model.casing, 512)
+    theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = ["Plain words, and some punctuation: 3.5%!", "Müller ging nach München.", "don't", "北京 2008", "x" * 150]
+    for text in texts:
+        ids, _ = ours.tokenize([text.encode()])
+        assert theirs.encode(text).ids == [ours.special.cls, *ids, ours.special.sep], text
+    pair = theirs.encode("a", "b")
+    assert pair.type_ids == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("casing", [Casing(False, True), Casing(True, False), Casing(True, None)])
+def test_the_written_tokenizer_strips_accents_where_ours_does(casing: Casing, tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, support.tiny().tokens, casing, 512)
+    theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).normalizer.normalize_str("Ärger")
+    assert [theirs.encode()] == WordpieceTokenizer(support.tiny().tokens, *casing).normalize(["Ärger".encode()])
+    assert casing_of(tmp_path).do_lower_case == casing.do_lower_case
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "message"),
+    [
+        ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class BertJapaneseTokeni"),
+        ("tokenizer_config.json", {"tokenize_chinese_chars": False}, "tokenize_chinese_chars false"),
+        ("tokenizer_config.json", {"do_lower_case": False, "strip_accents": True}, "strip_accents true for text that"),
+        ("tokenizer.json", {"normalizer": {"type": "Sequence"}}, "normalizer Sequence; no pre_tokenizer None"),
+        (
+            "tokenizer.json",
+            {
+                "normalizer": {"type": "BertNormalizer", "handle_chinese_chars": False},
+                "pre_tokenizer": {"type": "BertPreTokenizer"},
+            },
+            "handle_chinese_chars false",
+        ),
+    ],
+)
+def test_tokenizers_that_divide_text_otherwise_are_refused(file, said, message: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(json.dumps(said))
+    with pytest.raises(UserError, match=message):
+        casing_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Given(vocab_file="vocab.txt"), "vocab_file: given for a checkpoint that does not say it"),
+        (Given(num_attention_heads=4, do_lower_case=False), "num_attention_heads and do_lower_case: given"),
+        (Given(pairs=True), None),
+        (Given(), None),
+    ],
+)
+def test_what_a_directory_says_itself_is_not_to_be_told(given: Given, message: str | None, tmp_path: Path) -> None:
+    checkpoint = str(golden.CHECKPOINT)
+    check_given(checkpoint, given._replace(pairs=False))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
+        check_given(str(tmp_path), given)
+    with pytest.raises(UserError, match="given for a classifier of Hugging Face"):
+        check_given(checkpoint, given._replace(pairs=True))
+
+
+def test_padding_is_where_the_vocabulary_has_it(tmp_path: Path) -> None:
+    model = support.tiny()
+    model = model._replace(tokens=model.tokens[::-1])
+    write_huggingface(tmp_path, model, to_huggingface(model, "body"))
+    assert json.loads((tmp_path / "config.json").read_text())["pad_token_id"] == model.tokens.index("[PAD]") > 0
+
+
+def test_a_classifier_of_several_labels_at_once_is_read_without_its_head(tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, "ElectraForSequenceClassification")
+    config = oracle.config_of("ElectraForSequenceClassification") | {"problem_type": "multi_label_classification"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    weights = HuggingFaceWeights(tmp_path)
+    assert weights.task is None and "classifier.out_proj.weight" in weights.left_out
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": None}))
+    assert HuggingFaceWeights(tmp_path).names() == weights.names()
+
+
+def test_tensors_are_what_the_header_promises(tmp_path: Path) -> None:
+    model = support.tiny()
+    write_huggingface(tmp_path, model, to_huggingface(model), "bfloat16")
+    tensors = Tensors(tmp_path)
+    kernel = tensors["discriminator_predictions.dense.weight"]
+    expected = tf.cast(tf.cast(model.weights["discriminator_predictions/dense/kernel"].T, tf.bfloat16), tf.float32)
+    np.testing.assert_array_equal(kernel, expected.numpy())
+
+
+def test_a_classifier_of_pairs_becomes_a_folder_that_predicts_pairs(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    support.write_crc_directory(tmp_path / "theirs", "ElectraForSequenceClassification")
+    done = run_program("convert_model.py", "--from", f"{tmp_path}/theirs", "--to", f"{tmp_path}/ours", "--pairs")
+    assert done.returncode == 0 and done.stdout.count("self-check: ") == 1, done
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"  # conversions are checked on the processor
+    [answer] = electra.load(str(tmp_path / "ours")).predict([("a b", "c d")])
+    [expected] = electra.load(str(tmp_path / "theirs"), pairs=True).predict([("a b", "c d")])
+    assert answer == expected
+
+
+_CONFIG = oracle.config_of(_CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "message"),
+    [
+        ("config.json", _CONFIG | {"architectures": [{"a": 1}]}, "architectures must be a text, got {'a': 1}"),
+        ("config.json", _CONFIG | {"architectures": "A"}, "architectures must be a list, got 'A'"),
+        ("config.json", _CONFIG | {"id2label": 3}, "id2label must be an object of numbers and labels, got 3"),
+        ("config.json", _CONFIG | {"id2label": {"x": "y"}}, "id2label must be an object of numbers and labels"),
+        ("config.json", _CONFIG | {"layer_norm_eps": "tiny"}, "layer_norm_eps 'tiny'"),
+        ("config.json", _CONFIG | {"num_hidden_layers": 2**70}, "num_hidden_layers 1180591620717411303424"),
+        ("config.json", _CONFIG | {"hidden_size": 0}, "sizes must be integers of a network that can be"),
+        ("config.json", _CONFIG | {"intermediate_size": 10**9}, "by config.json it is (1000000000, 24)"),
+        ("added_tokens.json", {"[E1]": "7"}, "id of the added token [E1] must be an integer, got '7'"),
+        ("tokenizer.json", {"added_tokens": 3}, "added_tokens must be a list, got 3"),
+        ("tokenizer.json", {"added_tokens": ["a"]}, "added_tokens must be an object, got 'a'"),
+        (
+            "tokenizer.json",
+            {"added_tokens": [{"content": "a"}]},
+            "id of the added token a must be an integer, got None",
+        ),
+        ("tokenizer.json", {"normalizer": [1]}, "normalizer must be an object, got [1]"),
+        ("tokenizer.json", {"normalizer": {}, "pre_tokenizer": "x"}, "pre_tokenizer must be an object, got 'x'"),
+        ("tokenizer_config.json", {"tokenizer_class": 5}, "tokenizer_class must be a text, got 5"),
+        ("model.safetensors.index.json", {}, "weight_map, an object of tensors and their files, is needed, got None"),
+        ("model.safetensors.index.json", {"weight_map": 3}, "is needed, got 3"),
+        ("model.safetensors.index.json", {"weight_map": {"a": 3}}, "is needed, got {'a': 3}"),
+        (
+            "model.safetensors.index.json",
+            {"weight_map": {"a": "../outside.safetensors"}},
+            "names '../outside.safetensors': only files in its own folder are read",
+        ),
+        ("model.safetensors.index.json", {"weight_map": {"a": "x" * 300}}, "the name is too long"),
+        ("tokenizer_config.json", {"tokenizer_class": "Other \n"}, "has no tokenizer_class Other"),
+    ],
+)
+def test_damaged_directories_are_refused_in_one_line(file: str, said: dict, message: str, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path / "model", _CLASSES)
+    shutil.copy(tmp_path / "model" / "model.safetensors", tmp_path / "outside.safetensors")
+    (tmp_path / "model" / file).write_text(json.dumps(said))
+    with pytest.raises(UserError, match=re.escape(message)) as raised:
+        read_model(str(tmp_path / "model"))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"model": 3}, "model must be an object, got 3"),
+        ({"model": {"type": "WordPiece"}}, "vocab must be an object, got None"),
+        ({"model": {"type": "WordPiece", "vocab": {"a": "b"}}}, "id of a must be an integer, got 'b'"),
+    ],
+)
+def test_damaged_vocabularies_are_refused_in_one_line(said: dict, message: str, tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, _CLASSES)
+    (tmp_path / "vocab.txt").unlink()
+    (tmp_path / "tokenizer.json").write_text(json.dumps(said))
+    with pytest.raises(UserError, match=re.escape(message)):
+        tokens_in(tmp_path)
+
+
+_QUERY = "electra.encoder.layer.0.attention.self.query.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda value: value.reshape(-1), f"the shapes of {_QUERY} (576,), "),
+        (lambda value: value[:, :7], f"the shapes of {_QUERY} (24, 7), "),
+        (lambda value: np.full_like(value, np.nan), f"the tensor {_QUERY} holds numbers that are not finite"),
+        (lambda value: value * np.inf, f"the tensor {_QUERY} holds numbers that are not finite"),
+        (lambda value: value.astype(np.int32), f"the tensor {_QUERY} is of type I32"),
+        (lambda value: value.astype(np.int8), f"the tensor {_QUERY} is of type I8"),
+    ],
+)
+def test_tensors_that_are_no_weights_are_refused_by_name(change, message: str, tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path, "ElectraForPreTraining")
+    save_file(tensors | {_QUERY: np.ascontiguousarray(change(tensors[_QUERY]))}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=re.escape(message)) as refused:
+        read_model(str(tmp_path))
+    assert str(tmp_path) in str(refused.value)
+
+
+def test_a_failed_conversion_leaves_no_folder(tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path / "theirs", "ElectraForPreTraining")
+    huge = tensors | {_QUERY: tensors[_QUERY] + 1e6}  # beyond float16
+    write_tensors(tmp_path / "theirs" / "model.safetensors", huge)
+    words = ["--from", f"{tmp_path}/theirs", "--to", f"{tmp_path}/ours", "--dtype", "float16"]
+    done = run_program("convert_model.py", *words)
+    assert done.returncode == 2 and not (tmp_path / "ours").exists(), done
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "kept.txt").write_text("of the user")
+    done = run_program("convert_model.py", *words, "--overwrite")
+    assert done.returncode == 2 and (tmp_path / "ours" / "kept.txt").exists()
+
+
+def test_a_conversion_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path / "theirs", "ElectraForPreTraining")
+    ours = tmp_path / "ours"
+    (ours / "model.ckpt-0.tmp").mkdir(parents=True)
+    kept = {"notes.tmp", "mine.txt"}
+    for name in (f"model.safetensors.{socket.gethostname()}-4999999.tmp", "model.ckpt-0.tmp/part.data", *kept):
+        (ours / name).write_text("half")
+    done = run_program("convert_model.py", "--from", f"{tmp_path}/theirs", "--to", str(ours), "--overwrite")
+    assert done.returncode == 0, done
+    assert {path.name for path in ours.iterdir()} == {"config.json", "model.safetensors", "vocab.txt", *kept}

@@ -1,0 +1,30 @@
+"""What an exported model's card says of its training."""
+
+import pytest
+
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.convert.huggingface import training_of
+from electra_tf2.pretrain.objectives.catalogue import OBJECTIVES
+from tests.support import training as support
+
+
+def test_whatever_a_flag_asks_for_has_a_title():
+    assert [kind.flag for kind in OBJECTIVES if kind.flag and not kind.title] == []
+
+
+@pytest.mark.parametrize(
+    ("hparams", "text"),
+    [
+        ({"electra_objective": False}, "by masked language modelling (BERT): 30 steps"),
+        ({}, "by replaced-token detection (ELECTRA): 30 steps"),
+        (
+            {"mpa_objective": True, "aux_tasks": ["so"]},
+            "by replaced-token detection (ELECTRA) and a penalty of attention to what misled (MPA) and the auxiliary "
+            "task so: 30 steps",
+        ),
+    ],
+)
+def test_all_that_was_trained_is_named(tmp_path, hparams, text):
+    config = PretrainingConfig.from_dict(support.hparams(tmp_path, num_train_steps=30, **hparams))
+    assert text in training_of(config)
+    assert "/pretrain_tfrecords`" in training_of(config) and str(tmp_path) not in training_of(config)

@@ -1,0 +1,151 @@
+"""The original's TF1 checkpoints and tf-models-official's encoder, out and back."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.convert import original
+from electra_tf2.convert import self_check as check
+from electra_tf2.formats import tf_models
+from electra_tf2.formats.folders import network_hparams
+from electra_tf2.formats.huggingface_config import Casing
+from electra_tf2.formats.original_config import hparams_of
+from electra_tf2.inference.stored_model import Given, read_model
+from electra_tf2.util.errors import UserError
+from tests.support import golden
+from tests.support import stored_models as support
+
+
+def _write_tf1(folder: Path, adam_slots: bool) -> str:
+    model = support.tiny()
+    prefix = original.write_checkpoint(folder, model.weights, model.architecture, 400, adam_slots)
+    (folder / "vocab.txt").write_text((golden.CHECKPOINT / "vocab.txt").read_text())
+    return prefix
+
+
+@pytest.mark.parametrize("adam_slots", [False, True])
+def test_a_written_checkpoint_has_the_originals_variables_and_values(adam_slots: bool, tmp_path: Path) -> None:
+    prefix = _write_tf1(tmp_path, adam_slots)
+    theirs = str(golden.CHECKPOINT / "model.ckpt-400")
+    expected = dict(tf.train.list_variables(theirs))
+    slots = {f"{name}/{slot}": shape for name, shape in expected.items() for slot in ("adam_m", "adam_v") if shape}
+    assert dict(tf.train.list_variables(prefix)) == expected | (slots if adam_slots else {})
+    for name in expected:
+        np.testing.assert_array_equal(tf.train.load_variable(prefix, name), tf.train.load_variable(theirs, name))
+    assert tf.train.latest_checkpoint(str(tmp_path)) == prefix
+
+
+def test_sizes_are_read_off_the_shapes(tmp_path: Path) -> None:
+    _write_tf1(tmp_path, adam_slots=False)
+    model = read_model(str(tmp_path))
+    expected = golden.config()
+    assert model.architecture.hidden_size == expected.architecture.hidden_size
+    assert model.architecture.num_attention_heads == expected.architecture.num_attention_heads
+    wanted = expected.generator_architecture
+    assert model.generator_architecture.hidden_size == wanted.hidden_size
+    assert model.generator_architecture.num_hidden_layers == wanted.num_hidden_layers
+    assert model.tokens == support.tiny().tokens and model.casing.do_lower_case
+    assert check.read_back_difference(support.tiny(), model) == 0
+    assert read_model(str(tmp_path), Given(num_attention_heads=4)).architecture.num_attention_heads == 4
+
+
+def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_beside_them(tmp_path: Path) -> None:
+    overrides = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = golden.config(model_hparam_overrides=overrides, do_lower_case=False)
+    model = support.tiny()._replace(config=config, casing=Casing(False))
+    _write_tf1(tmp_path, adam_slots=False)
+    (tmp_path / "hparams.json").write_text(json.dumps(original.original_hparams(model.config)))
+    again = read_model(str(tmp_path))
+    assert again.architecture.num_attention_heads == 4 and not again.casing.do_lower_case
+    assert check.read_back_difference(model, again) == 0
+    start = network_hparams(str(tmp_path))
+    assert start["model_hparam_overrides"]["num_attention_heads"] == 4 and not start["do_lower_case"]
+    assert read_model(str(tmp_path), Given(num_attention_heads=2)).architecture.num_attention_heads == 2
+    (tmp_path / "hparams.json").write_text('{"model_hparam_overrides": "2 layers"}')
+    assert read_model(str(tmp_path)).architecture.num_attention_heads == 2
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({"electra_objective": False}, {"electra_objective": False}),
+        ({"electra_objective": False, "electric_objective": True}, {"electric_objective": True}),
+        ({"untied_generator": False}, {"electra_objective": True, "untied_generator": False}),
+        ({"untied_generator_embeddings": True}, {"untied_generator_embeddings": True}),
+    ],
+    ids=["bert", "electric", "tied", "own embeddings"],
+)
+def test_kinds_of_models_are_told_apart(overrides, expected) -> None:
+    model = support.with_crc_weights(**overrides)
+    hparams = hparams_of({name: value.shape for name, value in model.weights.items()}, "checkpoint")
+    assert hparams | expected == hparams
+    found = PretrainingConfig.from_dict({"model_name": "x", "max_seq_length": 32} | hparams)
+    assert found.architecture.hidden_size == 128
+    assert found.generator_architecture.hidden_size == model.generator_architecture.hidden_size
+
+
+def test_what_the_original_has_not_is_refused(tmp_path: Path) -> None:
+    coco = support.with_crc_weights(electra_objective=False, corrective_lm_objective=True)
+    with pytest.raises(UserError, match="copy_predictions"):
+        original.write_checkpoint(tmp_path, coco.weights, coco.architecture, 0, False)
+    rotary = golden.config(model_hparam_overrides={"relative_positions": "rotary"})
+    with pytest.raises(UserError, match="relative"):
+        original.write_checkpoint(tmp_path, support.tiny().weights, rotary.architecture, 0, False)
+    for sharing in ({"embedding_sharing": "gdes"}, {"generator_sample_mode": "zero_dropout"}):
+        model = support.with_crc_weights(**sharing)
+        with pytest.raises(UserError, match="no generator that shares some embeddings, or has its own"):
+            original.write_checkpoint(tmp_path, model.weights, model.architecture, 0, False)
+    assert not list(tmp_path.iterdir())
+    of_its_width = golden.config(embedding_sharing="gdes", generator_hidden_size=0.25)
+    assert original.original_hparams(of_its_width)["untied_generator_embeddings"] is True
+
+
+def test_tf_models_computes_our_states_and_gives_our_weights_back(tmp_path: Path) -> None:
+    from official.nlp.modeling import networks
+
+    model = support.tiny()
+    prefix = tf_models.write_checkpoint(tmp_path, model.weights, model.architecture)
+    (tmp_path / "vocab.txt").write_text((golden.CHECKPOINT / "vocab.txt").read_text())
+    assert check.tf_models_difference(model, prefix) < 1e-5
+    again = read_model(str(tmp_path))
+    assert set(again.weights) == {name for name in model.weights if name.startswith("electra/")}
+    for name, value in again.weights.items():
+        np.testing.assert_array_equal(value, model.weights[name], err_msg=name)
+    assert again.architecture == model.architecture
+    assert all("pooler" in name for name in again.left_out) and again.left_out
+
+    a = model.architecture
+    second = networks.BertEncoderV2(
+        a.vocab_size, a.hidden_size, a.num_hidden_layers, a.num_attention_heads, a.max_position_embeddings,
+        a.type_vocab_size, a.intermediate_size, tf_models.exact_gelu, embedding_width=a.embedding_size,
+    )  # fmt: skip
+    ids = tf.constant([[2, 7, 9, 3]])
+    batch = {"input_word_ids": ids, "input_mask": tf.ones_like(ids), "input_type_ids": tf.zeros_like(ids)}
+    second(batch)
+    tf.train.Checkpoint(encoder=second).write(str(tmp_path / "second-1"))
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "second-1"\n')
+    other = read_model(str(tmp_path))
+    assert set(other.weights) == set(again.weights)
+
+
+def test_without_tf_models_the_format_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "official.nlp.modeling", None)
+    model = support.tiny()
+    with pytest.raises(UserError, match=r"pip install 'electra-tf2\[tf-models\]'"):
+        tf_models.write_checkpoint(tmp_path, model.weights, model.architecture)
+
+
+def test_the_self_check_does_not_pass_over_what_is_no_number() -> None:
+    name = "generator_predictions/dense/kernel"
+    weights = support.tiny().weights
+    broken = support.tiny()._replace(weights={**weights, name: np.full_like(weights[name], np.nan)})
+    with pytest.raises(UserError, match="the conversion is wrong"):
+        check.report(check.read_back_difference(support.tiny(), broken), "float32", "a copy")
+    with pytest.raises(UserError, match="float16 cannot hold these weights"):
+        check.report(np.inf, "float16", "a copy")
+    assert "float16 weights" in check.report(1e-3, "float16", "a copy")

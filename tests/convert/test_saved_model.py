@@ -1,0 +1,202 @@
+"""SavedModels with the tokenizer inside: equal to ours from strings, loaded where none of our code is."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import electra_tf2 as electra
+from electra_tf2.convert import saved_model
+from electra_tf2.convert.saved_model import GraphTokenizer
+from electra_tf2.convert.serving import difference_from_strings, task_signatures
+from electra_tf2.corpus.encoding import encode
+from electra_tf2.corpus.normalization import TextNormalizer
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.formats.huggingface_config import Casing
+from electra_tf2.inference.network import Network
+from electra_tf2.inference.predictor import Predictor
+from tests.support import golden
+from tests.support import stored_models as support
+
+TOKENS = (golden.GOLDEN / "tokenizer_vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
+TEXTS = golden.load_json("tokenizer")["texts"]
+ODD = [
+    "ΑΣ ΣΑΣ Σ Α.Σ. ΑΣ\N{SOFT HYPHEN}Β ΑΣ\N{SOFT HYPHEN} ΟΔΟΣ, ΣΑΣ1 'Σ' Α'Σ",
+    "x" * 200 + " " + "x" * 201 + " " + "é" * 201 + "," + "中" * 300,
+    "a\tb\rc\u2028d\u3000e\x00f\x7fg\N{ZERO WIDTH SPACE}h",
+    "İstanbul ŒUVRE ﬁ Ǆ ẞ 한국어 ｆｕｌｌ Ⅷ",
+    "",
+    "   ",
+]
+
+
+@pytest.mark.parametrize("casing", [Casing(True, None), Casing(True, False), Casing(False, None)])
+def test_the_graphs_tokenizer_gives_our_ids(casing: Casing) -> None:
+    ours = WordpieceTokenizer(TOKENS, *casing)
+    graph = GraphTokenizer(TOKENS, casing, 512)
+    texts = TEXTS + ODD
+    lines = [text.encode("utf-8", "surrogatepass") for text in texts]
+    pieces = graph.pieces(tf.constant(lines)).to_list()
+    ids, lengths = ours.tokenize(lines)
+    for text, found, expected in zip(texts, pieces, np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
+        assert found == expected.tolist(), repr(text)
+    broken = [b"a\xff\xfeb \xe4\xb8", b"\xc3\x28 caf\xc3\xa9"]
+    assert graph.pieces(tf.constant(broken)).flat_values.numpy().tolist() == ours.tokenize(broken)[0].tolist()
+
+
+def test_every_character_is_normalised_as_ours_by_itself() -> None:
+    for casing in (Casing(True, None), Casing(False, None)):
+        codes = [code for code in range(1, sys.maxunicode + 1, 7) if not 0xD800 <= code <= 0xDFFF]
+        lines = [f"a{chr(code)}b".encode() for code in codes if chr(code) != "\n"]
+        graph = GraphTokenizer(TOKENS, casing, 512)
+        assert graph.normalize(tf.constant(lines)).numpy().tolist() == TextNormalizer(*casing)(lines)
+
+
+def test_pairs_are_cut_as_in_fine_tuning() -> None:
+    graph = GraphTokenizer(TOKENS, Casing(), 12)
+    lengths = [(a, b) for a in (0, 1, 3, 9, 12) for b in (0, 1, 4, 5, 13)]
+    word = next(token for token in TOKENS if token.isascii() and token.isalpha())
+    texts = [[" ".join([word] * count) for count in pair] for pair in lengths]
+    rows = graph.rows(*(tf.constant(column) for column in zip(*texts, strict=True)))
+    expected = encode(WordpieceTokenizer(TOKENS), [(first, second) for first, second in texts], 12)
+    for name, ours in expected._asdict().items():
+        np.testing.assert_array_equal(rows[name], ours, name)
+
+
+_STRANGER = """
+import json, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import numpy as np
+import tensorflow as tf, tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+texts = json.loads(sys.argv[2])
+for size in (1, len(texts)):  # any batch, any length
+    states = model.signatures["states"](text=tf.constant(texts[:size]))
+replaced = model.signatures["replaced"](text=tf.constant(texts))
+pair = model.signatures["pair_states"](text=tf.constant(texts[:1]), text_pair=tf.constant(texts[1:2]))
+default = model.signatures["serving_default"](text=tf.constant(texts))
+assert np.array_equal(default["states"], states["states"])
+np.savez(sys.argv[3], states=states["states"], mask=states["mask"], tokens=states["tokens"].numpy().astype("U"),
+         probabilities=replaced["probabilities"], pair=pair["sentence"])
+assert "electra_tf2" not in sys.modules
+"""
+
+
+def test_it_loads_where_none_of_our_code_is_and_says_the_same(tmp_path: Path) -> None:
+    model = electra.load(str(golden.CHECKPOINT))
+    tokenizer = saved_model.tokenizer_of(model.source)
+    network = Network(model.source.architecture, model.source.generator_architecture, model.source.weights)
+    signatures = saved_model.pretrained_signatures(network, tokenizer)
+    folder = saved_model.write_saved_model(tmp_path, signatures, network.trainable_variables, tokenizer)
+    assert folder == tmp_path / "1"
+    texts = ["the man went to the house", "Some OTHER text, with Café.", "of"]
+    command = [sys.executable, "-c", _STRANGER, str(folder), json.dumps(texts), str(tmp_path / "found.npz")]
+    subprocess.run(command, check=True, cwd=tmp_path, env={"PATH": "/usr/bin", "HOME": str(tmp_path)})
+    with np.load(tmp_path / "found.npz") as found:
+        for row, states in enumerate(model.states(texts)):
+            length = len(states.tokens)
+            assert found["mask"][row].sum() == length
+            assert found["tokens"][row, :length].tolist() == states.tokens
+            np.testing.assert_allclose(found["states"][row, :length], states.vectors, atol=1e-5)
+            expected = [one.probability for one in model.replaced(texts[row])]
+            np.testing.assert_allclose(found["probabilities"][row, 1 : length - 1], expected, atol=1e-5)
+        [pair] = model.states([(texts[0], texts[1])])
+        np.testing.assert_allclose(found["pair"][0], pair.sentence, atol=1e-5)
+
+
+_CLASSES = {"dense/kernel": [128, 3], "dense/bias": [3]}
+_SPANS = {"start/kernel": [128, 1], "start/bias": [1], "end/kernel": [128, 1], "end/bias": [1],
+          "answerable/kernel": [128, 1], "answerable/bias": [1]}  # fmt: skip
+_JOINT = _SPANS | {"end_hidden/kernel": [256, 512], "end_hidden/bias": [512], "end/kernel": [512, 1]}
+_PLAIN = {"answerable_uses_start_logits": False}
+
+
+def _served(
+    folder: Path, task: str, heads: dict[str, list[int]], state: dict[str, Any], **hparams: Any
+) -> tuple[Predictor, Callable[..., dict[str, np.ndarray]]]:
+    """The model in memory, and its signature out of a SavedModel that was written and loaded."""
+    model = support.fine_tuned(task, heads, state, **hparams)
+    predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
+    tokenizer = saved_model.tokenizer_of(model, predictor.config.max_seq_length)
+    signatures = task_signatures(predictor, tokenizer)
+    written = saved_model.write_saved_model(folder, signatures, predictor.model.trainable_variables, tokenizer)
+    loaded = tf.saved_model.load(str(written))
+    inputs, _ = signatures[task]
+
+    def run(*columns: Sequence[str]) -> dict[str, np.ndarray]:
+        given = {name: tf.constant(column) for name, column in zip(inputs, columns, strict=True)}
+        return {name: value.numpy() for name, value in loaded.signatures[task](**given).items()}
+
+    assert difference_from_strings(predictor, written) < 1e-5
+    return predictor, run
+
+
+def test_classes_and_values_are_those_of_predict(tmp_path: Path) -> None:
+    state = {"labels": ["contradiction", "entailment", "neutral"]}
+    predictor, run = _served(tmp_path / "served", "mnli", _CLASSES, state)
+    pairs = [("the man", "went to the house"), ("a b c " * 40, "of the " * 30)]
+    found = run(*zip(*pairs, strict=True))
+    for row, answer in enumerate(predictor(pairs)):
+        assert found["label"][row].decode() == answer["label"]
+        names = [name.decode() for name in found["labels"][row]]
+        for name, probability in zip(names, found["probabilities"][row], strict=True):
+            assert abs(answer["probabilities"][name] - probability) < 1e-5
+    one = {"dense/kernel": [128, 1], "dense/bias": [1]}
+    predictor, run = _served(tmp_path / "values", "sts", one, {}, average_orders=True)
+    values = run(*zip(*pairs, strict=True))["value"]
+    np.testing.assert_allclose(values, [answer["label"] for answer in predictor(pairs)], atol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_vectors_are_those_of_predict(pooling: str, tmp_path: Path) -> None:
+    heads = {"projection/kernel": [128, 16], "projection/bias": [16]} if pooling == "mean" else {}
+    hparams = {"classifier_pooling": pooling, "embedding_projection": 16 if heads else 0}
+    predictor, run = _served(tmp_path, "sentence_embedding", heads, {}, **hparams)
+    texts = ["the man went to the house", "Some OTHER text, with Café.", "of"]
+    vectors = run(texts)["embedding"]
+    assert vectors.shape == (3, 16 if heads else 128)
+    np.testing.assert_allclose(vectors, [answer["embedding"] for answer in predictor(texts)], atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, atol=1e-5)
+
+
+def test_tags_are_those_of_predict(tmp_path: Path) -> None:
+    predictor, run = _served(tmp_path / "served", "pos", _CLASSES, {"labels": ["DT", "NN", "VB"]}, max_seq_length=16)
+    texts = ["the man went to the house", "one", "word " * 20, "odd \u200b\u200b word"]
+    found = run(texts)
+    for row, (text, answer) in enumerate(zip(texts, predictor(texts), strict=True)):
+        words = [word.decode() for word in found["words"][row] if word]
+        assert words == text.split()
+        scores = found["probabilities"][row]
+        fitting = int((scores > 0).sum())
+        assert fitting and (text != texts[2] or fitting < 20)
+        tags = [tag.decode() for tag in found["tags"][row][:fitting]]
+        assert tags == answer["tags"][:fitting]
+        np.testing.assert_allclose(scores[:fitting], answer["probabilities"][:fitting], atol=1e-5)
+
+
+@pytest.mark.parametrize(("heads", "joint"), [(_SPANS, False), (_JOINT, True)], ids=["independent", "joint"])
+def test_spans_are_those_of_predict(heads: dict[str, list[int]], joint: bool, tmp_path: Path) -> None:
+    predictor, run = _served(tmp_path / "served", "squadv1", heads, {}, joint_prediction=joint, **_PLAIN)
+    pairs = [("the man ?", "went to the house of the other man ."), ("of ?", "a b c d e")]
+    found = run(*zip(*pairs, strict=True))
+    for row, answer in enumerate(predictor(pairs)):
+        text = found["answer"][row].decode()
+        assert text.replace(" ", "") == answer["nbest"][0]["text"].replace(" ", ""), (text, answer)
+        assert 0 < found["probability"][row] <= 1
+
+
+@pytest.mark.parametrize(("heads", "joint"), [(_SPANS, False), (_JOINT, True)], ids=["independent", "joint"])
+def test_the_check_of_spans_compares_numbers_where_documents_are_cut(heads, joint: bool, tmp_path: Path) -> None:
+    cut = {"max_seq_length": 20, "max_query_length": 8, "doc_stride": 4, "joint_prediction": joint}
+    predictor, run = _served(tmp_path, "squadv1", heads, {}, **cut, **_PLAIN)
+    found = run(["of ?"], ["whereabouts"])  # a word of several pieces, of which an answer may be a later one
+    assert not found["answer"][0].startswith(b"##")
+    [*_, bias] = (v for v in predictor.model.trainable_variables if "answerable" in v.name)
+    bias.assign_add(tf.ones_like(bias))
+    assert difference_from_strings(predictor, tmp_path / "1") > 0.5

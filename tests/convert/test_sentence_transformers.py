@@ -1,0 +1,86 @@
+"""Sentence-transformers folders: the same vectors, read from the files and by sentence-transformers itself."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from electra_tf2.convert import self_check as check
+from electra_tf2.convert import sentence_transformers
+from electra_tf2.inference.stored_model import Pooling, StoredModel, pooling_of
+from electra_tf2.util.errors import UserError
+from tests.support import golden
+from tests.support import stored_models as support
+from tests.support.programs import run_program
+
+TEXTS = ["the man went to the house", "Some OTHER text, with Café.", "of", "went of " * 300]
+
+
+def _written(model: StoredModel, folder: Path) -> float:
+    sentence_transformers.write_sentence_transformer(folder, model)
+    return sentence_transformers.difference(model, folder)
+
+
+def _projected(monkeypatch: pytest.MonkeyPatch, mode: str) -> StoredModel:
+    """A model whose vectors are a projection to 16 numbers."""
+    scope = "task_specific/pairs/projection"
+    random = np.random.default_rng(0)
+    weights = {f"{scope}/kernel": random.normal(size=[128, 16]), f"{scope}/bias": random.normal(size=[16])}
+    monkeypatch.setattr(sentence_transformers, "pooling_of", lambda model: Pooling(mode, scope))
+    of_head = {name: value.astype(np.float32) for name, value in weights.items()}
+    return support.tiny()._replace(weights=support.tiny().weights | of_head)
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls"])
+def test_the_files_say_the_same_vectors(mode: str, tmp_path: Path, monkeypatch) -> None:
+    assert _written(_projected(monkeypatch, mode), tmp_path) < 1e-5
+    [_, pooling, dense, last] = [module["type"] for module in json.loads((tmp_path / "modules.json").read_text())]
+    assert [kind.split(".")[-1] for kind in (pooling, dense, last)] == ["Pooling", "Dense", "Normalize"]
+    said = json.loads((tmp_path / "1_Pooling" / "config.json").read_text())
+    said["pooling_mode_mean_tokens"] = not said["pooling_mode_mean_tokens"]
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(said))
+    assert sentence_transformers.difference(_projected(monkeypatch, mode), tmp_path) > 1e-2
+
+
+_STRANGER = """
+import json, sys
+import numpy as np
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer(sys.argv[1], device="cpu")
+np.save(sys.argv[3], model.encode(json.loads(sys.argv[2])))
+assert "tensorflow" not in sys.modules
+"""
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("sentence_transformers") is None, reason="sentence-transformers is not installed"
+)
+@pytest.mark.parametrize("projected", [False, True])
+def test_sentence_transformers_encodes_to_the_same_vectors(projected: bool, tmp_path: Path, monkeypatch) -> None:
+    model = _projected(monkeypatch, "mean") if projected else support.tiny()
+    _written(model, tmp_path / "folder")
+    command = [sys.executable, "-c", _STRANGER, f"{tmp_path}/folder", json.dumps(TEXTS), f"{tmp_path}/found.npy"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    encoded = check.check_inputs(model, TEXTS)
+    pooling = Pooling("mean", "task_specific/pairs/projection") if projected else pooling_of(model)
+    ours = pooling.vectors(model, check.our_outputs(model, inputs=encoded)["states"], encoded.input_mask)
+    np.testing.assert_allclose(np.load(tmp_path / "found.npy"), ours, atol=1e-5)
+
+
+def test_the_program_writes_one(tmp_path: Path) -> None:
+    words = ["convert_model.py", "--format", "sentence_transformers", "--to", f"{tmp_path}/folder"]
+    done = run_program(*words, "--from", str(golden.CHECKPOINT))
+    assert done.returncode == 0 and "vectors included" in done.stdout, done.stderr
+    assert "SentenceTransformer" in (tmp_path / "folder" / "README.md").read_text()
+
+
+def test_a_network_that_transformers_has_not_is_refused(tmp_path: Path) -> None:
+    model = support.with_crc_weights(model_hparam_overrides=support.tiny().config.model_hparam_overrides | {
+        "norm_style": "pre"
+    })  # fmt: skip
+    with pytest.raises(UserError, match="onnx"):
+        sentence_transformers.write_sentence_transformer(tmp_path, model)
