@@ -65,8 +65,8 @@ class Embeddings(Layer):
     @property
     def word_embeddings(self) -> tf.Tensor:
         """float32 [V, E]."""
-        own = self._own_words if self._words is None else self._words.word_embeddings
-        return own if self.base is None else own + tf.stop_gradient(self.base.word_embeddings)
+        words = self._own_words if self._words is None else self._words.word_embeddings
+        return words if self.base is None else words + tf.stop_gradient(self.base.word_embeddings)
 
     def lookup(self, input_ids: tf.Tensor) -> tf.Tensor:
         """int32 [B, L] -> float32 [B, L, E], rows of the word table."""

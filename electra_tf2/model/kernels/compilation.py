@@ -95,7 +95,7 @@ def with_kernel(
             dtype = tensors[0].dtype
             exact = tf.float64 if dtype == tf.float64 else tf.float32
             floats = [tf.is_tensor(tensor) and tensor.dtype.is_floating for tensor in tensors]
-            cast = [tf.cast(one, exact) if is_float else one for one, is_float in zip(tensors, floats, strict=True)]
+            cast = [tf.cast(x, exact) if is_float else x for x, is_float in zip(tensors, floats, strict=True)]
             return tf.nest.map_structure(lambda value: tf.cast(value, dtype), formula(*cast, **static))
 
         return call
@@ -144,19 +144,19 @@ def differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
             value, gradient = function(*tensors, **static)
             outputs = tf.nest.flatten(value)
 
-            def of_all(*upstreams: tf.Tensor) -> list[tf.Tensor | None]:
+            def gradients_of_all(*upstreams: tf.Tensor) -> list[tf.Tensor | None]:
                 """Gradients of the outputs under their first names, which nobody else has, and of the arguments."""
                 return [None] * len(outputs) + tf.nest.flatten(gradient(*upstreams[: len(outputs)]))
 
             if not hasattr(graph, "gradients_of_blocks"):
                 graph.gradients_of_blocks = []
-            graph.gradients_of_blocks.append(of_all)
-            held = weakref.proxy(of_all)
+            graph.gradients_of_blocks.append(gradients_of_all)
+            weak = weakref.proxy(gradients_of_all)
             # For gradients of whole graphs, as of a function that a tape has seen called, and for SavedModels.
-            tf.RegisterGradient(name)(lambda operation, *upstreams: held(*upstreams))
+            tf.RegisterGradient(name)(lambda operation, *upstreams: weak(*upstreams))
             with graph.gradient_override_map({"IdentityN": name}):
                 named = tf.identity_n([*outputs, *tensors])
-        record.record_operation(name, named, [*outputs, *tensors], of_all)  # for tapes
+        record.record_operation(name, named, [*outputs, *tensors], gradients_of_all)  # for tapes
         return tf.nest.pack_sequence_as(value, named[: len(outputs)])
 
     return call
@@ -179,9 +179,9 @@ def in_sequence(part: Callable[[tf.Tensor], Parts], count: int) -> tuple[list[tf
     def step(
         index: tf.Tensor, arrays: list[tf.TensorArray], sums: list[tf.Tensor]
     ) -> tuple[tf.Tensor, list[tf.TensorArray], list[tf.Tensor]]:
-        stacked, found = part(index)
+        stacked, summands = part(index)
         written = [array.write(index, tensor) for array, tensor in zip(arrays, stacked, strict=True)]
-        return index + 1, written, [total + one for total, one in zip(sums, found, strict=True)]
+        return index + 1, written, [total + summand for total, summand in zip(sums, summands, strict=True)]
 
     start = (tf.constant(1), arrays, list(sums))
     _, arrays, sums = tf.while_loop(lambda index, *_: index < count, step, start, parallel_iterations=1)
@@ -216,11 +216,11 @@ def cast_weight(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Casts a weight to the type of activations; within one program all weights of a shape together."""
     if not are_one_program() or weight.dtype != tf.float32 or dtype not in (tf.bfloat16, tf.float16):
         return tf.cast(weight, dtype)
-    one = _shared_one()
+    shared_one = _shared_one()
 
     @differentiable
     def cast(weight: tf.Tensor) -> Any:
-        return tf.cast(weight * one, dtype), lambda upstream: (to_float32(upstream),)
+        return tf.cast(weight * shared_one, dtype), lambda upstream: (to_float32(upstream),)
 
     return cast(weight)
 
@@ -252,18 +252,19 @@ def part_sums(x: tf.Tensor) -> tf.Tensor:
 
 def sums_at_once(tensors: Sequence[Any], most: int = 64) -> list[Any]:
     """Computes what are sums [m] of arrays [n, m] among the tensors of a graph side by side, `most` at a time."""
-    found, alike = list(tensors), dict[int, list[int]]()
+    results, alike = list(tensors), dict[int, list[int]]()
     for index, tensor in enumerate(tensors) if are_one_program() else ():
         if tf.is_tensor(tensor) and tensor.op.type == "Sum" and tensor.shape.rank == 1:
             summed, axis = tensor.op.inputs
             if summed.shape.rank == 2 and summed.shape.is_fully_defined() and tf.get_static_value(axis) == 0:
                 alike.setdefault(summed.shape[0], []).append(index)
     for indices in alike.values():
-        for some in (indices[start : start + most] for start in range(0, len(indices), most)):
-            total = tf.reduce_sum(tf.concat([tensors[index].op.inputs[0] for index in some], 1), 0)
-            parts = tf.split(total, [tensors[index].shape[0] for index in some])
-            found = [parts[some.index(i)] if i in some else one for i, one in enumerate(found)]
-    return found
+        for group in (indices[start : start + most] for start in range(0, len(indices), most)):
+            total = tf.reduce_sum(tf.concat([tensors[index].op.inputs[0] for index in group], 1), 0)
+            parts = tf.split(total, [tensors[index].shape[0] for index in group])
+            for index, part in zip(group, parts, strict=True):
+                results[index] = part
+    return results
 
 
 def scattered(tensor: Any) -> Any:
@@ -286,7 +287,7 @@ def global_norm(tensors: Sequence[tf.Tensor], most: int = 64) -> tf.Tensor:
         return tf.linalg.global_norm(tensors)
     flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
     joined = [tf.concat(flat[start : start + most], 0) for start in range(0, len(flat), most)]
-    return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(one)) for one in joined]))
+    return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(x)) for x in joined]))
 
 
 # Types and sums.

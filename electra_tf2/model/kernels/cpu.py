@@ -287,8 +287,8 @@ def norm_of_sum(
     norm = _Norm(gamma, *statistics)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        found = _norm_of_sum_gradient(upstream, (x, branch, bias), norm, seed, rate=rate)
-        to_gamma, to_beta, to_x, to_branch = (*found, found[-1])[:4]
+        gradients = _norm_of_sum_gradient(upstream, (x, branch, bias), norm, seed, rate=rate)
+        to_gamma, to_beta, to_x, to_branch = (*gradients, gradients[-1])[:4]
         return to_x, to_branch, bias_gradient(to_branch), to_gamma, to_beta, None
 
     return y, gradient

@@ -164,10 +164,10 @@ class _Tiles:
         self.batch, self.heads, self.length, self.width = q.shape
         self.attention, self._allowed, self._by_distance = attention, allowed, by_distance
         self.rows, self.queries = attention.rows, attention.tiling.queries
-        self.of_rows, self.of_queries = self.batch // self.rows, self.length // self.queries
+        self.count_of_rows, self.count_of_queries = self.batch // self.rows, self.length // self.queries
 
     def place(self, index: tf.Tensor) -> tf.Tensor:
-        return tf.stack([index // self.of_queries * self.rows, index % self.of_queries * self.queries])
+        return tf.stack([index // self.count_of_queries * self.rows, index % self.count_of_queries * self.queries])
 
     def some_rows(self, x: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
         """Cuts [B, ...] to [b, ...]."""
@@ -193,11 +193,11 @@ class _Tiles:
 
     def to_by_distance(self, of_tiles: tf.Tensor) -> tf.Tensor:
         """Joins [tiles of queries, A, L + T - 1] to [A, 2L - 1]."""
-        found = []
-        for number in range(self.of_queries):
+        parts = []
+        for number in range(self.count_of_queries):
             after = number * self.queries
-            found.append(tf.pad(of_tiles[number], [[0, 0], [self.length - after - self.queries, after]]))
-        return tf.add_n(found)
+            parts.append(tf.pad(of_tiles[number], [[0, 0], [self.length - after - self.queries, after]]))
+        return tf.add_n(parts)
 
 
 @traced_once
@@ -220,8 +220,8 @@ def _forward(
         output = to_float32(tf.matmul(dropped, tiles.some_rows(v, place))) / sums
         return [tf.transpose(tf.cast(output, q.dtype), [0, 2, 1, 3]), normalizers], []
 
-    (output, normalizers), _ = in_sequence(part, tiles.of_rows * tiles.of_queries)
-    output = tf.reshape(output, [tiles.of_rows, tiles.of_queries, tiles.rows, *output.shape[2:]])
+    (output, normalizers), _ = in_sequence(part, tiles.count_of_rows * tiles.count_of_queries)
+    output = tf.reshape(output, [tiles.count_of_rows, tiles.count_of_queries, tiles.rows, *output.shape[2:]])
     output = tf.transpose(output, [0, 2, 1, 3, 4, 5])
     return tf.reshape(output, [tiles.batch, tiles.length, tiles.heads, tiles.width]), normalizers
 
@@ -239,18 +239,18 @@ def _gradient(
     tiles = _Tiles(q, allowed, by_distance, attention)
     learned = attention.tiling.bias == "learned"
 
-    def of_rows(number: tf.Tensor) -> Parts:
+    def gradients_of_rows(number: tf.Tensor) -> Parts:
         def part(index: tf.Tensor) -> Parts:
-            index += number * tiles.of_queries
+            index += number * tiles.count_of_queries
             place = tiles.place(index)
             queries, to_output = tiles.some_queries(q, place), tiles.heads_first(upstream, place)
-            known = (tiles.heads_first(values, place), to_output, normalizers[index])
-            scores = tf.matmul(queries, own_keys, transpose_b=True)
-            to_dropped = tf.matmul(to_output, own_values, transpose_b=True)
+            output = (tiles.heads_first(values, place), to_output, normalizers[index])
+            scores = tf.matmul(queries, row_keys, transpose_b=True)
+            to_dropped = tf.matmul(to_output, row_values, transpose_b=True)
             dropped, to_scores = _gradients_of_tile(
-                scores, to_dropped, known, tiles.keys(place), place, seed, attention=attention
+                scores, to_dropped, output, tiles.keys(place), place, seed, attention=attention
             )
-            to_q = tf.matmul(to_scores, own_keys)
+            to_q = tf.matmul(to_scores, row_keys)
             to_keys = to_float32(tf.matmul(to_scores, queries, transpose_a=True))
             to_values = to_float32(tf.matmul(dropped, to_output, transpose_a=True))
             if not learned:
@@ -258,14 +258,14 @@ def _gradient(
             of_pairs = tf.reduce_sum(to_float32(to_scores), 0, keepdims=True) / attention.scale
             return [to_q, summed_by_distance(of_pairs)], [to_keys, to_values]
 
-        place = tiles.place(number * tiles.of_queries)
-        own_keys, own_values = tiles.some_rows(k, place), tiles.some_rows(v, place)
-        (to_q, *to_bias), to_keys_and_values = in_sequence(part, tiles.of_queries)
-        to_q = tf.reshape(tf.transpose(to_q, [1, 2, 0, 3, 4]), own_keys.shape)
+        place = tiles.place(number * tiles.count_of_queries)
+        row_keys, row_values = tiles.some_rows(k, place), tiles.some_rows(v, place)
+        (to_q, *to_bias), to_keys_and_values = in_sequence(part, tiles.count_of_queries)
+        to_q = tf.reshape(tf.transpose(to_q, [1, 2, 0, 3, 4]), row_keys.shape)
         return [to_q, *(tf.cast(x, q.dtype) for x in to_keys_and_values)], to_bias
 
-    found, to_bias = in_sequence(of_rows, tiles.of_rows)
-    to_q, to_k, to_v = (tf.reshape(x, q.shape) for x in found)
+    to_products, to_bias = in_sequence(gradients_of_rows, tiles.count_of_rows)
+    to_q, to_k, to_v = (tf.reshape(x, q.shape) for x in to_products)
     return to_q, to_k, to_v, tiles.to_by_distance(to_bias[0]) if learned else None
 
 
@@ -274,8 +274,8 @@ def _attend(*arguments: tf.Tensor, attention: Attention) -> Any:
     output, normalizers = _forward(*arguments, attention=attention)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-        again = tuple(materialize(*arguments))  # else the scores would be kept
-        *to_products, to_bias = _gradient(upstream, (output, normalizers), again, attention=attention)
+        barred = tuple(materialize(*arguments))  # else the scores would be kept
+        *to_products, to_bias = _gradient(upstream, (output, normalizers), barred, attention=attention)
         return *to_products, None, to_bias, None
 
     return output, gradient

@@ -47,11 +47,11 @@ def _of_blocks(
     """
     stride = product.shape[1] // BLOCK
     whole = stride * BLOCK
-    found = of_logits(to_float32(product[:, :whole]) + bias[:whole])
-    while found.shape[1] > stride:
-        half = found.shape[1] // 2
-        found = join(found[:, :half], found[:, half:])
-    return tf.concat([found, of_logits(to_float32(product[:, whole:]) + bias[whole:])], 1)
+    joined = of_logits(to_float32(product[:, :whole]) + bias[:whole])
+    while joined.shape[1] > stride:
+        half = joined.shape[1] // 2
+        joined = join(joined[:, :half], joined[:, half:])
+    return tf.concat([joined, of_logits(to_float32(product[:, whole:]) + bias[whole:])], 1)
 
 
 @compiled
@@ -141,8 +141,8 @@ class FusedSoftmax:
     def entropies(self) -> tf.Tensor:
         """Entropies float32 [...], in nats; no gradient."""
         sums = tf.reduce_sum(self._sums, 1)
-        found = tf.math.log(sums) - tf.reduce_sum(_weighted_sums(self._product, self._bias, self._maximum), 1) / sums
-        return tf.reshape(tf.stop_gradient(found), self._axes)
+        entropies = tf.math.log(sums) - tf.reduce_sum(_weighted_sums(self._product, self._bias, self._maximum), 1) / sums
+        return tf.reshape(tf.stop_gradient(entropies), self._axes)
 
     def gradients(self, upstream: tf.Tensor, token_ids: tf.Tensor) -> Gradients:
         """Gradients of states, table and bias, given that of `log_probs(token_ids)`, all of T tokens.

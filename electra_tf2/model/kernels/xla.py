@@ -59,11 +59,11 @@ def feed_forward(first: Any, last: Any, x: tf.Tensor) -> tf.Tensor:
     @differentiable
     def compute(*tensors: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
-            *again, upstream = materialize(*tensors, upstream)  # not what was computed before, and not before its turn
+            *barred, upstream = materialize(*tensors, upstream)  # not what was computed before, and not before its turn
             with tf.GradientTape() as tape:
-                tape.watch(again)
-                value = activated_product(*again)
-            return materialize(*tape.gradient(value, again, upstream))
+                tape.watch(barred)
+                value = activated_product(*barred)
+            return materialize(*tape.gradient(value, barred, upstream))
 
         return activated_product(*tensors), gradient
 
@@ -139,8 +139,8 @@ def _norm_gradient(
         seed, rate = dropout
         to_branch = rounded(cpu.dropped_out(to_float32(to_sum), seed, rate), x.dtype) if rate else to_sum
         passed, to_vectors = [to_sum, to_branch], [to_float32(to_branch), *to_vectors]
-    found = materialize(*passed, *(part_sums(one) for one in to_vectors))
-    return *found[: len(passed)], *(tf.reduce_sum(sums, 0) for sums in found[len(passed) :])
+    stored = materialize(*passed, *(part_sums(vector) for vector in to_vectors))
+    return *stored[: len(passed)], *(tf.reduce_sum(sums, 0) for sums in stored[len(passed) :])
 
 
 @differentiable
@@ -196,9 +196,9 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
         # Not stacked and then transposed: XLA would sum before it transposes, in another pass.
         size = bias.shape[0] // 3
         rows, length, _ = tf.unstack(tf.shape(product))
-        columns = [tf.reshape(tf.transpose(one, [0, 2, 1, 3]), [rows, length, size]) for one in upstreams]
+        columns = [tf.reshape(tf.transpose(upstream, [0, 2, 1, 3]), [rows, length, size]) for upstream in upstreams]
         padded = [
-            tf.pad(one, [[0, 0], [0, 0], [place * size, (2 - place) * size]]) for place, one in enumerate(columns)
+            tf.pad(x, [[0, 0], [0, 0], [place * size, (2 - place) * size]]) for place, x in enumerate(columns)
         ]
         joined = padded[0] + padded[1] + padded[2]
         if product.shape[0] % 2 == 0:
@@ -229,7 +229,7 @@ class _Pairs:
         # XLA's generator of softmax kernels knows no shifts, so it cannot hash. It reads what dropout keeps as an
         # integer that the heads share, a bit each.
         heads = scores.shape[1]
-        dtype = next((one for one in (tf.int8, tf.int16, tf.int32, tf.int64) if heads < 8 * one.size), None)
+        dtype = next((type for type in (tf.int8, tf.int16, tf.int32, tf.int64) if heads < 8 * type.size), None)
         if dtype is None:
             (self._joined,) = materialize(kept)
             return
@@ -302,11 +302,10 @@ def attention_again(
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
         # Not what was computed before, and not before its turn.
-        again = materialize(q, k, v, seed, upstream)
-        pairs = pairs_of(again[0], again[1], again[3])
-        to_values = tf.matmul(pairs.dropped(), again[4], transpose_a=True)
-        to_scores, to_bias = pairs.gradients(tf.matmul(again[4], again[2], transpose_b=True))
-        to_keys = tf.matmul(to_scores, again[0], transpose_a=True)
-        return tf.matmul(to_scores, again[1]), to_keys, to_values, None, to_bias, None
+        q_, k_, v_, seed_, upstream = materialize(q, k, v, seed, upstream)
+        pairs = pairs_of(q_, k_, seed_)
+        to_values = tf.matmul(pairs.dropped(), upstream, transpose_a=True)
+        to_scores, to_bias = pairs.gradients(tf.matmul(upstream, v_, transpose_b=True))
+        return tf.matmul(to_scores, k_), tf.matmul(to_scores, q_, transpose_a=True), to_values, None, to_bias, None
 
     return tf.matmul(pairs_of(q, k, seed).dropped(), v), gradient
