@@ -6,7 +6,7 @@
   python -m benchmarks.step --what finetuning --max-seq-length 32
   python -m benchmarks.step --contenders ours_bfloat16,ours_whole_bfloat16,ours_recompute_bfloat16 --batch-size 8 \\
       --max-seq-length 512
-  python -m benchmarks.step --contenders ours_xla_bfloat16,ours_cudnn_bfloat16,hugging_face_compiled_bfloat16 \\
+  python -m benchmarks.step --contenders ours_xla_bfloat16,hugging_face_compiled_bfloat16 \\
       --batch-size 128 --steps 50 --start-together  # on a GPU
 
 Every contender is a process that keeps its model in memory (benchmarks/step_contenders.py); they take turns of some

@@ -115,7 +115,6 @@ class FinetuningTask(TrainingTask):
         parts, one = config.gradient_accumulation_steps, strategy.num_replicas_in_sync == 1
         original = config.compat == "original" and one and parts == 1 and config.precision != "float16"
         super().__init__(strategy, jit_compile, seed, config.precision, parts, dense_gradients=not original)
-        self.attention = config.attention_implementation
         self.config, self.tasks, self.table, self.seed = config, list(tasks), table, seed
         self.summed_examples = config.train_batch_size if config.loss_reduction == "sum" else 1
         self.model = FinetuningModel(config, tasks, seed)

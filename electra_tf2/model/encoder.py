@@ -109,12 +109,11 @@ class TransformerLayer(SizedLayer):
         seeds: SeedStream | None,
     ) -> tf.Tensor:
         """Adds a branch, to which the bias of its last layer is still to be added."""
-        if self._is_pre_norm or norm is None:
-            y = branch(x if norm is None else norm(x))
-            seed, rate = seed_and_rate(seeds, self.dropout_rate)
-            return residual_sum(x, y, last.bias_or_zeros, seed, rate=rate)
-        y = branch(x)
+        y = branch(norm(x) if self._is_pre_norm and norm is not None else x)
         seed, rate = seed_and_rate(seeds, self.dropout_rate)
+        if self._is_pre_norm:
+            return residual_sum(x, y, last.bias_or_zeros, seed, rate=rate)
+        assert norm is not None
         return norm.of_sum(x, y, last.bias_or_zeros, seed, rate)
 
 

@@ -85,8 +85,8 @@ class MaskedLanguageModel(Layer):
         self.head = LanguageModelHead(scope, encoder, seed)
 
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
-        inputs = (masked.masked_input_ids, masked.input_mask, masked.segment_ids)
-        return self.predictions(masked, seeds, self.encoder(*inputs, seeds))
+        encoded = self.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids, seeds)
+        return self.predictions(masked, seeds, encoded)
 
     def predictions(self, masked: MaskedInput, seeds: SeedStream | None, output: EncoderOutput) -> GeneratorOutput:
         """Predicts at the masked positions from the encoder's output."""

@@ -43,9 +43,9 @@ class PredictionHead(Layer):
     ) -> None:
         super().__init__(scope, seed)
         a, initializer = architecture, truncated_normal(architecture.initializer_range)
-        sizes = (input_size or a.hidden_size, output_size or a.hidden_size)
-        self.dense = Dense(f"{scope}/dense", *sizes, initializer, seed, a.hidden_act)
-        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", sizes[1], a)
+        input_size, output_size = input_size or a.hidden_size, output_size or a.hidden_size
+        self.dense = Dense(f"{scope}/dense", input_size, output_size, initializer, seed, a.hidden_act)
+        self.layer_norm = LayerNorm(f"{scope}/LayerNorm", output_size, a)
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[..., input size] -> [..., output size]."""
@@ -92,8 +92,10 @@ class LanguageModelHead(PredictionHead):
 
     def softmax(self, states: tf.Tensor) -> Softmax:
         """Distributions over the vocabulary, from states [..., H]."""
-        weights = (self.hidden(states), self.table, self.output_bias)
-        return FusedSoftmax(*weights) if are_on() else VocabularySoftmax(tied_logits(*weights))
+        hidden = self.hidden(states)
+        if are_on():
+            return FusedSoftmax(hidden, self.table, self.output_bias)
+        return VocabularySoftmax(tied_logits(hidden, self.table, self.output_bias))
 
     def call(self, states: tf.Tensor) -> tf.Tensor:
         """[..., H] -> float32 logits [..., V]."""

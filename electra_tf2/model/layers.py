@@ -269,8 +269,8 @@ class LayerNorm(Layer):
 
     def of_sum(self, x: tf.Tensor, branch: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
         """Computes `norm_of_sum`, the end of a residual branch."""
-        weights = (self.gamma, self.beta_or_zeros)
-        return norm_of_sum(x, branch, bias, *weights, seed, rate=rate, epsilon=self.epsilon)
+        gamma, beta = self.gamma, self.beta_or_zeros
+        return norm_of_sum(x, branch, bias, gamma, beta, seed, rate=rate, epsilon=self.epsilon)
 
 
 def seed_and_rate(seeds: SeedStream | None, rate: float) -> tuple[tf.Tensor, float]:

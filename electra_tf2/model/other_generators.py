@@ -42,9 +42,9 @@ class TwoTowerClozeModel(Layer):
         self.head = LanguageModelHead("cloze_predictions", self.left_to_right, seed, both)
 
     def call(self, masked: MaskedInput, seeds: SeedStream | None = None) -> GeneratorOutput:
-        inputs = (masked.input_ids, masked.input_mask, masked.segment_ids, seeds)
-        left = tf.roll(self.left_to_right(*inputs).sequence, 1, axis=1)
-        right = tf.roll(self.right_to_left(*inputs).sequence, -1, axis=1)
+        ids, mask, segments = masked.input_ids, masked.input_mask, masked.segment_ids
+        left = tf.roll(self.left_to_right(ids, mask, segments, seeds).sequence, 1, axis=1)
+        right = tf.roll(self.right_to_left(ids, mask, segments, seeds).sequence, -1, axis=1)
         states = exact(tf.concat([left, right], -1), seeds)
         softmax = self.head.softmax(tf.gather(states, masked.positions, batch_dims=1))
         return GeneratorOutput(softmax, cloze=self.head.softmax(states))

@@ -41,7 +41,7 @@ class PretrainingTask(TrainingTask):
         if config.scl_gather and strategy.num_replicas_in_sync > 1:
             jit_compile = False  # its loss gathers between devices, which stays outside of XLA
         super().__init__(strategy, jit_compile, config.seed, config.precision, config.gradient_accumulation_steps)
-        self.config, self.attention = config, config.attention_implementation
+        self.config = config
         self.train_records, self.eval_records = train_records, eval_records
         self.model = PretrainingModel(config)
         self._final = schedules.final_values(config)

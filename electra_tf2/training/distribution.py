@@ -92,32 +92,12 @@ def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> sl
 
 
 def wants_xla(config: DeviceHparams) -> bool:
-    """Decides that the whole step is compiled: as `jit_compile` says, and on GPUs and TPUs where it is "auto".
-
-    Raises:
-      UserError: cuDNN is to compute attention and there is no GPU for it.
-    """
+    """Decides that the whole step is compiled: as `jit_compile` says, and on GPUs and TPUs where it is "auto"."""
     if config.jit_compile == "auto":
         wanted = bool(tf.config.list_logical_devices("GPU")) or config.use_tpu or config.strategy == "tpu"
     else:
         wanted = config.jit_compile == "true"
-    if config.attention_implementation == "cudnn":
-        _check_cudnn()
     return wanted
-
-
-def _check_cudnn() -> None:
-    """Raises UserError unless every GPU that may be used has cuDNN's fused attention."""
-    gpus = tf.config.get_visible_devices("GPU")
-    if not gpus:
-        raise UserError("attention_implementation cudnn: no GPU is there, or to be used; use xla")
-    for gpu in gpus:
-        details = tf.config.experimental.get_device_details(gpu)
-        if details.get("compute_capability", (0, 0)) < (8, 0):
-            raise UserError(
-                f"attention_implementation cudnn: {details.get('device_name', gpu.name)} is older than the A100, "
-                "from which on cuDNN has fused attention; use xla"
-            )
 
 
 def check_batch(name: str, size: int, strategy: tf.distribute.Strategy, parts: int = 1) -> None:

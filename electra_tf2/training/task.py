@@ -51,7 +51,6 @@ class TrainingTask:
     optimizer: Optimizer
     shown: Sequence[str] = ()
     summed_examples = 1
-    attention = "xla"  # or attention_implementation of the run's configuration
     train_step: Callable[[Tensors, tf.Tensor], dict[str, Tensors]]
 
     def __init__(
@@ -97,7 +96,7 @@ class TrainingTask:
     # Parts of a step.
 
     def compiled(self, function: Any) -> Any:
-        return one_program(function, self.attention) if self.jit_compile else function
+        return one_program(function) if self.jit_compile else function
 
     def compiled_step(self, function: Any) -> Any:
         """Compiles a whole step on one replica; of several, reductions and update stay outside of XLA."""

@@ -103,9 +103,8 @@ def with_kernel(
     return decorate
 
 
-def one_program(function: Callable[..., Any], attention: str = "xla") -> Callable[..., Any]:
+def one_program(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles a function as a whole, its kernels as parts of it."""
-    del attention
 
     def traced(*tensors: Any) -> Any:
         with _within("program" if are_on() else "formulas"):
