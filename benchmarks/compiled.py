@@ -51,7 +51,7 @@ def write_inputs(folder: Path, config: PretrainingConfig) -> None:
     from electra_tf2.corpus.cooccurrence import CooccurrenceTable, write_cooccurrence
 
     write_vocabulary(folder / "vocab.txt", config.vocab_size)
-    if config.mpa_objective:
+    if getattr(config, "mpa_objective", False):
         near = np.random.RandomState(0).randint(0, config.vocab_size, [config.vocab_size, _MPA_NEIGHBOURS])
         table = CooccurrenceTable(np.sort(near).astype(np.int32), np.ones(near.shape, np.float16))
         write_cooccurrence(str(folder / "cooccurrence.npz"), table, str(folder / "vocab.txt"))

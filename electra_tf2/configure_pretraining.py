@@ -1,14 +1,16 @@
-"""The hyperparameters of pre-training: the original's names and defaults, and ours beside them.
+"""Every hyperparameter of pre-training: the original's names and defaults, and ours beside them.
 
-Imports no TensorFlow: a wrong hparam fails in a fraction of a second. `PretrainingConfig.from_dict` is the one way
-in; recipes, --hparams and flags all arrive there (util.flags).
+`PretrainingConfig` is flat: hparams under headings, what follows from them, and the checks of their combinations.
+`PretrainingConfig.from_dict` is the one way in; recipes, --hparams and flags all arrive there (util.flags). A paper
+beside the core adds hparams in a subclass (`--paper`, util.papers). Imports no TensorFlow: a wrong hparam fails in a
+fraction of a second.
 """
 
 import dataclasses
-import functools
+import math
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from electra_tf2.formats.folders import (
     check_shared_vocabulary,
@@ -17,19 +19,12 @@ from electra_tf2.formats.folders import (
     network_hparams,
     vocabulary_hparams,
 )
-from electra_tf2.model.architecture import HEAD_SIZE, inner_width, make_architecture
-from electra_tf2.pretrain.objectives.catalogue import (
-    OBJECTIVES,
-    AnyObjective,
-    ObjectiveHparams,
-    chosen,
-    extended,
-    own_objective,
-)
-from electra_tf2.pretrain.objectives.catalogue import problems as objective_problems
-from electra_tf2.pretrain.objectives.objective import Needs
+from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width, make_architecture
+from electra_tf2.model.flops import Part
+from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import checked, closest, free_hparam, free_on_resume, hparam, layered, layered_by_entry
+from electra_tf2.util.papers import load_paper
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
@@ -48,75 +43,271 @@ _DEBUG: dict[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainingConfig(ObjectiveHparams):
+class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     """Everything that a pre-training run depends on."""
 
-    # Run
     model_name: str = free_hparam("electra_small", "name of the run, and of its recipe if there is one", heading="Run")
     recipe: str = free_hparam("", "recipe of the run; default: the one named like the model")
+    paper: str = hparam(
+        "",
+        "paper beside the core whose hparams and model the run has: one of electra_tf2/papers, or a module of one's "
+        "own, my_package.my_paper (docs/architecture.md)",
+    )
     debug: bool = free_hparam(False, "a 3-layer, 144-wide model and 20 steps, to try out the machinery")
     do_train: bool = free_hparam(True, "train the model")
     do_eval: bool = free_hparam(False, "evaluate the model on held-out records; after training if both are set")
+    overwrite: bool = free_hparam(False, "begin anew: what a previous run left in model_dir is renamed and kept")
 
-    objectives: list[str] = hparam(
-        [],
-        "objectives of one's own beside those below, as package.module:Class of the folder where the program is "
-        "started or on PYTHONPATH; their hparams are flags, too (docs/architecture.md)",
+    # ELECTRA, and ablations of it that its paper has (section 3.5, appendix F)
+    electra_objective: bool = hparam(True, "replaced-token detection; false, with no other: BERT", heading="ELECTRA")
+    gen_weight: float = hparam(1.0, "weight of the generator's loss", at_least=0)
+    disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
+    disc_tokens: str = hparam("all", "tokens of the detection loss; masked: ELECTRA 15 %", choices=("all", "masked"))
+    adversarial_generator: bool = hparam(False, "the generator maximises the discriminator's loss, by REINFORCE")
+    replace_mlm_objective: bool = hparam(False, "masked positions predicted from replacements")
+    all_tokens_mlm_objective: bool = hparam(False, "every token predicted, with a copy gate")
+
+    # Electric
+    electric_objective: bool = hparam(False, "noise-contrastive estimation, two-tower generator", heading="Electric")
+    electric_candidates_only: bool = hparam(False, "Electric's loss leaves out [CLS] and [SEP], which cannot be masked")
+
+    # COCO-LM
+    corrective_lm_objective: bool = hparam(False, "corrective language modelling, copy detection", heading="COCO-LM")
+    copy_weight: float = hparam(50.0, "weight of COCO-LM's copy loss (lambda_copy)", at_least=0)
+    clm_weight: float = hparam(1.0, "weight of the main network's language-modelling loss", at_least=0)
+    clm_loss: str = hparam(
+        "mixture",
+        "form of COCO-LM's language-modelling loss: mixture: the paper's equation 2; weighted_ce: the authors' code; "
+        "plain_ce: without copying",
+        choices=("mixture", "weighted_ce", "plain_ce"),
+    )
+    clm_head: str = hparam(
+        "transform",
+        "output layer of the main network's language model: tied: the word table alone; transform: BERT's dense layer "
+        "before it",
+        choices=("tied", "transform"),
+    )
+    clm_stop_gradient: bool = hparam(True, "the copy probability is a constant in COCO-LM's language-modelling loss")
+    sequence_contrast_objective: bool = hparam(False, "contrast of corrupted text and crops (COCO-LM), beside another")
+    scl_weight: float = hparam(1.0, "weight of the loss of sequence contrast", at_least=0)
+    scl_temperature: float = hparam(1.0, "temperature of the softmax of sequence contrast", above=0)
+    scl_head: str = hparam(
+        "none",
+        "layers between [CLS] states and the cosine of sequence contrast: none (paper), mlp_ln (the authors' code)",
+        choices=("none", "mlp_ln"),
+    )
+    scl_gather: bool = hparam(
+        False, "sequence contrast has its negatives from all devices, not from each device's own sequences"
+    )
+    crop_fraction: float = hparam(0.9, "part of a sequence that a crop holds; above 1: number of its tokens", above=0)
+    crop_mode: str = hparam(
+        "body",
+        "what a crop is cut from: body: the tokens between [CLS] and [SEP]; raw_cls: all of them, and a [CLS] is put "
+        "before (others' code)",
+        choices=("body", "raw_cls"),
+    )
+
+    # Masking
+    mask_prob: float = hparam(0.15, "share of a sequence's tokens that is masked", above=0, below=1, heading="Masking")
+    max_predictions_per_seq: int = hparam(0, "masked tokens, at most; 0: (mask_prob + 0.005) * length", at_least=0)
+    mask_sampling: str = hparam(
+        "with_replacement",
+        "how the positions to mask are drawn; the original draws with replacement, so about 7 % of them twice",
+        choices=("with_replacement", "without_replacement"),
+    )
+    mask_count: str = hparam(
+        "round",
+        "number of masked tokens of a sequence: mask_prob x length, round: rounded, or probabilistic: up or down at "
+        "random to that mean",
+        choices=("round", "probabilistic"),
+    )
+    mask_unit: str = hparam(
+        "token",
+        "what is masked as a whole: a token, a word with all its pieces (whole_word), a span of words (SpanBERT)",
+        choices=("token", "whole_word", "span"),
+    )
+    mask_separators: bool = hparam(False, "whether [SEP] may be masked")
+    mask_rates: list[float] = hparam(
+        [0.85, 0.15, 0.0],
+        "shares of the masked positions that become [MASK], stay, become random tokens (the paper's BERT: 0.8, 0.1, "
+        "0.1)",
+    )
+
+    # Optimization
+    learning_rate: float = free_hparam(5e-4, "peak learning rate", at_least=0, heading="Steps and learning rate")
+    lr_decay_power: float = hparam(1.0, "power of the polynomial decay to 0 (1: linear)", above=0)
+    lr_schedule: str = hparam(
+        "multiply",
+        "how warm-up and decay go together: multiply: warm-up factor x decay from step 0 (the original); separate: "
+        "decay starts after warm-up; trapezoid: the peak is kept until lr_decay_steps are left, so that a run can be "
+        "prolonged from before them",
+        choices=("multiply", "separate", "trapezoid"),
+    )
+    lr_decay_steps: int = free_hparam(0, "steps of lr_schedule trapezoid's decay; 0: a fifth of all", at_least=0)
+    num_warmup_steps: int = free_hparam(
+        10000, "steps in which the learning rate rises to its peak, linearly", at_least=0
+    )
+    initial_mask_prob: float | None = hparam(None, "mask_prob at first (ramp_start); null: mask_prob", above=0, below=1)
+    initial_temperature: float | None = hparam(None, "temperature at the start of a run; null: temperature", above=0)
+    initial_main_weight: float = hparam(1.0, "factor of the main network's losses at the start of a run", at_least=0)
+    ramp_start: int = hparam(0, "step from which the initial_ values move to mask_prob, temperature and 1", at_least=0)
+    ramp_steps: int = hparam(0, "number of steps in which the initial_ values move, linearly", at_least=0)
+    temperature_decay: float = hparam(
+        0.0,
+        "share of num_train_steps in which the distance from initial_temperature to temperature falls to 1/e "
+        "(Fast-ELECTRA: 0.1); 0: linearly, by ramp_steps",
+        at_least=0,
     )
 
     # Training
+    iterations_per_loop: int = free_hparam(
+        200, "steps between two reports of the losses", at_least=1, heading="Training"
+    )
+    save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
+    num_train_steps: int = free_hparam(1000000, "training steps", at_least=0)
+    num_eval_steps: int = free_hparam(100, "number of batches of an evaluation, at most", at_least=1)
+    keep_checkpoint_max: int = free_hparam(5, "number of checkpoints that are kept, the newest", at_least=1)
+    eval_every_steps: int = free_hparam(0, "steps between evaluations on held-out records; 0: none", at_least=0)
+    seed: int = hparam(0, "seed of initial values, masking, sampling, dropout and shuffling", at_least=0)
     phases: list[Any] = hparam(
         [],
         'hparams of the input and dropout that change in the course of the run: [{"from": 0.9, "max_seq_length": 512, '
         '"pretrain_tfrecords": ...}, ...]',
-        heading="Training",
     )
-    iterations_per_loop: int = free_hparam(200, "steps between two reports of the losses", at_least=1)
-    save_checkpoints_steps: int = free_hparam(1000, "steps between two checkpoints", at_least=1)
-    keep_checkpoint_max: int = free_hparam(5, "number of checkpoints that are kept, the newest", at_least=1)
-    eval_every_steps: int = free_hparam(0, "steps between evaluations on held-out records; 0: none", at_least=0)
-    num_eval_steps: int = free_hparam(100, "number of batches of an evaluation, at most", at_least=1)
     init_checkpoint: str | None = free_hparam(
         None,
         "model to start from, its weights only: of ours, Hugging Face's, or the original's TF1 checkpoint",
         place="other",
     )
-    overwrite: bool = free_hparam(False, "delete what a previous run left in model_dir")
+    stack_layers: bool = hparam(
+        False,
+        "layers of an init_checkpoint with fewer of them are used again, in order, until there are as many as here "
+        "(progressive stacking)",
+    )
 
-    # Output
+    # Generator
+    uniform_generator: bool = hparam(
+        False, "replacements are uniform draws; no generator is trained", heading="Generator"
+    )
+    two_tower_generator: bool = hparam(False, "the generator is two causal towers over the unmasked input")
+    untied_generator_embeddings: bool = hparam(False, "the generator has embeddings of its own")
+    untied_generator: bool = hparam(True, "the generator has a network of its own; false: it is the main network")
+    embedding_sharing: str | None = hparam(
+        None,
+        "embeddings of main network and generator: es: the same; nes: each its own; gdes: the main "
+        "network's are the generator's, without gradient, plus differences of its own (DeBERTaV3); null: es or nes",
+        choices=("es", "nes", "gdes"),
+    )
+    generator_layers: float = hparam(1.0, "generator's layers as a share of the main network's", above=0, at_most=4)
+    generator_hidden_size: float = hparam(0.25, "generator's width, as a share of the main one's", above=0, at_most=4)
+    generator_embedding_size: int | None = hparam(
+        None, "width of embeddings that are the generator's own (embedding_sharing nes); null: its width", at_least=1
+    )
+    generator_hparam_overrides: dict[str, Any] = hparam(
+        {},
+        "entries of the generator's network that are not the main network's, as {\"intermediate_size\": 512}: for a "
+        "generator of another architecture that init_generator_checkpoint loads",
+        entries=Architecture,
+        flags_for_entries=False,
+    )
+    disallow_correct: bool = hparam(False, "the generator never samples the original token")
+    temperature: float = hparam(1.0, "temperature of the generator's softmax when it is sampled", above=0)
+    generator_sample_mode: str = hparam(
+        "train",
+        "dropout of the network that is sampled: train: on; eval: a second pass without; zero_dropout: the generator "
+        "has none and shares only the word table",
+        choices=("train", "eval", "zero_dropout"),
+    )
+    freeze_generator: bool = hparam(False, "the generator is not trained")
+    init_generator_checkpoint: str | None = hparam(
+        None,
+        "model whose weights the generator starts from: a masked language model or another generator",
+        place="other",
+    )
+    init_encoder_from_generator: bool = hparam(
+        False,
+        "the main network starts as a copy of the generator (two-stage training), a language model of its own with the "
+        "generator's head",
+    )
+
+    # Batches
+    max_seq_length: int = hparam(128, "tokens of a record", at_least=5, heading="Batches")
+    train_batch_size: int = hparam(128, "sequences of a step, over all devices and micro-batches", at_least=1)
+    eval_batch_size: int = free_hparam(128, "sequences of an evaluation batch, over all devices", at_least=1)
+
+    # Files
+    data_dir: str = free_hparam("data", "folder of vocabulary, records and models", place="other", heading="Files")
+    pretrain_tfrecords: str = free_hparam(
+        "",
+        "pattern of the training records; default <data_dir>/pretrain_tfrecords/pretrain_data.tfrecord*",
+        place="read",
+    )
+    eval_tfrecords: str = free_hparam(
+        "", "pattern of the held-out records; default <data_dir>/pretrain_tfrecords/dev_data.tfrecord*", place="read"
+    )
+    vocab_file: str = free_hparam("", "file of the vocabulary; default <data_dir>/vocab.txt", place="read")
     model_dir: str = free_hparam(
-        "", "folder of checkpoints and logs; default <data_dir>/models/<model_name>", heading="Output", place="other"
+        "", "folder of checkpoints and logs; default <data_dir>/models/<model_name>", place="other"
     )
     results_dir: str = free_hparam("", "folder of the results; default <model_dir>/results", place="other")
     results_txt: str = free_hparam("", "table of metrics; default <results_dir>/unsup_results.txt", place="other")
     results_json: str = free_hparam("", "metrics as JSON; default <results_dir>/unsup_results.json", place="other")
 
+    # Objectives that train the main network, of which a run has one at most, and what cards of models call objectives.
+    # A paper with an objective of its own extends both.
+    MAIN_OBJECTIVES: ClassVar[tuple[str, ...]] = (
+        "electra_objective",
+        "electric_objective",
+        "replace_mlm_objective",
+        "all_tokens_mlm_objective",
+        "corrective_lm_objective",
+    )
+    TITLES: ClassVar[dict[str, str]] = {
+        "adversarial_generator": "an adversarial generator",
+        "electra_objective": "replaced-token detection (ELECTRA)",
+        "electric_objective": "noise-contrastive estimation (Electric)",
+        "replace_mlm_objective": "Replace MLM",
+        "all_tokens_mlm_objective": "All-Tokens MLM",
+        "corrective_lm_objective": "corrective language modelling (COCO-LM)",
+        "sequence_contrast_objective": "sequence contrast (COCO-LM)",
+    }
+
+    # The way in.
+
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "PretrainingConfig":
-        """Checks the hparams, fills in what follows from others, and refuses combinations that make no sense. Raises
-        UserError: names every problem."""
+        """Checks the hparams, fills in what follows from others, and refuses combinations that make no sense.
+
+        Raises:
+          UserError: names every problem.
+        """
         cls = cls.extended(hparams)
         values = checked(cls, hparams)
         if values.get("debug"):
             values = _DEBUG | values
-        for kind in OBJECTIVES:
-            if values.get(kind.flag):
-                values |= kind.implies
+        if values.get("electric_objective"):
+            values["two_tower_generator"] = True
         config = cls(**values)
         config = dataclasses.replace(config, **config.derived())
-        problems = list(config._problems())
+        problems = list(config.problems())
         if problems:
             raise UserError("hparams: " + "; ".join(problems))
         return config
 
     @classmethod
     def extended(cls, hparams: Mapping[str, Any]) -> "type[PretrainingConfig]":
-        """The configuration with the hparams of the objectives of one's own that these hparams name. Raises UserError:
-        there is no such objective, or its hparams do not go together with others."""
-        names = hparams.get("objectives") or []
-        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise UserError(f"objectives must be a list of package.module:Class, got {shown(names)}")
-        return extended(cls, tuple(names))
+        """The configuration of the paper that these hparams name; itself if they name none.
+
+        Raises:
+          UserError: there is no such paper, or it has no `Config`.
+        """
+        name = hparams.get("paper")
+        if not name or cls is not PretrainingConfig:
+            return cls
+        config_class = getattr(load_paper(name, "config"), "Config", None)
+        if not (isinstance(config_class, type) and issubclass(config_class, PretrainingConfig)):
+            raise UserError(f"paper {name} has no Config, a subclass of PretrainingConfig")
+        return config_class
 
     @classmethod
     def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,10 +333,15 @@ class PretrainingConfig(ObjectiveHparams):
             main = layered_by_entry(cls, main, {"num_hidden_layers": asked})
         start = hparams.get("init_generator_checkpoint") or ""
         generator = network_hparams(start)
+        return main | (cls._implied_by_generator(hparams, main, start, generator) if generator else {})
+
+    @classmethod
+    def _implied_by_generator(
+        cls, hparams: Mapping[str, Any], main: Mapping[str, Any], start: str, generator: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The generator's sizes, of the folder `start` whose network is `generator`."""
         saved = config_of(start) or {}
-        of_a_pair = any(saved.get(kind.flag) for kind in OBJECTIVES if kind.role == "main")
-        if not generator:
-            return main
+        of_a_pair = any(saved.get(flag) for flag in cls.MAIN_OBJECTIVES)
         together = layered(cls, hparams, main)
         own_vocabulary = os.path.join(together.get("data_dir", cls.data_dir), "vocab.txt")
         check_shared_vocabulary(
@@ -158,13 +354,14 @@ class PretrainingConfig(ObjectiveHparams):
             },
         )
         if hparams.get("init_encoder_from_generator"):
-            return main
+            return {}
+        found: dict[str, Any] = {}
         if together.get("untied_generator_embeddings") or together.get("embedding_sharing") == "nes":
             separate = of_a_pair and saved.get("embedding_sharing") == "nes"
             of_tables = saved.get("generator_embedding_size") if separate else generator["embedding_size"]
-            main = main | {"generator_embedding_size": of_tables}
+            found["generator_embedding_size"] = of_tables
         if of_a_pair:  # whose generator is smaller than what its folder says
-            return main
+            return found
         vocab, overrides = generator["vocab_size"], together.get("model_hparam_overrides", {})
         sizes = make_architecture(together.get("model_size", "small"), overrides, vocab, None)
         own = make_architecture(generator["model_size"], generator["model_hparam_overrides"], vocab, None)
@@ -177,46 +374,174 @@ class PretrainingConfig(ObjectiveHparams):
                 f"init_generator_checkpoint: {start} has (heads, feed-forward width) {shape}; a generator of width "
                 f"{width} has {rule} here: say what differs in generator_hparam_overrides"
             )
-        return main | {
+        return found | {
             "generator_hidden_size": width / sizes.hidden_size,
             "generator_layers": own.num_hidden_layers / sizes.num_hidden_layers,
         }
 
+    # What follows from the hparams.
+
     def derived(self) -> dict[str, Any]:
+        """Values of the hparams that were left to follow from others; a paper's Config adds its own."""
+        records = os.path.join(self.data_dir, "pretrain_tfrecords")
         model_dir = self.model_dir or os.path.join(self.data_dir, "models", self.model_name)
         results_dir = self.results_dir or os.path.join(model_dir, "results")
-        return super().derived() | {
+        return {
+            "max_predictions_per_seq": self.max_predictions_per_seq or self.default_predictions,
+            "embedding_sharing": self.embedding_sharing or ("nes" if self.untied_generator_embeddings else "es"),
+            "untied_generator_embeddings": self.untied_generator_embeddings or self.embedding_sharing == "nes",
             "embedding_size": self.architecture.embedding_size if self.debug else self.width_of_embeddings,
+            "pretrain_tfrecords": self.pretrain_tfrecords or os.path.join(records, "pretrain_data.tfrecord*"),
+            "eval_tfrecords": self.eval_tfrecords or os.path.join(records, "dev_data.tfrecord*"),
+            "vocab_file": self.vocab_file or os.path.join(self.data_dir, "vocab.txt"),
             "model_dir": model_dir,
             "results_dir": results_dir,
             "results_txt": self.results_txt or os.path.join(results_dir, "unsup_results.txt"),
             "results_json": self.results_json or os.path.join(results_dir, "unsup_results.json"),
         }
 
-    @functools.cached_property
-    def objective_classes(self) -> tuple[AnyObjective, ...]:
-        return chosen(self, self._known_objectives)
+    @property
+    def main_objectives(self) -> list[str]:
+        """Names of the hparams that ask for an objective of the main network."""
+        return [name for name in self.MAIN_OBJECTIVES if getattr(self, name)]
 
-    @functools.cached_property
+    @property
     def trains_main_network(self) -> bool:
-        return any(kind.role == "main" and kind.is_chosen(self) for kind in self._known_objectives)
+        """True with a main network beside the generator; a run without one is BERT's."""
+        return bool(self.main_objectives)
 
     @property
-    def _known_objectives(self) -> tuple[AnyObjective, ...]:
-        """The built-in ones and one's own."""
-        return (*OBJECTIVES, *map(own_objective, self.objectives))
+    def titles(self) -> list[str]:
+        """The run's objectives, as cards of models call them."""
+        found = [title for name, title in self.TITLES.items() if getattr(self, name)]
+        return found if self.trains_main_network else ["masked language modelling (BERT)", *found]
 
     @property
-    def needs(self) -> Needs:
-        """All needs of the run's objectives."""
-        return Needs.together(kind.needs(self) for kind in self.objective_classes)
+    def default_predictions(self) -> int:
+        """max_predictions_per_seq where it is not given: as many as mask_prob makes."""
+        densest = max(self.mask_prob, self.initial_mask_prob or 0)
+        if self.mask_count == "round":
+            return int((densest + 0.005) * self.max_seq_length)
+        return int(densest * self.max_seq_length) + 1
 
-    def _problems(self) -> Iterator[str]:
-        """Reasons why the combination cannot be, each said by what owns the rule."""
+    @property
+    def crop_length(self) -> int:
+        """Tokens of a crop of a full-length sequence, special ones included (COCO-LM)."""
+        if self.crop_mode == "raw_cls":
+            return min(self.max_seq_length, self._crop_span(self.max_seq_length) + 1)
+        return self._crop_span(self.max_seq_length - 2) + 2
+
+    def _crop_span(self, tokens: int) -> int:
+        if self.crop_fraction > 1:
+            return min(tokens, int(self.crop_fraction))
+        return max(1, int(self.crop_fraction * tokens + 1e-4))
+
+    @property
+    def has_own_generator(self) -> bool:
+        return self.untied_generator and self.trains_main_network
+
+    @property
+    def has_masked_lm_generator(self) -> bool:
+        """True if the generator is a masked language model with a network of its own."""
+        return self.has_own_generator and not (self.uniform_generator or self.two_tower_generator)
+
+    @property
+    def generator_architecture(self) -> Architecture:
+        """Sizes of the generator's network (the main network's if they share all weights).
+
+        Where the rounded width is no multiple of its number of heads, it is rounded to the nearest that is; the
+        original fails there. One that is as wide as the main network has its heads and feed-forward width too.
+        """
+        main = self.architecture
+        if not self.has_own_generator:
+            return main
+        if self.generator_sample_mode == "zero_dropout":
+            main = dataclasses.replace(main, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        hidden = round(main.hidden_size * self.generator_hidden_size)
+        heads = max(1, hidden // HEAD_SIZE)
+        if self.compat != "original":
+            hidden = max(1, round(hidden / heads)) * heads
+        gated = self.generator_hparam_overrides.get("gated_mlp", main.gated_mlp)
+        inner = inner_width(hidden, gated)
+        if self.compat != "original" and hidden == main.hidden_size:
+            heads = main.num_attention_heads
+            inner = main.intermediate_size if gated == main.gated_mlp else inner
+        own_tables = self.generator_embedding_size or hidden
+        sizes = {
+            "hidden_size": hidden,
+            "num_hidden_layers": round(main.num_hidden_layers * self.generator_layers),
+            "intermediate_size": inner,
+            "num_attention_heads": heads,
+            "embedding_size": own_tables if self.untied_generator_embeddings else main.embedding_size,
+        }
+        return dataclasses.replace(main, **sizes | self.generator_hparam_overrides)
+
+    @property
+    def decay_steps(self) -> int:
+        """Steps of a trapezoid's final decay; 0 for the other schedules."""
+        if self.lr_schedule != "trapezoid":
+            return 0
+        return self.lr_decay_steps or max(1, self.num_train_steps // 5)
+
+    @property
+    def ramped(self) -> list[str]:
+        """The hparams whose values move from ramp_start on."""
+        finals = {"mask_prob": self.mask_prob, "main_weight": 1.0}
+        if not self.temperature_decay:
+            finals["temperature"] = self.temperature
+        moves = {f"initial_{name}": getattr(self, f"initial_{name}") not in (None, finals[name]) for name in finals}
+        return [name for name, does in moves.items() if does]
+
+    @property
+    def needs_whole_batch(self) -> bool:
+        """True if rows are related to all others of their replica, which takes a further forward pass where a step has
+        several micro-batches."""
+        return self.sequence_contrast_objective
+
+    @property
+    def extra_fields(self) -> Mapping[str, tuple[int, int]]:
+        """Further fields of records that the run reads: their lengths, and what their numbers are below (the builder's
+        --paper)."""
+        return {}
+
+    @property
+    def no_probabilities(self) -> str:
+        """Why a model of the run gives no probabilities of texts, though it has the parts of one that does."""
+        if self.uniform_generator:
+            return (
+                "a model of uniform_generator gives no probabilities by another one's generator: its detector alone "
+                "scores by method detector"
+            )
+        if self.disallow_correct:
+            return (
+                "a model of disallow_correct gives no probabilities: how often a token is a replacement depends on the "
+                "probabilities of all others"
+            )
+        return ""
+
+    def further_parts(self) -> list[Part]:
+        """Costs that a paper's model has beside the core's (pretrain.flops)."""
+        return []
+
+    @property
+    def starts_from_weights(self) -> bool:
+        """True if a new run does not start from random weights alone."""
+        return bool(self.init_checkpoint or self.init_generator_checkpoint)
+
+    @property
+    def free_to_change(self) -> frozenset[str]:
+        """Names of the hparams that may differ when this run is resumed."""
+        # Shares of the run: steps already done would move.
+        shares = self.phases or self.temperature_decay
+        return free_on_resume(type(self)) - ({"num_train_steps"} if shares else set())
+
+    # Checks. Each yields reasons why the combination cannot be, one sentence each; a paper's Config adds its own.
+
+    def problems(self) -> Iterator[str]:
         main = self.architecture
         yield from main.problems()
         yield from main.length_problems(self.max_seq_length)
-        yield from objective_problems(self, self.objective_classes)
+        yield from self.objective_problems()
         yield from self.generator_problems()
         yield from self.masking_problems()
         yield from self.schedule_problems()
@@ -227,6 +552,189 @@ class PretrainingConfig(ObjectiveHparams):
             phases_of(self)
         except UserError as error:
             yield str(error).removeprefix("hparams: ")
+
+    def objective_problems(self) -> Iterator[str]:
+        main = self.main_objectives
+        if len(main) > 1:
+            others = "; the others need electra_objective false" if "electra_objective" in main else ""
+            yield f"{' and '.join(main)} are both true: choose one{others}"
+        if not main:
+            if self.uniform_generator:
+                yield "uniform_generator without a main network leaves nothing to train"
+            if not self.gen_weight:
+                yield "gen_weight is 0, so BERT's only loss is off"
+        if self.adversarial_generator:
+            yield from self._adversarial_problems()
+        if self.electric_objective:
+            yield from self._electric_problems()
+        elif self.two_tower_generator:
+            if self.uniform_generator:
+                yield "two_tower_generator and uniform_generator are both true: choose one"
+            if not main:
+                yield "two_tower_generator needs electra_objective or electric_objective"
+            if not self.untied_generator:
+                yield "two_tower_generator needs untied_generator: a causal tower cannot be the main network"
+        has_language_model = self.replace_mlm_objective or self.all_tokens_mlm_objective or self.corrective_lm_objective
+        sizes = self.architecture
+        if has_language_model and self.clm_head == "tied" and sizes.embedding_size != sizes.hidden_size:
+            yield f"clm_head tied needs embedding_size {sizes.hidden_size}, the hidden size"
+        if self.sequence_contrast_objective:
+            if not main:
+                yield "sequence_contrast_objective stands beside another: set one, too"
+            if self.crop_fraction <= 1 and self.crop_fraction * (self.max_seq_length - 2) < 1:
+                yield "crop_fraction leaves no token"
+            if self.scl_gather and self.gradient_accumulation_steps > 1:
+                yield "scl_gather needs whole batches: gradient_accumulation_steps must be 1"
+
+    def _adversarial_problems(self) -> Iterator[str]:
+        why = "adversarial_generator needs"
+        if not self.electra_objective:
+            yield f"{why} electra_objective"
+        if self.uniform_generator or self.two_tower_generator:
+            yield f"{why} a masked language model as generator"
+        if not self.untied_generator:
+            yield f"{why} untied_generator: one network cannot play both sides"
+        if self.freeze_generator:
+            yield f"{why} a generator that is trained: freeze_generator must be false"
+        if self.generator_sample_mode == "eval":
+            yield f"{why} the sampled pass to be trained: not generator_sample_mode eval"
+        if self.temperature != 1.0 or self.initial_temperature not in (None, 1.0) or self.disallow_correct:
+            yield (
+                f"{why} samples of the distribution whose log-probability it weighs, else its gradient is biased: "
+                "temperature must be 1 and disallow_correct false"
+            )
+
+    def _electric_problems(self) -> Iterator[str]:
+        why = "electric_objective needs the probabilities of its two-tower generator"
+        if self.uniform_generator:
+            yield f"{why}: uniform_generator must be false"
+        if not self.untied_generator:
+            yield f"{why}: untied_generator must be true"
+        if self.disallow_correct:
+            yield f"{why} as sampled: disallow_correct must be false"
+        if self.disc_tokens != "all":
+            yield f"electric_objective tells noise from data: disc_tokens must be all, got {self.disc_tokens}"
+        if self.temperature != 1.0:
+            yield f"{why} as sampled: temperature must be 1, got {self.temperature:g}"
+        if self.generator_sample_mode == "eval":
+            yield f"{why} as sampled, dropout included: not generator_sample_mode eval"
+        same_mask = self.initial_mask_prob in (None, self.mask_prob)
+        if not same_mask or self.initial_temperature not in (None, self.temperature):
+            yield "electric_objective needs the same noise at every step: no initial_mask_prob, no initial_temperature"
+
+    def generator_problems(self) -> Iterator[str]:
+        main, generator = self.architecture, self.generator_architecture
+        if self.mask_separators and self.two_tower_generator:
+            yield (
+                "mask_separators needs a masked language model as generator: the last token's right-to-left tower has "
+                "read the token itself"
+            )
+        if self.freeze_generator or self.init_generator_checkpoint or self.init_encoder_from_generator:
+            if not self.has_masked_lm_generator:
+                yield (
+                    "freeze_generator, init_generator_checkpoint and init_encoder_from_generator need "
+                    "a masked language model of its own as generator"
+                )
+            if self.freeze_generator and self.embedding_sharing == "es":
+                yield "freeze_generator needs untied_generator_embeddings: shared ones are trained by the main network"
+            with_dropout = dataclasses.replace(
+                generator,
+                hidden_dropout_prob=main.hidden_dropout_prob,
+                attention_probs_dropout_prob=main.attention_probs_dropout_prob,
+            )
+            if self.init_encoder_from_generator and with_dropout != main:
+                yield (
+                    "init_encoder_from_generator needs a generator of the main network's size: generator_hidden_size "
+                    f"1, generator_layers 1, embeddings of {main.embedding_size}, no generator_hparam_overrides"
+                )
+        if self.untied_generator_embeddings and self.embedding_sharing != "nes":
+            yield f"untied_generator_embeddings and embedding_sharing {self.embedding_sharing} contradict each other"
+        if self.generator_hparam_overrides:
+            yield from self._overrides_problems(main, generator)
+        if self.generator_embedding_size and not self.untied_generator_embeddings:
+            yield "generator_embedding_size is of embeddings of the generator's own: it needs embedding_sharing nes"
+        if self.embedding_sharing == "gdes":
+            if not self.has_own_generator or self.uniform_generator:
+                yield "embedding_sharing gdes needs a generator network of its own"
+            if self.init_encoder_from_generator:
+                yield "init_encoder_from_generator needs embeddings that can be copied: embedding_sharing es or nes"
+        if generator.hidden_size % generator.num_attention_heads:
+            yield (
+                f"generator_hidden_size {self.generator_hidden_size:g} makes a width of {generator.hidden_size}, which "
+                f"is not divisible by its {generator.num_attention_heads} heads"
+            )
+        elif generator != main:
+            yield from (f"generator: {problem}" for problem in generator.problems())
+        if generator.num_hidden_layers < 1:
+            yield f"generator_layers {self.generator_layers:g} leaves the generator without a layer"
+
+    def _overrides_problems(self, main: Architecture, generator: Architecture) -> Iterator[str]:
+        """Entries of generator_hparam_overrides that are hparams of their own or would have no effect."""
+        overrides = self.generator_hparam_overrides
+        if not self.has_own_generator or self.uniform_generator:
+            yield "generator_hparam_overrides needs a generator network of its own"
+        elsewhere = {"hidden_size": "generator_hidden_size", "num_hidden_layers": "generator_layers"}
+        elsewhere["architecture"] = "its switches one by one"
+        for name, instead in elsewhere.items():
+            if name in overrides:
+                yield f"generator_hparam_overrides has no {name}: give {instead}"
+        of_tables = ["embedding_norm", "type_vocab_size", "max_position_embeddings"]
+        shared = [name for name in of_tables if getattr(generator, name) != getattr(main, name)]
+        if generator.positions.embedded != main.positions.embedded:
+            shared.append("relative_positions")
+        if shared and self.embedding_sharing != "nes":
+            yield (
+                f"generator_hparam_overrides: shared embeddings have the main network's {', '.join(shared)}: "
+                "others need embedding_sharing nes"
+            )
+        for problem in generator.length_problems(self.max_seq_length):
+            if not main.length_problems(self.max_seq_length):
+                yield f"generator: {problem}"
+
+    def masking_problems(self) -> Iterator[str]:
+        if not 1 <= self.max_predictions_per_seq <= self.max_seq_length:
+            yield (
+                f"max_predictions_per_seq is {self.max_predictions_per_seq}; mask_prob {self.mask_prob:g} of "
+                f"{self.max_seq_length} tokens must come to between 1 and max_seq_length"
+            )
+        rates = self.mask_rates
+        numbers = all(type(rate) in (int, float) and 0 <= rate <= 1 for rate in rates)
+        if len(rates) != 3 or not numbers or not math.isclose(sum(rates), 1, abs_tol=1e-6):
+            yield f"mask_rates must be three shares that add up to 1 ([MASK], kept, random), got {rates!r}"
+        if self.mask_unit != "token" and self.mask_sampling != "without_replacement":
+            yield f"mask_unit {self.mask_unit} needs mask_sampling without_replacement: a unit is masked once"
+
+    def schedule_problems(self) -> Iterator[str]:
+        if self.num_warmup_steps > self.num_train_steps > 0:
+            yield (
+                f"num_warmup_steps {self.num_warmup_steps} exceeds num_train_steps {self.num_train_steps}: "
+                "set num_warmup_steps too"
+            )
+        if self.lr_decay_steps > 0 and self.lr_schedule != "trapezoid":
+            yield f"lr_decay_steps {self.lr_decay_steps} needs lr_schedule trapezoid"
+        together = self.num_warmup_steps + self.decay_steps
+        if self.decay_steps > 0 and together > self.num_train_steps >= self.num_warmup_steps:
+            yield (
+                f"num_warmup_steps {self.num_warmup_steps} and lr_decay_steps {self.decay_steps} exceed "
+                f"num_train_steps {self.num_train_steps}"
+            )
+        moves_temperature = self.initial_temperature not in (None, self.temperature)
+        if moves_temperature and (self.uniform_generator or not self.trains_main_network):
+            yield "initial_temperature has no effect: there is no generator's network to sample"
+        if self.temperature_decay and not moves_temperature:
+            yield "temperature_decay without another initial_temperature has no effect"
+        if self.ramped and not self.ramp_start + self.ramp_steps:
+            yield f"{', '.join(self.ramped)} without ramp_start or ramp_steps has no effect"
+
+    def lacking(self) -> Iterator[str]:
+        """What a run needs beside hparams that a recipe can give."""
+        if self.init_encoder_from_generator and not self.init_generator_checkpoint:
+            yield (
+                "init_encoder_from_generator needs --init-generator-checkpoint: the model of the first stage, a run "
+                "with --no-electra-objective"
+            )
+        if self.stack_layers and not self.init_checkpoint:
+            yield "stack_layers needs --init-checkpoint: the model whose layers are stacked"
 
     def notes(self) -> list[str]:
         """Remarks on what is legal but deserves a look."""
@@ -244,8 +752,7 @@ class PretrainingConfig(ObjectiveHparams):
         heeded = {"train": True, "eval": self.trains_main_network, "zero_dropout": self.has_own_generator}
         if not heeded[mode]:
             notes.append(f"generator_sample_mode {mode} has no effect: the generator has no network of its own")
-        beside = any(kind.role == "beside" for kind in self.objective_classes)
-        if self.initial_main_weight != 1.0 and not (self.trains_main_network or beside):
+        if self.initial_main_weight != 1.0 and not self.trains_main_network:
             notes.append("initial_main_weight has no effect: there is no main network beside the generator")
         if self.ramp_start + self.ramp_steps and not self.ramped:
             notes.append("ramp_start and ramp_steps have no effect: there is no initial_ value for them to move")
@@ -260,15 +767,8 @@ class PretrainingConfig(ObjectiveHparams):
             )
         return notes
 
-    @property
-    def free_to_change(self) -> frozenset[str]:
-        """Names of the hparams that may differ when this run is resumed."""
-        # Shares of the run: steps already done would move.
-        shares = self.phases or self.temperature_decay or self.aux_combination in ("inc", "cmtl", "cmtl+")
-        return free_on_resume(type(self)) - ({"num_train_steps"} if shares else set())
 
-
-# What may change: the input and the dropout, which no variable depends on.
+# What phases may change: the input and the dropout, which no variable depends on.
 _CHANGES = (
     "max_seq_length",
     "max_predictions_per_seq",

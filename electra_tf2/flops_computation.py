@@ -120,7 +120,7 @@ def original_training_flops(config: PretrainingConfig) -> float | None:
 
     size = config.train_batch_size, config.num_train_steps
     unknown = config.two_tower_generator or config.uniform_generator or config.sequence_contrast_objective
-    unknown = unknown or bool(config.generator_exits)
+    unknown = unknown or bool(config.further_parts())
     if unknown or (config.trains_main_network and not config.electra_objective):
         return None
     if not config.electra_objective:

@@ -9,6 +9,7 @@ device, and with which settings if not.
 """
 
 import contextlib
+import dataclasses
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +18,7 @@ from absl import flags
 
 from electra_tf2.configure_pretraining import Phase, PretrainingConfig, phases_of
 from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.formats.folders import read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.accelerators.devices import COMPILE_FOR_HELP, Device, find_devices
 from electra_tf2.training.cluster import this_host
@@ -26,6 +28,7 @@ from electra_tf2.util.environment import import_tensorflow, quiet_tensorflow
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.hparams import free_on_resume, places
+from electra_tf2.util.papers import check_retired
 from electra_tf2.util.progress import duration, say
 
 if TYPE_CHECKING:
@@ -37,11 +40,8 @@ if TYPE_CHECKING:
 
 
 def check_vocabulary(config: PretrainingConfig) -> None:
-    """Before anything slow: the vocabulary is there, has the configured size and the tokens that hparams name."""
-    vocab = load_vocab(config.vocab_file)
-    size, missing = len(vocab), [token for token in config.unmasked_tokens if token not in vocab]
-    if missing:
-        raise UserError(f"unmasked_tokens: {config.vocab_file} has no {', '.join(missing)}")
+    """Before anything slow: the vocabulary is there and has the configured size."""
+    size = len(load_vocab(config.vocab_file))
     if size != config.vocab_size:
         raise UserError(
             f"vocab_size is {config.vocab_size}, but {config.vocab_file} has {size} tokens: set --vocab-size {size}"
@@ -101,15 +101,8 @@ def main() -> int:
     training = config.do_train and not dry_run
     if training and not config.num_train_steps:
         raise UserError("num_train_steps is 0: there is less than one step to train")
-    if config.init_encoder_from_generator and not config.init_generator_checkpoint:
-        raise UserError(
-            "init_encoder_from_generator needs --init-generator-checkpoint: the model of the first stage, a run with "
-            "--no-electra-objective"
-        )
-    if config.init_from_teacher and not config.teacher:
-        raise UserError("init_from_teacher needs --teacher: the folder of the model to learn from")
-    if config.stack_layers and not config.init_checkpoint:
-        raise UserError("stack_layers needs --init-checkpoint: the model whose layers are stacked")
+    if lacking := list(config.lacking()):
+        raise UserError("; ".join(lacking))
     check_vocabulary(config)
     if devices:
         return compile_step(config, devices)
@@ -121,6 +114,9 @@ def main() -> int:
         advice = "Evaluate it with its own."
     # With --overwrite a dry run, too, may have another configuration than the run that it would replace.
     folder = RunFolder(Path(config.model_dir), chief, config.overwrite and config.do_train, advice)
+    saved = read_config(config.model_dir)
+    if saved is not None and not folder.overwrite:
+        check_retired(saved, {field.name for field in dataclasses.fields(config)}, config.model_dir)
     with folder if training else contextlib.nullcontext():
         folder.check(config.to_json(), config.free_to_change)
         return run_phases(config, folder, dry_run)
@@ -210,14 +206,15 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
     """
     config, last = phase.config, phase.end == whole.config.num_train_steps
     folder, strategy = whole.folder, whole.strategy
-    from electra_tf2.pretrain import schedules
+    import tensorflow as tf
+
     from electra_tf2.pretrain.initial_weights import load_initial_weights
-    from electra_tf2.pretrain.task import PretrainingTask
+    from electra_tf2.pretrain.task import make_task
     from electra_tf2.training.distribution import wants_xla
     from electra_tf2.training.loop import Schedule, Trainer
 
     with strategy.scope():
-        task = PretrainingTask(config, strategy, wants_xla(config), *data)
+        task = make_task(config, strategy, wants_xla(config), *data)
     print_summary(phase, whole, task)
     schedule = Schedule(
         num_train_steps=phase.end,
@@ -236,10 +233,9 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
         say(f"resuming {config.model_dir} at step {step:,}")
     else:
         load_initial_weights(task.model, config)
-        started = config.init_checkpoint or config.init_generator_checkpoint or config.init_from_teacher
-        if task.train_records is not None and not started:
-            values = schedules.values_at(config, phase.start)
-            weights = [(one, float(one.weight_at(values))) for one in task.model.objectives]
+        if task.train_records is not None and not config.starts_from_weights:
+            values, model = task.step_values(tf.constant(phase.start, tf.int64)), task.model
+            weights = [(one, float(model.weight_of(one, values))) for one in model.objectives]
             terms = [f"{weight:g} x {one.loss_name}" for one, weight in weights if weight]
             expected = sum(weight * one.initial_loss for one, weight in weights)
             text = f"initial loss   about {expected:.4g} expected, a tenth more or less: {' + '.join(terms)}"
@@ -292,13 +288,21 @@ def time_some_steps(trainer: "Trainer", config: PretrainingConfig, steps: int) -
     return 0
 
 
+# What a first run needs: the flags that --help shows.
+_FIRST = (
+    *("dry_run", "hparams", "model_name", "recipe", "paper", "do_train", "do_eval", "overwrite", "data_dir"),
+    *("vocab_file", "pretrain_tfrecords", "model_dir", "num_train_steps", "train_batch_size", "max_seq_length"),
+    *("gradient_accumulation_steps", "learning_rate", "num_warmup_steps", "iterations_per_loop"),
+    *("save_checkpoints_steps", "eval_every_steps", "init_checkpoint", "seed", "precision", "num_gpus", "use_tpu"),
+    *("model_size", "vocab_size", "do_lower_case"),
+)
 flags.DEFINE_bool("dry_run", False, "show what would happen, time a few steps, leave nothing behind")
 flags.DEFINE_string("compile_for", None, COMPILE_FOR_HELP)
 util_flags.define_hparam_flags(PretrainingConfig)
 
 
 def command() -> None:
-    util_flags.run(main, __doc__, goes_on=True)
+    util_flags.run(main, __doc__, goes_on=True, first=_FIRST)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.flops_computation import original_table, original_training_flops
 from electra_tf2.model.flops import main_network_parameters
 from electra_tf2.pretrain import flops
-from electra_tf2.util.errors import UserError
 from electra_tf2.util.flags import read_recipe, recipe_names
 from tests.support.programs import Finished, run_program
 
@@ -75,7 +74,12 @@ def test_recipes_cost_what_the_original_says(name: str, original: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in recipe_names() if name.startswith(("coco_lm_base", "electra_small"))]
+    "name",
+    [
+        name
+        for name in recipe_names()
+        if name.startswith(("coco_lm_base", "electra_small")) and not read_recipe(name).get("paper")
+    ],
 )
 def test_parameters_are_those_of_the_model_that_is_built(name: str) -> None:
     from electra_tf2.corpus.vocabulary import SpecialIds
@@ -95,13 +99,7 @@ def test_parameters_are_those_of_the_model_that_is_built(name: str) -> None:
     if read_recipe(name).get("embedding_size"):
         small["embedding_size"] = 256
     config = recipe(name, model_hparam_overrides=sizes, **small)
-    special = SpecialIds(0, 1, 2, 3, 4)
-    try:
-        model = PretrainingModel(config, special)
-    except UserError:  # an objective beside the main one wants a file of the user's
-        beside = {kind.flag: False for kind in config.objective_classes if kind.role == "beside"}
-        config = recipe(name, model_hparam_overrides=sizes, **small, **beside)
-        model = PretrainingModel(config, special)
+    model = PretrainingModel(config, SpecialIds(0, 1, 2, 3, 4))
     built = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     assert flops.parameter_count(config) == built
 

@@ -28,8 +28,6 @@ ORDERED = {"formats", "convert", "papers", "analysis"}
 EXCEPTIONS = {
     ("configure_finetuning", "finetune.tasks.defaults"),
     ("configure_finetuning", "finetune.tasks.registry"),
-    ("configure_pretraining", "pretrain.objectives.catalogue"),
-    ("configure_pretraining", "pretrain.objectives.objective"),
     ("formats.checkpoints", "training.checkpoint_files"),
     ("formats.checkpoints", "training.optimizers"),
 }
@@ -105,6 +103,12 @@ def test_arrows_point_down() -> None:
                 continue
             wrong.add((module, name))
     assert wrong <= EXCEPTIONS, sorted(wrong - EXCEPTIONS)
+
+
+def test_no_paper_needs_another() -> None:
+    of_papers = {module: module.split(".")[1] for module in MODULES if module.startswith("papers.")}
+    for module, paper in of_papers.items():
+        assert {of_papers[name] for name in imported(module, everywhere=True) & of_papers.keys()} <= {paper}, module
 
 
 def test_no_circle() -> None:

@@ -7,7 +7,12 @@ import pytest
 
 from tests.support.mutations import ROOT, TABLE, Mutation, applied, mutations
 
-MUTATIONS = mutations(TABLE.read_text())
+# But for those of papers that are not there.
+MUTATIONS = [
+    one
+    for one in mutations(TABLE.read_text())
+    if (ROOT / one.file).exists() or not one.file.startswith("electra_tf2/papers/")
+]
 
 
 def test_no_change_is_listed_twice():

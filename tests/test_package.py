@@ -94,8 +94,8 @@ def test_it_works_beside_files_that_are_called_like_ours(wheel: Path, tmp_path: 
     command = "import sys; from electra_tf2.run_pretraining import command; sys.argv[0] = 'electra-pretrain'; command()"
     ran = []
     for words in (
-        ["-c", command, "--help"],  # as the script that pip writes, electra-pretrain
-        ["-m", "electra_tf2.run_pretraining", "--help"],
+        ["-c", command, "--help", "all"],  # as the script that pip writes, electra-pretrain
+        ["-m", "electra_tf2.run_pretraining", "--help", "all"],
         ["-c", load],
         ["-m", "electra_tf2.run_pretraining", *train],
     ):

@@ -70,7 +70,7 @@ def program_of(words: list[str]) -> list[str]:
 @cache
 def flags_of(script: str) -> frozenset[str]:
     """The flags in a script's --help, switches in both forms."""
-    done = run_program(script, "--help")
+    done = run_program(script, "--help", "all")
     assert done.returncode == 0, done.stderr
     names = set()
     for switch, name in re.findall(r"^ +--(\[no-\])?([a-z0-9-]+)", done.stdout, re.MULTILINE):

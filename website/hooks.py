@@ -55,7 +55,7 @@ def notebook_page(notebook: str) -> tuple[str, dict[str, bytes]]:
 
 
 def command_help(name: str) -> str:
-    words = [sys.executable, "-m", "electra_tf2", name, "--help"]
+    words = [sys.executable, "-m", "electra_tf2", name, "--help", "all"]
     environment = os.environ | {"COLUMNS": "84"}  # what fits beside both of the site's columns
     printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, env=environment).stdout
     printed = re.sub(re.escape(str(ROOT)) + "/?", "", printed.replace("python -m electra_tf2", "electra"))

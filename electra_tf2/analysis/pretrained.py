@@ -23,7 +23,6 @@ from electra_tf2.inference.network import graph_of_any_shape
 from electra_tf2.pretrain.objectives.coco_lm import crop
 from electra_tf2.pretrain.pretrain_data import evaluation_batches, find_problem, find_records
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.schedules import final_values
 from electra_tf2.util.errors import UserError
 
 _BATCH = 64
@@ -111,9 +110,7 @@ class PretrainedModel:
         return np.concatenate(first)[:count], np.concatenate(second)[:count]
 
     def _view_pair(self, batch: dict[str, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        # The text as it was read, which auxiliary tasks may change.
-        active = {"": tf.constant(1.0)} | {one.task: tf.constant(0.0) for one in self.model.arranging}
-        masked, _ = self.model.prepare(batch, seed, values=final_values(self.config)._replace(active=active))
+        masked, _ = self.model.prepare(batch, seed)
         if self.config.trains_main_network:
             states = self.model.forward(masked).states
             assert states is not None

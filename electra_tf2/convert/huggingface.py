@@ -303,13 +303,9 @@ def training_of(config: PretrainingConfig | FinetuningConfig) -> str:
             f"{config.train_batch_size}, learning rate {config.learning_rate:g}, layer-wise decay "
             f"{config.layerwise_lr_decay:g}, inputs of up to {config.max_seq_length} tokens."
         )
-    titles = list(dict.fromkeys(kind.title for kind in config.objective_classes if kind.title))
-    if not config.trains_main_network:
-        titles = ["masked language modelling (BERT)", *titles]
-    titles += [f"the auxiliary task {task}" for task in config.aux_tasks]
     records = "/".join(Path(config.pretrain_tfrecords).parent.parts[-2:])  # not where on the machine that is
     return (
-        f"Pre-trained by {' and '.join(titles)}: {config.num_train_steps:,} steps of {config.train_batch_size} "
+        f"Pre-trained by {' and '.join(config.titles)}: {config.num_train_steps:,} steps of {config.train_batch_size} "
         f"sequences of up to {config.max_seq_length} tokens of the records in `{records}`, "
         f"learning rate {config.learning_rate:g}."
     )

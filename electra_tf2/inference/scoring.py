@@ -25,16 +25,6 @@ from electra_tf2.inference.network import Network, graph_of_any_shape
 from electra_tf2.util.errors import UserError
 
 METHODS = ("likelihood", "detector")
-_NO_PROBABILITIES = {  # hparam -> why a model of it has none, though it has the parts of one that has
-    "multiple_choice_objective": "a model of MC-BERT gives no probabilities: it chooses among a few words that it is "
-    "offered",
-    "generator_exits": "a model of AMOS gives no probabilities: its discriminator judges samples of a mixture of "
-    "generators, of which the uppermost alone is at hand",
-    "uniform_generator": "a model of uniform_generator gives no probabilities by another one's generator: its detector "
-    "alone scores by method detector",
-    "disallow_correct": "a model of disallow_correct gives no probabilities: how often a token is a replacement "
-    "depends on the probabilities of all others",
-}
 
 
 def log_original(logits: np.ndarray) -> np.ndarray:
@@ -171,9 +161,8 @@ def _kind(network: Network, config: PretrainingConfig | FinetuningConfig, method
             energies = "Electric's energies are scores already, without --method" if electric else ""
             raise UserError(f"method detector: {energies or 'this model does not detect replaced tokens'}")
         return "detector"
-    for hparam, why in _NO_PROBABILITIES.items():
-        if getattr(config, hparam, None) and (detects or hparam not in ("disallow_correct", "uniform_generator")):
-            raise UserError(why)
+    if detects and (why := getattr(config, "no_probabilities", "")):
+        raise UserError(why)
     if electric and detects:
         return "energies"
     if detects and getattr(config, "disc_tokens", "all") == "masked":

@@ -42,6 +42,7 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.flags import read_recipe
 from electra_tf2.util.hparams import places
+from electra_tf2.util.papers import without_retired
 from electra_tf2.util.reading import read_json, read_text
 
 
@@ -236,6 +237,9 @@ def _from_ours(path: str, saved: dict[str, Any], given: Given, checkpoint: str |
     vocab_file = given.vocab_file or vocabulary_of(folder, saved)
     config_class: type[PretrainingConfig] | type[FinetuningConfig]
     config_class = FinetuningConfig if "task_names" in saved else PretrainingConfig
+    if config_class is PretrainingConfig:
+        known = {field.name for field in dataclasses.fields(PretrainingConfig.extended(saved))}
+        saved = without_retired(saved, known)
     kept = {name: value for name, value in saved.items() if name not in places(config_class)}
     if config_class is FinetuningConfig:  # its own network, not that of a shipped model with the run's name
         kept["pretrained_model_dir"] = path

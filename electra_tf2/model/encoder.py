@@ -147,7 +147,6 @@ class EncoderOutput(NamedTuple):
     sequence: tf.Tensor
     embeddings: tf.Tensor
     layers: tuple[tf.Tensor, ...]
-    attention: Mapping[tuple[int, int], Any] = types.MappingProxyType({})
 
 
 class Encoder(SizedLayer):

@@ -1,6 +1,6 @@
 """Cost of a pre-training run: parameters, floating-point operations and bytes of its parts; free of TensorFlow.
 
-Generator and main network are priced here, objectives by themselves (`Objective.parts`). run_pretraining
+Generator and main network are priced here, heads of objectives; a paper prices its own (`PretrainingConfig.further_parts`). run_pretraining
 prints the figures at start, flops_computation.py tables of them.
 """
 
@@ -8,20 +8,28 @@ import dataclasses
 
 from electra_tf2.configure_pretraining import PretrainingConfig, phases_of
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.flops import Part, embedding_parameters, encoder, language_model_head, newton_schulz
+from electra_tf2.model.flops import (
+    Part,
+    contrast_head,
+    embedding_parameters,
+    encoder,
+    language_model_head,
+    newton_schulz,
+    norm_parameters,
+    token_unit,
+)
 
 
 def model_parts(config: PretrainingConfig) -> list[Part]:
     """The parts of a step, in the order in which it runs them; shared parameters are counted once, where first used."""
     main, generator = config.architecture, config.generator_architecture
     length, masked = config.max_seq_length, config.max_predictions_per_seq
-    task_vectors = len(config.aux_tasks) * main.embedding_size if config.use_task_ids else 0
-    embeddings = Part("embeddings", embedding_parameters(main) + task_vectors, 0)
+    embeddings = Part("embeddings", embedding_parameters(main), 0)
     if config.embedding_sharing == "gdes":  # differences beside the generator's tables
         embeddings = embeddings._replace(parameters=embeddings.parameters + embedding_parameters(generator))
     if not config.trains_main_network:
         parts = [encoder("main network", main, length), _masked_lm_head(main, masked)]
-        return [embeddings, *parts, *_views(config), *_beside(config)]
+        return [embeddings, *parts, *config.further_parts()]
 
     own_tables = 0
     if config.untied_generator_embeddings:
@@ -49,28 +57,49 @@ def model_parts(config: PretrainingConfig) -> list[Part]:
         second = [*parts[:-1], language_model_head("", width, generator, masked)]
         again, states = sum(part.forward_flops for part in second), sum(part.states for part in second)
         parts.append(Part("generator, sampled without dropout", 0, again, states, backward=False))
-    needs = config.needs
     parts.append(main_network)
-    parts += _views(config)
-    if config.gradient_accumulation_steps > 1 and needs.whole_batch:
+    if config.sequence_contrast_objective:
+        parts.append(encoder(f"main network on {config.crop_length} tokens", main, config.crop_length))
+        parts[-1] = parts[-1]._replace(parameters=0)
+    if config.gradient_accumulation_steps > 1 and config.needs_whole_batch:
         again, states = sum(part.forward_flops for part in parts), sum(part.states for part in parts)
         parts.append(Part("first pass, for the whole batch", 0, again, states, backward=False))
-    return [embeddings, *parts, *_beside(config)]
+    return [embeddings, *parts, *_heads(config), *config.further_parts()]
 
 
-def _views(config: PretrainingConfig) -> list[Part]:
-    priced = [encoder(f"main network on {length} tokens", config.architecture, length) for length in config.needs.views]
-    return [part._replace(parameters=0) for part in priced]
-
-
-def _beside(config: PretrainingConfig) -> list[Part]:
-    """A teacher and what objectives have of their own."""
-    parts = [part for kind in config.objective_classes for part in kind.parts(config)]
-    teacher = config.needs.teacher
-    if teacher is not None and teacher.checkpoint:  # recipes leave that to the user
-        priced = encoder("teacher", teacher.architecture, config.max_seq_length)
-        parts.append(priced._replace(parameters=0, backward=False))
+def _heads(config: PretrainingConfig) -> list[Part]:
+    """Heads of the objectives (pretrain.objectives), but for the generator's language model."""
+    sizes, length, masked = config.architecture, config.max_seq_length, config.max_predictions_per_seq
+    hidden, parts = sizes.hidden_size, []
+    if config.adversarial_generator:
+        width = config.generator_architecture.hidden_size
+        parts.append(Part("generator's baseline", width + 1, 2 * masked * width, masked))
+    if config.corrective_lm_objective:
+        parts += [token_unit("copy head", sizes, length), _language_model(config, masked)]
+    if config.electra_objective or config.electric_objective:
+        norm = norm_parameters(sizes, hidden) if sizes.head_style == "modernbert" else 0
+        parameters = hidden * hidden + hidden + norm + hidden + 1
+        parts.append(
+            Part("detection head", parameters, 2 * length * (hidden * hidden + hidden), length * (hidden + 1))
+        )
+    if config.replace_mlm_objective:
+        parts.append(_language_model(config, masked))
+    if config.all_tokens_mlm_objective:
+        head = _language_model(config, length)  # its logits are computed a second time for the gradient
+        again = head._replace(name="language-model head, recomputed", parameters=0, backward=False)
+        parts += [token_unit("copy head", sizes, length), head, again]
+    if config.sequence_contrast_objective and config.scl_head == "mlp_ln":
+        parts.append(contrast_head("contrast head", sizes))
     return parts
+
+
+def _language_model(config: PretrainingConfig, positions: int) -> Part:
+    """The main network's head over the vocabulary, at so many positions of a sequence."""
+    sizes = config.architecture
+    if config.clm_head == "tied":
+        flops = 2 * positions * sizes.hidden_size * sizes.vocab_size
+        return Part("language-model head", sizes.vocab_size, flops, positions * sizes.vocab_size)
+    return language_model_head("language-model head", sizes.hidden_size, sizes, positions)
 
 
 def _masked_lm_head(a: Architecture, positions: int) -> Part:

@@ -1,4 +1,4 @@
-"""Initial weights of a new run: a checkpoint for all of it, one for its generator, its teacher's layers."""
+"""Initial weights of a new run: a checkpoint for all of it, one for its generator."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,6 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.checkpoints import (
     MASKED_LM,
     CheckpointVariables,
-    LoadReport,
     base_name,
     copy_encoder,
     generator_names,
@@ -48,14 +47,12 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
     """
     of_generator = {variable.name.split(":")[0] for variable in model.generator.trainable_variables}
     lacking: list[str] = []  # of the generator, in the checkpoint that it starts from
-    if config.teacher and config.init_from_teacher:
-        report = start_from_teacher(model, config.teacher)
-        say(f"teacher: loaded {len(report.loaded)} variables; random values for {', '.join(report.missing) or 'none'}")
+    model.load_own_start()
     if config.init_checkpoint:
         checkpoint = CheckpointVariables(config.init_checkpoint)
         names = main_network_names(model, checkpoint)
         if config.stack_layers:
-            names = _from_other_depth(model, checkpoint, names, _stacked)
+            names = from_other_depth(model, checkpoint, names, _stacked)
         if config.init_generator_checkpoint:  # of another size, if it likes: this one's generator is not needed
             of_parts = model.generator.trainable_variables
             shapes = {variable.name.split(":")[0]: tuple(variable.shape) for variable in of_parts}
@@ -155,30 +152,13 @@ def main_network_names(model: PretrainingModel, checkpoint: CheckpointVariables)
     return names
 
 
-def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
-    """Gives a shallower model the teacher's weights: layers 0, 2, 4, ... for half of its depth (init_from_teacher).
-    Raises UserError: the teacher is of other sizes than the depth, or lacks a part of the main network."""
-    checkpoint = CheckpointVariables(teacher)
-    names = _from_other_depth(model, checkpoint, main_network_names(model, checkpoint), _spread)
-    report = warm_start(model, checkpoint, names)
-    lacking = [name for name in report.missing if name.startswith("electra/")]
-    if lacking:
-        raise UserError(f"init_from_teacher: {teacher} lacks {', '.join(lacking[:5])}")
-    return report
-
-
-def _spread(number: int, here: int, there: int) -> int:
-    """Layer of a deeper network for one of a shallower: 0, 2, 4, ... of twice the depth."""
-    return number * there // here
-
-
 def _stacked(number: int, here: int, there: int) -> int:
     """Layer of a shallower network for one of a deeper: 0, 1, 0, 1, ... of two (Gong et al. 2019, "Efficient Training
     of BERT by Progressively Stacking", section 4)."""
     return number % there
 
 
-def _from_other_depth(
+def from_other_depth(
     model: PretrainingModel,
     checkpoint: CheckpointVariables,
     names: Callable[[str], list[str]],

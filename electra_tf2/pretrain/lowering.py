@@ -17,7 +17,7 @@ def task_to_lower(config: PretrainingConfig) -> PretrainingTask:
 
 def empty_batch(config: PretrainingConfig, rows: int) -> Batch:
     """int32 [rows, max_seq_length] of ones for every field of a record that the configuration reads."""
-    record = RecordFormat(config.max_seq_length, config.vocab_size, bool(config.needs.other_segments))
+    record = RecordFormat(config.max_seq_length, config.vocab_size, bool(config.extra_fields))
     return {name: tf.ones([rows, config.max_seq_length], tf.int32) for name in record.limits}
 
 

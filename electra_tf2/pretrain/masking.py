@@ -6,19 +6,17 @@ replicas and micro-batches only slice it. Shapes:
 B rows on this replica, L length, N = max_predictions_per_seq.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+import tensorflow as tf
+
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds
-from electra_tf2.pretrain.hparams import GeneratorHparams, MaskingHparams
+from electra_tf2.model.generator import GeneratorOutput
+from electra_tf2.model.softmax import sample_from_logits
 from electra_tf2.pretrain.masking_units import MaskingUnit, Proposal, draw_spans, draw_units, one_decision_per_unit
-from electra_tf2.util.lazy import tf
 from electra_tf2.util.uniform import uniform
-
-if TYPE_CHECKING:
-    from electra_tf2.model.generator import GeneratorOutput
 
 DISALLOWED = 1000.0  # subtracted from a forbidden token's logit, as in the original
 
@@ -28,16 +26,13 @@ class MaskedBatch(NamedTuple):
 
     input_ids, input_mask, segment_ids: int32 [B, L], as read.
     masked_input_ids: int32 [B, L], what a masked language model sees.
-    positions: int32 [B, N], the drawn positions; 0 where the weight is 0. May repeat (ELECTRA's code draws with
+    positions: int32 [B, N], the masked positions; 0 where the weight is 0. May repeat (ELECTRA's code draws with
       replacement).
     masked_lm_ids: int32 [B, N], original ids at the positions; 0 where the weight is 0.
     masked_lm_weights: float32 [B, N], 1 for real draws.
-    candidates: float32 [B, L], 1 where a token is real and not special: what may be masked, and what auxiliary tasks
-      changed, which may not.
+    candidates: float32 [B, L], 1 where a token is real and not special: what may be masked.
     sampling_noise: float32 [B, N, 2], uniform draws with which the generator's samples will be taken.
     crop_noise: float32 [B], a uniform draw for the place of a crop.
-    labels: by name, what objectives that changed the sequences before they were masked did to them.
-    task_ids: int32 [B], the auxiliary task that the step is about, from 1 on; 0: none (pretrain.objectives.on_losses).
     """
 
     input_ids: tf.Tensor
@@ -50,18 +45,11 @@ class MaskedBatch(NamedTuple):
     candidates: tf.Tensor
     sampling_noise: tf.Tensor
     crop_noise: tf.Tensor
-    labels: dict[str, tf.Tensor]
-    task_ids: tf.Tensor
 
     @property
     def holds_sequence(self) -> tf.Tensor:
         """bool [B], false where a row only fills up a batch of an evaluation."""
         return tf.reduce_any(tf.cast(self.input_mask, tf.bool), -1)
-
-    def row_noise(self, shape: list[int]) -> tf.Tensor:
-        """float32 [B, *shape], uniform in (0, 1): a function of `sampling_noise`, for draws too many to be kept."""
-        seeds = tf.bitcast(self.sampling_noise[:, 0], tf.int32)  # [B, 2]
-        return tf.map_fn(lambda seed: uniform(shape, seed, 1e-30), seeds, fn_output_signature=tf.float32)
 
 
 class MaskingNoise(NamedTuple):
@@ -78,16 +66,9 @@ class MaskingNoise(NamedTuple):
     units: tf.Tensor
 
 
-Batch: TypeAlias = "dict[str, tf.Tensor]"  # int32 [B, L] of each field of records
+Batch: TypeAlias = dict[str, tf.Tensor]  # int32 [B, L] of each field of records
 # (number, shape) -> uniform draws [B, *shape] in [0, 1), others for each number.
-Draw: TypeAlias = "Callable[[int, list[int]], tf.Tensor]"
-Arranged: TypeAlias = "tuple[Batch, dict[str, tf.Tensor]]"  # and labels by name
-_UNMASKABLE = "unmaskable"
-
-
-def unmaskable(batch: Batch, tokens: tf.Tensor) -> Batch:
-    """The batch, whose `tokens`, bool [B, L], are not to be masked; for what changed them before."""
-    return batch | {_UNMASKABLE: batch[_UNMASKABLE] | tokens if _UNMASKABLE in batch else tokens}
+Draw: TypeAlias = Callable[[int, list[int]], tf.Tensor]
 
 
 def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int) -> Draw:
@@ -104,7 +85,7 @@ def row_draws(seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_ba
 
 
 def draw_noise(
-    config: MaskingHparams, seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int
+    config: PretrainingConfig, seed: tf.Tensor, rows: int, row_offset: tf.Tensor | int, global_batch_size: int
 ) -> MaskingNoise:
     """The draws of rows [row_offset, row_offset + rows) of a global batch.
 
@@ -127,11 +108,10 @@ def draw_noise(
 def candidates_mask(
     input_ids: tf.Tensor, input_mask: tf.Tensor, special: SpecialIds, separators: bool = False
 ) -> tf.Tensor:
-    """float32 [B, L]: 1 at tokens that may be masked: real, and none of [CLS], [MASK], [PAD], nor [SEP] by default, nor
-    one that marks a source."""
+    """float32 [B, L]: 1 at tokens that may be masked: real, and none of [CLS], [MASK], [PAD], nor [SEP] by default."""
     allowed = tf.cast(input_mask, tf.bool)
     separator = () if separators else (special.sep,)
-    for token_id in (special.cls, special.mask, special.pad, *special.unmasked, *separator):
+    for token_id in (special.cls, special.mask, special.pad, *separator):
         allowed &= tf.not_equal(input_ids, token_id)
     return tf.cast(allowed, tf.float32)
 
@@ -167,12 +147,13 @@ def draw_without_replacement(noise: tf.Tensor, candidates: tf.Tensor, count: int
 
 
 def mask(
-    config: MaskingHparams,
+    config: PretrainingConfig,
     batch: Batch,
     noise: MaskingNoise,
     special: SpecialIds,
     mask_prob: float | tf.Tensor | None = None,
     unit: MaskingUnit | None = None,
+    candidates: tf.Tensor | None = None,
 ) -> MaskedBatch:
     """Chooses positions and hides them (ELECTRA, section 2; the rates are those of the original's code).
 
@@ -180,6 +161,7 @@ def mask(
       batch: int32 [B, L] input_ids, input_mask, segment_ids.
       mask_prob: of this step; the configured one if not given.
       unit: what is masked as a whole; None: every token for itself.
+      candidates: float32 [B, L], 1 at tokens that may be masked; `candidates_mask` if not given.
 
     Returns:
       The masked batch. A row without any candidate gets weight 0 everywhere (the original divides by zero).
@@ -187,9 +169,8 @@ def mask(
     input_ids, input_mask = batch["input_ids"], batch["input_mask"]
     mask_prob = config.mask_prob if mask_prob is None else mask_prob
     count = config.max_predictions_per_seq
-    candidates = candidates_mask(input_ids, input_mask, special, config.mask_separators)
-    if _UNMASKABLE in batch:
-        candidates = tf.where(batch[_UNMASKABLE], 0.0, candidates)
+    if candidates is None:
+        candidates = candidates_mask(input_ids, input_mask, special, config.mask_separators)
     available = tf.cast(tf.reduce_sum(candidates, -1), tf.int32)
     proposal = Proposal() if unit is None else unit(input_ids, candidates, noise.units)
     if config.mask_count == "probabilistic":
@@ -221,7 +202,7 @@ def mask(
 
 
 def masked_at(
-    config: MaskingHparams,
+    config: PretrainingConfig,
     batch: Batch,
     positions: tf.Tensor,
     weights: tf.Tensor,
@@ -253,8 +234,6 @@ def masked_at(
         candidates=candidates_mask(input_ids, batch["input_mask"], special, config.mask_separators),
         sampling_noise=noise.sampling,
         crop_noise=noise.crop,
-        labels={},
-        task_ids=tf.zeros_like(input_ids[:, 0]),
     )
 
 
@@ -308,26 +287,24 @@ class CorruptedBatch(NamedTuple):
 
 
 def sample(
-    config: GeneratorHparams,
+    config: PretrainingConfig,
     masked: MaskedBatch,
     generated: GeneratorOutput,
     temperature: float | tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """int32 [B, N]: one sample for each draw from the generator's softmax at the drawn positions; no gradient.
+    """int32 [B, N]: one sample for each draw from the generator's softmax at the masked positions; no gradient.
 
     `temperature` is the configured one if not given.
     """
     if generated.softmax is not None and not config.disallow_correct:
         temperature = config.temperature if temperature is None else temperature
         return generated.softmax.sample(masked.sampling_noise, temperature)
-    from electra_tf2.model.softmax import sample_from_logits
-
     logits = sampled_logits(config, masked, generated, temperature)
     return sample_from_logits(tf.stop_gradient(logits), masked.sampling_noise)
 
 
 def sampled_logits(
-    config: GeneratorHparams, masked: MaskedBatch, generated: GeneratorOutput, temperature: float | tf.Tensor | None
+    config: PretrainingConfig, masked: MaskedBatch, generated: GeneratorOutput, temperature: float | tf.Tensor | None
 ) -> tf.Tensor:
     """float32 [B, N, V], of whose softmax the samples are."""
     logits = generated.logits / (config.temperature if temperature is None else temperature)
@@ -337,7 +314,7 @@ def sampled_logits(
     return tf.where(correct, logits - DISALLOWED, logits)
 
 
-def corrupt(config: GeneratorHparams, masked: MaskedBatch, sampled_ids: tf.Tensor) -> CorruptedBatch:
+def corrupt(config: PretrainingConfig, masked: MaskedBatch, sampled_ids: tf.Tensor) -> CorruptedBatch:
     """Writes the samples int32 [B, N] into the unmasked input."""
     input_ids, was_sampled = update_positions(
         masked.input_ids, sampled_ids, masked.positions, average_duplicates=config.compat == "original"

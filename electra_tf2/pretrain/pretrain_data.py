@@ -56,12 +56,6 @@ def has_records(pattern: str) -> bool:
     return bool((metadata and metadata.listed(pattern)) or record_files(pattern))
 
 
-def _tasks_that_need(what: str, config: PretrainingConfig) -> str:
-    """The objectives that have this among their `Needs`."""
-    kinds = [kind for kind in config.objective_classes if getattr(kind.needs(config), what)]
-    return "aux_tasks " + ", ".join(kind.task or kind.__name__ for kind in kinds)
-
-
 def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     """The records behind a pattern, checked against the configuration. Raises UserError: no file matches, a file is not
     as its folder's metadata.json says or truncated, or the records are of another vocabulary or length, or lack second
@@ -72,7 +66,6 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
         found = sorted(os.listdir(folder))[:8] if os.path.isdir(folder) else None
         there = f"{folder} does not exist" if found is None else f"{folder} holds {', '.join(found) or 'nothing'}"
         raise UserError(f"{flag}: no file matches {pattern!r} ({there}). Build some by electra build-data.")
-    needs = config.needs
     listed: dict[str, Shard] = {}
     folders = sorted({os.path.dirname(file) for file in files} or {os.path.dirname(pattern)})
     metadata = [read_metadata(folder or ".") for folder in folders]
@@ -80,46 +73,17 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
         if of_folder is not None:
             casing = config.do_lower_case, config.do_strip_accents
             check_metadata(of_folder, config.vocab_file, config.max_seq_length, *casing)
-            tokens = of_folder.domain_tokens
-            if not set(tokens) <= set(config.unmasked_tokens):
-                raise UserError(
-                    f"{of_folder.path}: the records begin with tokens that mark their source and must not be masked: "
-                    f"set --unmasked-tokens {','.join(tokens)}"
-                )
-            packing = of_folder.values.get("packing")
-            if packing in (FULL_SENTENCES, DOC_SENTENCES) and needs.two_segments:
-                raise UserError(
-                    f"{of_folder.path}: records of --packing {packing} have one segment, and "
-                    f"{_tasks_that_need('two_segments', config)} needs two: build records with --packing electra"
-                )
-            if needs.other_segments and not of_folder.other_segments:
-                raise UserError(
-                    f"{of_folder.path}: the records hold no text that could stand in place of their second segments, "
-                    f"which {_tasks_that_need('other_segments', config)} needs: build records with --other-segments"
-                )
             for name in of_folder.listed(pattern):
                 of_folder.check_shard(name)
                 listed[os.path.join(folder, name)] = of_folder.shards[name]
     counts = [listed[file].examples if file in listed else count_records(file) for file in files]
     entropy = metadata[0].unigram_entropy if len(metadata) == 1 and metadata[0] is not None else None
-    record_format = RecordFormat(config.max_seq_length, config.vocab_size, bool(needs.other_segments))
+    record_format = RecordFormat(config.max_seq_length, config.vocab_size, bool(config.extra_fields))
     records = Records(files, counts, record_format, entropy, listed)
     if not records.total:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
     first = next(file for file, count in zip(files, counts, strict=True) if count)
-    batch = next(read_batches(first, records.format))
-    if needs.two_segments and flag == "pretrain_tfrecords" and not (batch["segment_ids"] > 0).any():
-        raise UserError(
-            f"{first}: no record has a second segment, and {_tasks_that_need('two_segments', config)} needs two: build "
-            "records with --packing electra"
-        )
-    lacking = [field for field in sorted(needs.other_segments) if not (batch[field] > 0).any()]
-    if lacking and flag == "pretrain_tfrecords":
-        raise UserError(
-            f"{first}: no record has text in {' and '.join(lacking)}, which "
-            f"{_tasks_that_need('other_segments', config)} needs: the documents are too few or too short, or not told "
-            "apart (by blank lines)"
-        )
+    next(read_batches(first, records.format))
     return records
 
 

@@ -4,32 +4,35 @@
 one, the main network reads that; `outputs` are the objectives over it. The training step of one replica is `prepare`
 (masking, all random draws, and the weights whose sums over the global batch divide the losses), and both of these per
 micro-batch. So gradient accumulation and any number of replicas compute the loss and gradient of one device that
-sees the whole global batch.
+sees the whole global batch. A paper's model subclasses this one and overrides the method that it changes.
 """
 
-import zlib
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids
-from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.encoder import Encoder, EncoderOutput
-from electra_tf2.model.generator import MaskedLanguageModel
-from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenerator
+from electra_tf2.model.generator import GeneratorOutput
 from electra_tf2.model.layers import Layer, SeedStream
-from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerators
-from electra_tf2.papers.mpa.attention import ObservedEncoder
 from electra_tf2.pretrain import masking
-from electra_tf2.pretrain.masking import Batch, CorruptedBatch, MaskedBatch
+from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.masking_units import UNITS
 from electra_tf2.pretrain.metrics import state_cosines
-from electra_tf2.pretrain.objectives import on_losses
-from electra_tf2.pretrain.objectives.catalogue import ObjectiveHparams
-from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective, StepValues, TeacherOutput
-
-Generator = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator
+from electra_tf2.pretrain.networks import Generator, make_encoder, make_generator
+from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, AllTokensMLM, ReplaceMLM
+from electra_tf2.pretrain.objectives.bert import MaskedLM
+from electra_tf2.pretrain.objectives.coco_lm import CopyDetection, CorrectiveLM, SequenceContrast, crop
+from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
+from electra_tf2.pretrain.objectives.electric import ClozeLM, NoiseContrastive
+from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective, StepValues
+from electra_tf2.pretrain.objectives.bert import MaskedLM
+from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
+from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective, StepValues
+from electra_tf2.pretrain.schedules import final_values
+from electra_tf2.util.papers import load_paper
 
 
 class Outputs(NamedTuple):
@@ -58,42 +61,73 @@ class PretrainingModel(Layer):
     def __init__(self, config: PretrainingConfig, special: SpecialIds | None = None) -> None:
         super().__init__("", config.seed)
         self.config = config
-        self.special = special or special_ids(load_vocab(config.vocab_file), config.unmasked_tokens)
-        self.encoder = None
-        if config.trains_main_network or not config.uniform_generator:
-            self.encoder = make_main_network(config)
-        self.generator = make_generator(config, self.encoder)
-        self._task_vectors = None
-        if config.use_task_ids:
-            from electra_tf2.papers.on_losses.heads import TaskVectors
-
-            centred = config.aux_combination.endswith("+")
-            self._task_vectors = TaskVectors(config.architecture, len(config.aux_tasks), centred, config.seed)
+        self.special = special or special_ids(load_vocab(config.vocab_file))
         # What a step needs of the configuration is computed here, not when it is traced.
-        self._has_main, self._needs = config.trains_main_network, config.needs
-        self._unit = UNITS[config.mask_unit](config)
-        self._final = StepValues(config.mask_prob, config.temperature)
-        self.objectives = self._build_objectives()
-        self.arranging = [one for one in self.objectives if type(one).arrange is not Objective.arrange]
-        self._sampling = next((one for one in self.objectives if type(one).sample is not Objective.sample), None)
-        made: dict[int, Layer] = {}
-        layers = tf.__internal__.tracking.wrap([_layers_of(objective, made) for objective in self.objectives])
-        self._track_trackable(layers, "objectives")  # their path in checkpoints
+        self.has_main_network = config.trains_main_network
+        self.final_values = final_values(config)
+        self.encoder = None
+        if self.has_main_network or not config.uniform_generator:
+            self.encoder = self.make_encoder()
+        self.generator = self.make_generator()
+        self.unit = UNITS[config.mask_unit](config)
+        self.objectives = tuple(self.make_objectives(Networks(self.encoder, self.generator)))
+        self._track_objectives()
+
+    def _track_objectives(self) -> None:
+        """Tracks the layers and variables of objectives, which are plain objects, as objectives/0/head/... do."""
+        tracked: dict[int, Layer] = {}  # by id of their objective: one that another builds on is tracked once
+        layers = tf.__internal__.tracking.wrap([_layers_of(objective, tracked) for objective in self.objectives])
+        self._track_trackable(layers, "objectives")
         self._objective_layers = layers
-        self._teacher = None
-        if self._needs.teacher is not None:
-            from electra_tf2.pretrain.teacher import Teacher
 
-            self._teacher = Teacher(self._needs.teacher, config)
+    # Networks and objectives, which papers replace or add to.
 
-    def _build_objectives(self) -> tuple[Objective[ObjectiveHparams], ...]:
-        """Those of the run in its order. The generator's come first, but may build on the main network's."""
-        kinds = self.config.objective_classes
-        built: dict[int, Objective[ObjectiveHparams]] = {}
-        for number in sorted(range(len(kinds)), key=lambda number: (kinds[number].role == "generator", number)):
-            before = [built[place] for place in sorted(built)]
-            built[number] = kinds[number](self.config, Networks(self.encoder, self.generator, before))
-        return tuple(built[number] for number in range(len(kinds)))
+    def make_encoder(self) -> Encoder:
+        """The network that pre-training is for: the main network, or BERT's only one."""
+        return make_encoder(self.config)
+
+    def make_generator(self) -> Generator:
+        """The generator, with what it shares with `encoder`."""
+        return make_generator(self.config, self.encoder)
+
+    def make_objectives(self, networks: Networks) -> list[Objective]:
+        """The run's loss terms: the generator's, the main network's, those beside it.
+
+        Their order is that of their variables in checkpoints.
+        """
+        config = self.config
+        main = self.make_main_objectives(networks)
+        beside: list[Objective] = []
+        if config.sequence_contrast_objective:
+            beside.append(SequenceContrast(config, networks))
+        return [self.make_generator_objective(networks, main), *main, *beside]
+
+    def make_generator_objective(self, networks: Networks, main: Sequence[Objective]) -> Objective:
+        """What trains the generator, and BERT's only network."""
+        config = self.config
+        if config.adversarial_generator:
+            detection = next(objective for objective in main if isinstance(objective, ReplacedTokenDetection))
+            return AdversarialGenerator(config, networks, detection)
+        if config.two_tower_generator:
+            return ClozeLM(config, networks)
+        return MaskedLM(config, networks)
+
+    def make_main_objectives(self, networks: Networks) -> list[Objective]:
+        """What trains the main network; none for BERT."""
+        config = self.config
+        if config.electra_objective:
+            return [ReplacedTokenDetection(config, networks)]
+        if config.electric_objective:
+            return [NoiseContrastive(config, networks)]
+        if config.replace_mlm_objective or config.all_tokens_mlm_objective:
+            return [(ReplaceMLM if config.replace_mlm_objective else AllTokensMLM)(config, networks)]
+        if config.corrective_lm_objective:
+            copy = CopyDetection(config, networks)
+            return [copy, CorrectiveLM(config, networks, copy)]
+        return []
+
+    def load_own_start(self) -> None:
+        """Gives variables a start that no checkpoint of the hparams gives them; for papers."""
 
     @property
     def trained_variables(self) -> list[tf.Variable]:
@@ -102,6 +136,8 @@ class PretrainingModel(Layer):
             return self.trainable_variables
         frozen = {id(variable) for variable in self.generator.trainable_variables}
         return [variable for variable in self.trainable_variables if id(variable) not in frozen]
+
+    # A step.
 
     def prepare(
         self,
@@ -125,24 +161,13 @@ class PretrainingModel(Layer):
           weight of these rows: summed over replicas, it divides the term.
         """
         rows = batch["input_ids"].shape[0]
-        of_rows = (rows, row_offset, global_batch_size or rows)
-        values = values or self._final
-        noise = masking.draw_noise(self.config, seed, *of_rows)
-        labels: dict[str, tf.Tensor] = {}
-        for objective in self.arranging:
-            key = tf.random.experimental.stateless_fold_in(seed, zlib.crc32(objective.loss_name.encode()) >> 1)
-            draw = masking.row_draws(key, *of_rows)
-            candidates = masking.candidates_mask(batch["input_ids"], batch["input_mask"], self.special)
-            active = tf.convert_to_tensor(values.share_of(objective.task)) > 0
-            batch, found = objective.arrange(batch, candidates, draw, active)
-            labels |= found
-        masked = masking.mask(self.config, batch, noise, self.special, values.mask_prob, self._unit)
-        masked = masked._replace(labels=labels)
-        if self._task_vectors is not None:
-            masked = masked._replace(task_ids=masked.task_ids + on_losses.task_number(self.config, values))
-        return masked, self._normalizers(masked)
+        noise = masking.draw_noise(self.config, seed, rows, row_offset, global_batch_size or rows)
+        mask_prob = (values or self.final_values).mask_prob
+        masked = masking.mask(self.config, batch, noise, self.special, mask_prob, self.unit)
+        return masked, self.normalizers(masked)
 
-    def _normalizers(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
+    def normalizers(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
+        """Loss term -> float32 scalar, the weight of these rows."""
         return {objective.loss_name: objective.normalizer(masked) for objective in self.objectives}
 
     def call(
@@ -159,7 +184,7 @@ class PretrainingModel(Layer):
           training: whether dropout is on and metrics over the vocabulary are off.
           values: of this step; the final ones if not given.
         """
-        values = values or self._final
+        values = values or self.final_values
         forward = self.forward(masked, seed if training else None, temperature=values.temperature)
         return self.outputs(forward, training, values=values)
 
@@ -170,7 +195,7 @@ class PretrainingModel(Layer):
         sampled_ids: tf.Tensor | None = None,
         temperature: float | tf.Tensor | None = None,
     ) -> Forward:
-        """Generator, corruption, main network, and what else an objective needs.
+        """Generator, corruption, main network, and what else an objective reads.
 
         Args:
           seed: of the dropout; None switches it off.
@@ -178,62 +203,36 @@ class PretrainingModel(Layer):
           temperature: of the sampling; the configured one if not given.
         """
         seeds = None if seed is None else SeedStream(seed)
-        # Vectors of auxiliary tasks, float32 [B, 1, E].
-        offsets = task_vector = None if self._task_vectors is None else self._task_vectors(masked.task_ids)
-        if not self._has_main:
-            assert isinstance(self.generator, MaskedLanguageModel)
-            inputs = (masked.masked_input_ids, masked.input_mask, masked.segment_ids)
-            encoded = self._encode(self.generator.encoder, *inputs, seeds, task_vector)
-            generated = self.generator.predictions(masked, seeds, encoded)
-            views = self._read_views(masked, seeds, task_vector)
-            return Forward(masked, generated, views=views, teacher=self._ask_teacher(masked, None))
-        generated = self.generator(masked, seeds)
-        assert self.encoder is not None
-        temperature = self._final.temperature if temperature is None else temperature
-        sampled = generated
-        if self.config.generator_sample_mode == "eval" and seeds is not None:
-            sampled = self.generator(masked, None)
-        if sampled_ids is None and self._sampling is not None:
-            words = tf.cast(self.encoder.embeddings.word_embeddings, self.encoder.activation_dtype)
-            sampled_ids, offsets = self._sampling.sample(masked, sampled, words, temperature)
-            offsets = offsets if task_vector is None else offsets + task_vector
-        elif sampled_ids is None:
-            sampled_ids = masking.sample(self.config, masked, sampled, temperature)
+        generated = self.generate(masked, seeds)
+        if not self.has_main_network:  # BERT
+            return Forward(masked, generated, views=self.read_views(masked, seeds))
+        if sampled_ids is None:
+            sampled_ids = masking.sample(self.config, masked, self.sampled(masked, generated, seeds), temperature)
         corrupted = masking.corrupt(self.config, masked, sampled_ids)
-        inputs = (corrupted.input_ids, masked.input_mask, masked.segment_ids)
-        encoded = self._encode(self.encoder, *inputs, seeds, offsets)
-        views = self._read_views(masked, seeds, task_vector)
-        teacher = self._ask_teacher(masked, corrupted)
-        return Forward(masked, generated, corrupted, encoded, views, teacher, sampled=sampled, temperature=temperature)
+        encoded = self.encode(corrupted.input_ids, masked, seeds)
+        return Forward(masked, generated, corrupted, encoded, self.read_views(masked, seeds))
 
-    def _encode(
-        self,
-        encoder: Encoder,
-        input_ids: tf.Tensor,
-        input_mask: tf.Tensor,
-        segment_ids: tf.Tensor,
-        seeds: SeedStream | None,
-        offsets: tf.Tensor | None,
-    ) -> EncoderOutput:
-        """Encodes int32 [B, L] ids whose embeddings `offsets`, float32 [B, 1 or L, E], are added to."""
-        words = encoder.embeddings.lookup(input_ids)
-        embedded = encoder.embeddings.combine(words if offsets is None else words + offsets, segment_ids, seeds)
-        return encoder.encode(embedded, input_mask, seeds)
+    def generate(self, masked: MaskedBatch, seeds: SeedStream | None) -> GeneratorOutput:
+        """The generator's distributions at the masked positions."""
+        return self.generator(masked, seeds)
 
-    def _read_views(
-        self, masked: MaskedBatch, seeds: SeedStream | None, task_vector: tf.Tensor | None
-    ) -> dict[str, list[EncoderOutput]]:
-        """The pre-trained network's outputs on what objectives want it to read besides."""
-        if self.encoder is None:
+    def sampled(self, masked: MaskedBatch, generated: GeneratorOutput, seeds: SeedStream | None) -> GeneratorOutput:
+        """The generator's pass whose distributions are sampled (generator_sample_mode)."""
+        if self.config.generator_sample_mode == "eval" and seeds is not None:
+            return self.generator(masked, None)
+        return generated
+
+    def encode(self, input_ids: tf.Tensor, masked: MaskedBatch, seeds: SeedStream | None) -> EncoderOutput:
+        """The main network on int32 [B, L] ids."""
+        assert self.encoder is not None
+        return self.encoder(input_ids, masked.input_mask, masked.segment_ids, seeds)
+
+    def read_views(self, masked: MaskedBatch, seeds: SeedStream | None) -> Mapping[str, Sequence[EncoderOutput]]:
+        """The pre-trained network's outputs on other sequences, by the loss that reads them: COCO-LM's crops."""
+        if not self.config.sequence_contrast_objective:
             return {}
-        return {
-            objective.loss_name: [self._encode(self.encoder, *view, seeds, task_vector) for view in views]
-            for objective in self.objectives
-            if (views := objective.views(masked))
-        }
-
-    def _ask_teacher(self, masked: MaskedBatch, corrupted: CorruptedBatch | None) -> TeacherOutput | None:
-        return None if self._teacher is None else self._teacher(masked, corrupted)
+        assert self.encoder is not None
+        return {SequenceContrast.loss_name: [self.encoder(*crop(self.config, masked), seeds)]}
 
     def shared(self, forward: Forward) -> dict[str, tf.Tensor]:
         """Loss term -> float32 [B, ...]: what its objective wants to know of all rows of the batch, if anything."""
@@ -255,8 +254,8 @@ class PretrainingModel(Layer):
           normalizers: from `prepare`, summed over the global batch; those of the rows at hand if not given.
           values: of this step, of which the losses' factors follow; the final ones if not given.
         """
-        normalizers = normalizers or self._normalizers(forward.masked)
-        values = values or self._final
+        normalizers = normalizers or self.normalizers(forward.masked)
+        values = values or self.final_values
         loss = tf.zeros([])
         losses: dict[str, tf.Tensor] = {}
         metrics: Metrics = {}
@@ -265,7 +264,7 @@ class PretrainingModel(Layer):
             result = objective(forward, training)
             term = result.numerator / (normalizers[objective.loss_name] + 1e-6)
             losses[objective.loss_name] = term
-            loss += objective.weight_at(values) * term
+            loss += self.weight_of(objective, values) * term
             metrics.update(result.metrics)
             histograms.update(result.histograms)
         encoded = forward.encoded or forward.generator.encoded
@@ -273,62 +272,25 @@ class PretrainingModel(Layer):
             metrics.update(state_cosines(encoded.sequence, forward.masked.input_mask))
         return Outputs(loss, losses, metrics, histograms)
 
+    def weight_of(self, objective: Objective, values: StepValues) -> float | tf.Tensor:
+        """The factor of an objective's term at a step."""
+        return objective.weight_at(values)
 
-def _layers_of(objective: Objective[ObjectiveHparams], made: dict[int, Layer]) -> Layer:
-    """Layers and variables of an objective, a plain object, under the names of its attributes.
 
-    Args:
-      made: those of objectives by their ids, so that one that another builds on is the same there.
-    """
-    if id(objective) not in made:
-        made[id(objective)] = layer = Layer("")
+def make_model(config: PretrainingConfig, special: SpecialIds | None = None) -> PretrainingModel:
+    """The model of a run: the core's, or that of its paper where that has one."""
+    if not config.paper:
+        return PretrainingModel(config, special)
+    return getattr(load_paper(config.paper, "model"), "Model", PretrainingModel)(config, special)
+
+
+def _layers_of(objective: Objective, tracked: dict[int, Layer]) -> Layer:
+    """Layers and variables of an objective under the names of its attributes."""
+    if id(objective) not in tracked:
+        tracked[id(objective)] = layer = Layer("")
         for name, value in vars(objective).items():
             if isinstance(value, Objective):
-                setattr(layer, name, _layers_of(value, made))
+                setattr(layer, name, _layers_of(value, tracked))
             elif any(isinstance(one, tf.Module | tf.Variable) for one in tf.nest.flatten(value)):
                 setattr(layer, name, value)
-    return made[id(objective)]
-
-
-def _encoder_settings(config: PretrainingConfig) -> tuple[str, int, str]:
-    """The last arguments of every encoder: compute type, seed, what is recomputed."""
-    return config.precision, config.seed, config.recompute
-
-
-def make_main_network(config: PretrainingConfig) -> Encoder:
-    embeddings = None
-    if config.embedding_sharing == "gdes":
-        base = Embeddings("generator/embeddings", config.generator_architecture, config.seed)
-        embeddings = Embeddings("electra/embeddings", config.architecture, config.seed, base=base)
-    network: tuple[Any, ...] = ("electra", config.architecture, embeddings, "both", *_encoder_settings(config))
-    observed = config.needs.attention
-    return ObservedEncoder(*network, observed=observed) if observed else Encoder(*network)
-
-
-def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:
-    """Makes the generator, with what it shares with the main network (ELECTRA, section 3.2; DeBERTaV3).
-
-    The original's order: uniform wins; then a generator of its own; else the main network's weights.
-
-    Args:
-      main: the main network; None where nothing needs one.
-    """
-    if config.uniform_generator:
-        return UniformGenerator(config.vocab_size)
-    assert main is not None
-    if not config.has_own_generator:
-        return MaskedLanguageModel(main, seed=config.seed)
-    architecture, settings = config.generator_architecture, _encoder_settings(config)
-    shared: Embeddings | None = main.embeddings
-    if config.untied_generator_embeddings:
-        shared = None
-    elif config.embedding_sharing == "gdes":
-        shared = main.embeddings.base
-    elif config.generator_sample_mode == "zero_dropout":
-        shared = Embeddings("generator/embeddings", architecture, config.seed, words=main.embeddings)
-    if config.two_tower_generator:
-        return TwoTowerClozeModel(architecture, shared, *settings)
-    network: tuple[Any, ...] = ("generator", architecture, shared, "both", *settings)
-    if config.generator_exits:
-        return MixtureOfGenerators(BlockwiseEncoder(config.generator_exits, *network), seed=config.seed)
-    return MaskedLanguageModel(Encoder(*network), seed=config.seed)
+    return tracked[id(objective)]

@@ -1,4 +1,4 @@
-"""Hyperparameters that start elsewhere and move to their value while a run is young, and tasks that take turns.
+"""Hyperparameters that start elsewhere and move to their value while a run is young.
 
 A generator that knows token frequencies only makes a poor opponent: the main network's loss is noise until it knows
 more. So the main network's weight may start at 0 and rise (`initial_main_weight`), the samples may start hot
@@ -10,7 +10,6 @@ exponentially instead, as Fast-ELECTRA's does. Evaluation uses the last values.
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain.objectives import on_losses
 from electra_tf2.pretrain.objectives.objective import StepValues
 
 
@@ -21,7 +20,7 @@ def final_values(config: PretrainingConfig) -> StepValues:
 
 def anything_moves(config: PretrainingConfig) -> bool:
     """True if steps differ in more than their number."""
-    return bool(config.ramped or config.temperature_decay or config.takes_turns)
+    return bool(config.ramped or config.temperature_decay)
 
 
 def values_at(config: PretrainingConfig, step: tf.Tensor) -> StepValues:
@@ -37,8 +36,7 @@ def values_at(config: PretrainingConfig, step: tf.Tensor) -> StepValues:
     mask_prob, temperature, main_weight = (a if a == b else a + (b - a) * share for a, b in pairs)
     if config.temperature_decay:
         temperature = decayed_temperature(config, tf.cast(step, tf.float32))
-    active = on_losses.active_tasks(config, step)
-    return StepValues(mask_prob, temperature, main_weight, tf.cast(step, tf.float32), active)
+    return StepValues(mask_prob, temperature, main_weight, tf.cast(step, tf.float32))
 
 
 def decayed_temperature(config: PretrainingConfig, step: tf.Tensor) -> tf.Tensor:

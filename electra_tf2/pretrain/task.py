@@ -1,5 +1,6 @@
 """Pre-training as a task of the training loop: one step of one replica, its data, its metrics."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -10,14 +11,14 @@ from electra_tf2.pretrain import diagnosis, pretrain_data, schedules
 from electra_tf2.pretrain.masking import Batch, MaskedBatch
 from electra_tf2.pretrain.metrics import auc
 from electra_tf2.pretrain.objectives.objective import StepValues, WholeBatch
-from electra_tf2.pretrain.objectives.on_losses import MAIN
 from electra_tf2.pretrain.pretrain_data import Records
-from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.loop import ratios
 from electra_tf2.training.optimization import Schedule
 from electra_tf2.training.optimizers import make_optimizer
 from electra_tf2.training.task import TrainingTask
+from electra_tf2.util.papers import load_paper
 
 # First words of the seeds of training steps and evaluation batches.
 _TRAIN, _EVALUATE = 1, 2
@@ -43,10 +44,9 @@ class PretrainingTask(TrainingTask):
         super().__init__(strategy, jit_compile, config.seed, config.precision, config.gradient_accumulation_steps)
         self.config = config
         self.train_records, self.eval_records = train_records, eval_records
-        self.model = PretrainingModel(config)
-        self._final = schedules.final_values(config)
+        self.model = make_model(config)
         self._moves = schedules.anything_moves(config)
-        self._shares_rows = config.gradient_accumulation_steps > 1 and config.needs.whole_batch
+        self._shares_rows = config.gradient_accumulation_steps > 1 and config.needs_whole_batch
         self.shown = ["loss"]
         for objective in self.model.objectives:
             of_frequencies = ["unigram_entropy"] if objective.loss_name == "masked_lm_loss" else []
@@ -69,38 +69,27 @@ class PretrainingTask(TrainingTask):
 
     def _train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of(_TRAIN, step)
-        values = self._final._replace(step=tf.cast(step, tf.float32))
-        if self._moves:
-            values = schedules.values_at(self.config, step)
+        values = self.step_values(step)
         masked, normalizers = self._prepare(batch, seed, self._row_offset(batch), values)
         normalizers = self._sum_over_replicas(normalizers)
         scale = self.scale()
         gradients, result = self._gradients(masked, normalizers, self.seed_of_replica(seed), scale, values)
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
 
-    def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
-        """Metrics of a batch; the masking is a function of the batch's number.
+    def step_values(self, step: tf.Tensor) -> StepValues:
+        """The hyperparameters of the update at 0-based `step`."""
+        if self._moves:
+            return schedules.values_at(self.config, step)
+        return self.model.final_values._replace(step=tf.cast(step, tf.float32))
 
-        The text is as it was read, so that runs with and without auxiliary tasks compare. Each task that changes the
-        text is measured in a pass of its own.
-        """
-        seed, final = self.seed_of(_EVALUATE, step), self._final
-        changing = [objective.task for objective in self.model.arranging]
-        if not changing:
-            masked, _ = self._prepare(batch, seed, self._row_offset(batch), final)
-            return self._forward(masked)
-        names = [MAIN, *self.config.aux_tasks, *changing]
-        found: dict[str, Any] = {}
-        for turn in [MAIN, *changing]:
-            active = {name: tf.constant(float(name == turn)) for name in names}
-            masked, _ = self._prepare(batch, seed, self._row_offset(batch), final._replace(active=active))
-            result = self._forward(masked)
-            if turn == MAIN:
-                found = result
-            else:
-                own = {name: sums for name, sums in result["metrics"].items() if name.startswith(f"{turn}_")}
-                found = found | {"metrics": found["metrics"] | own}
-        return found
+    def eval_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
+        """Metrics of a batch; the masking is a function of the batch's number."""
+        return self.measure(batch, step, self.model.final_values)
+
+    def measure(self, batch: Batch, step: tf.Tensor, values: StepValues) -> dict[str, Any]:
+        """Metrics of a batch, masked as these values say."""
+        masked, _ = self._prepare(batch, self.seed_of(_EVALUATE, step), self._row_offset(batch), values)
+        return self._forward(masked)
 
     def _prepare_rows(
         self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor, values: StepValues
@@ -123,7 +112,7 @@ class PretrainingTask(TrainingTask):
             rows, places = part
             result = self.model.forward(rows, seed, temperature=values.temperature)
             if whole is not None:
-                result = result._replace(whole=whole._replace(start=places[0]))
+                result = dataclasses.replace(result, whole=whole._replace(start=places[0]))
             outputs = self.model.outputs(result, True, normalizers, values)
             return outputs.loss, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
 
@@ -196,3 +185,15 @@ class PretrainingTask(TrainingTask):
             objective.loss_weight * metrics[objective.loss_name] for objective in self.model.objectives
         )
         return dict(sorted(metrics.items()))
+
+
+def make_task(
+    config: PretrainingConfig,
+    strategy: tf.distribute.Strategy,
+    jit_compile: bool = False,
+    train_records: Records | None = None,
+    eval_records: Records | None = None,
+) -> PretrainingTask:
+    """The task of a run: the core's, or that of its paper where it has one. Arguments as `PretrainingTask`."""
+    task_class = getattr(load_paper(config.paper, "model"), "Task", PretrainingTask) if config.paper else PretrainingTask
+    return task_class(config, strategy, jit_compile, train_records, eval_records)

@@ -13,7 +13,7 @@ import sys
 import textwrap
 import typing
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TextIO, TypeVar, cast
 
@@ -29,6 +29,7 @@ RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 _RECIPE_NOTES = ("description", "source")
 _SECTIONS = ("finetuning",)
 _headings: dict[str, str] = {}  # first flag of a group -> its heading in --help
+_of_paper: set[str] = set()  # flags of the paper that the command line names
 _configured = weakref.WeakKeyDictionary[flags.FlagValues, type]()  # flags -> the class whose hparams they are
 
 
@@ -44,7 +45,7 @@ class Config(Protocol):
 
     @classmethod
     def extended(cls, hparams: Mapping[str, Any]) -> Any:
-        """The class with the hparams of what these hparams name; itself if that has none of its own."""
+        """The class of the paper that these hparams name; itself if they name none."""
 
     def notes(self) -> list[str]: ...
 
@@ -199,7 +200,7 @@ def _layers(config_class: type[C], with_recipe: bool) -> tuple[type[C], dict[str
 
 
 def _define_extensions(words: Sequence[str]) -> None:
-    """Flags of what the command line names, before it is read in earnest: hparams of objectives of one's own."""
+    """Flags of the paper that the command line or its recipe names, before it is read in earnest."""
     config_class = _configured.get(flags.FLAGS)
     if config_class is not None:
         flags.FLAGS.set_gnu_getopt(True)  # so that flags after one that is not known yet are seen
@@ -213,10 +214,9 @@ def _define_extensions(words: Sequence[str]) -> None:
         new = [(declaring, field) for declaring, field in all_hparams(wider) if field.name not in own]
         for _, field in new:
             if field.name in flags.FLAGS:
-                raise UserError(f"objectives: an hparam cannot be called {field.name}: the program has such a flag")
-        if new:
-            _headings[new[0][1].name] = "Objectives of one's own"
+                raise UserError(f"paper: an hparam cannot be called {field.name}: the program has such a flag")
         _define(new)
+        _of_paper.update(field.name for _, field in new)
         flags.FLAGS.set_gnu_getopt(False)
 
 
@@ -318,8 +318,12 @@ def with_underscores(argv: Sequence[str]) -> list[str]:
     return result
 
 
-def print_help(doc: str) -> None:
-    """The script's docstring and its flags, hparams under their headings, as wide as the terminal and at most 120."""
+def print_help(doc: str, first: Collection[str] = ()) -> None:
+    """The script's docstring and its flags, hparams under their headings, as wide as the terminal and at most 120.
+
+    Args:
+      first: the flags that are shown, beside those of a paper; all if empty.
+    """
     width = min(shutil.get_terminal_size((120, 24)).columns, 120)
     if not sys.argv[0].endswith(".py"):  # as a command, whose name stands in the examples
         doc = re.sub(r"python \w+\.py", Path(sys.argv[0]).name, doc)
@@ -329,15 +333,24 @@ def print_help(doc: str) -> None:
         folded = "\n".join(_folded(line, width) for line in lines)
         print(folded if as_it_is else textwrap.fill(paragraph, width, break_on_hyphens=False), end="\n\n")
     print("Flags")
-    for module, defined in sorted(flags.FLAGS.flags_by_module_dict().items()):
-        for flag in defined:
-            if module.startswith(("absl.", "tensorflow.")):
-                continue
-            if flag.name in _headings:
-                print(f"\n{_headings[flag.name]}")
+    ours = [
+        flag
+        for module, defined in sorted(flags.FLAGS.flags_by_module_dict().items())
+        if not module.startswith(("absl.", "tensorflow."))
+        for flag in defined
+    ]
+    heading = ""
+    for flag in ours:
+        heading = _headings.get(flag.name, heading)
+        if not first or flag.name in first or flag.name in _of_paper:
+            if heading:
+                print(f"\n{heading}")
+                heading = ""
             name = flag.name.replace("_", "-")
             text = re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), flag.help) + _shown_default(flag.default)
             _print_flag(f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}", text, width)
+    if first:
+        print(f"\n--help all lists all {len(ours)} flags.")
     print("\nMessages")
     shown = "least severe message of TensorFlow that is shown: 1 debug, 0 info, -1 warnings [none]"
     _print_flag("--verbosity", shown, width)
@@ -369,19 +382,22 @@ def _print_flag(name: str, text: str, width: int) -> None:
     print(name.ljust(column) + lines.lstrip() if len(name) <= column else f"{name.rstrip()}\n{lines}")
 
 
-def run(main: Callable[[], int | None], doc: str | None, goes_on: bool = False) -> NoReturn:
+def run(
+    main: Callable[[], int | None], doc: str | None, goes_on: bool = False, first: Collection[str] = ()
+) -> NoReturn:
     """Parses the command line and runs `main`; a UserError becomes one line and exit code 2.
 
     Args:
+      first: the flags that --help shows; --help all shows all. All if empty.
       goes_on: the work is worth finishing after nobody reads standard output any more ("... | head").
     """
     open_standard_streams()
     if any(map(_asks_for_help, sys.argv[1:])):
         try:
-            _define_extensions(
-                with_underscores([word for word in with_flagfiles(sys.argv) if not _asks_for_help(word)])
-            )
-            print_help(doc or "")
+            words = [word for word in with_flagfiles(sys.argv) if not _asks_for_help(word)]
+            everything = "all" in words[1:] or "--helpfull" in sys.argv
+            _define_extensions(with_underscores([word for word in words if word != "all"]))
+            print_help(doc or "", () if everything else first)
             sys.stdout.flush()
         except (flags.Error, UserError) as error:
             _fail(str(error))

@@ -90,7 +90,7 @@ def all_hparams(config_class: type) -> Iterator[tuple[type, dataclasses.Field]]:
     """(declaring class, field) of every hparam: the class's own, inherited ones, the entries of its dicts."""
     fields = {field.name: field for field in dataclasses.fields(config_class)}
     own = inspect.get_annotations(config_class)
-    yield from ((config_class, fields[name]) for name in dict.fromkeys([*own, *fields]))
+    yield from ((config_class, fields[name]) for name in dict.fromkeys([*own, *fields]) if name in fields)
     for dict_field in _dicts_of_entries(config_class):
         entries = dict_field.metadata["entries"]
         yield from ((entries, field) for field in dataclasses.fields(entries) if field.name not in fields)

@@ -4,12 +4,11 @@ import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.huggingface import training_of
-from electra_tf2.pretrain.objectives.catalogue import OBJECTIVES
 from tests.support import training as support
 
 
-def test_whatever_a_flag_asks_for_has_a_title():
-    assert [kind.flag for kind in OBJECTIVES if kind.flag and not kind.title] == []
+def test_whatever_trains_the_main_network_has_a_title():
+    assert {*PretrainingConfig.MAIN_OBJECTIVES} <= PretrainingConfig.TITLES.keys()
 
 
 @pytest.mark.parametrize(
@@ -18,9 +17,8 @@ def test_whatever_a_flag_asks_for_has_a_title():
         ({"electra_objective": False}, "by masked language modelling (BERT): 30 steps"),
         ({}, "by replaced-token detection (ELECTRA): 30 steps"),
         (
-            {"mpa_objective": True, "aux_tasks": ["so"]},
-            "by replaced-token detection (ELECTRA) and a penalty of attention to what misled (MPA) and the auxiliary "
-            "task so: 30 steps",
+            {"electra_objective": False, "corrective_lm_objective": True, "sequence_contrast_objective": True},
+            "by corrective language modelling (COCO-LM) and sequence contrast (COCO-LM): 30 steps",
         ),
     ],
 )

@@ -24,7 +24,7 @@ from electra_tf2.finetune.tasks import registry
 from electra_tf2.finetune.tasks.built_in import BUILT_IN
 from electra_tf2.finetune.weights import start
 from electra_tf2.model import kernels
-from electra_tf2.pretrain.objectives.electra_ablations import copy_log_prob
+from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError

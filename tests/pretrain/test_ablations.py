@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from electra_tf2.formats.checkpoints import CheckpointVariables, copy_encoder, generator_names, warm_start
 from electra_tf2.model.kernels.vocabulary import chunked_log_probs
 from electra_tf2.pretrain.initial_weights import load_initial_weights, main_network_names
-from electra_tf2.pretrain.objectives.electra_ablations import AdversarialGenerator, policy_losses, rewards
+from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, policy_losses, rewards
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -143,7 +143,7 @@ def test_the_second_stage_starts_from_the_first_and_keeps_its_generator(tmp_path
     }
 
 
-@pytest.mark.parametrize("objective", ["replace_mlm_objective", "corrective_lm_objective", "multiple_choice_objective"])
+@pytest.mark.parametrize("objective", ["replace_mlm_objective", "corrective_lm_objective"])
 def test_the_main_networks_language_model_starts_as_that_of_a_masked_language_model(tmp_path, objective):
     first = PretrainingModel(golden.config(electra_objective=False))
     path = tf.train.Checkpoint(model=first).save(str(tmp_path / "model.ckpt"))
@@ -153,7 +153,7 @@ def test_the_main_networks_language_model_starts_as_that_of_a_masked_language_mo
     report = warm_start(model, checkpoint, main_network_names(model, checkpoint))
     assert "generator_predictions/output_bias" in report.missing  # a generator of its own has other states
     ours, theirs = ({variable.name: variable for variable in one.trainable_variables} for one in (model, first))
-    loaded = [name for name in report.loaded if name.startswith(("clm_predictions/", "choice_predictions/"))]
+    loaded = [name for name in report.loaded if name.startswith("clm_predictions/")]
     assert len(loaded) > 1
     for name in loaded:
         of_first = f"generator_predictions/{name.partition('/')[2]}:0"

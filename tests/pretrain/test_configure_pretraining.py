@@ -147,17 +147,10 @@ def test_predictions_per_sequence(mask_prob: float, length: int, expected: int) 
             "adversarial_generator needs a generator that is trained",
         ),
         (
-            {"mpa_objective": True, "mpa_target": "prob_mass", "mpa_stop_gradient": False},
-            "mpa_stop_gradient false has no effect",
-        ),
-        (
             {"uniform_generator": True, "initial_temperature": 2.0, "ramp_steps": 5},
             "initial_temperature has no effect: there is no generator's network",
         ),
         ({"electra_objective": False, "initial_temperature": 2.0, "ramp_steps": 5}, "temperature has no effect: there"),
-        ({"aux_tasks": [["so"]]}, "aux_tasks has ['so']"),
-        ({"aux_tasks": ["tf", "tf"]}, "aux_tasks names a task twice: tf, tf"),
-        ({"unmasked_tokens": [5]}, "unmasked_tokens must be tokens of the vocabulary, got [5]"),
         ({"model_hparam_overrides": {"hiden_size": 128}}, "did you mean 'hidden_size'?"),
         ({"model_hparam_overrides": {"hidden_size": "128"}}, "hidden_size must be int"),
         ({"model_hparam_overrides": {"hidden_size": 0}}, "hidden_size must be at least 1"),
@@ -218,7 +211,6 @@ def test_what_is_legal_without_effect_is_noted(hparams: dict[str, Any], note: st
     "hparams",
     [
         {"initial_main_weight": 0.0, "ramp_steps": 5},
-        {"electra_objective": False, "initial_main_weight": 0.0, "ramp_steps": 5, "aux_tasks": ["tf"]},
         {"embedding_sharing": "nes", "freeze_generator": True, "init_checkpoint": "a run's, with its generator"},
     ],
 )

@@ -25,11 +25,6 @@ def config_of(**overrides):
     )
 
 
-def batch_of():
-    ids = tf.constant(np.random.RandomState(0).randint(20, 600, [8, support.LENGTH]), tf.int32)
-    return {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-
-
 @pytest.fixture(scope="module")
 def model():
     return PretrainingModel(config_of())
@@ -37,7 +32,7 @@ def model():
 
 def gradients_of(model, **weights):
     """By variable name, of the loss with these weights of its terms; None where there is none."""
-    masked, _ = model.prepare(batch_of(), tf.constant([1, 2]))
+    masked, _ = model.prepare(support.batch_of(), tf.constant([1, 2]))
     with kernels.off(), tf.GradientTape() as tape:
         outputs = model.outputs(model.forward(masked), True)
         loss = sum(weight * outputs.losses[name] for name, weight in weights.items())
@@ -81,7 +76,7 @@ def test_a_checkpoint_is_read_with_the_tables_added_up(model, tmp_path):
     report = warm_start(encoder, path)
     assert not report.missing
     with kernels.off():
-        np.testing.assert_allclose(encoder(**batch_of()).sequence, model.encoder(**batch_of()).sequence, atol=1e-5)
+        np.testing.assert_allclose(encoder(**support.batch_of()).sequence, model.encoder(**support.batch_of()).sequence, atol=1e-5)
     again = PretrainingModel(config_of(seed=5))
     assert not warm_start(again, path).missing
     assert again.encoder is not None
@@ -109,7 +104,7 @@ def test_it_starts_from_a_model_with_one_set_of_tables(tmp_path, start):
         np.testing.assert_array_equal(getattr(model.generator.encoder.embeddings, name), wanted)
     np.testing.assert_array_equal(model.encoder.embeddings.word_embeddings, source.encoder.embeddings.word_embeddings)
     with kernels.off():
-        np.testing.assert_array_equal(model.encoder(**batch_of()).sequence, source.encoder(**batch_of()).sequence)
+        np.testing.assert_array_equal(model.encoder(**support.batch_of()).sequence, source.encoder(**support.batch_of()).sequence)
 
 
 def test_a_generator_of_its_own_does_not_move_the_main_networks_tables(tmp_path):
@@ -122,7 +117,7 @@ def test_a_generator_of_its_own_does_not_move_the_main_networks_tables(tmp_path)
     base, wanted = model.generator.encoder.embeddings, generator.generator.encoder.embeddings
     np.testing.assert_array_equal(base.word_embeddings, wanted.word_embeddings)
     with kernels.off():
-        found, expected = model.encoder(**batch_of()), source.encoder(**batch_of())
+        found, expected = model.encoder(**support.batch_of()), source.encoder(**support.batch_of())
     np.testing.assert_allclose(found.embeddings, expected.embeddings, atol=1e-5)
     np.testing.assert_allclose(found.sequence, expected.sequence, atol=1e-4)
 

@@ -7,12 +7,10 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from scipy import stats
 
-from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking_units import LONGEST_SPAN, span_lengths
 from electra_tf2.pretrain.masking_units import UNITS as MAKERS
-from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.pretrain.test_masking import SETTINGS, SPECIAL
 
@@ -21,56 +19,30 @@ TOKENS = load_vocab(VOCABULARY)
 PIECES = [number for number, token in enumerate(TOKENS) if token.startswith("##")]
 WORDS = [number for number, token in enumerate(TOKENS) if not token.startswith(("##", "["))]
 FEW_WORDS, FEW_PIECES = WORDS[:6], PIECES[:2]
-UNITS = ("whole_word", "span", "pmi")
-# Of the few words and pieces, so that sequences hold many of them, which overlap and contain one another.
-NGRAMS = [
-    [FEW_WORDS[0], FEW_WORDS[1]],
-    [FEW_WORDS[1], FEW_PIECES[0], FEW_WORDS[2]],
-    [FEW_WORDS[1], FEW_WORDS[2], FEW_WORDS[3]],
-    [FEW_WORDS[0], FEW_WORDS[1], FEW_WORDS[2], FEW_WORDS[3]],
-    [FEW_WORDS[4], FEW_WORDS[5], FEW_WORDS[4], FEW_WORDS[5], FEW_WORDS[4]],
-]
 
 
-@pytest.fixture(scope="module")
-def pmi_file(tmp_path_factory):
-    path = str(tmp_path_factory.mktemp("pmi") / "pmi_vocab.npz")
-    words = [sum(token not in PIECES for token in ngram) for ngram in NGRAMS]
-    vocabulary = NgramVocabulary(
-        ids=np.concatenate(NGRAMS).astype(np.int32),
-        ends=np.cumsum([len(ngram) for ngram in NGRAMS]),
-        words=np.array(words, np.int32),
-        scores=np.zeros(len(NGRAMS), np.float32),
-        counts=np.ones(len(NGRAMS), np.int64),
-    )
-    write_vocabulary(path, vocabulary, str(VOCABULARY))
-    return path
-
-
-def rows_of(seed, rows=6, length=32, words=FEW_WORDS, pieces=FEW_PIECES):
+def rows_of(seed, ngrams=(), rows=6, length=32):
     """Two segments of random words and n-grams, a quarter of the tokens being pieces."""
     random = np.random.RandomState(seed)
     ids = np.full([rows, length], SPECIAL.pad, np.int32)
     for row in ids:
         size = random.randint(5, length + 1)
-        row[:size] = np.where(random.rand(size) < 0.25, random.choice(pieces, size), random.choice(words, size))
-        for start in random.randint(0, length - 5, length // 8):
-            ngram = NGRAMS[random.randint(len(NGRAMS))]
+        row[:size] = np.where(random.rand(size) < 0.25, random.choice(FEW_PIECES, size), random.choice(FEW_WORDS, size))
+        for start in random.randint(0, length - 5, length // 8 if ngrams else 0):
+            ngram = ngrams[random.randint(len(ngrams))]
             row[start : start + len(ngram)] = ngram
         row[size:] = SPECIAL.pad
         row[0] = SPECIAL.cls
         row[[size - 1, random.randint(1, size)]] = SPECIAL.sep
         after = 1 + np.flatnonzero(np.isin(row[:-1], [SPECIAL.cls, SPECIAL.sep]) & np.isin(row[1:], PIECES))
-        row[after] = words[0]
+        row[after] = FEW_WORDS[0]
     ids = tf.constant(ids)
     return {"input_ids": ids, "input_mask": tf.cast(ids != SPECIAL.pad, tf.int32), "segment_ids": tf.zeros_like(ids)}
 
 
-def config_of(unit, pmi_file, length=32, **overrides):
+def config_of(unit, length=32, **overrides):
     overrides = {"mask_prob": 0.3, "max_predictions_per_seq": 12} | overrides
-    return golden.config(
-        mask_unit=unit, mask_sampling="without_replacement", pmi_vocab_file=pmi_file, max_seq_length=length, **overrides
-    )
+    return golden.config(mask_unit=unit, mask_sampling="without_replacement", max_seq_length=length, **overrides)
 
 
 def unit_of(config):
@@ -94,25 +66,6 @@ def words_of(row):
     return list(zip(starts, [*starts[1:], len(row)], strict=True))
 
 
-def naive_pmi(row, noise):
-    """(start, end) of the units: the longest n-gram at each word, those that overlap by falling noise."""
-    words = words_of(row)
-    matches = []
-    for first in range(len(words)):
-        for count in (5, 4, 3, 2):
-            if first + count <= len(words):
-                start, end = words[first][0], words[first + count - 1][1]
-                if list(row[start:end]) in NGRAMS:
-                    matches.append((start, end))
-                    break
-    kept: list[tuple[int, int]] = []
-    for start, end in sorted(matches, key=lambda match: -noise[match[0]]):
-        if all(end <= other_start or start >= other_end for other_start, other_end in kept):
-            kept.append((start, end))
-    rest = [(s, e) for s, e in words if not any(start <= s < end for start, end in kept)]
-    return sorted([*kept, *rest]), len(kept)
-
-
 def spans_of(units):
     return [
         (int(np.flatnonzero(units == unit)[0]), int(np.flatnonzero(units == unit)[-1]) + 1) for unit in np.unique(units)
@@ -121,33 +74,19 @@ def spans_of(units):
 
 @SETTINGS
 @hypothesis.given(st.integers(0, 2**31 - 1))
-def test_words_and_ngrams_are_found_as_by_plain_loops(pmi_file, seed):
-    batch = rows_of(seed)
-    noise = noise_of(config_of("pmi", pmi_file), 6, seed=seed % 1000)
-    words, _ = units_of(config_of("whole_word", pmi_file), batch, noise)
-    ngrams, _ = units_of(config_of("pmi", pmi_file), batch, noise)
-    for row, of_words, of_ngrams, draws in zip(
-        batch["input_ids"].numpy(), words, ngrams, noise.units.numpy(), strict=True
-    ):
+def test_words_are_found_as_by_plain_loops(seed):
+    config, batch = config_of("whole_word"), rows_of(seed)
+    words, _ = units_of(config, batch, noise_of(config, 6))
+    for row, of_words in zip(batch["input_ids"].numpy(), words, strict=True):
         assert spans_of(of_words) == words_of(row)
-        assert spans_of(of_ngrams) == naive_pmi(row, draws)[0]
 
 
-def test_the_rows_hold_ngrams_that_overlap(pmi_file):
-    noise = np.random.RandomState(0).rand(32)
-    found = [naive_pmi(row, noise)[1] for seed in range(20) for row in rows_of(seed)["input_ids"].numpy()]
-    assert np.mean(found) > 1
-
-
-@SETTINGS
-@hypothesis.given(st.integers(0, 2**31 - 1), st.sampled_from(["whole_word", "pmi"]), st.sampled_from([0.15, 0.3]))
-def test_units_are_drawn_as_by_plain_loops(pmi_file, seed, unit, mask_prob):
+def check_drawn_units(config, batch, seed):
     """By falling noise; a unit that does not fit is passed over; [MASK] or kept as a whole."""
-    config = config_of(unit, pmi_file, mask_prob=mask_prob)
-    batch, noise = rows_of(seed), noise_of(config, 6, seed=seed % 1000)
+    noise = noise_of(config, 6, seed=seed % 1000)
     units, candidates = units_of(config, batch, noise)
     masked = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
-    wanted = masking.number_of_predictions(batch["input_mask"], mask_prob, 12).numpy()
+    wanted = masking.number_of_predictions(batch["input_mask"], config.mask_prob, 12).numpy()
     hidden = (masked.masked_input_ids != masked.input_ids).numpy()
     for row in range(6):
         drawn, left = set(), int(wanted[row])
@@ -163,9 +102,15 @@ def test_units_are_drawn_as_by_plain_loops(pmi_file, seed, unit, mask_prob):
             assert of_unit.all() or not of_unit.any()
 
 
-def test_the_token_unit_is_the_draw_without_replacement(pmi_file):
+@SETTINGS
+@hypothesis.given(st.integers(0, 2**31 - 1), st.sampled_from([0.15, 0.3]))
+def test_units_are_drawn_as_by_plain_loops(seed, mask_prob):
+    check_drawn_units(config_of("whole_word", mask_prob=mask_prob), rows_of(seed), seed)
+
+
+def test_the_token_unit_is_the_draw_without_replacement():
     """Against a unit for every token, too: the machinery of units draws the very same tokens."""
-    config = config_of("token", pmi_file)
+    config = config_of("token")
     batch, noise = rows_of(3), noise_of(config, 6)
     masked = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
     places = tf.tile(tf.range(32)[tf.newaxis], [6, 1])
@@ -180,19 +125,23 @@ def test_the_token_unit_is_the_draw_without_replacement(pmi_file):
     np.testing.assert_array_equal(as_units, drawn)
 
 
-@pytest.mark.parametrize("unit", ["token", *UNITS])
-@pytest.mark.parametrize("mask_count", ["round", "probabilistic"])
-def test_the_effective_rate_is_that_asked_for(pmi_file, unit, mask_count):
-    """Within half a point of mask_prob, of all tokens."""
+def check_rate(unit, mask_count, part=(), make=config_of):
+    """Within half a point of mask_prob, of all tokens; `part` stands in every row."""
     random = np.random.RandomState(0)
     ids = np.where(random.rand(300, 128) < 0.25, random.choice(PIECES, [300, 128]), random.choice(WORDS, [300, 128]))
-    ids[:, 20:25] = NGRAMS[-1]
+    ids[:, 20 : 20 + len(part)] = part
     ids[:, 0], ids[:, [60, 127]] = SPECIAL.cls, SPECIAL.sep
     ids = tf.constant(ids, tf.int32)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    config = config_of(unit, pmi_file, 128, mask_prob=0.15, max_predictions_per_seq=20, mask_count=mask_count)
+    config = make(unit, 128, mask_prob=0.15, max_predictions_per_seq=20, mask_count=mask_count)
     masked = masking.mask(config, batch, noise_of(config, 300), SPECIAL, unit=unit_of(config))
     assert float(tf.reduce_sum(masked.masked_lm_weights)) / ids.shape.num_elements() == pytest.approx(0.15, abs=0.005)
+
+
+@pytest.mark.parametrize("unit", ["token", "whole_word", "span"])
+@pytest.mark.parametrize("mask_count", ["round", "probabilistic"])
+def test_the_effective_rate_is_that_asked_for(unit, mask_count):
+    check_rate(unit, mask_count)
 
 
 def test_the_lengths_of_spans_are_spanberts():
@@ -206,9 +155,9 @@ def test_the_lengths_of_spans_are_spanberts():
 
 @SETTINGS
 @hypothesis.given(st.integers(0, 2**31 - 1), st.sampled_from([0.15, 0.5]))
-def test_spans_are_drawn_as_by_plain_loops(pmi_file, seed, mask_prob):
+def test_spans_are_drawn_as_by_plain_loops(seed, mask_prob):
     """Whole words by falling noise, from the first to where span, segment or budget end; [MASK] or kept as a whole."""
-    config = config_of("span", pmi_file, mask_prob=mask_prob)
+    config = config_of("span", mask_prob=mask_prob)
     batch, noise = rows_of(seed), noise_of(config, 6, seed=seed % 1000)
     _, candidates = units_of(config, batch, noise)
     masked = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
@@ -259,7 +208,7 @@ def spanbert(random, length, wanted):
     return masked, spans
 
 
-def test_spans_are_masked_as_in_spanberts_own_loop(pmi_file):
+def test_spans_are_masked_as_in_spanberts_own_loop():
     """How often each place is masked, and how many tokens a span masks; bounds of 5 standard errors."""
     rows, length, wanted = 6000, 120, 18
     ids = np.full([rows, length + 2], FEW_WORDS[0], np.int32)
@@ -267,7 +216,7 @@ def test_spans_are_masked_as_in_spanberts_own_loop(pmi_file):
     ids = tf.constant(ids)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
     config = config_of(
-        "span", pmi_file, length + 2, mask_prob=0.15, max_predictions_per_seq=wanted, mask_rates=[1.0, 0.0, 0.0]
+        "span", length + 2, mask_prob=0.15, max_predictions_per_seq=wanted, mask_rates=[1.0, 0.0, 0.0]
     )
     noise = noise_of(config, rows)
     found = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
@@ -288,17 +237,3 @@ def test_spans_are_masked_as_in_spanberts_own_loop(pmi_file):
     error = np.hypot(*(sizes.std() / len(sizes) ** 0.5 for sizes in lengths))
     assert abs(lengths[0].mean() - lengths[1].mean()) < 5 * error < 0.1
     assert lengths[0].mean() == pytest.approx(3.26, abs=0.05)
-
-
-def test_a_unit_needs_sampling_without_replacement_and_a_table_of_its_own_vocabulary(pmi_file, tmp_path):
-    with pytest.raises(UserError, match="mask_unit span needs mask_sampling without_replacement"):
-        golden.config(mask_unit="span")
-    with pytest.raises(UserError, match=r"pmi_vocab_file: .*does not exist; make it with electra build-table pmi"):
-        unit_of(config_of("pmi", str(tmp_path / "none.npz")))
-    other = tmp_path / "vocab.txt"
-    other.write_text("\n".join([*TOKENS[:-1], "another"]))
-    with pytest.raises(UserError, match="was counted with another vocabulary than"):
-        unit_of(config_of("pmi", pmi_file, vocab_file=str(other)))
-    (tmp_path / "text.npz").write_text("no table")
-    with pytest.raises(UserError, match="cannot be read"):
-        unit_of(config_of("pmi", str(tmp_path / "text.npz")))

@@ -9,7 +9,6 @@ from electra_tf2.pretrain import schedules
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.pretrain.task import PretrainingTask
 from tests.support import training as support
-from tests.pretrain.test_catalogue import batch_of
 
 SEED = tf.constant([3, 4])
 CONTRAST = {
@@ -24,7 +23,7 @@ CONTRAST = {
 def task_and_batch(tmp_path, parts, **overrides):
     settings = support.hparams(tmp_path, gradient_accumulation_steps=parts, **CONTRAST | overrides)
     task = PretrainingTask(PretrainingConfig.from_dict(settings), tf.distribute.get_strategy())
-    return task, *task._prepare(batch_of(), tf.constant([1, 2]), tf.constant(0), schedules.final_values(task.config))
+    return task, *task._prepare(support.batch_of(), tf.constant([1, 2]), tf.constant(0), schedules.final_values(task.config))
 
 
 def step(tmp_path, parts, **overrides):

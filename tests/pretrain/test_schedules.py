@@ -60,11 +60,6 @@ def test_what_does_not_move_is_a_constant_of_the_graph():
     assert (values.mask_prob, values.temperature) == (config.mask_prob, config.temperature)
 
 
-def batch_of():
-    ids = tf.constant(np.random.RandomState(0).randint(20, 600, [8, support.LENGTH]), tf.int32)
-    return {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-
-
 def test_a_training_step_has_the_values_of_its_number(config, monkeypatch):
     with kernels.off():
         task = PretrainingTask(config, tf.distribute.get_strategy())
@@ -75,7 +70,7 @@ def test_a_training_step_has_the_values_of_its_number(config, monkeypatch):
             return forward(rows, seed, temperature=temperature)
 
         monkeypatch.setattr(task.model, "forward", recorded)
-        results = [task.train_step(batch_of(), tf.constant(step, tf.int64)) for step in (0, 20)]
+        results = [task.train_step(support.batch_of(), tf.constant(step, tf.int64)) for step in (0, 20)]
     assert temperatures == [2.0, 1.5]
     for result, masked, weight in zip(results, (0.5, 0.375), (0.0, 0.5), strict=True):
         losses = {name: float(loss) for name, loss in result["losses"].items()}
@@ -84,7 +79,7 @@ def test_a_training_step_has_the_values_of_its_number(config, monkeypatch):
 
 
 def test_a_young_run_masks_more_and_trains_the_generator_only(config):
-    batch = batch_of()
+    batch = support.batch_of()
     model = PretrainingModel(config)
     assert model.encoder is not None
     young, grown = schedules.values_at(config, tf.constant(0)), schedules.final_values(config)

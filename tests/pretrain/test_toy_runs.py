@@ -13,14 +13,17 @@ from electra_tf2.model.kernels.vocabulary import FusedSoftmax
 from electra_tf2.pretrain.masking import CorruptedBatch, MaskedBatch
 from electra_tf2.pretrain.objectives.electric import NoiseContrastive
 from electra_tf2.pretrain.objectives.objective import Forward
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.task import make_task
 from tests.support import golden
 from tests.support import training as support
-from tests.pretrain.test_mpa import batch_of
 
 SIZES = {
     "num_hidden_layers": 1, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.15,
 }  # fmt: skip
+
+
+def batch_of(seed):
+    return support.batch_of(seed=seed, last=60, padding=3)
 
 
 def run(steps, batches, folder, same_masking=False, make_batch=batch_of, **changes):
@@ -29,7 +32,7 @@ def run(steps, batches, folder, same_masking=False, make_batch=batch_of, **chang
     settings |= {"num_train_steps": 1000, "lr_schedule": "separate"}
     config = PretrainingConfig.from_dict(support.hparams(folder, **settings | changes))
     with kernels.off():
-        task = PretrainingTask(config, tf.distribute.get_strategy())
+        task = make_task(config, tf.distribute.get_strategy())
         step = tf.function(task.train_step, autograph=False)
         for number in range(steps):
             result = step(make_batch(seed=number % batches), tf.constant(0 if same_masking else number, tf.int64))
@@ -51,52 +54,6 @@ def test_views_of_a_sequence_come_together_by_contrast_alone(tmp_path, weight, a
     assert difference > 0.3 if apart else difference < 0.2
 
 
-def topics(seed):
-    """A row on each of 8 topics, in random words of its own; other ones in its first half than in its second."""
-    random = np.random.RandomState(seed)
-    words = 20 + 8 * np.arange(16).reshape(8, 2)  # the first of 8 words of each topic's halves
-    half = (support.LENGTH - 2) // 2
-    body = np.repeat(words, half, axis=1) + random.randint(8, size=[8, 2 * half])
-    ids = tf.constant(np.pad(body, [(0, 0), (1, 1)], constant_values=((0, 0), (2, 3))), tf.int32)
-    return {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-
-
-def test_halves_of_planted_topics_are_told_to_belong_together(tmp_path):
-    changes = {"electra_objective": False, "aux_tasks": ["qt"], "aux_weight": 10.0}
-    _, metrics = run(240, 1000, tmp_path, make_batch=topics, **changes)
-    assert metrics["qt_retrieval_at_1"] >= 0.5  # of new words; by chance one of 8
-
-
-def documents(seed, rows=32):
-    """Each row from one of two documents, whose words are their own: those of first segments, of what follows, of what
-    is elsewhere in the document."""
-    random = np.random.RandomState(seed)
-    document, size = random.randint(2, size=rows), (support.LENGTH - 3) // 2
-
-    def text(of, place):
-        return 20 + 8 * (3 * of[:, np.newaxis] + place) + random.randint(8, size=[rows, size])
-
-    def padded(values):
-        return np.pad(values, [(0, 0), (0, support.LENGTH - values.shape[1])])
-
-    cls, sep = np.full([rows, 1], 2), np.full([rows, 1], 3)
-    ids = padded(np.concatenate([cls, text(document, 0), sep, text(document, 1), sep], 1))
-    second = padded(np.repeat([[0, 1]], rows, 0).repeat([size + 2, size + 1], 1))
-    batch = {"input_ids": ids, "input_mask": ids > 0, "segment_ids": second}
-    batch |= {
-        "same_document_ids": padded(text(document, 2)),
-        "other_document_ids": padded(text(1 - document, 1)),
-    }
-    return {name: tf.constant(values, tf.int32) for name, values in batch.items()}
-
-
-@pytest.mark.parametrize("task", ["asp", "sdp"])
-def test_how_segments_of_planted_documents_belong_together_is_learned(tmp_path, task):
-    changes = {"electra_objective": False, "aux_tasks": [task], "aux_weight": 10.0, "learning_rate": 2e-3}
-    _, metrics = run(400, 1000, tmp_path, make_batch=documents, **changes)
-    assert metrics[f"{task}_accuracy"] >= 0.85  # without comparing both segments at most two thirds
-
-
 def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
     """Five tokens with known distributions of data and noise (Electric, section 2.3): E = -log p makes the classifier's
     probability of noise a q / ((1 - a) p + a q), where the expected loss has no gradient; the sum of exp(-E) is 1."""
@@ -107,10 +64,10 @@ def test_the_least_loss_of_electric_is_at_the_energies_of_the_data(tmp_path):
     tokens = tf.range(5)[tf.newaxis]
     cloze = tf.math.log(tf.constant(noise, tf.float32))
     zeros, nothing = tf.zeros([1, 5], tf.int32), tf.zeros([1, 5])
-    masked = MaskedBatch(zeros, zeros, zeros, zeros, zeros, zeros, nothing, nothing, nothing, nothing, {}, zeros[:, 0])
+    masked = MaskedBatch(zeros, zeros, zeros, zeros, zeros, zeros, nothing, nothing, nothing, nothing)
     everywhere = FusedSoftmax(tf.ones([1, 5, 1]), cloze[:, tf.newaxis], tf.zeros([5]))
     generated = GeneratorOutput(everywhere, cloze=everywhere)
-    encoded = EncoderOutput(nothing, nothing, (), {})
+    encoded = EncoderOutput(nothing, nothing, ())
     forward = Forward(masked, generated, CorruptedBatch(tokens, zeros, zeros, zeros), encoded)
     objective = NoiseContrastive(config, golden.NO_NETWORKS)
     energies = tf.Variable(-np.log(data)[np.newaxis], dtype=tf.float32)

@@ -22,7 +22,7 @@ FORWARD_TOLERANCE = 1e-5  # of forwards and losses
 GRADIENT_TOLERANCE = 1e-4  # of gradients and updated parameters
 
 
-NO_NETWORKS = Networks(None, UniformGenerator(1), [])
+NO_NETWORKS = Networks(None, UniformGenerator(1))
 
 
 def load_arrays(name: str) -> dict[str, np.ndarray]:

@@ -1,5 +1,6 @@
 """Shared by the tests of training: a small corpus of records and a small configuration."""
 
+import functools
 import itertools
 import json
 import subprocess
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.model.layers import Dense
+from electra_tf2.pretrain.objectives.contrast import Contrast, normalised
 from electra_tf2.training.distribution import mirrored_strategy
 from tests.support import golden
 
@@ -44,7 +47,19 @@ def write_records(folder: Path, name: str = "pretrain_data", examples: int = 60,
                 writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
-def hparams(data_dir: Path, **overrides: Any) -> dict[str, Any]:
+def batch_of(rows: int = 8, seed: int = 0, last: int = 600, padding: int = 0) -> dict[str, tf.Tensor]:
+    """Features of random records of tokens from 20 to `last`, with [CLS]; every other one ends in padding."""
+    ids = np.random.RandomState(seed).randint(20, last, [rows, LENGTH]).astype(np.int32)
+    ids[:, 0] = 2
+    ids[::2, LENGTH - padding :] = 0
+    return {
+        "input_ids": tf.constant(ids),
+        "input_mask": tf.constant(np.int32(ids > 0)),
+        "segment_ids": tf.zeros_like(ids),
+    }
+
+
+def hparams(data_dir: Path | str, **overrides: Any) -> dict[str, Any]:
     """A model of one layer on `write_records`' records in `data_dir`/pretrain_tfrecords."""
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2} | overrides.pop("sizes", {})
     return {
@@ -76,3 +91,32 @@ def logged(model_dir: Path) -> list[dict[str, Any]]:
     """The lines of train_metrics.jsonl, timing left out."""
     lines = itertools.chain((model_dir / "train_metrics.jsonl").read_text().splitlines())
     return [{k: v for k, v in json.loads(line).items() if k != "examples_per_second"} for line in lines]
+
+
+def gathered_loss(objective: Contrast) -> tuple[float, np.ndarray, np.ndarray]:
+    """The loss of six pairs of views [6, 8], and both views; two replicas must have its value and gradient."""
+    inputs, strategy = np.random.RandomState(0).randn(2, 6, 4).astype(np.float32), two_replicas()
+    with strategy.scope():
+        layer = Dense("layer", 4, 8, lambda shape, seed: tf.random.stateless_normal(shape, seed))
+
+    def loss_and_gradient(first: tf.Tensor, second: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            views = normalised(layer(first)), normalised(layer(second))
+            loss = objective._gathered_loss(*views, tf.fill([first.shape[0]], True))
+        return [loss, tape.gradient(loss, layer.kernel)]
+
+    @functools.partial(tf.function, autograph=False)
+    def distributed() -> list[tf.Tensor]:
+        def replica() -> list[tf.Tensor]:
+            half = tf.distribute.get_replica_context().replica_id_in_sync_group * 3
+            part = tf.slice(tf.constant(inputs), [0, half, 0], [2, 3, 4])
+            return tf.distribute.get_replica_context().all_reduce("sum", loss_and_gradient(part[0], part[1]))
+
+        return strategy.run(replica)
+
+    single = loss_and_gradient(tf.constant(inputs[0]), tf.constant(inputs[1]))
+    loss, gradient = [strategy.experimental_local_results(value)[0] for value in distributed()]
+    np.testing.assert_allclose(loss, single[0], rtol=1e-5)
+    np.testing.assert_allclose(gradient, single[1], rtol=1e-4, atol=1e-5)
+    first, second = (normalised(layer(view)).numpy() for view in inputs)
+    return float(single[0]), first, second

@@ -188,7 +188,7 @@ flags.run(lambda: print(os.environ["TF_CPP_MIN_LOG_LEVEL"]), "")
 
 
 def test_help_names_every_hparam_and_needs_no_tensorflow() -> None:
-    result = run("--help")
+    result = run("--help", "all")
     assert (result.returncode, result.stderr) == (0, "")
     for field in PretrainingConfig.__dataclass_fields__:
         assert re.search(rf"^  --(\[no-\])?{field.replace('_', '-')}\s", result.stdout, re.MULTILINE), field

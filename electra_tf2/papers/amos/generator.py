@@ -46,11 +46,11 @@ class Mixture:
     shares: tf.Tensor
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class MixtureOutput(GeneratorOutput):
     """Output of a `MixtureOfGenerators`; `softmax` is the mixture's, by which only the shares get a gradient."""
 
-    mixture: Mixture | None = None
+    mixture: Mixture
 
 
 class MixtureOfGenerators(MaskedLanguageModel):

@@ -4,7 +4,7 @@ B batch, L length, A heads, D head size.
 """
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
 
@@ -52,10 +52,17 @@ class ObservedAttention(SelfAttention):
         return AttentionMap(scaled, tf.nn.softmax(scaled + bias + tf.where(context.allowed[:, 0], 0.0, MASKED_SCORE)))
 
 
-class ObservedEncoder(Encoder):
-    """An encoder that keeps attention maps.
+class ObservedOutput(NamedTuple):
+    """`EncoderOutput`, and attention maps: (layer, head) -> map."""
 
-    maps: (layer, head) -> map, of the last call.
+    sequence: tf.Tensor
+    embeddings: tf.Tensor
+    layers: tuple[tf.Tensor, ...]
+    attention: dict[tuple[int, int], AttentionMap]
+
+
+class ObservedEncoder(Encoder):
+    """An encoder that returns attention maps, too.
 
     Args:
       observed: (layer, head) to keep, both from 0. With recompute "layers" their layers are not computed again.
@@ -77,7 +84,8 @@ class ObservedEncoder(Encoder):
 
     def encode(self, embedded: tf.Tensor, input_mask: tf.Tensor, seeds: SeedStream | None = None) -> EncoderOutput:
         self._keep(self._heads, {})
-        return super().encode(embedded, input_mask, seeds)._replace(attention=self.maps)
+        output = super().encode(embedded, input_mask, seeds)
+        return cast(EncoderOutput, ObservedOutput(*output, self.maps))  # it has all fields of one
 
     def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         attention = self.transformer_layers[number].attention

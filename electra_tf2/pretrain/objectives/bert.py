@@ -3,32 +3,22 @@
 It is the objective of a run without a main network, and of the generator wherever no other objective trains that one.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 
-from electra_tf2.pretrain.hparams import PretrainingHparams
+import tensorflow as tf
+
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
-from electra_tf2.util.lazy import tf
 
 
-class MaskedLM(Objective[PretrainingHparams]):
-    """Cross-entropy of the original tokens at the drawn positions, each draw counted (ELECTRA, section 2, L_MLM)."""
+class MaskedLM(Objective):
+    """Cross-entropy of the original tokens at the masked positions, each draw counted (ELECTRA, section 2, L_MLM)."""
 
-    role = "generator"
+    trains_generator = True
     loss_name = "masked_lm_loss"
     weight = "gen_weight"
 
-    @classmethod
-    def problems(cls, config: PretrainingHparams) -> Iterator[str]:
-        if not config.trains_main_network:
-            if config.uniform_generator:
-                yield "uniform_generator without a main network leaves nothing to train"
-            if not config.gen_weight:
-                yield "gen_weight is 0, so BERT's only loss is off"
-
-    def __init__(self, config: PretrainingHparams, networks: Networks) -> None:
+    def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.initial_loss = math.log(config.vocab_size)
 

@@ -6,99 +6,38 @@ sequences are not (L_SCL, equation 3). `CopyDetection` trains the copy head, `Co
 stop-gradient.
 """
 
-from __future__ import annotations
-
-import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from electra_tf2.model.flops import Part, contrast_head, token_unit
+import tensorflow as tf
+
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.heads import ContrastHead
+from electra_tf2.model.heads import CopyHead
 from electra_tf2.pretrain.masking import MaskedBatch
-from electra_tf2.pretrain.objectives.contrast import Contrast, ContrastHparams, without_padding
-from electra_tf2.pretrain.objectives.electra_ablations import (
-    AblationHparams,
+from electra_tf2.pretrain.objectives.ablations import (
     MainLanguageModel,
     copy_log_prob,
     copy_metrics,
     is_original,
 )
-from electra_tf2.pretrain.objectives.objective import (
-    Forward,
-    LossTerm,
-    Metrics,
-    Needs,
-    Networks,
-    Objective,
-    View,
-    weighted_mean,
-)
-from electra_tf2.util.hparams import hparam
-from electra_tf2.util.lazy import tf
-
-
-@dataclasses.dataclass(frozen=True)
-class CocoHparams(ContrastHparams, AblationHparams):
-    """Corrective language modelling, sequence contrast and crops; clm_weight and clm_head are the ablations', too."""
-
-    corrective_lm_objective: bool = hparam(False, "corrective language modelling, copy detection", heading="COCO-LM")
-    sequence_contrast_objective: bool = hparam(False, "contrast of corrupted text and crops (COCO-LM), beside another")
-    copy_weight: float = hparam(50.0, "weight of COCO-LM's copy loss (lambda_copy)", at_least=0)
-    clm_loss: str = hparam(
-        "mixture",
-        "form of COCO-LM's language-modelling loss: mixture: the paper's equation 2; weighted_ce: the authors' code; "
-        "plain_ce: without copying",
-        choices=("mixture", "weighted_ce", "plain_ce"),
-    )
-    clm_stop_gradient: bool = hparam(True, "the copy probability is a constant in COCO-LM's language-modelling loss")
-    scl_weight: float = hparam(1.0, "weight of the loss of sequence contrast", at_least=0)
-    scl_temperature: float = hparam(1.0, "temperature of the softmax of sequence contrast", above=0)
-    scl_head: str = hparam(
-        "none",
-        "layers between [CLS] states and the cosine of sequence contrast: none (paper), mlp_ln (the authors' code)",
-        choices=("none", "mlp_ln"),
-    )
-    crop_fraction: float = hparam(0.9, "part of a sequence that a crop holds; above 1: number of its tokens", above=0)
-    crop_mode: str = hparam(
-        "body",
-        "what a crop is cut from: body: the tokens between [CLS] and [SEP]; raw_cls: all of them, and a [CLS] is put "
-        "before (others' code)",
-        choices=("body", "raw_cls"),
-    )
-
-    @property
-    def crop_length(self) -> int:
-        """Tokens of a crop of a full-length sequence, special ones included."""
-        if self.crop_mode == "raw_cls":
-            return min(self.max_seq_length, self._crop_span(self.max_seq_length) + 1)
-        return self._crop_span(self.max_seq_length - 2) + 2
-
-    def _crop_span(self, tokens: int) -> int:
-        if self.crop_fraction > 1:
-            return min(tokens, int(self.crop_fraction))
-        return max(1, int(self.crop_fraction * tokens + 1e-4))
+from electra_tf2.pretrain.objectives.contrast import Contrast, without_padding
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
 
 
 # Corrective language modelling.
 
 
-class CopyDetection(Objective[CocoHparams]):
+class CopyDetection(Objective):
     """Is this token the original? Binary cross-entropy over all real tokens (COCO-LM, L_copy)."""
 
-    flag = "corrective_lm_objective"
-    title = "corrective language modelling (COCO-LM)"
-    role = "main"
     loss_name = "copy_loss"
     weight = "copy_weight"
     initial_loss = math.log(2)
     shown = ("copy_accuracy_replaced",)
 
-    @classmethod
-    def parts(cls, config: CocoHparams) -> list[Part]:
-        return [token_unit("copy head", config.architecture, config.max_seq_length)]
-
-    def __init__(self, config: CocoHparams, networks: Networks) -> None:
-        from electra_tf2.model.heads import CopyHead
-
+    def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.head = CopyHead("copy_predictions", config.architecture, config.seed)
 
@@ -115,19 +54,18 @@ class CopyDetection(Objective[CocoHparams]):
         return self.output(forward, losses, copy_metrics(logits, original, self.token_weights(forward.masked)))
 
 
-class CorrectiveLM(MainLanguageModel[CocoHparams]):
+class CorrectiveLM(MainLanguageModel):
     """The original token at every masked position, by copying or predicting (COCO-LM, L_LM).
 
     clm_loss "mixture" is the paper's equation 2; "weighted_ce" the authors' code, cross-entropy weighted by 1 - p_copy;
     "plain_ce" the ablation "w/o copy". The copy probability is a constant unless clm_stop_gradient is off.
     """
 
-    flag, title = CopyDetection.flag, CopyDetection.title
     loss_name = "clm_loss"
 
-    def __init__(self, config: CocoHparams, networks: Networks) -> None:
+    def __init__(self, config: PretrainingConfig, networks: Networks, copy: CopyDetection) -> None:
         super().__init__(config, networks)
-        self.copy = networks.first(CopyDetection)
+        self.copy = copy
         self.initial_loss = math.log(2 * config.vocab_size)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
@@ -161,7 +99,7 @@ class CorrectiveLM(MainLanguageModel[CocoHparams]):
 
 
 def corrective_losses(
-    config: CocoHparams, copy_logits: tf.Tensor, logits: tf.Tensor, token_ids: tf.Tensor, copied: tf.Tensor
+    config: PretrainingConfig, copy_logits: tf.Tensor, logits: tf.Tensor, token_ids: tf.Tensor, copied: tf.Tensor
 ) -> tf.Tensor:
     """float32 [B, N] from copy logits [B, N], logits [B, N, V], original ids and whether they are the input's."""
     if config.clm_stop_gradient:
@@ -187,44 +125,22 @@ def predictions(copy_logits: tf.Tensor, logits: tf.Tensor, input_ids: tf.Tensor)
 # Sequence contrast.
 
 
-class SequenceContrast(Contrast[CocoHparams]):
+class SequenceContrast(Contrast):
     """A corrupted sequence and a crop of the original are alike, others are not (COCO-LM, L_SCL).
 
     Cosine similarity of the [CLS] states, softmax over the 2B - 2 other views and the partner, both directions. The
     sequences are those of a replica, or of all replicas with scl_gather.
     """
 
-    flag = "sequence_contrast_objective"
-    title = "sequence contrast (COCO-LM)"
     loss_name = "scl_loss"
     weight = "scl_weight"
     shown: Sequence[str] = ("positive_cosine", "negative_cosine")
 
-    @classmethod
-    def problems(cls, config: CocoHparams) -> Iterator[str]:
-        if config.crop_fraction <= 1 and config.crop_fraction * (config.max_seq_length - 2) < 1:
-            yield "crop_fraction leaves no token"
-        if config.scl_gather and config.gradient_accumulation_steps > 1:
-            yield "scl_gather needs whole batches: gradient_accumulation_steps must be 1"
-
-    @classmethod
-    def needs(cls, config: CocoHparams) -> Needs:
-        return Needs(views=(config.crop_length,), whole_batch=True)
-
-    @classmethod
-    def parts(cls, config: CocoHparams) -> list[Part]:
-        return [contrast_head("contrast head", config.architecture)] if config.scl_head == "mlp_ln" else []
-
-    def __init__(self, config: CocoHparams, networks: Networks) -> None:
-        from electra_tf2.model.auxiliary_heads import ContrastHead
-
+    def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.initial_loss = math.log(max(1, 2 * config.train_batch_size - 1))
         if config.scl_head == "mlp_ln":
             self.head = ContrastHead("contrast_predictions", config.architecture, config.seed)
-
-    def views(self, masked: MaskedBatch) -> Sequence[View]:
-        return [crop(self.config, masked)]
 
     def pair(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
         return self.vectors(forward.states, forward.views[self.loss_name][0].sequence)
@@ -236,7 +152,15 @@ class SequenceContrast(Contrast[CocoHparams]):
         return view_metrics(first, second, real)
 
 
-def crop(config: CocoHparams, masked: MaskedBatch) -> View:
+class View(NamedTuple):
+    """Another sequence of every row for the pre-trained network: int32 [B, C] ids, 1 at real tokens, segments."""
+
+    input_ids: tf.Tensor
+    input_mask: tf.Tensor
+    segment_ids: tf.Tensor
+
+
+def crop(config: PretrainingConfig, masked: MaskedBatch) -> View:
     """A random contiguous part of every original (unmasked) sequence; positions start again at 0.
 
     crop_mode "body" crops what is between the first [CLS] and the last [SEP] and puts both around it; "raw_cls" crops

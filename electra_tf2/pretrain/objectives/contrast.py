@@ -5,35 +5,13 @@ gradient: the sum of the parts' gradients is that of the whole loss. Views of ot
 (gradient caching, Gao et al. 2021; what is cached here are the views, not the loss's gradient by them).
 """
 
-from __future__ import annotations
+import tensorflow as tf
 
-import dataclasses
-from typing import TYPE_CHECKING, TypeVar
-
-from electra_tf2.pretrain.hparams import PretrainingHparams
+from electra_tf2.model.heads import ContrastHead
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Objective, WholeBatch
-from electra_tf2.util.hparams import hparam
-from electra_tf2.util.lazy import tf
-
-if TYPE_CHECKING:
-    from electra_tf2.model.auxiliary_heads import ContrastHead
 
 _EPSILON = 1e-12  # of the squared norm
-
-
-@dataclasses.dataclass(frozen=True)
-class ContrastHparams(PretrainingHparams):
-    """Where negatives come from."""
-
-    scl_gather: bool = hparam(
-        False,
-        "sequence contrast has its negatives from all devices, not from each device's own sequences",
-        heading="Contrast of sequences",
-    )
-
-
-C = TypeVar("C", bound=ContrastHparams, contravariant=True)
 
 
 def normalised(views: tf.Tensor) -> tf.Tensor:
@@ -46,7 +24,7 @@ def without_padding(similarity: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
     return tf.where(real, similarity, similarity.dtype.min / 2)
 
 
-class Contrast(Objective[C]):
+class Contrast(Objective):
     """Base of losses that tell the second view of each row from others'."""
 
     head: ContrastHead | None = None

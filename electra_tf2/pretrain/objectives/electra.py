@@ -4,52 +4,25 @@ A generator, trained by masked language modelling (pretrain.objectives.bert), re
 (equation 1); the main network says of every token whether it was replaced (equation 2).
 """
 
-from __future__ import annotations
-
-import dataclasses
 import math
-from typing import TypeVar
 
-from electra_tf2.model.flops import Part, norm_parameters
-from electra_tf2.pretrain.hparams import PretrainingHparams
+import tensorflow as tf
+
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.heads import ReplacedTokenHead
 from electra_tf2.pretrain.masking import MaskedBatch, update_positions
+from electra_tf2.pretrain.metrics import logit_histogram, probability_histogram
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
-from electra_tf2.util.hparams import hparam
-from electra_tf2.util.lazy import tf
 
-
-@dataclasses.dataclass(frozen=True)
-class ElectraHparams(PretrainingHparams):
-    """Replaced-token detection."""
-
-    electra_objective: bool = hparam(True, "replaced-token detection; false, with no other: BERT", heading="ELECTRA")
-    disc_weight: float = hparam(50.0, "weight of the main network's loss (lambda in the paper)", at_least=0)
-    disc_tokens: str = hparam("all", "tokens of the detection loss; masked: ELECTRA 15 %", choices=("all", "masked"))
-
-
-E = TypeVar("E", bound=ElectraHparams, contravariant=True)
-
-
-class Detection(Objective[E]):
+class Detection(Objective):
     """Binary cross-entropy over tokens that are fake or not, by a head of two layers on the main network's states."""
 
-    role = "main"
     loss_name = "disc_loss"
     weight = "disc_weight"
     initial_loss = math.log(2)
     shown = ("disc_auc", "disc_recall")
 
-    @classmethod
-    def parts(cls, config: E) -> list[Part]:
-        sizes, length = config.architecture, config.max_seq_length
-        hidden = sizes.hidden_size
-        flops = 2 * length * (hidden * hidden + hidden)
-        norm = norm_parameters(sizes, hidden) if sizes.head_style == "modernbert" else 0
-        return [Part("detection head", hidden * hidden + hidden + norm + hidden + 1, flops, length * (hidden + 1))]
-
-    def __init__(self, config: E, networks: Networks) -> None:
-        from electra_tf2.model.heads import ReplacedTokenHead
-
+    def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.head = ReplacedTokenHead("discriminator_predictions", config.architecture, config.seed)
 
@@ -102,8 +75,6 @@ class Detection(Objective[E]):
 
     def auc_histogram(self, forward: Forward, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """float32 [2, K], of whose counts the area under the ROC curve is computed (pretrain.metrics.auc)."""
-        from electra_tf2.pretrain.metrics import logit_histogram, probability_histogram
-
         if self.config.compat == "original":  # 200 linear thresholds, and every pad is an easy true negative
             probs = tf.sigmoid(logits)
             real = tf.cast(forward.masked.input_mask, tf.float32)
@@ -111,11 +82,9 @@ class Detection(Objective[E]):
         return logit_histogram(logits, labels, weights)
 
 
-class ReplacedTokenDetection(Detection[ElectraHparams]):
+class ReplacedTokenDetection(Detection):
     """Was this token replaced? A sample that is the original token was not (ELECTRA, section 2, L_Disc)."""
 
-    flag = "electra_objective"
-    title = "replaced-token detection (ELECTRA)"
 
     def labels(self, forward: Forward) -> tf.Tensor:
         return forward.replaced.is_replaced

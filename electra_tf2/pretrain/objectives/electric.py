@@ -4,53 +4,24 @@ A two-tower cloze model (section 2.4) learns to predict every token from all oth
 main network's energies tell them from data (section 2.3).
 """
 
-from __future__ import annotations
-
-import dataclasses
 import math
-from collections.abc import Iterator
-from types import MappingProxyType
 
-from electra_tf2.pretrain.hparams import PretrainingHparams
+import tensorflow as tf
+
+from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
-from electra_tf2.pretrain.objectives.electra import Detection, ElectraHparams
+from electra_tf2.pretrain.objectives.electra import Detection
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
-from electra_tf2.util.hparams import hparam
-from electra_tf2.util.lazy import tf
 
-
-@dataclasses.dataclass(frozen=True)
-class ElectricHparams(ElectraHparams):
-    """Noise-contrastive estimation."""
-
-    electric_objective: bool = hparam(False, "noise-contrastive estimation, two-tower generator", heading="Electric")
-    electric_candidates_only: bool = hparam(False, "Electric's loss leaves out [CLS] and [SEP], which cannot be masked")
-
-
-class ClozeLM(Objective[PretrainingHparams]):
+class ClozeLM(Objective):
     """Cross-entropy of every candidate token given all others, of a two-tower generator (Electric, section 2.4)."""
 
-    role = "generator"
+    trains_generator = True
     loss_name = "cloze_loss"
     weight = "gen_weight"
 
-    @classmethod
-    def is_chosen(cls, config: PretrainingHparams) -> bool:
-        return config.two_tower_generator
-
-    @classmethod
-    def problems(cls, config: PretrainingHparams) -> Iterator[str]:
-        if NoiseContrastive in config.objective_classes:  # which says more of it
-            return
-        if config.uniform_generator:
-            yield "two_tower_generator and uniform_generator are both true: choose one"
-        if not config.trains_main_network:
-            yield "two_tower_generator needs electra_objective or electric_objective"
-        if not config.untied_generator:
-            yield "two_tower_generator needs untied_generator: a causal tower cannot be the main network"
-
-    def __init__(self, config: PretrainingHparams, networks: Networks) -> None:
+    def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         self.initial_loss = math.log(config.vocab_size)
 
@@ -68,7 +39,7 @@ class ClozeLM(Objective[PretrainingHparams]):
         return self.output(forward, losses, metrics)
 
 
-class NoiseContrastive(Detection[ElectricHparams]):
+class NoiseContrastive(Detection):
     """Is this token noise or data? (Electric, section 2.3, equation 4).
 
     The head's output is the energy E; a token is noise if its position was re-sampled, even to the same token. The
@@ -76,30 +47,8 @@ class NoiseContrastive(Detection[ElectricHparams]):
     share of noise, `mask_prob`. A perfect E is -log p(token | rest).
     """
 
-    flag = "electric_objective"
-    title = "noise-contrastive estimation (Electric)"
-    implies = MappingProxyType({"two_tower_generator": True})
 
-    @classmethod
-    def problems(cls, config: ElectricHparams) -> Iterator[str]:
-        why = "electric_objective needs the probabilities of its two-tower generator"
-        if config.uniform_generator:
-            yield f"{why}: uniform_generator must be false"
-        if not config.untied_generator:
-            yield f"{why}: untied_generator must be true"
-        if config.disallow_correct:
-            yield f"{why} as sampled: disallow_correct must be false"
-        if config.disc_tokens != "all":
-            yield f"electric_objective tells noise from data: disc_tokens must be all, got {config.disc_tokens}"
-        if config.temperature != 1.0:
-            yield f"{why} as sampled: temperature must be 1, got {config.temperature:g}"
-        if config.generator_sample_mode == "eval":
-            yield f"{why} as sampled, dropout included: not generator_sample_mode eval"
-        same_mask = config.initial_mask_prob in (None, config.mask_prob)
-        if not same_mask or config.initial_temperature not in (None, config.temperature):
-            yield "electric_objective needs the same noise at every step: no initial_mask_prob, no initial_temperature"
-
-    def __init__(self, config: ElectricHparams, networks: Networks) -> None:
+    def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
         super().__init__(config, networks)
         noise = config.mask_prob  # energies are about 0, and every token's q about 1 / V
         logit = math.log(noise / (1 - noise)) - math.log(config.vocab_size)

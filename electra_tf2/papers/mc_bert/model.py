@@ -1,31 +1,59 @@
 """MC-BERT: multiple choice among a generator's candidates, with a reject option (Xu et al. 2020)."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from collections.abc import Iterator
 
-from electra_tf2.model.flops import Part, language_model_head, table_width
+import tensorflow as tf
+
+from electra_tf2.model.generator import GeneratorOutput, MaskedLanguageModel
+from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.kernels.compilation import to_float32
+from electra_tf2.model.layers import truncated_normal, zeros
+from electra_tf2.papers.mc_bert.config import Config
 from electra_tf2.pretrain.masking import MaskedBatch
-from electra_tf2.pretrain.objectives.bert import MaskedLM
-from electra_tf2.pretrain.objectives.electra import ElectraHparams
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
-from electra_tf2.util.hparams import hparam
-from electra_tf2.util.lazy import tf
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.uniform import row_noise
 
 
-@dataclasses.dataclass(frozen=True)
-class McBertHparams(ElectraHparams):
-    """Multiple choice; disc_weight is the weight of its loss."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampledForward(Forward):
+    """A forward pass that knows what its replacements were drawn from.
 
-    multiple_choice_objective: bool = hparam(
-        False, "every token is rejected as original or answered by one of a few candidates (MC-BERT)", heading="MC-BERT"
-    )
-    choice_candidates: int = hparam(10, "classes: the rejection, and words that the generator samples", at_least=2)
+    sampled: the generator's pass whose distributions were sampled.
+    temperature: of the softmax that was sampled.
+    """
+
+    sampled: GeneratorOutput
+    temperature: float | tf.Tensor
 
 
-class MultipleChoice(Objective[McBertHparams]):
+class Model(PretrainingModel):
+    """A generator, and a main network that answers by multiple choice."""
+
+    config: Config
+
+    def make_main_objectives(self, networks: Networks) -> list[Objective]:
+        if self.config.multiple_choice_objective:
+            return [MultipleChoice(self.config, networks)]
+        return super().make_main_objectives(networks)
+
+    def forward(
+        self,
+        masked: MaskedBatch,
+        seed: tf.Tensor | None = None,
+        sampled_ids: tf.Tensor | None = None,
+        temperature: float | tf.Tensor | None = None,
+    ) -> Forward:
+        forward = super().forward(masked, seed, sampled_ids, temperature)
+        sampled = forward.generator
+        if self.config.generator_sample_mode == "eval" and seed is not None:
+            sampled = self.generator(masked, None)
+        temperature = self.config.temperature if temperature is None else temperature
+        return SampledForward(**vars(forward), sampled=sampled, temperature=temperature)
+
+
+class MultipleChoice(Objective):
     """At every token: leave it, or which of a few words stood there? Cross-entropy over all real tokens.
 
     Class 0 rejects all candidates, and is right where a token was not replaced. The others are words that the generator
@@ -33,39 +61,12 @@ class MultipleChoice(Objective[McBertHparams]):
     As in the authors' code a word may be drawn twice.
     """
 
-    flag = "multiple_choice_objective"
-    title = "multiple choice among candidates (MC-BERT)"
-    role = "main"
+    config: Config
     loss_name = "choice_loss"
     weight = "disc_weight"
     shown = ("choice_accuracy_replaced",)
 
-    @classmethod
-    def problems(cls, config: McBertHparams) -> Iterator[str]:
-        if config.uniform_generator or MaskedLM not in config.objective_classes:
-            yield "multiple_choice_objective draws its candidates from one masked language model as generator"
-        if config.disallow_correct:
-            yield (
-                "multiple_choice_objective offers what the generator says, right or not: disallow_correct must be false"
-            )
-
-    @classmethod
-    def parts(cls, config: McBertHparams) -> list[Part]:
-        sizes, generator, length = config.architecture, config.generator_architecture, config.max_seq_length
-        drawn = language_model_head("candidates", generator.hidden_size, generator, length)
-        head, size = language_model_head("choice head", sizes.hidden_size, sizes, length), table_width(sizes)
-        flops = head.forward_flops + 2 * length * size * (config.choice_candidates - sizes.vocab_size)
-        states = head.states + length * (config.choice_candidates - sizes.vocab_size)
-        return [
-            drawn._replace(parameters=0, backward=False),
-            Part("choice head", head.parameters + size + 1, flops, states),
-        ]
-
-    def __init__(self, config: McBertHparams, networks: Networks) -> None:
-        from electra_tf2.model.generator import MaskedLanguageModel
-        from electra_tf2.model.heads import LanguageModelHead
-        from electra_tf2.model.layers import truncated_normal, zeros
-
+    def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
         assert networks.encoder is not None and isinstance(networks.generator, MaskedLanguageModel)
         self.initial_loss = math.log(config.choice_candidates)
@@ -82,8 +83,8 @@ class MultipleChoice(Objective[McBertHparams]):
     def candidates(self, forward: Forward) -> tf.Tensor:
         """int32 [B, L, K - 1]: the words to choose from. Rows are sampled one after the other, so that the generator's
         logits of all tokens never exist together; from the pass and at the temperature that replacements are of."""
+        assert isinstance(forward, SampledForward) and forward.sampled.encoded is not None
         masked = forward.masked
-        assert forward.sampled is not None and forward.sampled.encoded is not None
         count, length = self.config.choice_candidates - 1, masked.input_ids.shape[1]
 
         def of_row(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
@@ -92,15 +93,13 @@ class MultipleChoice(Objective[McBertHparams]):
             draws = [softmax.sample(draw[tf.newaxis], forward.temperature)[0] for draw in tf.unstack(noise)]
             return tf.stack(draws, -1)
 
-        rows = (forward.sampled.encoded.sequence, masked.row_noise([count, length, 2]))
+        rows = (forward.sampled.encoded.sequence, row_noise(masked.sampling_noise[:, 0], [count, length, 2]))
         drawn = tf.ensure_shape(tf.map_fn(of_row, rows, fn_output_signature=tf.int32), [None, length, count])
         replaced = forward.replaced.is_replaced[..., tf.newaxis] > 0
         return tf.concat([tf.where(replaced, masked.input_ids[..., tf.newaxis], drawn[..., :1]), drawn[..., 1:]], -1)
 
     def logits(self, forward: Forward, candidates: tf.Tensor) -> tf.Tensor:
         """float32 [B, L, K]: of the rejection and of each candidate, int32 [B, L, K - 1]."""
-        from electra_tf2.model.kernels.compilation import to_float32
-
         hidden = self.head.hidden(forward.states)
         words = tf.gather(tf.cast(self.head.table, hidden.dtype), candidates)  # [B, L, K - 1, E]
         scores = to_float32(tf.einsum("ble,blke->blk", hidden, words)) + tf.gather(self.head.output_bias, candidates)

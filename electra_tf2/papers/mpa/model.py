@@ -5,70 +5,51 @@ the generator sampled tells which context misled it: tokens that often occur nea
 attention, from the positions of wrong tokens to such context, is added to the loss of ELECTRA, or of BERT.
 """
 
-from __future__ import annotations
+import functools
+from collections.abc import Callable, Mapping
 
-import dataclasses
-import os
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+import tensorflow as tf
 
-from electra_tf2.pretrain.hparams import PretrainingHparams
+from electra_tf2.corpus.cooccurrence import CooccurrenceTable, read_cooccurrence
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.kernels.compilation import compiled
+from electra_tf2.papers.mpa.attention import AttentionMap, ObservedEncoder, ObservedOutput
+from electra_tf2.papers.mpa.config import Config
+from electra_tf2.pretrain.networks import make_encoder
 from electra_tf2.pretrain.objectives.objective import (
     Forward,
     LossTerm,
     Metrics,
-    Needs,
     Networks,
     Objective,
     StepValues,
     weighted_mean,
 )
-from electra_tf2.util.hparams import free_hparam, hparam
-from electra_tf2.util.lazy import tf
-
-if TYPE_CHECKING:
-    from electra_tf2.corpus.cooccurrence import CooccurrenceTable
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
 
 
-@dataclasses.dataclass(frozen=True)
-class MpaHparams(PretrainingHparams):
-    """The attention regulariser."""
+class Model(PretrainingModel):
+    """ELECTRA or BERT with the penalty, whose encoder keeps the maps of the heads that it is about."""
 
-    mpa_objective: bool = hparam(False, "penalise attention from mis-predictions to what misled them", heading="MPA")
-    mpa_gamma: float = hparam(0.1, "weight of MPA's penalty (gamma)", at_least=0)
-    mpa_warmup_steps: int | None = hparam(None, "steps in which mpa_gamma rises; null: num_warmup_steps", at_least=0)
-    mpa_target: str = hparam(
-        "scaled_logits",
-        "what MPA penalises: scaled_logits: scores of attention (the poster); prob_mass: the attention itself (ours)",
-        choices=("scaled_logits", "prob_mass"),
-    )
-    mpa_stop_gradient: bool = hparam(True, "the smaller scores that mpa_target scaled_logits aims at are constants")
-    mpa_layers: list[int] = hparam([-1], "layers whose attention MPA penalises, from 0, or from -1, the last")
-    mpa_heads: list[int] = hparam([], "heads of mpa_layers, from 0; none given: the first quarter")
-    mpa_table: str = hparam(
-        "sparse",
-        "how MPA looks up scores of co-occurrence: sparse: among a token's neighbours; dense: in a table of "
-        "vocab_size squared float16",
-        choices=("sparse", "dense"),
-    )
-    cooccurrence_file: str = free_hparam(
-        "", "file of mpa_objective's table, of electra build-table; default <data_dir>/cooccurrence.npz", place="read"
-    )
+    config: Config
 
-    def derived(self) -> dict[str, Any]:
-        default = os.path.join(self.data_dir, "cooccurrence.npz")
-        return super().derived() | {"cooccurrence_file": self.cooccurrence_file or default}
+    def make_encoder(self) -> Encoder:
+        if not self.config.mpa_objective:
+            return super().make_encoder()
+        return make_encoder(self.config, functools.partial(ObservedEncoder, observed=self.config.observed_heads))
 
-    @property
-    def mpa_attention(self) -> frozenset[tuple[int, int]]:
-        """(layer, head) that are regularised, from 0; by default a quarter of the last layer's heads."""
-        sizes = self.architecture
-        heads = self.mpa_heads or list(range(-(-sizes.num_attention_heads // 4)))
-        layers = [layer % sizes.num_hidden_layers for layer in self.mpa_layers if type(layer) is int]
-        return frozenset((layer, head) for layer in layers for head in heads if type(head) is int)
+    def make_objectives(self, networks: Networks) -> list[Objective]:
+        objectives = super().make_objectives(networks)
+        return [*objectives, AttentionRegulariser(self.config, networks)] if self.config.mpa_objective else objectives
 
 
-class AttentionRegulariser(Objective[MpaHparams]):
+def attention_of(forward: Forward) -> Mapping[tuple[int, int], AttentionMap]:
+    """(layer, head) -> map, of the pre-trained network's pass."""
+    assert isinstance(forward.pretrained, ObservedOutput)
+    return forward.pretrained.attention
+
+
+class AttentionRegulariser(Objective):
     """The penalty L_A (MPA, "attention regulariser"), with its own factor gamma.
 
     S(t, j) is the co-occurrence score of the wrong token at t and the token at j. Per wrong token and selected head:
@@ -81,38 +62,14 @@ class AttentionRegulariser(Objective[MpaHparams]):
     BERT has no sampled tokens: wrong are its own most likely tokens, attention is that of its one pass (ours).
     """
 
-    flag = "mpa_objective"
-    title = "a penalty of attention to what misled (MPA)"
-    without_main = True
+    config: Config
     loss_name = "mpa_loss"
     weight = "mpa_gamma"
     initial_loss = 0.0
 
-    @classmethod
-    def problems(cls, config: MpaHparams) -> Iterator[str]:
-        sizes = config.architecture
-        layers = range(-sizes.num_hidden_layers, sizes.num_hidden_layers)
-        if not config.mpa_layers or not all(type(layer) is int and layer in layers for layer in config.mpa_layers):
-            yield (
-                f"mpa_layers must name some of {sizes.num_hidden_layers} layers, from 0 or from -1, "
-                f"got {config.mpa_layers}"
-            )
-        if not all(type(head) is int and 0 <= head < sizes.num_attention_heads for head in config.mpa_heads):
-            yield f"mpa_heads must name some of {sizes.num_attention_heads} heads, from 0, got {config.mpa_heads}"
-        if config.mpa_target == "prob_mass" and not config.mpa_stop_gradient:
-            yield "mpa_stop_gradient false has no effect: mpa_target prob_mass aims at no smaller scores"
-        if not config.trains_main_network and config.uniform_generator:
-            yield "mpa_objective needs the attention of a network"
-
-    @classmethod
-    def needs(cls, config: MpaHparams) -> Needs:
-        return Needs(attention=config.mpa_attention)
-
-    def __init__(self, config: MpaHparams, networks: Networks) -> None:
-        from electra_tf2.corpus.cooccurrence import read_cooccurrence
-
+    def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
-        self._heads = sorted(config.mpa_attention)
+        self._heads = config.observed_heads
         table = read_cooccurrence(config.cooccurrence_file, config.vocab_file)
         self._scores = lookup(table, config.mpa_table == "dense")
 
@@ -124,13 +81,13 @@ class AttentionRegulariser(Objective[MpaHparams]):
         return weight * tf.minimum(values.step / steps, 1.0)
 
     def predicted(self, forward: Forward) -> tf.Tensor:
-        """int32 [B, N]: the tokens that stand, or would stand, at the drawn positions."""
+        """int32 [B, N]: the tokens that stand, or would stand, at the masked positions."""
         if forward.corrupted is None:
             return tf.argmax(forward.generator.logits, -1, tf.int32)
         return tf.gather(forward.corrupted.input_ids, forward.masked.positions, batch_dims=1)
 
     def cooccurrence(self, forward: Forward, predicted: tf.Tensor) -> tf.Tensor:
-        """float32 [B, N, L]: S; 0 at padding and at the drawn position itself."""
+        """float32 [B, N, L]: S; 0 at padding and at the masked position itself."""
         masked = forward.masked
         tokens = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
         found = self._scores(predicted, tokens)
@@ -146,7 +103,7 @@ class AttentionRegulariser(Objective[MpaHparams]):
         real = tf.cast(masked.input_mask, tf.float32)[:, tf.newaxis]
         losses = mass = tf.zeros_like(wrong)
         for place in self._heads:
-            maps = forward.pretrained.attention[place]
+            maps = attention_of(forward)[place]
             scores, attended = (tf.gather(one, masked.positions, batch_dims=1) for one in maps)
             on_misleading = tf.reduce_sum(attended * misled_by, -1)
             mass += on_misleading
@@ -175,7 +132,6 @@ def lookup(table: CooccurrenceTable, dense: bool) -> Callable[[tf.Tensor, tf.Ten
             tf.gather(tf.gather(whole, tokens), tf.tile(context[:, tf.newaxis], [1, tokens.shape[1], 1]), batch_dims=2),
             tf.float32,
         )
-    from electra_tf2.model.kernels.compilation import compiled
 
     @compiled
     def found_among(neighbours: tf.Tensor, scores: tf.Tensor, tokens: tf.Tensor) -> tf.Tensor:

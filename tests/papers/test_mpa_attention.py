@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from electra_tf2.model import attention
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.kernels import tiles
 from electra_tf2.papers.mpa.attention import ObservedEncoder
 from tests.model import encoder_reference
 
@@ -31,3 +34,21 @@ def test_only_observed_heads_are_kept_of_the_last_call() -> None:
         ids = tf.ones([1, length], tf.int32)
         network(ids, ids, tf.zeros_like(ids))
         assert [(place, found.scores.shape) for place, found in network.maps.items()] == [((1, 0), [1, length, length])]
+
+
+def test_long_sequences_have_maps_of_whole_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they are part of computes the same states as attention in tiles does, which keeps no map."""
+    sizes, ids = (
+        encoder_reference.sizes("coco"),
+        tf.constant(np.random.RandomState(0).randint(1, 40, [2, 16]), tf.int32),
+    )
+    networks = Encoder("electra", sizes), ObservedEncoder("electra", sizes, observed=[(0, 0)])
+    monkeypatch.setattr(attention, "LONG", 16)
+    monkeypatch.setattr(tiles, "FEWEST", 4)
+    monkeypatch.setattr(tiles, "QUERIES", 4)
+    in_tiles, observed = (
+        tf.function(lambda network=network: network(ids, tf.ones_like(ids), tf.zeros_like(ids)), autograph=False)()
+        for network in networks
+    )
+    np.testing.assert_allclose(observed.sequence, in_tiles.sequence, rtol=1e-4, atol=1e-5)
+    assert observed.attention[0, 0].scores.shape == [2, 16, 16]

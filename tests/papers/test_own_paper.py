@@ -7,9 +7,9 @@ import sys
 import time
 
 import pytest
+from electra_tf2.pretrain.objectives.catalogue import _extended, own_objective
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.pretrain.objectives.catalogue import _extended, own_objective
 from electra_tf2.util.errors import UserError
 from tests.support import training as support
 

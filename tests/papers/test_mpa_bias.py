@@ -13,10 +13,11 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
 from electra_tf2.model import kernels
 from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.papers.mpa.model import attention_of
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.objectives.electra import Detection
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.task import make_task
 from tests.support import golden
 from tests.support import training as support
 
@@ -68,14 +69,14 @@ def look_at_planted_word(model: PretrainingModel) -> None:
 
 def trained(table_file: str, **changes: object) -> PretrainingModel:
     settings = support.hparams(
-        ".",  # type: ignore[arg-type]
+        ".",
         sizes={"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_dropout_prob": 0.0,
                "attention_probs_dropout_prob": 0.0, "initializer_range": 0.15},
-        cooccurrence_file=table_file, mpa_objective=True, mask_prob=0.3, mask_rates=[1.0, 0.0, 0.0],
+        cooccurrence_file=table_file, paper="mpa", mask_prob=0.3, mask_rates=[1.0, 0.0, 0.0],
         num_train_steps=1000, learning_rate=1e-3, num_warmup_steps=5, lr_schedule="separate", mpa_layers=[0, 1],
         mpa_heads=[0, 1, 2, 3], embedding_size=32, embedding_sharing="nes", freeze_generator=True, **changes,
     )  # fmt: skip
-    task = PretrainingTask(PretrainingConfig.from_dict(settings), tf.distribute.get_strategy())
+    task = make_task(PretrainingConfig.from_dict(settings), tf.distribute.get_strategy())
     generator = task.model.generator
     assert isinstance(generator, MaskedLanguageModel)
     generator.head.output_bias.assign(tf.one_hot(USUAL, 600) * 30.0)
@@ -100,8 +101,7 @@ def at_the_place(model: PretrainingModel, rows: int = 128) -> dict[str, float]:
         forward = model.forward(masked, sampled_ids=tf.fill([rows, count], USUAL))
         detection = golden.objective_of(model, Detection)
         called_fake = detection.logits(forward).numpy()[:, PLACE] > 0
-        assert forward.encoded is not None
-        maps = [kept.probabilities.numpy()[:, PLACE, PLANT] for kept in forward.encoded.attention.values()]
+        maps = [kept.probabilities.numpy()[:, PLACE, PLANT] for kept in attention_of(forward).values()]
         found |= {f"{name}/attention": float(np.mean(maps)), f"{name}/detected": float(np.mean(called_fake != usual))}
     return found
 

@@ -12,27 +12,17 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.table_file import count_documents, inverse_frequencies, read_table, write_frequencies
 from electra_tf2.model import kernels
+from electra_tf2.papers.on_losses.model import TaskValues
+from electra_tf2.papers.on_losses.segments import QuickThoughts, halves, rearranged_segments, swapped_segments
+from electra_tf2.papers.on_losses.tasks import active_tasks, labels_of, stage_steps, staged_tasks
+from electra_tf2.papers.on_losses.tokens import ORDERS, SequenceCorruption, frequencies, scaled, shuffled, tampered
 from electra_tf2.pretrain import masking, schedules
 from electra_tf2.pretrain.flops import parameter_count
-from electra_tf2.pretrain.objectives.on_losses import active_tasks, stage_steps, staged_tasks
-from electra_tf2.pretrain.objectives.on_losses_segments import (
-    QuickThoughts,
-    halves,
-    rearranged_segments,
-    swapped_segments,
-)
-from electra_tf2.pretrain.objectives.on_losses_tokens import (
-    ORDERS,
-    SequenceCorruption,
-    frequencies,
-    scaled,
-    shuffled,
-    tampered,
-)
-from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_model import make_model
+from electra_tf2.pretrain.task import make_task
 from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util.errors import UserError
+from tests.pretrain.test_toy_runs import run
 from tests.support import golden
 from tests.support import training as support
 
@@ -67,7 +57,7 @@ def tensors(batch):
 
 def draws_of(model, task, rows):
     """(number, shape) -> the draws of a task in `prepare` with SEED."""
-    objective = next(one for one in model.objectives if one.task == task)
+    objective = next(one for one in model.tasks if one.task == task)
     key = tf.random.experimental.stateless_fold_in(SEED, zlib.crc32(objective.loss_name.encode()) >> 1)
     return masking.row_draws(key, rows, 0, rows)
 
@@ -196,7 +186,7 @@ def test_document_frequencies(tmp_path):
 
 def test_halves_are_those_of_plain_slices_and_their_loss_is_that_of_a_loop(folder):
     config = config_of(folder, ["qt"])
-    model = PretrainingModel(config)
+    model = make_model(config)
     batch = batch_of(12)
     masked, _ = model.prepare(tensors(batch), tf.constant([1, 2]))
     found = [view.numpy() for half in halves(config, masked) for view in (half.input_ids, half.input_mask)]
@@ -225,24 +215,35 @@ def test_halves_are_those_of_plain_slices_and_their_loss_is_that_of_a_loop(folde
     assert (float(found), float(count)) == (1, 3)
 
 
+def write_files(folder):
+    """Writes the files that runs of the paper read."""
+    totals = np.append(np.random.RandomState(0).randint(1, 90, 600), 100)
+    write_frequencies(str(folder / "document_frequency.npz"), totals, VOCAB)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     where = tmp_path_factory.mktemp("tables")
-    totals = np.append(np.random.RandomState(0).randint(1, 90, 600), 100)
-    write_frequencies(str(where / "document_frequency.npz"), totals, VOCAB)
+    write_files(where)
     return where
 
 
 def config_of(folder, tasks, **changes):
-    settings = support.hparams(folder, aux_tasks=tasks, num_warmup_steps=0, **changes)
+    settings = support.hparams(folder, paper="on_losses", aux_tasks=tasks, num_warmup_steps=0, **changes)
     return PretrainingConfig.from_dict(settings)
 
 
+def values_at(config, step):
+    """Values of a step, 0-based, of a task."""
+    values, active = schedules.values_at(config, tf.constant(step)), active_tasks(config, tf.constant(step, tf.int64))
+    return values if active is None else TaskValues(*values, active)
+
+
 def test_order_is_balanced_and_is_that_of_plain_lists(folder):
-    model = PretrainingModel(config_of(folder, ["so"]))
+    model = make_model(config_of(folder, ["so"]))
     batch = batch_of(3000, repeated=600)
     masked, _ = model.prepare(tensors(batch), SEED)
-    labels, draws = masked.labels["so"].numpy(), draws_of(model, "so", 3000)(1, [3]).numpy()
+    labels, draws = labels_of(masked, "so").numpy(), draws_of(model, "so", 3000)(1, [3]).numpy()
     two = batch["segment_ids"].any(-1)
     assert (labels[~two] == -1).all() and (labels[two] >= 0).all()
     assert labels[two].mean() == pytest.approx(0.5, abs=0.04)
@@ -273,10 +274,10 @@ def test_lengths_do_not_tell_the_order():
 
 
 def test_orders_of_three_are_those_of_plain_lists(folder):
-    model = PretrainingModel(config_of(folder, ["tgs"]))
+    model = make_model(config_of(folder, ["tgs"]))
     batch = batch_of(3000, repeated=600)
     masked, _ = model.prepare(tensors(batch), SEED)
-    labels, candidates = masked.labels["tgs"].numpy(), candidates_of(batch) > 0
+    labels, candidates = labels_of(masked, "tgs").numpy(), candidates_of(batch) > 0
     drawn = labels[labels >= 0]
     assert len(drawn) > 100 and np.bincount(drawn, minlength=6).min() > len(drawn) / 12
     expected = batch["input_ids"].copy()
@@ -288,15 +289,15 @@ def test_orders_of_three_are_those_of_plain_lists(folder):
     half = {name: value[1000:] for name, value in tensors(batch).items()}
     again, _ = model.prepare(half, SEED, 1000, 3000)
     np.testing.assert_array_equal(again.input_ids, masked.input_ids[1000:])  # rows on another replica
-    np.testing.assert_array_equal(again.labels["tgs"], labels[1000:])
+    np.testing.assert_array_equal(labels_of(again, "tgs"), labels[1000:])
 
 
 @pytest.mark.parametrize("task", ["tcp", "scp"])
 def test_tampering_is_labelled_where_it_is(folder, task):
-    model = PretrainingModel(config_of(folder, [task]))
+    model = make_model(config_of(folder, [task]))
     batch = batch_of(1000, repeated=600)
     masked, _ = model.prepare(tensors(batch), SEED)
-    labels, changed = masked.labels[task].numpy(), masked.input_ids.numpy() != batch["input_ids"]
+    labels, changed = labels_of(masked, task).numpy(), masked.input_ids.numpy() != batch["input_ids"]
     assert changed.sum() > 100
     if task == "tcp":
         np.testing.assert_array_equal(labels, np.where(candidates_of(batch) > 0, changed, -1))
@@ -311,9 +312,9 @@ def test_half_of_long_sequences_are_tampered_with(folder):
     batch = tensors({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)})
     draw = masking.row_draws(tf.constant([1, 2]), 4000, 0, 4000)
     candidates = tf.constant(candidates_of({"input_ids": ids}))
-    found, labels = SequenceCorruption(config, golden.NO_NETWORKS).arrange(batch, candidates, draw, tf.constant(True))
-    changed = found["input_ids"].numpy() != ids
-    np.testing.assert_array_equal(labels["scp"].numpy(), changed.any(1))
+    found = SequenceCorruption(config, golden.NO_NETWORKS).change_text(batch, candidates, draw, tf.constant(True))
+    changed = found.batch["input_ids"].numpy() != ids
+    np.testing.assert_array_equal(found.labels, changed.any(1))
     assert changed.any(1).mean() == pytest.approx(0.5, abs=0.03)
     assert changed[changed.any(1)].mean() == pytest.approx(1 - 0.95**2, abs=0.01)
 
@@ -333,7 +334,7 @@ def test_a_mark_of_the_source_does_not_give_the_order_away():
 
 @pytest.mark.parametrize("task", ["tcp", "scp", "tgs"])
 def test_what_was_changed_is_not_masked_and_what_is_new_is_ordinary(folder, task):
-    model = PretrainingModel(config_of(folder, [task], mask_prob=0.5))
+    model = make_model(config_of(folder, [task], mask_prob=0.5))
     batch = batch_of(500, repeated=600)
     masked, _ = model.prepare(tensors(batch), tf.constant([3, 4]))
     changed = masked.input_ids.numpy() != batch["input_ids"]
@@ -347,16 +348,16 @@ def test_what_was_changed_is_not_masked_and_what_is_new_is_ordinary(folder, task
 def test_idle_tasks_have_no_labels(folder):
     tasks = ["so", "tgs", "tcp", "scp"]
     config = config_of(folder, tasks, aux_combination="alt")
-    model = PretrainingModel(config)
+    model = make_model(config)
     for step in range(5):
-        values = schedules.values_at(config, tf.constant(step, tf.int64))
+        values = values_at(config, step)
         _, normalizers = model.prepare(tensors(batch_of(100)), tf.constant([1, 2]), values=values)
         assert [float(normalizers[f"{task}_loss"]) > 0 for task in tasks] == [step == i + 1 for i in range(4)]
 
 
 def test_evaluation_is_on_untouched_text(folder):
-    plain = PretrainingTask(config_of(folder, []), tf.distribute.get_strategy())
-    tasks = PretrainingTask(
+    plain = make_task(config_of(folder, []), tf.distribute.get_strategy())
+    tasks = make_task(
         config_of(folder, ["so", "tcp", "scp", "tf"], aux_combination="alt"), tf.distribute.get_strategy()
     )
     batch, step = tensors(batch_of(64)), tf.constant(0, tf.int64)
@@ -364,7 +365,7 @@ def test_evaluation_is_on_untouched_text(folder):
     for name in expected.keys() - {"loss"}:
         assert found[name] == pytest.approx(expected[name], abs=1e-5), name
     assert all(found[f"{task}_loss"] > 0 for task in ("so", "tcp", "scp", "tf"))
-    again = PretrainingTask(config_of(folder, ["scp"]), tf.distribute.get_strategy())
+    again = make_task(config_of(folder, ["scp"]), tf.distribute.get_strategy())
     alone = again.summarise(again.eval_step(batch, step))
     assert found["scp_loss"] == pytest.approx(alone["scp_loss"], abs=1e-5)  # what tcp does is not in it
 
@@ -373,7 +374,8 @@ def test_evaluation_is_on_untouched_text(folder):
 def test_all_tasks_are_trained_together(folder, mode):
     every = [*TOGETHER, "tcp" if mode == "electra" else "tgs"]
     config = config_of(folder, every, electra_objective=mode == "electra", train_batch_size=16)
-    task = PretrainingTask(config, tf.distribute.get_strategy())
+    assert "the auxiliary task qt" in config.titles
+    task = make_task(config, tf.distribute.get_strategy())
     assert parameter_count(config) == sum(math.prod(variable.shape) for variable in task.model.trainable_variables)
     before = [variable.numpy() for variable in task.model.trainable_variables]
     results = [task.train_step(tensors(batch_of(16, seed)), tf.constant(seed, tf.int64)) for seed in range(2)]
@@ -430,13 +432,13 @@ def test_schedules_add_up_to_their_budgets(folder, how, main, tasks):
 
 def test_a_step_touches_what_is_its_turn_alone(folder):
     config = config_of(folder, ["so", "tf"], aux_combination="alt", weight_decay_rate=0.0, electra_objective=False)
-    model = PretrainingModel(config)
+    model = make_model(config)
     masks = {}
     for step, turn in enumerate(("masked_lm_loss", "so_loss", "tf_loss")):
-        values = schedules.values_at(config, tf.constant(step, tf.int64))
+        values = values_at(config, step)
         masked, _ = model.prepare(tensors(batch_of(16)), tf.constant([1, 2]), values=values)
         masks[turn] = masked
-        weights = {objective.loss_name: float(objective.weight_at(values)) for objective in model.objectives}
+        weights = {objective.loss_name: float(model.weight_of(objective, values)) for objective in model.objectives}
         assert {name for name, weight in weights.items() if weight} == {turn}
         with tf.GradientTape() as tape:
             loss = model(masked, tf.constant([0, 1]), True, values).loss
@@ -454,7 +456,7 @@ def test_a_step_touches_what_is_its_turn_alone(folder):
 
 
 def test_rows_without_labels_do_not_count(folder):
-    model = PretrainingModel(config_of(folder, ["so"]))
+    model = make_model(config_of(folder, ["so"]))
     batch = batch_of(8)
     _, normalizers = model.prepare(tensors(batch), tf.constant([1, 2]))
     assert float(normalizers["so_loss"]) == batch["segment_ids"].any(-1).sum()
@@ -477,6 +479,7 @@ def test_a_run_whose_stages_are_shares_of_it_is_not_prolonged(folder, tmp_path, 
 def test_what_cannot_be_combined_is_refused(folder):
     for tasks, changes, message in (
         (["os"], {}, "aux_tasks has 'os'.* \\(some of .*so"),
+        ([["so"]], {}, r"aux_tasks has \['so'\]"),
         (["so", "so"], {}, "names a task twice"),
         (["tcp", "scp"], {}, "tampers with every sequence"),
         (["tgs", "tcp"], {}, "tgs moves tokens of which tcp says"),
@@ -487,4 +490,66 @@ def test_what_cannot_be_combined_is_refused(folder):
         with pytest.raises(UserError, match=message):
             config_of(folder, tasks, **changes)
     with pytest.raises(UserError, match=r"document_frequency_file.*make it with electra build-table doc"):
-        PretrainingModel(config_of(folder, ["tf_idf"], document_frequency_file="nowhere.npz"))
+        make_model(config_of(folder, ["tf_idf"], document_frequency_file="nowhere.npz"))
+
+
+# ---- what they learn ----
+
+
+def test_gathered_negatives_make_two_replicas_one(folder):
+    objective = QuickThoughts(config_of(folder, ["qt"], scl_gather=True), golden.NO_NETWORKS)
+    loss, first, second = support.gathered_loss(objective)
+    similarity = first @ second.T
+    assert loss == pytest.approx((np.log(np.exp(similarity).sum(1)) - np.diag(similarity)).sum(), rel=1e-5)
+
+
+def topics(seed):
+    """A row on each of 8 topics, in random words of its own; other ones in its first half than in its second."""
+    random = np.random.RandomState(seed)
+    words = 20 + 8 * np.arange(16).reshape(8, 2)  # the first of 8 words of each topic's halves
+    half = (support.LENGTH - 2) // 2
+    body = np.repeat(words, half, axis=1) + random.randint(8, size=[8, 2 * half])
+    ids = tf.constant(np.pad(body, [(0, 0), (1, 1)], constant_values=((0, 0), (2, 3))), tf.int32)
+    return {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
+
+
+def test_halves_of_planted_topics_are_told_to_belong_together(tmp_path):
+    changes = {"paper": "on_losses", "electra_objective": False, "aux_tasks": ["qt"], "aux_weight": 10.0}
+    _, metrics = run(240, 1000, tmp_path, make_batch=topics, **changes)
+    assert metrics["qt_retrieval_at_1"] >= 0.5  # of new words; by chance one of 8
+
+
+def documents(seed, rows=32):
+    """Each row from one of two documents, whose words are their own: those of first segments, of what follows, of what
+    is elsewhere in the document."""
+    random = np.random.RandomState(seed)
+    document, size = random.randint(2, size=rows), (support.LENGTH - 3) // 2
+
+    def text(of, place):
+        return 20 + 8 * (3 * of[:, np.newaxis] + place) + random.randint(8, size=[rows, size])
+
+    def padded(values):
+        return np.pad(values, [(0, 0), (0, support.LENGTH - values.shape[1])])
+
+    cls, sep = np.full([rows, 1], 2), np.full([rows, 1], 3)
+    ids = padded(np.concatenate([cls, text(document, 0), sep, text(document, 1), sep], 1))
+    second = padded(np.repeat([[0, 1]], rows, 0).repeat([size + 2, size + 1], 1))
+    batch = {"input_ids": ids, "input_mask": ids > 0, "segment_ids": second}
+    batch |= {
+        "same_document_ids": padded(text(document, 2)),
+        "other_document_ids": padded(text(1 - document, 1)),
+    }
+    return {name: tf.constant(values, tf.int32) for name, values in batch.items()}
+
+
+@pytest.mark.parametrize("task", ["asp", "sdp"])
+def test_how_segments_of_planted_documents_belong_together_is_learned(tmp_path, task):
+    changes = {
+        "paper": "on_losses",
+        "electra_objective": False,
+        "aux_tasks": [task],
+        "aux_weight": 10.0,
+        "learning_rate": 2e-3,
+    }
+    _, metrics = run(400, 1000, tmp_path, make_batch=documents, **changes)
+    assert metrics[f"{task}_accuracy"] >= 0.85  # without comparing both segments at most two thirds

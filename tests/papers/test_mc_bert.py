@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
+from electra_tf2.papers.mc_bert.model import MultipleChoice
 from electra_tf2.pretrain.flops import parameter_count
-from electra_tf2.pretrain.objectives.mc_bert import MultipleChoice
-from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import training as support
@@ -20,13 +20,13 @@ CLASSES = 4
 
 
 def config_of(**overrides):
-    settings = {"electra_objective": False, "multiple_choice_objective": True, "choice_candidates": CLASSES}
+    settings = {"paper": "mc_bert", "choice_candidates": CLASSES}
     return PretrainingConfig.from_dict(support.hparams(Path(), mask_prob=0.3, **settings | overrides))
 
 
 @pytest.fixture(scope="module")
 def model():
-    return PretrainingModel(config_of())
+    return make_model(config_of())
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_candidates_follow_the_temperature_of_the_step_and_the_sampled_pass(mode
     bias = np.zeros(600, np.float32)
     bias[77] = 8.0
     model.generator.head.output_bias.assign(bias)
-    eval_mode = PretrainingModel(config_of(generator_sample_mode="eval"))
+    eval_mode = make_model(config_of(generator_sample_mode="eval"))
     with kernels.off():
         shares = [
             np.mean(objective.candidates(model.forward(forward.masked, temperature=temperature)).numpy() == 77)

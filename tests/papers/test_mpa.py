@@ -1,21 +1,25 @@
 """MPA's penalty of attention: against plain loops, its gradient, its seams, and a corpus with a planted bias."""
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.convert.huggingface import training_of
 from electra_tf2.corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
 from electra_tf2.model import kernels
-from electra_tf2.papers.mpa.attention import AttentionMap
-from electra_tf2.model.encoder import EncoderOutput
+from electra_tf2.papers.mpa.attention import AttentionMap, ObservedOutput
+from electra_tf2.papers.mpa.model import AttentionRegulariser, attention_of, lookup
 from electra_tf2.pretrain import schedules
-from electra_tf2.pretrain.objectives.mpa import AttentionRegulariser, lookup
-from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_model import make_model
+from electra_tf2.pretrain.task import make_task
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import training as support
+from tests.support.programs import run_program
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4}
@@ -39,16 +43,21 @@ def plain():
         yield
 
 
+def write_files(folder):
+    """Writes the files that runs of the paper read."""
+    write_cooccurrence(str(folder / "cooccurrence.npz"), random_table(), VOCAB)
+
+
 @pytest.fixture(scope="module")
 def table_file(tmp_path_factory):
-    path = str(tmp_path_factory.mktemp("mpa") / "cooccurrence.npz")
-    write_cooccurrence(path, random_table(), VOCAB)
-    return path
+    folder = tmp_path_factory.mktemp("mpa")
+    write_files(folder)
+    return str(folder / "cooccurrence.npz")
 
 
 def config_of(table_file, folder=".", **overrides):
     given = {
-        "mpa_objective": True,
+        "paper": "mpa",
         "cooccurrence_file": table_file,
         "sizes": SIZES,
         "mask_prob": 0.3,
@@ -57,16 +66,12 @@ def config_of(table_file, folder=".", **overrides):
     return PretrainingConfig.from_dict(support.hparams(folder, **given | overrides))
 
 
-def batch_of(rows=8, seed=0):
-    ids = np.random.RandomState(seed).randint(20, 60, [rows, support.LENGTH]).astype(np.int32)
-    ids[:, 0] = 2
-    ids[::2, -3:] = 0
-    ids = tf.constant(ids)
-    return {"input_ids": ids, "input_mask": tf.cast(ids > 0, tf.int32), "segment_ids": tf.zeros_like(ids)}
+def batch_of(seed=0):
+    return support.batch_of(seed=seed, last=60, padding=3)
 
 
 def forward_of(config, seed=1):
-    model = PretrainingModel(config)
+    model = make_model(config)
     masked, _ = model.prepare(batch_of(), tf.constant([seed, 2]))
     return model, model.forward(masked)
 
@@ -75,7 +80,7 @@ def with_scores(forward, config, scores):
     """The forward pass, with these scores [B, L, L] as the attention of (layer, head)."""
     forbidden = -1e4 * tf.cast(forward.masked.input_mask == 0, tf.float32)[:, tf.newaxis]
     maps = {place: AttentionMap(value, tf.nn.softmax(value + forbidden)) for place, value in scores.items()}
-    return forward._replace(encoded=EncoderOutput(forward.states, forward.states, (), maps))
+    return dataclasses.replace(forward, encoded=ObservedOutput(forward.states, forward.states, (), maps))
 
 
 def plain_loss(config, forward, scores, table):
@@ -106,7 +111,7 @@ def plain_loss(config, forward, scores, table):
 @pytest.mark.parametrize("table", ["sparse", "dense"])
 def test_the_penalty_equals_plain_loops(table_file, target, table):
     config = config_of(table_file, mpa_target=target, mpa_table=table, mpa_layers=[0, -1], mpa_heads=[1, 3])
-    model = PretrainingModel(config)
+    model = make_model(config)
     masked, _ = model.prepare(batch_of(), tf.constant([1, 2]))
     sampled = np.random.RandomState(2).randint(20, 60, masked.positions.shape)
     # A young generator has nothing right.
@@ -114,11 +119,10 @@ def test_the_penalty_equals_plain_loops(table_file, target, table):
     forward = model.forward(masked, sampled_ids=tf.constant(sampled, tf.int32))
     objective = model.objectives[-1]
     assert isinstance(objective, AttentionRegulariser) and forward.encoded is not None
-    assert sorted(forward.encoded.attention) == [(0, 1), (0, 3), (1, 1), (1, 3)]
+    assert sorted(attention_of(forward)) == [(0, 1), (0, 3), (1, 1), (1, 3)]
     random = np.random.RandomState(1)
     scores = {
-        place: tf.constant(random.standard_normal([8, 16, 16]), tf.float32)
-        for place in sorted(forward.encoded.attention)
+        place: tf.constant(random.standard_normal([8, 16, 16]), tf.float32) for place in sorted(attention_of(forward))
     }
     output = objective(with_scores(forward, config, scores), True)
     total, wrong, mass = plain_loss(config, forward, scores, random_table())
@@ -142,7 +146,7 @@ def test_sparse_and_dense_tables_are_looked_up_alike():
 def test_a_dense_table_is_neither_in_the_graph_nor_in_the_checkpoint(table_file, tmp_path):
     """A graph holds 2 GB, the table of 32,768 tokens by itself."""
     config = config_of(table_file, mpa_table="dense")
-    model = PretrainingModel(config)
+    model = make_model(config)
     masked, _ = model.prepare(batch_of(), tf.constant([1, 2]))
     scores = tf.function(golden.objective_of(model, AttentionRegulariser)._scores, autograph=False)
     graph = scores.get_concrete_function(masked.masked_lm_ids, masked.input_ids).graph.as_graph_def()
@@ -209,7 +213,7 @@ def test_only_the_selected_heads_of_a_layer_feel_it(table_file):
 
 
 def trained(config, steps=2):
-    task = PretrainingTask(config, tf.distribute.get_strategy())
+    task = make_task(config, tf.distribute.get_strategy())
     results = [task.train_step(batch_of(seed=number), tf.constant(number, tf.int64)) for number in range(steps)]
     return {variable.name: variable.numpy() for variable in task.model.trainable_variables}, results
 
@@ -219,7 +223,8 @@ def test_without_weight_or_without_harm_the_run_is_electras_bit_for_bit(table_fi
     write_cooccurrence(
         empty, CooccurrenceTable(np.full([600, 1], NOBODY, np.int32), np.zeros([600, 1], np.float16)), VOCAB
     )
-    electra, _ = trained(config_of(table_file, mpa_objective=False))
+    settings = {"sizes": SIZES, "mask_prob": 0.3, "num_warmup_steps": 0}
+    electra, _ = trained(PretrainingConfig.from_dict(support.hparams(tmp_path, **settings)))
     weightless, results = trained(config_of(table_file, mpa_gamma=0.0))
     harmless, without = trained(config_of(empty, mpa_gamma=1.0, mpa_warmup_steps=0))
     for name, value in electra.items():
@@ -233,7 +238,7 @@ def test_without_weight_or_without_harm_the_run_is_electras_bit_for_bit(table_fi
 
 def test_the_weight_is_warmed_up(table_file):
     config = config_of(table_file, mpa_gamma=0.5, mpa_warmup_steps=10)
-    objective = PretrainingModel(config).objectives[-1]
+    objective = make_model(config).objectives[-1]
     assert [float(objective.weight_at(schedules.values_at(config, tf.constant(step)))) for step in (0, 5, 10, 99)] == [
         0,
         0.25,
@@ -246,7 +251,7 @@ def test_the_weight_is_warmed_up(table_file):
 def test_bert_is_penalised_where_its_own_best_guess_is_wrong(table_file):
     config = config_of(table_file, electra_objective=False, mpa_heads=[1], mpa_warmup_steps=0)
     model, forward = forward_of(config)
-    assert forward.corrupted is None and sorted(forward.generator.encoded.attention) == [(1, 1)]
+    assert forward.corrupted is None and sorted(attention_of(forward)) == [(1, 1)]
     guesses = model.objectives[-1].predicted(forward).numpy()
     np.testing.assert_array_equal(guesses, forward.generator.logits.numpy().argmax(-1))
     _, results = trained(config)
@@ -261,8 +266,22 @@ def test_bert_is_penalised_where_its_own_best_guess_is_wrong(table_file):
         ({"mpa_layers": []}, "mpa_layers must name some of 2 layers"),
         ({"mpa_heads": [4]}, r"mpa_heads must name some of 4 heads, from 0, got \[4\]"),
         ({"electra_objective": False, "uniform_generator": True}, "mpa_objective needs the attention of a network"),
+        ({"mpa_target": "prob_mass", "mpa_stop_gradient": False}, "mpa_stop_gradient false has no effect"),
     ],
 )
 def test_what_cannot_be_penalised_is_refused(table_file, wrong, message):
     with pytest.raises(UserError, match=message):
         config_of(table_file, **wrong)
+
+
+def test_a_card_names_it_and_overwrite_spares_its_table(table_file, tmp_path):
+    assert "and a penalty of attention to what misled (MPA): 20 steps" in training_of(config_of(table_file))
+    model = tmp_path / "model"
+    hparams = support.hparams(tmp_path, paper="mpa", model_dir=str(model), cooccurrence_file=str(model / "table.npz"))
+    support.write_records(tmp_path / "pretrain_tfrecords")
+    model.mkdir()
+    (model / "config.json").write_text(PretrainingConfig.from_dict(hparams).to_json())
+    (model / "model.ckpt-4.index").write_text("")
+    done = run_program("run_pretraining.py", "--hparams", json.dumps(hparams), "--overwrite")
+    assert done.returncode == 2 and "--overwrite would delete cooccurrence_file" in done.stderr
+    assert sorted(path.name for path in model.iterdir()) == ["config.json", "model.ckpt-4.index"]

@@ -7,26 +7,29 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
-from electra_tf2.pretrain import pretrain_data, schedules
+from electra_tf2.papers.on_losses.model import Model
+from electra_tf2.papers.on_losses.segments import FastSent, halves, replaced_segment
+from electra_tf2.papers.on_losses.tasks import TaskBatch, active_tasks, labels_of
+from electra_tf2.pretrain import pretrain_data
 from electra_tf2.pretrain.flops import parameter_count
-from electra_tf2.pretrain.objectives.on_losses import active_tasks
-from electra_tf2.pretrain.objectives.on_losses_segments import FastSent, halves, replaced_segment
-from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_model import make_model
+from electra_tf2.pretrain.task import make_task
 from electra_tf2.util.errors import UserError
-from tests.support import training as support
-from tests.pretrain.test_auxiliary_tasks import (
+from tests.papers.test_on_losses import (
     SEED,
     batch_of,
+    config_of,
     draws_of,
     left_out,
     put_together,
     rearranged,
     tensors,
     texts_of,
+    values_at,
 )
+from tests.support import golden
+from tests.support import training as support
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -54,10 +57,6 @@ def text_in(batch, row, name):
     return [token for token in batch[f"{name}_document_ids"][row].tolist() if token]
 
 
-def config_of(folder, tasks, **changes):
-    return PretrainingConfig.from_dict(support.hparams(folder, aux_tasks=tasks, num_warmup_steps=0, **changes))
-
-
 def test_replaced_segments_are_those_of_plain_lists():
     batch = segments_of(60)
     possible = batch["other_document_ids"][:, 0] > 0
@@ -81,10 +80,10 @@ def test_replaced_segments_are_those_of_plain_lists():
     ],
 )
 def test_relations_are_balanced_and_shown(tmp_path, task, relations, needed):
-    model = PretrainingModel(config_of(tmp_path, [task]))
+    model = make_model(config_of(tmp_path, [task]))
     batch = segments_of(3000)
     masked, normalizers = model.prepare(tensors(batch), SEED)
-    labels = masked.labels[task].numpy()
+    labels = labels_of(masked, task).numpy()
     possible = np.logical_and.reduce([batch[name][:, 0] > 0 for name in needed])
     np.testing.assert_array_equal(labels >= 0, possible)
     assert float(normalizers[f"{task}_loss"]) == possible.sum() > 1500
@@ -110,14 +109,14 @@ def test_relations_are_balanced_and_shown(tmp_path, task, relations, needed):
     half = {name: value[1500:] for name, value in tensors(batch).items()}
     again, _ = model.prepare(half, SEED, 1500, 3000)  # rows of another replica
     np.testing.assert_array_equal(again.input_ids, masked.input_ids[1500:])
-    np.testing.assert_array_equal(again.labels[task], labels[1500:])
+    np.testing.assert_array_equal(labels_of(again, task), labels[1500:])
 
 
 def test_fast_sent_is_the_loss_of_a_loop(tmp_path):
     config = config_of(tmp_path, ["fs"])
-    model = PretrainingModel(config)
+    model = make_model(config)
     masked, normalizers = model.prepare(tensors(batch_of(9)), SEED)
-    objective = next(one for one in model.objectives if isinstance(one, FastSent))
+    objective = golden.objective_of(model, FastSent)
     forward = model.forward(masked)
     sentences, words = (value.numpy() for value in objective.vectors(forward))
     sizes = np.stack([half.input_mask.numpy().sum(1) for half in halves(config, masked)], 1) - 2
@@ -144,10 +143,10 @@ def gradients_of(folder, parts):
     """Every step of a turn, with micro-batches, by one traced step."""
     changes = {"aux_combination": "alt+", "use_task_ids": True, "gradient_accumulation_steps": parts}
     config = config_of(folder, ["asp", "fs", "sdp"], sizes=NO_DROPOUT, **changes)
-    task = PretrainingTask(config, tf.distribute.get_strategy())
+    task = make_task(config, tf.distribute.get_strategy())
     found = []
     for step in range(3):
-        values = schedules.values_at(config, tf.constant(step, tf.int64))
+        values = values_at(config, step)
         masked, normalizers = task._prepare(tensors(segments_of(8)), SEED, tf.constant(0), values)
         found.append(task._gradients(masked, normalizers, SEED, tf.constant(1.0), values))
     return task, found
@@ -180,12 +179,13 @@ def test_micro_batches_change_nothing_and_every_task_has_its_turn(tmp_path):
 def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
     tasks = ["so", "tf"]
     config = config_of(tmp_path, tasks, aux_combination=how, use_task_ids=True, sizes=NO_DROPOUT)
-    model = PretrainingModel(config)
+    model = make_model(config)
     table = next(v for v in model.trainable_variables if v.name.startswith("task_embeddings"))
     table.assign(tf.random.stateless_normal(table.shape, [1, 2]))
-    without = PretrainingModel(config_of(tmp_path, tasks, aux_combination=how, sizes=NO_DROPOUT))
+    without = make_model(config_of(tmp_path, tasks, aux_combination=how, sizes=NO_DROPOUT))
     batch = tensors(batch_of(6))
     masked, _ = model.prepare(batch, SEED)
+    assert isinstance(model, Model) and isinstance(masked, TaskBatch)
     assert not masked.task_ids.numpy().any()  # evaluation
     np.testing.assert_array_equal(model.forward(masked).states, without.forward(masked).states)
     assert model._task_vectors is not None
@@ -197,11 +197,11 @@ def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
     assert np.abs(of_first.states - model.forward(masked).states).max() > 1e-3
     np.testing.assert_array_equal(of_first.generator.logits, without.forward(masked).generator.logits)
     for step in range(3):
-        values = schedules.values_at(config, tf.constant(step, tf.int64))
+        values = values_at(config, step)
         masked_now, _ = model.prepare(batch, SEED, values=values)
         active = active_tasks(config, tf.constant(step, tf.int64)) or {}
         expected = next((k for k, task in enumerate(tasks, 1) if float(active[task])), 0)
-        assert set(masked_now.task_ids.numpy()) == {expected}
+        assert isinstance(masked_now, TaskBatch) and set(masked_now.task_ids.numpy()) == {expected}
         with tf.GradientTape() as tape:
             loss = model(masked_now, SEED, True, values).loss
         touched = np.abs(tf.convert_to_tensor(tape.gradient(loss, table))).max(1) > 0

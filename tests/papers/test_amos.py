@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
+from electra_tf2.papers.amos.model import MixtureLM, sample
 from electra_tf2.pretrain.flops import parameter_count
-from electra_tf2.pretrain.objectives.amos import MixtureLM
-from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
-from tests.support import golden
+from electra_tf2.util.uniform import row_noise
 from tests.support import training as support
 
 SHARES = "generator_predictions/mixture/kernel"
@@ -20,6 +20,7 @@ SHARES = "generator_predictions/mixture/kernel"
 
 def config_of(**overrides):
     settings = {
+        "paper": "amos",
         "sizes": {"num_hidden_layers": 2},
         "generator_layers": 1.5,
         "generator_exits": [1, 3],
@@ -33,7 +34,7 @@ def config_of(**overrides):
 
 @pytest.fixture(scope="module")
 def model():
-    model = PretrainingModel(config_of())
+    model = make_model(config_of())
     for variable in model.trainable_variables:  # larger than at the start, so that all gradients are
         variable.assign_add(0.2 * tf.random.stateless_normal(variable.shape, [1, 2]))
     return model
@@ -81,7 +82,7 @@ def plain_mixture(model, masked):
     output = model.generator.encoder(masked.masked_input_ids, masked.input_mask, masked.segment_ids)
     kernel = model.generator.mixture_kernel.numpy()[:, 0]
     rows, count = masked.positions.shape
-    noise = masked.row_noise([count, 600]).numpy().astype(np.float64)
+    noise = row_noise(masked.sampling_noise[:, 0], [count, 600]).numpy().astype(np.float64)
     shares, logits = np.zeros([rows, count, 2]), np.zeros([rows, count, 2, 600])
     for row, column in np.ndindex(rows, count):
         states = [output.layers[layer - 1][row, masked.positions[row, column]] for layer in (1, 3)]
@@ -97,7 +98,7 @@ def test_samples_and_the_shares_gradient_are_those_of_plain_loops(model, masked)
     upstream = np.random.RandomState(1).standard_normal([*masked.input_ids.shape, words.shape[1]]).astype(np.float32)
     with kernels.off(), tf.GradientTape() as tape:
         generated = model.generator(masked)
-        sampled, offsets = golden.objective_of(model, MixtureLM).sample(masked, generated, words, config.temperature)
+        sampled, offsets = sample(config, masked, generated.logits, words)
         value = tf.reduce_sum(offsets * upstream)
     found = tape.gradient(value, model.generator.mixture_kernel).numpy()[:, 0]
     assert not np.any(offsets)
@@ -128,7 +129,7 @@ def test_the_offsets_do_not_train_the_words_that_they_are_made_of(model, masked)
     with kernels.off(), tf.GradientTape(persistent=True) as tape:
         tape.watch(words)
         generated = model.generator(masked)
-        _, offsets = golden.objective_of(model, MixtureLM).sample(masked, generated, words, 1.0)
+        _, offsets = sample(model.config, masked, generated.logits, words)
         value = tf.reduce_sum(offsets * tf.range(16.0)[:, tf.newaxis])
     assert tape.gradient(value, words) is None
     assert np.any(tape.gradient(value, model.generator.mixture_kernel))
@@ -137,7 +138,7 @@ def test_the_offsets_do_not_train_the_words_that_they_are_made_of(model, masked)
 def test_the_gradients_sign_is_the_factors(model, masked):
     """So a step makes samples harder to detect with -1, and easier with 1."""
     reversed_ = gradients(model, masked, "disc_loss")[SHARES]
-    plain = PretrainingModel(config_of(mixture_gradient=1.0))
+    plain = make_model(config_of(mixture_gradient=1.0))
     for ours, theirs in zip(plain.trainable_variables, model.trainable_variables, strict=True):
         ours.assign(theirs)
     found = gradients(plain, masked, "disc_loss")[SHARES]

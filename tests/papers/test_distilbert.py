@@ -1,21 +1,29 @@
 """Distillation: a clone of its teacher has nothing to learn, losses equal plain numpy, layers come from the teacher."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.model import kernels
-from electra_tf2.model.softmax import soft_losses
+from electra_tf2.papers.distilbert.model import (
+    Model,
+    TaughtForward,
+    binary_divergence,
+    soft_losses,
+    start_from_teacher,
+)
 from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example
-from electra_tf2.pretrain.initial_weights import start_from_teacher
-from electra_tf2.pretrain.objectives.distilbert import binary_divergence
-from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.pretraining_model import make_model
+from electra_tf2.pretrain.task import make_task
 from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util.errors import UserError
+from tests.support import golden
 from tests.support import training as support
-from tests.pretrain.test_mpa import batch_of
 
 MODES = {"electra": {}, "bert": {"electra_objective": False}}
 
@@ -37,7 +45,7 @@ def teachers(tmp_path_factory):
     for name, mode in MODES.items():
         folder = tmp_path_factory.mktemp(name)
         config = PretrainingConfig.from_dict(support.hparams(folder, sizes={"num_hidden_layers": 4}, **mode))
-        model = PretrainingModel(config)
+        model = make_model(config)
         random = np.random.RandomState(0)
         for variable in model.trainable_variables:
             variable.assign_add(0.2 * random.standard_normal(variable.shape))
@@ -49,14 +57,16 @@ def teachers(tmp_path_factory):
 
 def student(teachers, mode, layers, **changes):
     folder = teachers[mode][0]
-    hparams = support.hparams(folder, sizes={"num_hidden_layers": layers}, teacher=folder, **MODES[mode] | changes)
-    config = PretrainingConfig.from_dict(hparams)
-    return config, PretrainingModel(config)
+    sizes = {"num_hidden_layers": layers} | changes.pop("sizes", {})
+    settings = {"paper": "distilbert", "teacher": folder} | MODES[mode] | changes
+    config = PretrainingConfig.from_dict(support.hparams(folder, sizes=sizes, **settings))
+    return config, make_model(config)
 
 
 def losses_of(model):
-    masked, _ = model.prepare(batch_of(), tf.constant([1, 2]))
+    masked, _ = model.prepare(support.batch_of(last=60, padding=3), tf.constant([1, 2]))
     forward = model.forward(masked)
+    assert isinstance(forward, TaughtForward)
     return forward, {name: float(loss) for name, loss in model.outputs(forward).losses.items()}
 
 
@@ -101,7 +111,7 @@ def test_the_losses_equal_loops_over_tokens(teachers):
     _, model = student(teachers, "electra", 2, distill_temperature=3.0)
     forward, losses = losses_of(model)
     real = forward.masked.input_mask.numpy().astype(bool)
-    theirs, ours = forward.teacher.encoded.sequence.numpy()[real], forward.states.numpy()[real]
+    theirs, ours = forward.teacher.states.numpy()[real], forward.states.numpy()[real]
     cosines = [a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in zip(theirs, ours, strict=True)]
     assert losses["distill_hidden_loss"] == pytest.approx(1 - np.mean(cosines), rel=1e-5)
     detection = next(o for o in model.objectives if o.loss_name == "disc_loss").logits(forward).numpy()[real]
@@ -128,21 +138,24 @@ def test_a_student_of_half_the_depth_has_every_other_layer(teachers, mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_student_learns_and_its_teacher_does_not(teachers, mode, tmp_path):
     config, _ = student(teachers, mode, 2, learning_rate=5e-3, gen_weight=1e-6, disc_weight=0.0)
-    task = PretrainingTask(config, tf.distribute.get_strategy())
+    task = make_task(config, tf.distribute.get_strategy())
     step = tf.function(task.train_step, autograph=False)
-    found = [step(batch_of(), tf.constant(number, tf.int64))["losses"] for number in range(15)]
+    found = [
+        step(support.batch_of(last=60, padding=3), tf.constant(number, tf.int64))["losses"] for number in range(15)
+    ]
     for name in found[0]:
         if name.startswith("distill_"):
             assert float(found[-1][name]) < 0.9 * float(found[0][name])
     _, theirs = teachers[mode]
-    assert task.model._teacher is not None
+    assert isinstance(task.model, Model) and task.model._teacher is not None
     network = task.model._teacher._network
     assert network.trainable_variables
+    assert not {id(variable) for variable in network.variables} & {id(variable) for variable in task.model.variables}
     for variable in network.trainable_variables:
         np.testing.assert_array_equal(variable.numpy(), theirs[variable.name.split(":")[0]])
     plain = PretrainingConfig.from_dict(support.hparams(tmp_path, sizes={"num_hidden_layers": 2}, **MODES[mode]))
     path = tf.train.Checkpoint(model=task.model).save(str(tmp_path / "model.ckpt"))
-    tf.train.Checkpoint(model=PretrainingModel(plain)).restore(path).assert_consumed()
+    tf.train.Checkpoint(model=make_model(plain)).restore(path).assert_consumed()
     assert parameter_count(config) == parameter_count(plain)
     assert training_flops_per_example(config) > training_flops_per_example(plain)
 
@@ -159,19 +172,37 @@ def test_a_resumed_student_has_the_teacher_that_it_began_with(teachers, tmp_path
 
 
 def test_what_cannot_teach_is_refused(teachers, tmp_path):
-    with pytest.raises(UserError, match="distill_hidden_weight compares states: the teacher's are 32 wide, here it is"):
-        student(teachers, "electra", 2, model_hparam_overrides={"hidden_size": 64, "num_hidden_layers": 1})
-    with pytest.raises(UserError, match="init_from_teacher: there are 5 layers, and 4 to take"):
-        student(teachers, "electra", 5, init_from_teacher=True)
-    with pytest.raises(UserError, match="holds no configuration of a model"):
-        PretrainingConfig.from_dict(support.hparams(tmp_path, teacher=str(tmp_path)))
-    with pytest.raises(UserError, match="teacher needs electra_objective, or BERT's"):
-        student(teachers, "electra", 2, electra_objective=False, replace_mlm_objective=True)
-    with pytest.raises(UserError, match="has no masked language model but in a generator"):
-        PretrainingModel(
-            PretrainingConfig.from_dict(
-                support.hparams(tmp_path, teacher=teachers["electra"][0], electra_objective=False)
-            )
-        )
-    with pytest.raises(UserError, match="lacks discriminator_predictions"):
-        PretrainingModel(PretrainingConfig.from_dict(support.hparams(tmp_path, teacher=teachers["bert"][0])))
+    for layers, changes, message in (
+        (
+            1,
+            {"sizes": {"hidden_size": 64}},
+            "distill_hidden_weight compares states: the teacher's are 32 wide, here it",
+        ),
+        (5, {"init_from_teacher": True}, "init_from_teacher: there are 5 layers, and 4 to take"),
+        (2, {"teacher": str(tmp_path)}, "holds no configuration of a model"),
+        (2, {"electra_objective": False, "replace_mlm_objective": True}, "teacher needs electra_objective, or BERT's"),
+        (2, {"electra_objective": False}, "has no masked language model but in a generator"),
+        (2, {"teacher": teachers["bert"][0]}, "lacks discriminator_predictions"),
+    ):
+        with pytest.raises(UserError, match=message):
+            student(teachers, "electra", layers, **changes)
+
+
+def test_a_teacher_of_another_vocabulary_is_refused(teachers, tmp_path):
+    folder = shutil.copytree(teachers["electra"][0], tmp_path / "teacher")
+    saved, tokens = json.loads((folder / "config.json").read_text()), load_vocab(golden.CHECKPOINT / "vocab.txt")
+    (folder / "vocab.txt").write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]))
+    for change, message in (
+        ({"vocab_size": 700}, "has a vocabulary of 700, this run one of 600"),
+        ({}, r"another vocabulary, .*teacher/vocab.txt, than this run, .*: token 598 is"),
+        ({"do_lower_case": False}, "do_lower_case False"),
+    ):
+        (folder / "config.json").write_text(json.dumps(saved | change))
+        with pytest.raises(UserError, match=message):
+            student(teachers, "electra", 2, teacher=str(folder))
+        if not change:
+            (folder / "vocab.txt").unlink()
+    (folder / "config.json").write_text(
+        json.dumps(saved | {"vocab_file": "nowhere.txt"})
+    )  # its size is all that is known
+    student(teachers, "electra", 2, teacher=str(folder))

@@ -1,24 +1,18 @@
 """Auxiliary tasks on the tokens of a record (On Losses, section 3.2): trigram shuffling, corrupted tokens and
 sequences, term frequency."""
 
-from __future__ import annotations
-
 import itertools
 import re
-from collections.abc import Iterator
 
-from electra_tf2.model.flops import Part
-from electra_tf2.papers.on_losses.flops import state_classes
-from electra_tf2.pretrain.masking import Arranged, Batch, Draw, MaskedBatch, unmaskable
+import tensorflow as tf
+
+from electra_tf2.corpus.table_file import inverse_frequencies
+from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.papers.on_losses.config import Config
+from electra_tf2.papers.on_losses.heads import StateHead
+from electra_tf2.papers.on_losses.tasks import Auxiliary, Changed, Classification
+from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, weighted_mean
-from electra_tf2.pretrain.objectives.on_losses import (
-    TAKE_TURNS,
-    Auxiliary,
-    Classification,
-    OnLossesHparams,
-    trained_together,
-)
-from electra_tf2.util.lazy import tf
 
 ORDERS = list(itertools.permutations(range(3)))
 HIGHEST = 10.0  # of scaled term frequencies
@@ -35,33 +29,20 @@ class TrigramOrder(Classification):
 
     task, loss_name, classes = "tgs", "tgs_loss", len(ORDERS)
 
-    @classmethod
-    def problems(cls, config: OnLossesHparams) -> Iterator[str]:
-        moved = trained_together(config, "tcp", "scp")
-        if moved:
-            yield f"aux_tasks tgs moves tokens of which {', '.join(moved)} says whether they were changed: {TAKE_TURNS}"
-
-    @classmethod
-    def parts(cls, config: OnLossesHparams) -> list[Part]:
-        width, threes = config.architecture.hidden_size, (config.max_seq_length - 1) // 3
-        return [state_classes("trigram shuffling", config.architecture, threes, 6, 3 * width)]
-
-    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
-        from electra_tf2.papers.on_losses.heads import StateHead
-
+    def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
         sizes = config.architecture
         self.head = StateHead("trigram_predictions", sizes, self.classes, config.seed, 3 * sizes.hidden_size)
         self._threes = (config.max_seq_length - 1) // 3
 
-    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Changed:
         whole = tf.reshape(candidates[:, 1 : 1 + 3 * self._threes], [-1, self._threes, 3])
         drawn = (draw(0, [self._threes]) < _SHARE) & tf.reduce_all(whole > 0, -1) & active
         order = tf.minimum(tf.cast(draw(1, [self._threes]) * self.classes, tf.int32), self.classes - 1)
         labels = tf.where(drawn, order, -1)
         length = batch["input_ids"].shape[1]
         inside = tf.pad(tf.repeat(drawn, 3, axis=1), [[0, 0], [1, length - 1 - 3 * self._threes]])
-        return unmaskable(shuffled(batch, tf.where(drawn, order, 0)), inside), {self.task: labels}
+        return Changed(shuffled(batch, tf.where(drawn, order, 0)), labels, inside)
 
     def logits(self, forward: Forward) -> tf.Tensor:
         states = forward.states
@@ -91,12 +72,7 @@ class TokenCorruption(Classification):
     task, loss_name, classes = "tcp", "tcp_loss", 2
     head_name, of_sequence = "token_corruption", False
 
-    @classmethod
-    def problems(cls, config: OnLossesHparams) -> Iterator[str]:
-        if len(trained_together(config, "tcp", "scp")) > 1:
-            yield f"aux_tasks tcp tampers with every sequence, so none would be left as it was for scp: {TAKE_TURNS}"
-
-    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
+    def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
         self._ordinary = ordinary_ids(config)
 
@@ -108,11 +84,11 @@ class TokenCorruption(Classification):
         exchanged = draw(2, [(length - 1) // 2]) < _SHARE
         return tampered(ids, candidates, draw(0, [length]) < _SHARE, random_ids, exchanged)
 
-    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Changed:
         ids = batch["input_ids"]
         changed = tf.where(active, self.changed(batch, candidates, draw), ids)
         labels = tf.where((candidates > 0) & active, tf.cast(changed != ids, tf.int32), -1)
-        return unmaskable(batch, changed != ids) | {"input_ids": changed}, {self.task: labels}
+        return Changed(batch | {"input_ids": changed}, labels, changed != ids)
 
 
 class SequenceCorruption(TokenCorruption):
@@ -121,17 +97,13 @@ class SequenceCorruption(TokenCorruption):
     task, loss_name = "scp", "scp_loss"
     head_name, of_sequence = "sequence_corruption", True
 
-    @classmethod
-    def problems(cls, config: OnLossesHparams) -> Iterator[str]:
-        return iter(())
-
-    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Changed:
         ids = batch["input_ids"]
         chosen = (draw(3, []) < 0.5) & active
         changed = tf.where(chosen[:, tf.newaxis], self.changed(batch, candidates, draw), ids)
         real = tf.reduce_any(batch["input_mask"] > 0, -1)
         labels = tf.where(real & active, tf.cast(tf.reduce_any(changed != ids, -1), tf.int32), -1)
-        return unmaskable(batch, changed != ids) | {"input_ids": changed}, {self.task: labels}
+        return Changed(batch | {"input_ids": changed}, labels, changed != ids)
 
 
 def tampered(
@@ -150,13 +122,9 @@ def tampered(
     return tf.where(replaced & (candidates > 0), random_ids, moved)
 
 
-def ordinary_ids(config: OnLossesHparams) -> list[int]:
-    """Ids of the tokens that text can hold: neither [UNK] nor others in brackets, nor those that mark sources."""
-    from electra_tf2.corpus.vocabulary import load_vocab
-
-    unmasked = set(config.unmasked_tokens)
-    tokens = load_vocab(config.vocab_file)
-    return [i for i, token in enumerate(tokens) if not re.fullmatch(r"\[.+\]", token) and token not in unmasked]
+def ordinary_ids(config: Config) -> list[int]:
+    """Ids of the tokens that text can hold: neither [UNK] nor others in brackets."""
+    return [i for i, token in enumerate(load_vocab(config.vocab_file)) if not re.fullmatch(r"\[.+\]", token)]
 
 
 class TermFrequency(Auxiliary):
@@ -171,13 +139,7 @@ class TermFrequency(Auxiliary):
     task, loss_name = "tf", "tf_loss"
     initial_loss = 10.0  # a guess: between 0 and 100, as the text has it
 
-    @classmethod
-    def parts(cls, config: OnLossesHparams) -> list[Part]:
-        return [state_classes("term frequency", config.architecture, config.max_seq_length, 1)]
-
-    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
-        from electra_tf2.papers.on_losses.heads import StateHead
-
+    def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
         self.head = StateHead(f"{self.task}_predictions", config.architecture, 1, config.seed)
 
@@ -204,9 +166,7 @@ class TermFrequencyInverse(TermFrequency):
 
     task, loss_name = "tf_idf", "tf_idf_loss"
 
-    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
-        from electra_tf2.corpus.table_file import inverse_frequencies
-
+    def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
         self._inverse = inverse_frequencies(config.document_frequency_file, config.vocab_file)
 

@@ -6,23 +6,18 @@ are the longer ones, its second ones begin with a line and are cut within one; `
 their text anew.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from electra_tf2.model.flops import Part, contrast_head
-from electra_tf2.pretrain.masking import Arranged, Batch, Draw, MaskedBatch
+import tensorflow as tf
+
+from electra_tf2.model.heads import ContrastHead
+from electra_tf2.papers.on_losses.config import Config
+from electra_tf2.papers.on_losses.tasks import Auxiliary, Changed, Classification
+from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
+from electra_tf2.pretrain.objectives.coco_lm import View
 from electra_tf2.pretrain.objectives.contrast import Contrast, normalised, without_padding
-from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Needs, Networks, View, weighted_mean
-from electra_tf2.pretrain.objectives.on_losses import (
-    TAKE_TURNS,
-    Auxiliary,
-    Classification,
-    OnLossesHparams,
-    trained_together,
-)
-from electra_tf2.util.lazy import tf
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, weighted_mean
 
 _MOST_LEFT_OUT = 8  # tokens at a place, and at most a quarter of the text
 
@@ -36,15 +31,11 @@ class SentenceOrder(Classification):
 
     task, loss_name, classes, head_name = "so", "so_loss", 2, "sentence_order"
 
-    @classmethod
-    def needs(cls, config: OnLossesHparams) -> Needs:
-        return Needs(two_segments=True)
-
-    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Changed:
         second = tf.reduce_sum(batch["segment_ids"] * batch["input_mask"], -1)
         swapped = (draw(0, []) < 0.5) & (second > 0) & active
         labels = tf.where((second > 0) & active, tf.cast(swapped, tf.int32), -1)
-        return rearranged_segments(batch, candidates, draw(1, [3]), labels), {self.task: labels}
+        return Changed(rearranged_segments(batch, candidates, draw(1, [3]), labels), labels)
 
 
 class SegmentRelation(Classification):
@@ -61,31 +52,13 @@ class SegmentRelation(Classification):
     classes = 3
     texts: tuple[str, ...]
 
-    @classmethod
-    def problems(cls, config: OnLossesHparams) -> Iterator[str]:
-        tasks = trained_together(config, "so", "asp", "sdp")
-        if cls.task != next((task for task in tasks if task != "so"), None):
-            return
-        if len(tasks) > 1:
-            yield f"aux_tasks {', '.join(tasks)} rearrange the same two segments: {TAKE_TURNS}"
-        in_halves = trained_together(config, "qt", "fs")
-        if in_halves:
-            yield (
-                f"aux_tasks {', '.join(in_halves)} want halves of one text, {cls.task} puts text of others there: "
-                f"{TAKE_TURNS}"
-            )
-
-    @classmethod
-    def needs(cls, config: OnLossesHparams) -> Needs:
-        return Needs(two_segments=True, other_segments=frozenset(cls.texts))
-
-    def arrange(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Arranged:
+    def change_text(self, batch: Batch, candidates: tf.Tensor, draw: Draw, active: tf.Tensor) -> Changed:
         possible = active & tf.reduce_any(batch["segment_ids"] * batch["input_mask"] > 0, -1)
         for name in self.texts:
             possible &= batch[name][:, 0] > 0
         drawn = tf.minimum(tf.cast(draw(0, []) * self.classes, tf.int32), self.classes - 1)
         labels = tf.where(possible, drawn, -1)
-        return self.rearranged(batch, candidates, draw, labels), {self.task: labels}
+        return Changed(self.rearranged(batch, candidates, draw, labels), labels)
 
     def rearranged(self, batch: Batch, candidates: tf.Tensor, draw: Draw, labels: tf.Tensor) -> Batch:
         """The batch with segments of the relation that labels, int32 [B], say; -1: untouched."""
@@ -116,7 +89,7 @@ class SameDocument(SegmentRelation):
         return batch
 
 
-class QuickThoughts(Auxiliary, Contrast[OnLossesHparams]):
+class QuickThoughts(Auxiliary, Contrast):
     """Quick thoughts (QT; Logeswaran & Lee 2018): the second half of a record that belongs to each first half.
 
     The pre-trained network reads both halves of every original sequence by themselves. As in the paper there is no
@@ -126,22 +99,7 @@ class QuickThoughts(Auxiliary, Contrast[OnLossesHparams]):
     task, loss_name = "qt", "qt_loss"
     shown = ("qt_retrieval_at_1",)
 
-    @classmethod
-    def problems(cls, config: OnLossesHparams) -> Iterator[str]:
-        if not config.trains_main_network and config.uniform_generator:
-            yield "aux_tasks qt needs a network"
-
-    @classmethod
-    def needs(cls, config: OnLossesHparams) -> Needs:
-        return Needs(views=(config.half_length, config.half_length), whole_batch=True)
-
-    @classmethod
-    def parts(cls, config: OnLossesHparams) -> list[Part]:
-        return [contrast_head("quick thoughts", config.architecture)]
-
-    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
-        from electra_tf2.model.auxiliary_heads import ContrastHead
-
+    def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
         self.initial_loss = math.log(config.train_batch_size)
         self.head = ContrastHead("quick_thoughts_predictions", config.architecture, config.seed)
@@ -177,19 +135,7 @@ class FastSent(Auxiliary):
     initial_loss = 1.0  # of vectors at right angles; states of a young network are closer
     shown = ("fs_positive_cosine", "fs_negative_cosine")
 
-    @classmethod
-    def needs(cls, config: OnLossesHparams) -> Needs:
-        return Needs(views=(config.half_length, config.half_length))
-
-    @classmethod
-    def parts(cls, config: OnLossesHparams) -> list[Part]:
-        hidden, vectors = config.architecture.hidden_size, 2 * (1 + config.half_length)
-        flops = 2 * vectors * hidden * hidden + 2 * 2 * config.half_length * hidden
-        return [Part("FastSent", 2 * (hidden * hidden + 3 * hidden), flops, vectors * hidden)]
-
-    def __init__(self, config: OnLossesHparams, networks: Networks) -> None:
-        from electra_tf2.model.auxiliary_heads import ContrastHead
-
+    def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
         self.sentence_head = ContrastHead("fast_sent_sentence", config.architecture, config.seed)
         self.word_head = ContrastHead("fast_sent_words", config.architecture, config.seed)
@@ -233,7 +179,7 @@ def _cosines(sentences: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     return tf.einsum("bsh,bsch->bsc", sentences, words)
 
 
-def halves(config: OnLossesHparams, masked: MaskedBatch) -> tuple[View, View]:
+def halves(config: Config, masked: MaskedBatch) -> tuple[View, View]:
     """The text between the first [CLS] and the last [SEP], cut in two, each with both around it; one segment each.
 
     C is config.half_length; an odd token belongs to the second half.

@@ -1,0 +1,68 @@
+"""AMOS's hparams, their checks and their costs (Meng et al. 2022)."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import ClassVar
+
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.flops import Part, language_model_head
+from electra_tf2.util.hparams import hparam
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(PretrainingConfig):
+    """A mixture of generators."""
+
+    generator_exits: list[int] = hparam(
+        [],
+        "layers of the generator, from 1, after each of which it is a language model of its own, whose logits are "
+        "mixed (AMOS: [4, 6, 8] of 8)",
+        heading="AMOS",
+    )
+    mixture_temperature: float = hparam(0.3, "temperature of the straight-through softmax of samples", above=0)
+    mixture_gradient: float = hparam(
+        -1.0,
+        "factor of the main network's gradient where it reaches the shares of generator_exits: -1: samples become "
+        "harder (AMOS); 0: the shares are not trained",
+    )
+
+    TITLES: ClassVar[dict[str, str]] = {"generator_exits": "a mixture of generators (AMOS)"} | PretrainingConfig.TITLES
+
+    @property
+    def no_probabilities(self) -> str:
+        return (
+            "a model of AMOS gives no probabilities: its discriminator judges samples of a mixture of generators, of "
+            "which the uppermost alone is at hand"
+        )
+
+    def generator_problems(self) -> Iterator[str]:
+        yield from super().generator_problems()
+        exits, layers = self.generator_exits, self.generator_architecture.num_hidden_layers
+        rising = all(type(layer) is int for layer in exits) and exits == sorted(set(exits))
+        if len(exits) < 2 or not rising or exits[0] < 1 or exits[-1] != layers:
+            yield (
+                f"generator_exits must be two layers or more of the generator, from 1, rising to its uppermost, "
+                f"{layers} (generator_layers), got {exits}"
+            )
+        if not self.has_masked_lm_generator:
+            yield "generator_exits needs a masked language model of its own as generator"
+        if self.adversarial_generator:
+            yield "generator_exits and adversarial_generator are two ways to train an adversary: choose one"
+        if self.freeze_generator:
+            yield "generator_exits needs a generator that is trained: freeze_generator must be false"
+        if self.architecture.norm_style != "post":
+            yield "generator_exits needs norm_style post: its exits read layers that are normalised"
+        if self.mask_sampling != "without_replacement":
+            yield "generator_exits needs mask_sampling without_replacement: a position has one sample"
+
+    def further_parts(self) -> list[Part]:
+        """Beside the uppermost exit: the others, the shares, and the products with the word table that train them."""
+        generator, masked = self.generator_architecture, self.max_predictions_per_seq
+        others = masked * (len(self.generator_exits) - 1)
+        head = language_model_head("other exits", generator.hidden_size, generator, others)
+        width = self.architecture.embedding_size
+        back = 2 * 2 * masked * width * self.architecture.vocab_size
+        return [
+            head._replace(parameters=generator.hidden_size),
+            Part("mixture's gradient", 0, back, masked * width, backward=False),
+        ]

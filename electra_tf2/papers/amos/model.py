@@ -1,0 +1,110 @@
+"""AMOS: an ELECTRA whose replacements come from a mixture of generators (Meng et al. 2022).
+
+Several exits of one generator's layers are language models of their own, all trained to predict the masked tokens
+(papers.amos.generator). The replacements are drawn from a mixture of their logits, whose shares learn, through
+straight-through Gumbel-softmax samples, to make the main network's task harder.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from electra_tf2.model.layers import SeedStream
+from electra_tf2.papers.amos.config import Config
+from electra_tf2.papers.amos.generator import BlockwiseEncoder, MixtureOfGenerators, MixtureOutput
+from electra_tf2.pretrain import masking
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.networks import make_generator_encoder
+from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.uniform import row_noise
+
+
+class MixtureLM(Objective):
+    """Cross-entropy of the original tokens at the masked positions, the exits' added up.
+
+    It trains all of the generator but the shares of the mixture, which learn from the main network's losses. The
+    original's metrics are those of the mixture, of which samples are.
+    """
+
+    config: Config
+    trains_generator = True
+    loss_name = "exits_loss"
+    weight = "gen_weight"
+
+    def __init__(self, config: Config, networks: Networks) -> None:
+        super().__init__(config, networks)
+        self.initial_loss = len(config.generator_exits) * math.log(config.vocab_size)
+
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
+        masked, generator = forward.masked, forward.generator
+        assert isinstance(generator, MixtureOutput)
+        mixture, exits = generator.mixture, self.config.generator_exits
+        token_ids = tf.repeat(masked.masked_lm_ids[..., tf.newaxis], len(exits), -1)
+        losses = -mixture.softmax.log_probs(token_ids)  # [B, N, K]
+        metrics = masked_lm_metrics(forward, -generator.log_probs(masked.masked_lm_ids), training)
+        for number, layer in enumerate(exits):
+            metrics[f"exit_{layer}_loss"] = weighted_mean(losses[..., number], masked.masked_lm_weights)
+            metrics[f"exit_{layer}_share"] = weighted_mean(mixture.shares[..., number], masked.masked_lm_weights)
+        return self.output(forward, tf.reduce_sum(losses, -1), metrics)
+
+
+class Model(PretrainingModel):
+    """ELECTRA with a mixture of generators."""
+
+    config: Config
+
+    def make_generator(self) -> MixtureOfGenerators:
+        assert self.encoder is not None
+        blockwise = functools.partial(BlockwiseEncoder, self.config.generator_exits)
+        encoder = make_generator_encoder(self.config, self.encoder, blockwise)
+        assert isinstance(encoder, BlockwiseEncoder)
+        return MixtureOfGenerators(encoder, seed=self.config.seed)
+
+    def make_generator_objective(self, networks: Networks, main: Sequence[Objective]) -> Objective:
+        return MixtureLM(self.config, networks)
+
+    def forward(
+        self,
+        masked: MaskedBatch,
+        seed: tf.Tensor | None = None,
+        sampled_ids: tf.Tensor | None = None,
+        temperature: float | tf.Tensor | None = None,
+    ) -> Forward:
+        assert sampled_ids is None and self.encoder is not None
+        seeds = None if seed is None else SeedStream(seed)
+        generated = self.generate(masked, seeds)
+        logits = masking.sampled_logits(self.config, masked, self.sampled(masked, generated, seeds), temperature)
+        embeddings = self.encoder.embeddings
+        words = tf.cast(embeddings.word_embeddings, self.encoder.activation_dtype)
+        sampled_ids, offsets = sample(self.config, masked, logits, words)
+        corrupted = masking.corrupt(self.config, masked, sampled_ids)
+        embedded = embeddings.combine(embeddings.lookup(corrupted.input_ids) + offsets, masked.segment_ids, seeds)
+        encoded = self.encoder.encode(embedded, masked.input_mask, seeds)
+        return Forward(masked, generated, corrupted, encoded, self.read_views(masked, seeds))
+
+
+def sample(config: Config, masked: MaskedBatch, logits: tf.Tensor, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Samples of the mixture, and a way back to its shares for the main network's gradient.
+
+    The samples are the maxima of logits + Gumbel noise. Where their embeddings are the main network's input, the
+    gradient is that of a softmax of the same sums at a low temperature (straight-through Gumbel-softmax, Jang et al.
+    2017), times `mixture_gradient`. The offsets are zeros with that gradient.
+
+    Args:
+      logits: float32 [B, N, V], of the mixture.
+      words: [V, E], the main network's word table, in the compute type.
+
+    Returns:
+      int32 [B, N], and float32 [B, L, E] to be added to the main network's word embeddings.
+    """
+    noise = row_noise(masked.sampling_noise[:, 0], logits.shape[1:].as_list())
+    noisy = logits - tf.math.log(-tf.math.log(noise))
+    chosen = tf.cast(tf.nn.softmax(noisy / config.mixture_temperature), words.dtype)
+    chosen = tf.cast(tf.tensordot(chosen, tf.stop_gradient(words), 1), tf.float32)  # [B, N, E]
+    places = tf.one_hot(masked.positions, masked.input_ids.shape[1]) * masked.masked_lm_weights[..., tf.newaxis]
+    pull = config.mixture_gradient * tf.matmul(places, chosen, transpose_a=True)
+    return tf.argmax(noisy, -1, tf.int32), pull - tf.stop_gradient(pull)

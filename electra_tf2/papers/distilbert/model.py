@@ -1,0 +1,241 @@
+"""DistilBERT: a smaller network learns what a teacher says, beside its own objective (Sanh et al. 2019).
+
+Its three terms are the masked language model's own loss, soft targets at masked positions (L_ce) and the cosine of the
+last states (L_cos). For ELECTRA, whose main network has no language model, the soft targets are the teacher's opinion
+of which tokens were replaced in the same corrupted sequence (ours). A student that is its teacher has loss 0.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from electra_tf2.corpus.vocabulary import SpecialIds
+from electra_tf2.formats.checkpoints import MASKED_LM, CheckpointVariables, LoadReport, warm_start
+from electra_tf2.formats.folders import check_shared_vocabulary
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
+from electra_tf2.model.layers import Layer
+from electra_tf2.papers.distilbert.config import Config
+from electra_tf2.pretrain.initial_weights import from_other_depth, main_network_names
+from electra_tf2.pretrain.masking import MaskedBatch
+from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
+from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.progress import say
+
+
+class TeacherOutput(NamedTuple):
+    """Outputs of a teacher; no gradient.
+
+    states: [B, L, H], its encoder's last layer.
+    replaced_logits: float32 [B, L], positive means replaced; None unless `Config.compares_detection`.
+    token_logits: float32 [B, N, V] at the masked positions; None unless `Config.compares_tokens`.
+    """
+
+    states: tf.Tensor
+    replaced_logits: tf.Tensor | None
+    token_logits: tf.Tensor | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaughtForward(Forward):
+    """A forward pass beside which a teacher read the same sequences."""
+
+    teacher: TeacherOutput
+
+
+class Model(PretrainingModel):
+    """ELECTRA or BERT with a teacher."""
+
+    config: Config
+
+    def __init__(self, config: Config, special: SpecialIds | None = None) -> None:
+        super().__init__(config, special)
+        self._teacher = Teacher(config) if config.teacher else None
+
+    def make_objectives(self, networks: Networks) -> list[Objective]:
+        config, objectives = self.config, super().make_objectives(networks)
+        if config.compares_tokens:
+            objectives.append(SoftTokens(config, networks))
+        if config.compares_detection:
+            detection = next(one for one in objectives if isinstance(one, ReplacedTokenDetection))
+            objectives.append(SoftDetection(config, networks, detection))
+        if config.compares_states:
+            objectives.append(StateCosine(config, networks))
+        return objectives
+
+    def load_own_start(self) -> None:
+        if self.config.teacher and self.config.init_from_teacher:
+            report = start_from_teacher(self, self.config.teacher)
+            missing = ", ".join(report.missing) or "none"
+            say(f"teacher: loaded {len(report.loaded)} variables; random values for {missing}")
+
+    def forward(
+        self,
+        masked: MaskedBatch,
+        seed: tf.Tensor | None = None,
+        sampled_ids: tf.Tensor | None = None,
+        temperature: float | tf.Tensor | None = None,
+    ) -> Forward:
+        forward = super().forward(masked, seed, sampled_ids, temperature)
+        if self._teacher is None:
+            return forward
+        input_ids = masked.masked_input_ids if forward.corrupted is None else forward.corrupted.input_ids
+        return TaughtForward(**vars(forward), teacher=self._teacher(input_ids, masked))
+
+
+# The teacher.
+
+
+class Teacher:
+    """The encoder of a pre-trained model, and the heads that are asked, without dropout and gradient.
+
+    No Keras layer and nothing that TensorFlow tracks, on purpose: so the optimizer does not train it, and a run's
+    checkpoint holds the run's own weights alone. A resumed run reads it again from where it was.
+
+    Raises:
+      UserError: no model there, one of another vocabulary or casing, or one without such a head.
+    """
+
+    def __init__(self, config: Config) -> None:
+        name = config.teacher
+        assert name is not None
+        ours = {name: getattr(config, name) for name in ("vocab_size", "vocab_file", "do_lower_case")}
+        check_shared_vocabulary(f"the teacher {name}", config.teacher_hparams, ours)
+        variables = CheckpointVariables(name)
+        if config.compares_tokens and variables.language_model != MASKED_LM:
+            raise UserError(
+                f"the teacher {name} has no masked language model but in a generator: a masked language "
+                "model learns from another one, such as bert_base"
+            )
+        self._network = _Network(config)
+        missing = warm_start(self._network, variables).missing
+        if missing:
+            raise UserError(f"the teacher {name} lacks {', '.join(missing[:5])}")
+
+    def __call__(self, input_ids: tf.Tensor, masked: MaskedBatch) -> TeacherOutput:
+        """Reads int32 [B, L] ids."""
+        network = self._network
+        states = network.encoder(input_ids, masked.input_mask, masked.segment_ids).sequence
+        replaced_logits = token_logits = None
+        if network.detector is not None:
+            replaced_logits = tf.stop_gradient(network.detector(states))
+        if network.language_model is not None:
+            at_masked = tf.gather(states, masked.positions, batch_dims=1)
+            token_logits = tf.stop_gradient(network.language_model(at_masked))
+        return TeacherOutput(tf.stop_gradient(states), replaced_logits, token_logits)
+
+
+class _Network(Layer):
+    """The teacher's encoder and the heads that are asked."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__("")
+        sizes = config.teacher_architecture
+        self.encoder = Encoder("electra", sizes, compute_dtype=config.precision)
+        self.detector = ReplacedTokenHead("discriminator_predictions", sizes) if config.compares_detection else None
+        self.language_model = LanguageModelHead(MASKED_LM, self.encoder) if config.compares_tokens else None
+
+
+def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
+    """Gives a shallower model the teacher's weights: layers 0, 2, 4, ... for half of its depth (section 3).
+
+    Raises:
+      UserError: the teacher is of other sizes than the depth, or lacks a part of the main network.
+    """
+    checkpoint = CheckpointVariables(teacher)
+    names = from_other_depth(model, checkpoint, main_network_names(model, checkpoint), _spread)
+    report = warm_start(model, checkpoint, names)
+    lacking = [name for name in report.missing if name.startswith("electra/")]
+    if lacking:
+        raise UserError(f"init_from_teacher: {teacher} lacks {', '.join(lacking[:5])}")
+    return report
+
+
+def _spread(number: int, here: int, there: int) -> int:
+    """Layer of a deeper network for one of a shallower: 0, 2, 4, ... of twice the depth."""
+    return number * there // here
+
+
+# What is learned from it.
+
+
+def soft_losses(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
+    """T^2 KL(softmax(teacher / T) || softmax(student / T)) over the last axis of float32 logits (Hinton et al. 2015).
+
+    T^2 keeps the size of the gradient when T changes; with T = 1 it is that of the cross-entropy.
+    """
+    theirs, ours = (tf.nn.log_softmax(logits / temperature) for logits in (teacher, student))
+    return temperature**2 * tf.reduce_sum(tf.exp(theirs) * (theirs - ours), -1)
+
+
+def binary_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
+    """`soft_losses` of two classes, of which one has the logit and the other 0."""
+    theirs, ours = (tf.stack([logits, tf.zeros_like(logits)], -1) for logits in (teacher, student))
+    return soft_losses(theirs, ours, temperature)
+
+
+class Distillation(Objective):
+    """A term that compares the student with its teacher."""
+
+    config: Config
+    initial_loss = 0.0
+
+    @staticmethod
+    def taught(forward: Forward) -> TeacherOutput:
+        assert isinstance(forward, TaughtForward)
+        return forward.teacher
+
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return tf.cast(masked.input_mask, tf.float32)
+
+
+class SoftTokens(Distillation):
+    """L_ce: the teacher's distribution at masked positions."""
+
+    loss_name = "distill_token_loss"
+    weight = "distill_token_weight"
+
+    def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
+        return masked.masked_lm_weights
+
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
+        theirs, ours = self.taught(forward).token_logits, forward.generator.logits
+        metrics = {}
+        if not training:
+            agrees = tf.argmax(theirs, -1) == tf.argmax(ours, -1)
+            metrics["teacher_agreement"] = weighted_mean(agrees, self.token_weights(forward.masked))
+        return self.output(forward, soft_losses(theirs, ours, self.config.distill_temperature), metrics)
+
+
+class SoftDetection(Distillation):
+    """The teacher's probability that a token was replaced, at every real token (ours)."""
+
+    loss_name = "distill_detection_loss"
+    weight = "distill_detection_weight"
+
+    def __init__(self, config: Config, networks: Networks, detection: ReplacedTokenDetection) -> None:
+        super().__init__(config, networks)
+        self.detection = detection
+
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
+        theirs, ours = self.taught(forward).replaced_logits, self.detection.logits(forward)
+        assert theirs is not None
+        agrees = weighted_mean(tf.equal(theirs > 0, ours > 0), self.token_weights(forward.masked))
+        losses = binary_divergence(theirs, ours, self.config.distill_temperature)
+        return self.output(forward, losses, {"teacher_agreement": agrees})
+
+
+class StateCosine(Distillation):
+    """L_cos: 1 - cosine of the student's and the teacher's last states, at every real token."""
+
+    loss_name = "distill_hidden_loss"
+    weight = "distill_hidden_weight"
+    initial_loss = 1.0
+
+    def __call__(self, forward: Forward, training: bool) -> LossTerm:
+        pair = (self.taught(forward).states, forward.states)
+        theirs, ours = (tf.math.l2_normalize(tf.cast(states, tf.float32), -1, 1e-12) for states in pair)
+        return self.output(forward, 1.0 - tf.reduce_sum(theirs * ours, -1), {})

@@ -1,0 +1,92 @@
+"""PMI-masking: word n-grams that go together are masked together (Levine et al. 2021, "PMI-Masking").
+
+The n-grams are those of a vocabulary that `electra build-table pmi_vocab` makes (papers.pmi.vocabulary).
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import tensorflow as tf
+
+from electra_tf2.corpus.pmi_vocabulary import LONGEST, codes, powers, read_vocabulary
+from electra_tf2.papers.pmi.config import Config
+from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit, Proposal, begins_word, continuations, numbered
+
+
+@lru_cache(maxsize=2)
+def _sorted_hashes(pmi_vocab_file: str, vocab_file: str, vocab_size: int) -> np.ndarray:
+    """int64 [2^n]: those of the vocabulary, then the largest number."""
+    hashes = np.sort(read_vocabulary(pmi_vocab_file, vocab_file).hashes(vocab_size))
+    size = 1 << len(hashes).bit_length()
+    return np.concatenate([hashes, np.full(size - len(hashes), np.iinfo(np.int64).max)])
+
+
+def is_among(ordered: np.ndarray, keys: tf.Tensor) -> tf.Tensor:
+    """bool: int64 keys that are among ordered ones [2^n], by halving; XLA would compare each key with all."""
+    table, place = tf.constant(ordered), tf.zeros_like(keys, tf.int32)
+    step = len(ordered) // 2
+    while step:
+        place = tf.where(tf.gather(table, place + (step - 1)) < keys, place + step, place)
+        step //= 2
+    return tf.gather(table, place) == keys
+
+
+def longest_matches(begins: tf.Tensor, input_ids: tf.Tensor, ordered: np.ndarray, vocab_size: int) -> tf.Tensor:
+    """int32 [B, L]: number of tokens of the longest n-gram that begins here; 0 if none does."""
+    rows, length = tf.shape(input_ids)[0], input_ids.shape[1]
+    terms = tf.gather(tf.constant(codes(vocab_size)), input_ids) * tf.constant(powers(length + 1)[:-1])
+    sums = tf.pad(tf.cumsum(terms, axis=-1), [[0, 0], [1, 0]])
+    words = numbered(begins)
+    flat = tf.where(begins, words + tf.range(rows)[:, tf.newaxis] * length, rows * length)
+    places = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])
+    starts = tf.math.unsorted_segment_min(tf.reshape(places, [-1]), tf.reshape(flat, [-1]), rows * length + 1)
+    starts = tf.minimum(tf.reshape(starts[:-1], [-1, length]), length)  # of a word that is not there: the end
+    starts = tf.pad(starts, [[0, 0], [0, LONGEST]], constant_values=length)
+    found = tf.zeros_like(input_ids)
+    for count in range(2, LONGEST + 1):
+        ends = tf.gather(starts, words + count, batch_dims=1)
+        hashes = (tf.gather(sums, ends, batch_dims=1) - sums[:, :-1]) * powers(length + 1, inverse=True)[:-1]
+        found = tf.where(begins & is_among(ordered, hashes), ends - places, found)
+    return found
+
+
+def without_overlap(sizes: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+    """bool [B, L]: matches that are kept where some overlap, from their sizes in tokens; picked by falling noise."""
+    places = tf.range(sizes.shape[1])
+    ends = places + sizes
+    meet = (places[:, tf.newaxis] < ends[:, tf.newaxis, :]) & (places < ends[:, :, tf.newaxis])
+    meet &= ~tf.eye(sizes.shape[1], dtype=tf.bool)
+    rank = tf.argsort(tf.argsort(noise))  # no two alike
+
+    def pick(kept: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        rivals = tf.reduce_max(tf.where(meet & left[:, tf.newaxis, :], rank[:, tf.newaxis, :], -1), -1)
+        first = left & (rank > rivals)
+        return kept | first, left & ~first & ~tf.reduce_any(meet & first[:, tf.newaxis, :], -1)
+
+    start = (tf.zeros_like(sizes, tf.bool), sizes > 0)
+    return tf.while_loop(lambda kept, left: tf.reduce_any(left), pick, start)[0]
+
+
+def pmi(config: Config) -> MaskingUnit:
+    """Word n-grams that occur together more than by chance (PMI-masking, Levine et al. 2021).
+
+    The units of a sequence are its longest n-grams in the vocabulary of build_table.py; of n-grams that overlap one
+    is picked at random, and words in none are units of their own. They are looked up in the graph, so records do not
+    change with the vocabulary: an n-gram's hash is a difference of running sums, searched in the vocabulary's hashes.
+    """
+    continues = continuations(config.vocab_file)
+    ordered = _sorted_hashes(config.pmi_vocab_file, config.vocab_file, config.vocab_size)
+
+    def propose(input_ids: tf.Tensor, candidates: tf.Tensor, noise: tf.Tensor) -> Proposal:
+        del candidates  # no n-gram of the vocabulary holds a special token
+        begins = begins_word(continues, input_ids)
+        sizes = longest_matches(begins, input_ids, ordered, config.vocab_size)
+        sizes = tf.where(without_overlap(sizes, noise), sizes, 0)
+        places = tf.range(input_ids.shape[1])
+        within = (places[:, tf.newaxis] > places) & (places[:, tf.newaxis] < (places + sizes)[:, tf.newaxis, :])
+        return Proposal(units=numbered(begins & ~tf.reduce_any(within, -1)))
+
+    return propose
+
+
+UNITS["pmi"] = pmi

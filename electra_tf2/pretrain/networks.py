@@ -1,0 +1,76 @@
+"""The networks of a run, made from its configuration: the main network, and a generator with what the two share.
+
+A paper's model passes another class of encoder (PretrainingModel.make_encoder, make_generator).
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.embeddings import Embeddings
+from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.model.other_generators import TwoTowerClozeModel, UniformGenerator
+
+Generator: TypeAlias = MaskedLanguageModel | TwoTowerClozeModel | UniformGenerator
+
+
+def make_encoder(config: PretrainingConfig, encoder_class: Callable[..., Encoder] = Encoder) -> Encoder:
+    """The network that pre-training is for: the main network, or BERT's only one."""
+    embeddings = None
+    if config.embedding_sharing == "gdes":
+        base = Embeddings("generator/embeddings", config.generator_architecture, config.seed)
+        embeddings = Embeddings("electra/embeddings", config.architecture, config.seed, base=base)
+    return encoder_class(
+        "electra",
+        config.architecture,
+        embeddings,
+        compute_dtype=config.precision,
+        seed=config.seed,
+        recompute=config.recompute,
+    )
+
+
+def make_generator(config: PretrainingConfig, main: Encoder | None) -> Generator:
+    """The generator, with what it shares with the main network (ELECTRA, section 3.2; DeBERTaV3).
+
+    The original's order: uniform wins; then a generator of its own; else the main network's weights.
+
+    Args:
+      main: the main network; None where nothing needs one.
+    """
+    if config.uniform_generator:
+        return UniformGenerator(config.vocab_size)
+    assert main is not None
+    if not config.has_own_generator:
+        return MaskedLanguageModel(main, seed=config.seed)
+    if config.two_tower_generator:
+        embeddings = _generator_embeddings(config, main.embeddings)
+        sizes = config.generator_architecture
+        return TwoTowerClozeModel(sizes, embeddings, config.precision, config.seed, config.recompute)
+    return MaskedLanguageModel(make_generator_encoder(config, main), seed=config.seed)
+
+
+def make_generator_encoder(
+    config: PretrainingConfig, main: Encoder, encoder_class: Callable[..., Encoder] = Encoder
+) -> Encoder:
+    """The network of a masked language model of its own."""
+    return encoder_class(
+        "generator",
+        config.generator_architecture,
+        _generator_embeddings(config, main.embeddings),
+        compute_dtype=config.precision,
+        seed=config.seed,
+        recompute=config.recompute,
+    )
+
+
+def _generator_embeddings(config: PretrainingConfig, main: Embeddings) -> Embeddings | None:
+    """The embeddings that the generator shares with the main network; None where it makes its own."""
+    if config.untied_generator_embeddings:
+        return None
+    if config.embedding_sharing == "gdes":
+        return main.base
+    if config.generator_sample_mode == "zero_dropout":
+        return Embeddings("generator/embeddings", config.generator_architecture, config.seed, words=main)
+    return main

@@ -1,0 +1,95 @@
+"""The door through which papers come to the core, by name: `--paper mpa`, or `--paper my_package.my_paper`.
+
+A paper is a module, or a folder of them, that builds on the core, which knows none. Its parts: `config` has `Config`, a
+subclass of PretrainingConfig, and imports no TensorFlow; `model` has `Model` and, if it needs one, `Task`, subclasses
+of those in pretrain/; `records` and `tables` extend the builder. A paper in one module has all of them there.
+"""
+
+import functools
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from electra_tf2.util.environment import before_tensorflow
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.hparams import closest
+
+_FOLDER = Path(__file__).resolve().parent.parent / "papers"
+_PACKAGE = __package__.rpartition(".")[0] + ".papers"
+
+
+def paper_names() -> list[str]:
+    """Names of the papers that come with the package."""
+    return sorted(path.parent.name for path in _FOLDER.glob("*/config.py"))
+
+
+def without_retired(saved: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """A saved configuration without hparams that only an earlier version had in the core.
+
+    Args:
+      known: names of today's hparams.
+    """
+    return {name: value for name, value in saved.items() if name in known or name not in _retired()}
+
+
+def check_retired(saved: Mapping[str, Any], known: Collection[str], folder: str) -> None:
+    """Raises UserError if the run of a saved configuration used hparams that only an earlier version had in the core.
+
+    It cannot be resumed without them.
+    """
+    unused = _retired()
+    used = [f"{name} {shown(value)}" for name, value in saved.items() if unused.get(name, "*") not in ("*", value)]
+    if used and not {name.partition(" ")[0] for name in used} <= set(known):
+        raise UserError(
+            f"{folder} holds a run of an earlier version, with hparams that are a paper's now (--paper), or gone: "
+            f"{', '.join(used)}"
+        )
+
+
+@functools.cache
+def _retired() -> dict[str, Any]:
+    """Such hparams, and their values in runs that did not use them; "*": it does not matter."""
+    return json.loads((_FOLDER / "retired.json").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def load_paper(name: str, part: str = "") -> ModuleType:
+    """Imports a paper, or a part of it.
+
+    Args:
+      name: of a paper of the package, or a dotted module, from the folder where the program was started or on
+        PYTHONPATH.
+      part: "config", "model", ...: the submodule of that name where the paper is a folder that has it, else the paper's
+        module itself.
+
+    Raises:
+      UserError: there is no such paper, or it cannot be imported.
+    """
+    own = isinstance(name, str) and name in paper_names()
+    if not own and not (isinstance(name, str) and all(word.isidentifier() for word in name.split("."))):
+        raise UserError(f"paper must be the name of a paper or of a Python module, got {shown(name)}")
+    if not own and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    if not own:
+        before_tensorflow()  # which a paper in one module imports
+    module_name = f"{_PACKAGE}.{name}" if own else name
+    try:
+        module = importlib.import_module(module_name)
+        if part and hasattr(module, "__path__") and importlib.util.find_spec(f"{module_name}.{part}"):
+            module = importlib.import_module(f"{module_name}.{part}")
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise UserError(f"paper {name}: {error}, while importing it") from error
+        raise UserError(
+            f"paper: there is no {name}{closest(name, paper_names())} (one of {', '.join(paper_names())}, or a module "
+            f"of yours in {os.getcwd()} or on PYTHONPATH)"
+        ) from error
+    except Exception as error:
+        raise UserError(f"paper {name}: {type(error).__name__}: {error}, while importing it") from error
+    return module

@@ -1,0 +1,70 @@
+"""Recipes at tiny sizes, with the files that papers' recipes read; none of it knows a paper by name."""
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.pretraining_model import make_model
+from electra_tf2.util.flags import read_recipe, recipe_names
+from electra_tf2.util.papers import paper_names
+from tests.support import golden
+
+VOCAB = str(golden.CHECKPOINT / "vocab.txt")
+SIZES = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 128}
+
+
+def recipes_of_papers() -> list[str]:
+    return [name for name in recipe_names() if read_recipe(name).get("paper")]
+
+
+def write_files(folder: Path, length: int) -> None:
+    """Writes the tables that papers read, as `write_files` of their tests do, and teachers: an ELECTRA and a BERT."""
+    for paper in paper_names():
+        if importlib.util.find_spec(f"tests.papers.test_{paper}"):
+            module = importlib.import_module(f"tests.papers.test_{paper}")
+            if hasattr(module, "write_files"):
+                module.write_files(folder)
+    for name in ("electra_small", "bert_small"):
+        config = config_of(name, folder, max_seq_length=length)
+        tf.train.Checkpoint(model=make_model(config)).save(str(folder / name / "model.ckpt"))
+        (folder / name / "config.json").write_text(config.to_json())
+
+
+def is_taught(recipe: str) -> bool:
+    """True if a recipe wants a teacher, which it leaves to the user."""
+    given = read_recipe(recipe)
+    return "teacher" in PretrainingConfig.extended(given).__dataclass_fields__
+
+
+def config_of(recipe: str, folder: Path, teacher: bool = True, **hparams: Any) -> PretrainingConfig:
+    """A recipe with its own mechanisms, of tiny sizes, with the files of `write_files`.
+
+    Args:
+      teacher: of a recipe that wants one; False: without.
+    """
+    given = read_recipe(recipe)
+    exits = {"generator_exits": [1, 2, 3]} if given.get("generator_exits") else {}
+    sizes = given.get("model_hparam_overrides", {}) | SIZES | ({"num_hidden_layers": 4} if exits else {})
+    tiny = {
+        "model_name": recipe,
+        "data_dir": str(folder),
+        "vocab_file": VOCAB,
+        "vocab_size": 600,
+        "model_hparam_overrides": sizes,
+        "model_size": "small",
+        "embedding_size": 64 if given.get("embedding_size", 128) != 128 else 32,
+        "num_train_steps": 100_000,  # of tasks that take turns, that of each step stands in the program, a byte a step
+    } | exits
+    if given.get("generator_embedding_size"):
+        tiny["generator_embedding_size"] = tiny["embedding_size"]
+    if not exits:
+        tiny["generator_layers"] = 1.0
+    if teacher and is_taught(recipe):
+        tiny["teacher"] = str(folder / recipe.removesuffix("_distilled"))
+    if given.get("freeze_generator"):
+        tiny["init_generator_checkpoint"] = "given"
+    return PretrainingConfig.from_dict(given | tiny | hparams)
