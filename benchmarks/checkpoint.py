@@ -32,7 +32,7 @@ def make_trainer(folder: Path, recipe: str, batch_size: int, length: int) -> Any
     from electra_tf2.configure_pretraining import PretrainingConfig
     from electra_tf2.pretrain.task import PretrainingTask
     from electra_tf2.training.loop import Schedule, Trainer
-    from electra_tf2.util.flags import read_recipe
+    from electra_tf2.util.recipes import read_recipe
 
     records = write_records(folder / "pretrain_tfrecords", length, 64 * batch_size, 2)
     write_vocabulary(folder / "vocab.txt")

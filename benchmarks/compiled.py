@@ -33,7 +33,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.training.accelerators.devices import Device, find_devices
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.flags import read_recipe
+from electra_tf2.util.recipes import read_recipe
 
 RESULTS = Path(__file__).with_suffix(".json")
 PAPERS = (

@@ -17,7 +17,7 @@ from typing import Any
 
 from demo.make_task import bag_of_words
 from electra_tf2.finetune.tagging.conll import read_sentences
-from electra_tf2.util.flags import read_recipe
+from electra_tf2.util.recipes import read_recipe
 
 DATA = Path("demo_data")
 MODELS = DATA / "models"

@@ -120,7 +120,7 @@ def _run(module: str, name: str, rest: list[str]) -> None:
 
 
 def _recipes() -> list[str]:
-    from electra_tf2.util.flags import RECIPES, recipe_names
+    from electra_tf2.util.recipes import RECIPES, recipe_names
 
     lines = []
     for name in recipe_names():

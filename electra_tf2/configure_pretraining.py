@@ -302,7 +302,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
           UserError: there is no such paper, or it has no `Config`.
         """
         name = hparams.get("paper")
-        if not name or cls is not PretrainingConfig:
+        if not name or cls is not PretrainingConfig or not isinstance(name, str):  # which is refused with all values
             return cls
         config_class = getattr(load_paper(name, "config"), "Config", None)
         if not (isinstance(config_class, type) and issubclass(config_class, PretrainingConfig)):

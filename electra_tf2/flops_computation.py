@@ -25,6 +25,7 @@ from electra_tf2.pretrain.flops import (
     update_flops,
 )
 from electra_tf2.util import flags as util_flags
+from electra_tf2.util import recipes
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import all_hparams
 
@@ -140,8 +141,8 @@ def _show_tables(tflops: float) -> None:
         f"  {'':{_WIDTH}} {'parameters':>12} {'main network':>13} {'GFLOP/example':>14} {'training FLOPs':>15} "
         f"{'original rule':>14} {'days':>8}"
     )
-    for name in util_flags.recipe_names():
-        config = PretrainingConfig.from_dict({"model_name": name} | util_flags.read_recipe(name))
+    for name in recipes.recipe_names():
+        config = PretrainingConfig.from_dict({"model_name": name} | recipes.read_recipe(name))
         flops, original = training_flops(config), original_training_flops(config)
         print(
             f"  {name:{_WIDTH}} {parameter_count(config):12,} {main_network_parameters(config.architecture):13,} "

@@ -23,8 +23,8 @@ from electra_tf2.pretrain.flops import training_flops_per_example, update_flops
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import cores
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.flags import read_recipe
 from electra_tf2.util.progress import duration
+from electra_tf2.util.recipes import read_recipe
 
 
 class Stage(NamedTuple):

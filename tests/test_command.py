@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from electra_tf2.__main__ import COMMANDS
-from electra_tf2.util.flags import recipe_names
+from electra_tf2.util.recipes import recipe_names
 from tests.support import finetuning as support
 
 ROOT = Path(__file__).parent.parent

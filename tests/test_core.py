@@ -22,7 +22,7 @@ from electra_tf2.util.environment import quiet_tensorflow
 quiet_tensorflow()
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.task import PretrainingTask
-from electra_tf2.util.flags import read_recipe
+from electra_tf2.util.recipes import read_recipe
 from electra_tf2.util.lazy import tf
 tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(995))]
 Path(data, "vocab.txt").write_text("\\n".join(tokens) + "\\n")

@@ -30,7 +30,7 @@ from electra_tf2.model.kernels import cpu
 from electra_tf2.pretrain import lowering
 from electra_tf2.training.accelerators.compiling import lowered
 from electra_tf2.training.accelerators.program import Program
-from electra_tf2.util.flags import recipe_names
+from electra_tf2.util.recipes import recipe_names
 from tests.support import finetuning, recipes
 from tests.support.finetuning import write_lines
 from tests.support.lowered_finetuning import Lowering
@@ -60,7 +60,7 @@ _NUMBERS = {
     *("relative_position_buckets", "relative_position_max_distance", "initializer_range"),
 }
 # Always run; the others are slow.
-CHOSEN = [
+CHOSEN: list[str] = [
     name
     for name in ("electra_small", "coco_lm_small", "amos_small", "bert_small_segment_tasks")
     if name in recipe_names()
@@ -77,7 +77,7 @@ def folder() -> Path:
 
 def config_of(recipe: str, path: Path, teacher: bool = True) -> PretrainingConfig:
     numbers = {"max_seq_length": LENGTH, "train_batch_size": BATCH, "eval_batch_size": BATCH, "precision": "bfloat16"}
-    return recipes.config_of(recipe, path, teacher, **numbers)
+    return recipes.config_of(recipe, path, teacher, numbers)
 
 
 @functools.cache

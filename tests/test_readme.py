@@ -13,8 +13,8 @@ from electra_tf2.__main__ import COMMANDS, predict_words
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.folders import models
-from electra_tf2.util.flags import read_recipe, recipe_names
 from electra_tf2.util.hparams import all_hparams, checked
+from electra_tf2.util.recipes import read_recipe, recipe_names
 from tests.support import finetuning as support
 from tests.support import golden
 from tests.support.programs import run_program, start_forked

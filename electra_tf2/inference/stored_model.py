@@ -40,10 +40,10 @@ from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically, write_json
-from electra_tf2.util.flags import read_recipe
 from electra_tf2.util.hparams import places
 from electra_tf2.util.papers import without_retired
 from electra_tf2.util.reading import read_json, read_text
+from electra_tf2.util.recipes import read_recipe
 
 
 class Given(NamedTuple):

@@ -23,11 +23,9 @@ from electra_tf2.util.environment import before_tensorflow
 from electra_tf2.util.errors import UserError, one_line, reason, shown
 from electra_tf2.util.hparams import all_hparams, closest, entries_of_dicts, layered, value_problem, value_type
 from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
-from electra_tf2.util.reading import is_file, parse_json, read_json, read_text
+from electra_tf2.util.reading import parse_json, read_json, read_text
+from electra_tf2.util.recipes import read_recipe, recipe_names
 
-RECIPES = Path(__file__).resolve().parent.parent / "recipes"
-_RECIPE_NOTES = ("description", "source")
-_SECTIONS = ("finetuning",)
 _headings: dict[str, str] = {}  # first flag of a group -> its heading in --help
 _of_paper: set[str] = set()  # flags of the paper that the command line names
 _configured = weakref.WeakKeyDictionary[flags.FlagValues, type]()  # flags -> the class whose hparams they are
@@ -92,79 +90,6 @@ def _shown_default(default: Any) -> str:
     if isinstance(default, list):
         default = ", ".join(map(str, default))
     return f" [{default}]" if default not in (None, "", {}) else ""
-
-
-def recipe_names() -> list[str]:
-    return sorted(path.stem for path in RECIPES.glob("*.json"))
-
-
-def is_recipe(name: Any) -> bool:
-    """True if `read_recipe` finds it."""
-    return isinstance(name, str) and (name in recipe_names() or (name.endswith(".json") and os.path.isfile(name)))
-
-
-def has_section(name: str, section: str) -> bool:
-    """True if a recipe has a section for another program than pre-training: "finetuning"."""
-    return section in _with_base(_recipe_path(name, "--recipe"))
-
-
-def read_recipe(name: str, section: str | None = None) -> dict[str, Any]:
-    """The hparams of a recipe by name or path, without its notes.
-
-    Args:
-      section: "finetuning" reads what the recipe says under that name instead of its hparams of pre-training.
-    """
-    path = _recipe_path(name, "--recipe")
-    hparams = _with_base(path)
-    if section is None:
-        return {key: value for key, value in hparams.items() if key not in (*_RECIPE_NOTES, *_SECTIONS)}
-    if section not in hparams:
-        raise UserError(f"--recipe: {path} has no section {section!r}")
-    said = hparams[section]
-    if not isinstance(said, dict):
-        raise UserError(f"recipe {path}: {section} must be a JSON object of hparams, got {shown(said)}")
-    return {key: value for key, value in said.items() if key not in _RECIPE_NOTES}
-
-
-def _recipe_path(name: Any, what: str) -> Path:
-    if not isinstance(name, str):
-        raise UserError(f"{what}: the name of a recipe is needed, got {shown(name)}")
-    path = Path(name) if name.endswith(".json") else RECIPES / f"{name}.json"
-    if not is_file(path):
-        raise UserError(
-            f"{what}: there is no recipe {name!r}{closest(name, recipe_names())} ({', '.join(recipe_names())})"
-        )
-    return path
-
-
-def _with_base(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A recipe with what it takes over from the one that it extends; a path is seen from the recipe's own folder."""
-    recipe = read_json(path, "recipe")
-    if "extends" not in recipe:
-        return recipe
-    what = f"recipe {path}, extends"
-    base = recipe.pop("extends")
-    if isinstance(base, str) and base.endswith(".json"):
-        base = str(path.parent / base)
-    base_path = _recipe_path(base, what).resolve()
-    if base_path in (seen := (*extending, path.resolve())):
-        raise UserError(f"{what}: {base_path.name} extends itself, by way of {' and '.join(one.name for one in seen)}")
-    whole = _with_base(base_path, seen)
-    return (
-        whole
-        | recipe
-        | {name: _over(whole[name], recipe[name]) for name in _SECTIONS if name in whole and name in recipe}
-    )
-
-
-def _over(base: Any, section: Any) -> Any:
-    """A section of a recipe over the one that it extends: what it says of a task is all that counts for that."""
-    if not isinstance(base, dict) or not isinstance(section, dict):
-        return section
-    found = base | section
-    if isinstance(base.get("per_task"), dict) and isinstance(section.get("per_task"), dict):
-        found["per_task"] = base["per_task"] | section["per_task"]
-    return found
 
 
 def config_from_flags(config_class: type[C], with_recipe: bool = True) -> C:

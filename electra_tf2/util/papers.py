@@ -71,8 +71,8 @@ def load_paper(name: str, part: str = "") -> ModuleType:
     Raises:
       UserError: there is no such paper, or it cannot be imported.
     """
-    own = isinstance(name, str) and name in paper_names()
-    if not own and not (isinstance(name, str) and all(word.isidentifier() for word in name.split("."))):
+    own = name in paper_names()
+    if not own and not all(word.isidentifier() for word in name.split(".")):
         raise UserError(f"paper must be the name of a paper or of a Python module, got {shown(name)}")
     if not own and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

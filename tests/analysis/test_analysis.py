@@ -16,7 +16,6 @@ from electra_tf2.analysis.request import Request
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_json
 from tests.support import training as support
 from tests.support.finetuning import write_lines
 from tests.support.programs import ROOT, run_program
@@ -98,8 +97,6 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
         "detection": {},
         "coco": {"electra_objective": False, "corrective_lm_objective": True, "sequence_contrast_objective": True},
         "bert": {"electra_objective": False},
-        "distilled": {"teacher": str(tmp_path / "models" / "detection")},
-        "auxiliary": {"aux_tasks": ["so"]},
     }
     for name, overrides in objectives.items():
         folder = tmp_path / "models" / name
@@ -109,8 +106,6 @@ def test_every_analysis_writes_numbers_and_a_figure(tmp_path):
         (folder / "config.json").write_text(config.to_json())
     logged = {"positive_cosine": 0.75, "negative_cosine": 0.25, "copy_accuracy_replaced": 0.5}
     detection = {"disc_recall": 0.25, "disc_accuracy": 0.85, "replaced_rate": 0.2}
-    distilled = tmp_path / "models" / "distilled" / "config.json"
-    write_json(distilled, json.loads(distilled.read_text()) | {"teacher": "gone"})
     for name in objectives:
         values = {"coco": logged, "detection": detection}.get(name, {})
         lines = [{"step": step, "loss": 9 - step} | {f"train_{key}": values[key] for key in values} for step in (5, 7)]

@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -15,9 +14,7 @@ from electra_tf2.corpus.dataset_builder import build, run_local
 from electra_tf2.corpus.example_builder import SentencePacker
 from electra_tf2.corpus.record_metadata import read_metadata
 from electra_tf2.corpus.records import read_batches
-from electra_tf2.corpus.vocabulary import special_ids
 from electra_tf2.pretrain import pretrain_data
-from electra_tf2.pretrain.masking import candidates_mask
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 
@@ -142,16 +139,6 @@ def test_sources_are_mixed_and_marked(corpus, vocab, tmp_path):
     before, kept = records(tmp_path / "plain"), records(tmp_path / "plain", "dev_data")
     assert text(found, "b") == text(before, "b") and text(found, "s") == 2 * text(before, "s")
     assert [text(held_out, word) for word in "bs"] == [text(kept, word) for word in "bs"], "held out once"
-
-    hparams = {"model_name": "none", "data_dir": str(tmp_path), "vocab_file": str(vocab), "vocab_size": 502}
-    hparams |= {"max_seq_length": 32, "pretrain_tfrecords": str(output / "pretrain_data*")}
-    with pytest.raises(UserError, match=r"must not be masked: set --unmasked-tokens \[unused0\],\[unused1\]"):
-        pretrain_data.find_records(str(output / "pretrain_data*"), PretrainingConfig.from_dict(hparams), "--x")
-    config = PretrainingConfig.from_dict(hparams | {"unmasked_tokens": list(tokens.values())})
-    assert pretrain_data.find_records(str(output / "pretrain_data*"), config, "--x").total == len(found["input_ids"])
-    special = special_ids(words[:-1], config.unmasked_tokens)
-    may = candidates_mask(tf.constant(found["input_ids"]), tf.constant(found["input_mask"]), special).numpy()
-    assert not may[:, :2].any() and may[:, 2].all()
 
 
 @pytest.mark.parametrize("packing", ["full_sentences", "doc_sentences"])

@@ -13,7 +13,7 @@ from electra_tf2.finetune.prompting import LabelWordHead
 from electra_tf2.finetune.trained_folder import trained_config
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.flags import read_recipe
+from electra_tf2.util.recipes import read_recipe
 from tests.support.finetuning import write_lines
 
 

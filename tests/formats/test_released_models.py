@@ -9,7 +9,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.formats.folders import RELEASED
 from electra_tf2.formats.tensor_file import TensorFile
-from electra_tf2.util.flags import recipe_names
+from electra_tf2.util.recipes import recipe_names
 
 NAMES = sorted(folder.name for folder in RELEASED.iterdir() if folder.is_dir())
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.pretrain.task import PretrainingTask
-from electra_tf2.util.flags import read_recipe
+from electra_tf2.util.recipes import read_recipe
 from tests.support import training as support
 
 _SHAPE = re.compile(r"(?:f|bf)\d+\[([\d,]*)\]")

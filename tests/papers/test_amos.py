@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import electra_tf2
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model import kernels
 from electra_tf2.papers.amos.model import MixtureLM, sample
-from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.uniform import row_noise
+from tests.support import stored_models
 from tests.support import training as support
 
 SHARES = "generator_predictions/mixture/kernel"
@@ -160,11 +161,6 @@ def test_the_loss_is_the_sum_of_the_exits(model, masked):
     np.testing.assert_allclose(shares, weights.sum(), rtol=1e-5)
 
 
-def test_what_it_costs_is_what_is_built(model):
-    built = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
-    assert parameter_count(model.config) == built
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -183,3 +179,10 @@ def test_what_it_costs_is_what_is_built(model):
 def test_what_cannot_be_mixed_is_refused(wrong, message):
     with pytest.raises(UserError, match=message):
         config_of(**wrong)
+
+
+def test_it_gives_no_probabilities_but_a_detectors(model):
+    stored = electra_tf2.Model(stored_models.of_network(model))
+    with pytest.raises(UserError, match="a model of AMOS gives no probabilities"):
+        stored.score(["a text"])
+    assert (stored.score(["a text"], method="detector") < 0).all()

@@ -162,7 +162,7 @@ def test_a_student_learns_and_its_teacher_does_not(teachers, mode, tmp_path):
 
 def test_a_resumed_student_has_the_teacher_that_it_began_with(teachers, tmp_path):
     config, _ = student(teachers, "electra", 2)
-    alone = PretrainingConfig.from_dict(support.hparams(tmp_path, sizes={"num_hidden_layers": 2}))
+    alone, _ = student(teachers, "electra", 2, teacher=None)
     with RunFolder(tmp_path / "model") as run:
         run.begin(config.to_json(), config.vocab_file)
         (run.path / "model.ckpt-9.index").touch()

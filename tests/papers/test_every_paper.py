@@ -1,13 +1,16 @@
 """Every paper's recipes, at tiny sizes: they train, and cost what is built."""
 
+import json
 import math
 
 import pytest
+import tensorflow as tf
 
+from electra_tf2.analysis.pretrained import PretrainedModel
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import make_model
-from electra_tf2.util.flags import read_recipe
 from electra_tf2.util.papers import paper_names
+from electra_tf2.util.recipes import read_recipe
 from tests.pretrain.test_combinations import train
 from tests.support import training as support
 from tests.support.recipes import config_of, recipes_of_papers, write_files
@@ -24,8 +27,8 @@ def folder(tmp_path_factory):
 
 
 def tiny(recipe, folder):
-    numbers = {"max_seq_length": support.LENGTH, "train_batch_size": 8, "num_warmup_steps": 0, "precision": "float32"}
-    return config_of(recipe, folder, max_predictions_per_seq=3, **numbers)
+    sizes = {"max_seq_length": support.LENGTH, "train_batch_size": 8, "max_predictions_per_seq": 3}
+    return config_of(recipe, folder, True, sizes | {"num_warmup_steps": 0, "precision": "float32"})
 
 
 def test_every_paper_has_a_recipe():
@@ -35,8 +38,13 @@ def test_every_paper_has_a_recipe():
 @pytest.mark.parametrize(
     "recipe", [name if name in FIRST.values() else pytest.param(name, marks=pytest.mark.slow) for name in RECIPES]
 )
-def test_its_recipes_train_and_cost_what_is_built(folder, recipe):
+def test_its_recipes_train_cost_what_is_built_and_are_analysed(folder, tmp_path, recipe):
     config = tiny(recipe, folder)
     train(config)
-    built = sum(math.prod(variable.shape) for variable in make_model(config).trainable_variables)
-    assert parameter_count(config) == built
+    model = make_model(config)
+    assert parameter_count(config) == sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    tf.train.Checkpoint(model=model).write(str(tmp_path / "model.ckpt-7"))
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"')
+    gone = {name: "gone" for name in ("teacher", "data_dir") if getattr(config, name, "")}
+    (tmp_path / "config.json").write_text(json.dumps(json.loads(config.to_json()) | gone))
+    assert PretrainedModel(str(tmp_path)).sentence_states(["the file"]).shape == (1, 64)  # without what trained it

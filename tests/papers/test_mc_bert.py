@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import electra_tf2
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.formats.checkpoints import CheckpointVariables, warm_start
 from electra_tf2.model import kernels
 from electra_tf2.papers.mc_bert.model import MultipleChoice
-from electra_tf2.pretrain.flops import parameter_count
-from electra_tf2.pretrain.pretraining_model import make_model
+from electra_tf2.pretrain.initial_weights import main_network_names
+from electra_tf2.pretrain.pretraining_model import PretrainingModel, make_model
 from electra_tf2.util.errors import UserError
-from tests.support import golden
+from tests.support import golden, stored_models
 from tests.support import training as support
 
 CLASSES = 4
@@ -104,10 +106,6 @@ def test_it_trains_the_main_network_and_its_head_only(model, forward):
     }
 
 
-def test_what_it_costs_is_what_is_built(model):
-    assert parameter_count(model.config) == sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-
-
 @pytest.mark.parametrize("generator", [{"uniform_generator": True}, {"two_tower_generator": True}])
 def test_a_generator_that_cannot_offer_words_is_refused(generator):
     with pytest.raises(UserError, match="draws its candidates from one masked language model"):
@@ -117,3 +115,16 @@ def test_a_generator_that_cannot_offer_words_is_refused(generator):
 def test_candidates_may_be_the_original_whatever_is_sampled():
     with pytest.raises(UserError, match="right or not: disallow_correct must be false"):
         config_of(disallow_correct=True)
+
+
+def test_its_head_starts_as_that_of_a_masked_language_model(model, tmp_path):
+    bert = PretrainingModel(PretrainingConfig.from_dict(support.hparams(tmp_path, electra_objective=False)))
+    checkpoint = CheckpointVariables(tf.train.Checkpoint(model=bert).save(str(tmp_path / "model.ckpt")))
+    report = warm_start(make_model(model.config), checkpoint, main_network_names(model, checkpoint))
+    assert {"choice_predictions/dense/kernel", "choice_predictions/output_bias"} <= {*report.loaded}
+    assert "generator_predictions/output_bias" in report.missing  # a generator of its own has other states
+
+
+def test_it_gives_no_probabilities(model):
+    with pytest.raises(UserError, match="a model of MC-BERT gives no probabilities"):
+        electra_tf2.Model(stored_models.of_network(model)).score(["a text"])

@@ -187,19 +187,6 @@ def test_the_gradient_of_the_scores_is_the_derived_one(table_file, stop_gradient
         assert float(loss() - value) / 0.01 == pytest.approx(gradient[place], rel=0.05)
 
 
-def test_a_context_that_is_all_harm_gives_squared_scores(table_file):
-    config = config_of(table_file, mpa_heads=[0])
-    model, forward = forward_of(config)
-    objective = model.objectives[-1]
-    objective.cooccurrence = lambda forward, predicted: tf.ones([*predicted.shape, support.LENGTH])
-    scores = tf.constant(np.random.RandomState(1).standard_normal([8, 16, 16]), tf.float32)
-    output = objective(with_scores(forward, config, {(1, 0): scores}), True)
-    rows = tf.gather(scores, forward.masked.positions, batch_dims=1).numpy()
-    real = forward.masked.input_mask.numpy()[:, np.newaxis]
-    wrong = (objective.predicted(forward) != forward.masked.masked_lm_ids).numpy() * forward.masked.masked_lm_weights
-    assert float(output.numerator) == pytest.approx(float(tf.reduce_sum((rows**2 * real).sum(-1) * wrong)), rel=1e-5)
-
-
 def test_only_the_selected_heads_of_a_layer_feel_it(table_file):
     config = config_of(table_file, mpa_layers=[1], mpa_heads=[2])
     model, _ = forward_of(config)

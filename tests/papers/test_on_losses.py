@@ -13,9 +13,9 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.table_file import count_documents, inverse_frequencies, read_table, write_frequencies
 from electra_tf2.model import kernels
 from electra_tf2.papers.on_losses.model import TaskValues
-from electra_tf2.papers.on_losses.segments import QuickThoughts, halves, rearranged_segments, swapped_segments
+from electra_tf2.papers.on_losses.segments import QuickThoughts, halves, rearranged_segments
 from electra_tf2.papers.on_losses.tasks import active_tasks, labels_of, stage_steps, staged_tasks
-from electra_tf2.papers.on_losses.tokens import ORDERS, SequenceCorruption, frequencies, scaled, shuffled, tampered
+from electra_tf2.papers.on_losses.tokens import ORDERS, SequenceCorruption, frequencies, scaled, tampered
 from electra_tf2.pretrain import masking, schedules
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import make_model
@@ -98,42 +98,6 @@ def rearranged(text, draws, swapped, longest=LENGTH):
 
 def candidates_of(batch):
     return np.isin(batch["input_ids"], [0, 2, 3], invert=True).astype(np.float32)
-
-
-def test_swapped_segments_are_those_of_plain_slices():
-    batch = batch_of(40)
-    chosen = np.arange(40) % 3 == 0
-    found = {
-        name: value.numpy()
-        for name, value in swapped_segments(
-            tensors(batch), tf.constant(candidates_of(batch)), tf.constant(chosen)
-        ).items()
-    }
-    for row in range(39):
-        ids = batch["input_ids"][row]
-        size, second = (ids > 0).sum(), batch["segment_ids"][row].sum()
-        expected, segments = ids.copy(), batch["segment_ids"][row].copy()
-        if chosen[row]:
-            a, b = ids[1 : size - second], ids[size - second : size]
-            expected[1:size] = [*b, *a] if second else ids[1:size]
-            segments[1:size] = [0] * second + [1] * (size - 1 - second) if second else segments[1:size]
-        if second:
-            np.testing.assert_array_equal(found["input_ids"][row], expected)
-            np.testing.assert_array_equal(found["segment_ids"][row], segments)
-        assert sorted(found["input_ids"][row]) == sorted(ids)
-    np.testing.assert_array_equal(found["input_mask"], batch["input_mask"])
-
-
-def test_shuffled_trigrams_are_those_of_a_loop():
-    batch = batch_of(20)
-    orders = np.random.RandomState(1).randint(0, 6, [20, 5])
-    found = shuffled(tensors(batch), tf.constant(orders, tf.int32))["input_ids"].numpy()
-    for row in range(20):
-        expected = batch["input_ids"][row].copy()
-        for three in range(5):
-            start = 1 + 3 * three
-            expected[start : start + 3] = [batch["input_ids"][row, start + i] for i in ORDERS[orders[row, three]]]
-        np.testing.assert_array_equal(found[row], expected)
 
 
 def test_tampered_tokens_are_those_of_a_loop():
@@ -453,13 +417,6 @@ def test_a_step_touches_what_is_its_turn_alone(folder):
     original = batch_of(16)["input_ids"]
     for turn, masked in masks.items():  # only in its turn are segments swapped
         assert (masked.input_ids.numpy() == original).all() == (turn != "so_loss")
-
-
-def test_rows_without_labels_do_not_count(folder):
-    model = make_model(config_of(folder, ["so"]))
-    batch = batch_of(8)
-    _, normalizers = model.prepare(tensors(batch), tf.constant([1, 2]))
-    assert float(normalizers["so_loss"]) == batch["segment_ids"].any(-1).sum()
 
 
 @pytest.mark.parametrize(("how", "refused"), [("sum", False), ("alt", False), ("inc", True), ("cmtl+", True)])

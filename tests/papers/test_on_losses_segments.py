@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from electra_tf2.model import kernels
 from electra_tf2.papers.on_losses.model import Model
-from electra_tf2.papers.on_losses.segments import FastSent, halves, replaced_segment
+from electra_tf2.papers.on_losses.segments import FastSent, halves
 from electra_tf2.papers.on_losses.tasks import TaskBatch, active_tasks, labels_of
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.pretrain.flops import parameter_count
@@ -55,21 +55,6 @@ def segments_of(rows, seed=0):
 def text_in(batch, row, name):
     """The text of a place, "same" or "other", by a plain list."""
     return [token for token in batch[f"{name}_document_ids"][row].tolist() if token]
-
-
-def test_replaced_segments_are_those_of_plain_lists():
-    batch = segments_of(60)
-    possible = batch["other_document_ids"][:, 0] > 0
-    chosen = possible & (np.arange(60) % 2 == 0)
-    found = replaced_segment(tensors(batch), tf.constant(batch["other_document_ids"]), tf.constant(chosen))
-    assert chosen.sum() > 10
-    for row in range(60):
-        expected = batch["input_ids"][row].tolist(), batch["segment_ids"][row].tolist()
-        if chosen[row]:
-            expected = put_together(texts_of(batch, row)[0], text_in(batch, row, "other"))
-        assert found["input_ids"][row].numpy().tolist() == expected[0]
-        assert found["segment_ids"][row].numpy().tolist() == expected[1]
-        assert found["input_mask"][row].numpy().tolist() == [int(token > 0) for token in expected[0]]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,8 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from electra_tf2.formats.checkpoints import CheckpointVariables, copy_encoder, generator_names, warm_start
-from electra_tf2.model.kernels.vocabulary import chunked_log_probs
 from electra_tf2.pretrain.initial_weights import load_initial_weights, main_network_names
 from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, policy_losses, rewards
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -19,6 +16,7 @@ from tests.support import golden
 ELECTRA_15 = {"disc_tokens": "masked"}
 REPLACE = {"electra_objective": False, "replace_mlm_objective": True}
 ALL_TOKENS = {"electra_objective": False, "all_tokens_mlm_objective": True}
+CORRECTIVE = {"electra_objective": False, "corrective_lm_objective": True}
 TWO_STAGE = {
     "generator_hidden_size": 1.0,
     "untied_generator_embeddings": True,
@@ -55,7 +53,7 @@ def drawn_positions(masked):
 
 
 @pytest.mark.parametrize(
-    ("ablation", "everywhere"), [({}, True), (ELECTRA_15, False), (REPLACE, False), (ALL_TOKENS, True)]
+    ("ablation", "everywhere"), [({}, True), (ELECTRA_15, False), (REPLACE, False), (ALL_TOKENS, True), (CORRECTIVE, False)]
 )
 def test_which_tokens_a_loss_learns_from(ablation, everywhere):
     model, masked = model_and_batch(**ablation)
@@ -92,31 +90,6 @@ def test_the_first_losses_are_those_of_knowing_nothing():
     expected = replaced * math.log(2 * vocabulary) - kept * math.log(0.5 + 0.5 / vocabulary)
     assert float(objective(forward, True).numerator) == pytest.approx(expected, rel=1e-5)
 
-
-# Losses over the vocabulary in chunks
-
-
-@given(st.integers(1, 20), st.integers(1, 25), st.integers(0, 100))
-@settings(deadline=None, max_examples=20)
-def test_chunks_change_neither_values_nor_gradients(tokens, chunk, seed):
-    random = np.random.RandomState(seed)
-    states = tf.constant(random.randn(tokens, 6), tf.float32)
-    table, bias = tf.constant(random.randn(11, 6), tf.float32), tf.constant(random.randn(11), tf.float32)
-    ids = tf.constant(random.randint(11, size=tokens), tf.int32)
-    upstream = tf.constant(random.randn(tokens), tf.float32)
-
-    def whole(states, table, bias):
-        logits = tf.matmul(states, table, transpose_b=True) + bias
-        return -tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
-
-    results = []
-    for function in (whole, lambda h, w, b: chunked_log_probs(h, w, b, ids, chunk)):
-        with tf.GradientTape() as tape:
-            tape.watch([states, table, bias])
-            values = function(states, table, bias)
-        results.append([values, *tape.gradient(values, [states, table, bias], output_gradients=upstream)])
-    for expected, actual in zip(*results, strict=True):
-        np.testing.assert_allclose(actual, expected, atol=2e-5)
 
 
 # Two stages

@@ -117,14 +117,6 @@ def test_gradients_of_the_forms_of_the_loss(tokens):
     np.testing.assert_allclose(weighted, (1 - p1)[..., None] * plain, atol=1e-6)
 
 
-def test_replaced_tokens_everywhere_make_the_gradient_of_cross_entropy(tokens):
-    gate, logits, ids, copied = tokens
-    nowhere = tf.zeros_like(copied)
-    mixture = losses_and_gradients("mixture", True, gate, logits, ids, nowhere)[1][1]
-    plain = losses_and_gradients("plain_ce", True, gate, logits, ids, nowhere)[1][1]
-    np.testing.assert_allclose(mixture, plain, atol=1e-6)
-
-
 def test_the_argmax_of_the_mixture(tokens):
     gate, logits, ids, _ = tokens
     p1, s = tf.sigmoid(gate).numpy()[..., None], tf.nn.softmax(logits).numpy()
@@ -156,22 +148,6 @@ def test_the_first_losses_are_those_of_knowing_nothing():
     assert 0 < float(outputs.losses["scl_loss"]) <= math.log(2 * rows - 1) + 0.1
     names = "copy_accuracy_replaced copy_accuracy_original clm_accuracy_replaced clm_accuracy_original replaced_rate"
     assert {*names.split(), "positive_cosine", "negative_cosine", "retrieval_at_1"} <= outputs.metrics.keys()
-
-
-def test_the_language_model_ignores_unmasked_tokens():
-    model, masked = prepared()
-    objective = next(o for o in model.objectives if isinstance(o, CorrectiveLM))
-    forward = model.forward(masked)
-    with tf.GradientTape() as tape:
-        tape.watch(forward.states)
-        loss = objective(forward, True).numerator
-    gradient = tf.reduce_sum(tf.abs(tape.gradient(loss, forward.states)), -1).numpy()
-    drawn = np.zeros(gradient.shape, bool)
-    for row, (positions, weights) in enumerate(
-        zip(masked.positions.numpy(), masked.masked_lm_weights.numpy(), strict=True)
-    ):
-        drawn[row, positions[weights > 0]] = True
-    assert (gradient[drawn] > 0).all() and not gradient[~drawn].any()
 
 
 # Sequence contrast

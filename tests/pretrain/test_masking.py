@@ -138,25 +138,6 @@ def test_every_noise_gives_a_valid_sample(vocab_size):
     assert uniform[0] == 0
 
 
-@SETTINGS
-@hypothesis.given(batches(), st.sampled_from([0.15, 0.5]))
-def test_a_word_is_masked_with_all_its_pieces_or_not_at_all(batch, mask_prob):
-    overrides = {"mask_unit": "whole_word", "mask_sampling": "without_replacement", "mask_rates": [1.0, 0.0, 0.0]}
-    config, masked = mask(batch, mask_prob=mask_prob, **overrides)
-    _, by_token = mask(batch, mask_prob=mask_prob, mask_sampling="without_replacement")
-    tokens = load_vocab(golden.CHECKPOINT / "vocab.txt")
-    assert any(token.startswith("##") for token in tokens)
-    hidden = masked.masked_input_ids.numpy() != masked.input_ids.numpy()
-    for ids, gone, candidates in zip(batch["input_ids"].numpy(), hidden, masked.candidates.numpy() > 0, strict=True):
-        for place in np.flatnonzero(candidates[1:]) + 1:
-            if tokens[ids[place]].startswith("##") and candidates[place - 1]:
-                assert gone[place] == gone[place - 1]
-    budget = by_token.masked_lm_weights.numpy().sum(-1)
-    np.testing.assert_array_equal(masked.masked_lm_weights.numpy().sum(-1), hidden.sum(-1))
-    assert (hidden.sum(-1) <= budget).all()
-    del config
-
-
 def test_whole_words_are_masked_alike_wherever_they_stand():
     """A sequence of words of 1, 2 and 3 pieces: every word as often as any other of its length, shorter ones oftener
     only where a longer one does not fit any more."""

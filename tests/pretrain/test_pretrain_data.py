@@ -100,32 +100,6 @@ def test_evaluation_sees_every_record_once(tmp_path):
     assert ids[real > 0].tolist() == list(range(11)) and real.sum() == 11
 
 
-def test_no_records_lists_what_is_there(tmp_path):
-    (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(UserError, match=r"notes\.txt"):
-        records(tmp_path)
-
-
-def test_a_truncated_file_is_named(tmp_path):
-    write_shards(tmp_path, [3])
-    path = next(tmp_path.iterdir())
-    path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(UserError, match=f"{path.name} is truncated.*record 3"):
-        records(tmp_path)
-
-
-def test_another_length_is_refused(tmp_path):
-    write_shards(tmp_path, [3], length=16)
-    with pytest.raises(UserError, match="length 16, but max_seq_length is 8"):
-        records(tmp_path)
-
-
-def test_empty_files_are_refused(tmp_path):
-    write_shards(tmp_path, [0, 0])
-    with pytest.raises(UserError, match="hold no record"):
-        records(tmp_path)
-
-
 def write_metadata(folder, counts, **changes):
     """As the builder does."""
     settings = config(folder)

@@ -59,15 +59,8 @@ MODES: dict[str, dict[str, Any]] = {
     "bfloat16": {"precision": "bfloat16"},
     "float16": {"precision": "float16"},
 }
-ILLEGAL = {
-    ("electric", "uniform"): "uniform_generator must be false",
-    ("electric", "tied"): "untied_generator must be true",
-    ("electric", "disallow_correct"): "disallow_correct must be false",
-    ("electric", "temperature"): "temperature must be 1",
-    ("bert", "uniform"): "nothing to train",
-    ("bert", "two_tower"): "needs electra_objective or electric_objective",
-    ("bert", "two_tower_untied_embeddings"): "needs electra_objective or electric_objective",
-}
+ILLEGAL = {*itertools.product(["electric"], ["uniform", "tied", "disallow_correct", "temperature"])}
+ILLEGAL |= {*itertools.product(["bert"], ["uniform", "two_tower", "two_tower_untied_embeddings"])}
 LEGAL = [pair for pair in itertools.product(OBJECTIVES, MODES) if pair not in ILLEGAL]
 LEGAL += [(name, "default") for name in MORE]
 # XLA compiles each for many seconds, so by default only those that reach every piece of the step.
@@ -136,9 +129,3 @@ def test_trains_under_xla(data_dir, objective, mode):
     assert all(np.isfinite(values).all() for values in losses.values())
     if mode != "uniform" and objective not in ("adversarial", "coco_lm_random_replacements"):
         assert losses["loss"][-5:].mean() < losses["loss"][:5].mean()
-
-
-@pytest.mark.parametrize(("objective", "mode"), ILLEGAL)
-def test_illegal_combinations_are_refused(tmp_path, objective, mode):
-    with pytest.raises(UserError, match=ILLEGAL[objective, mode]):
-        PretrainingConfig.from_dict(support.hparams(tmp_path, **OBJECTIVES[objective] | MODES[mode]))

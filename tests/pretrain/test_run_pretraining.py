@@ -111,7 +111,6 @@ def test_overwrite_deletes_no_folder_that_is_not_a_model(run, settings, tmp_path
         ({"num_train_steps": 0, "num_warmup_steps": 0}, "less than one step"),
         ({"results_txt": "/proc/nowhere/x"}, "cannot write /proc/nowhere/x"),
         ({"vocab_file": "{model}/vocab.txt"}, "--overwrite would delete vocab_file"),
-        ({"cooccurrence_file": "{model}/pairs.npz"}, "--overwrite would delete cooccurrence_file"),
         ({"init_generator_checkpoint": "{model}"}, "--overwrite would delete init_generator_checkpoint"),
     ],
 )

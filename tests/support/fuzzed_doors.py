@@ -26,13 +26,12 @@ from electra_tf2.training import checkpoint_files
 from electra_tf2.training.checkpoints import newest_good
 from electra_tf2.training.run_folder import RunFolder, suspect_checkpoint
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.flags import recipe_names
 from electra_tf2.util.reading import sha256_of
+from electra_tf2.util.recipes import recipe_names
 from tests.finetune.test_choice import race
 from tests.finetune.test_superglue import MULTIRC, RECORD, WSC
-from tests.pretrain import test_fuzzed_records as fuzzed_records
 from tests.support import finetuning as tuning
-from tests.support import golden, stored_models
+from tests.support import fuzzed_records, golden, stored_models
 from tests.support.damage import damage_file, damage_folder, fresh_copy, some_value
 from tests.support.programs import PACKAGE, flags_of_its_own, run_program
 

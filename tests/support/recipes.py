@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretraining_model import make_model
-from electra_tf2.util.flags import read_recipe, recipe_names
 from electra_tf2.util.papers import paper_names
+from electra_tf2.util.recipes import read_recipe, recipe_names
 from tests.support import golden
 
 VOCAB = str(golden.CHECKPOINT / "vocab.txt")
@@ -29,7 +30,7 @@ def write_files(folder: Path, length: int) -> None:
             if hasattr(module, "write_files"):
                 module.write_files(folder)
     for name in ("electra_small", "bert_small"):
-        config = config_of(name, folder, max_seq_length=length)
+        config = config_of(name, folder, False, {"max_seq_length": length})
         tf.train.Checkpoint(model=make_model(config)).save(str(folder / name / "model.ckpt"))
         (folder / name / "config.json").write_text(config.to_json())
 
@@ -40,11 +41,12 @@ def is_taught(recipe: str) -> bool:
     return "teacher" in PretrainingConfig.extended(given).__dataclass_fields__
 
 
-def config_of(recipe: str, folder: Path, teacher: bool = True, **hparams: Any) -> PretrainingConfig:
+def config_of(recipe: str, folder: Path, teacher: bool, hparams: Mapping[str, Any]) -> PretrainingConfig:
     """A recipe with its own mechanisms, of tiny sizes, with the files of `write_files`.
 
     Args:
-      teacher: of a recipe that wants one; False: without.
+      teacher: whether a recipe that wants a teacher has one.
+      hparams: more of them.
     """
     given = read_recipe(recipe)
     exits = {"generator_exits": [1, 2, 3]} if given.get("generator_exits") else {}
@@ -67,4 +69,4 @@ def config_of(recipe: str, folder: Path, teacher: bool = True, **hparams: Any) -
         tiny["teacher"] = str(folder / recipe.removesuffix("_distilled"))
     if given.get("freeze_generator"):
         tiny["init_generator_checkpoint"] = "given"
-    return PretrainingConfig.from_dict(given | tiny | hparams)
+    return PretrainingConfig.from_dict({**given, **tiny, **hparams})

@@ -1,5 +1,6 @@
 """Command lines: layers of a configuration, spelling of flags, one-line errors, no TensorFlow before it is needed."""
 
+import dataclasses
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from absl import flags
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util import flags as util_flags
+from electra_tf2.util import recipes
 from electra_tf2.util.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -190,8 +192,9 @@ flags.run(lambda: print(os.environ["TF_CPP_MIN_LOG_LEVEL"]), "")
 def test_help_names_every_hparam_and_needs_no_tensorflow() -> None:
     result = run("--help", "all")
     assert (result.returncode, result.stderr) == (0, "")
-    for field in PretrainingConfig.__dataclass_fields__:
-        assert re.search(rf"^  --(\[no-\])?{field.replace('_', '-')}\s", result.stdout, re.MULTILINE), field
+    for field in dataclasses.fields(PretrainingConfig):
+        name = field.name.replace("_", "-")
+        assert re.search(rf"^  --(\[no-\])?{name}\s", result.stdout, re.MULTILINE), name
     for heading in ("ELECTRA", "COCO-LM", "Steps and learning rate", "Generator", "Files"):
         assert f"\n{heading}\n" in result.stdout
     assert max(len(line) for line in result.stdout.splitlines()) <= 120
@@ -224,15 +227,15 @@ def test_debug_comes_before_the_recipe_and_after_flags(parse: Any) -> None:
 
 
 def test_help_lists_the_choices_that_it_does_not_explain(own_flags: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    field = PretrainingConfig.__dataclass_fields__["aux_combination"]
-    monkeypatch.setattr(field, "metadata", field.metadata | {"help": "sum, inc, alt or cmtl"})
+    field = PretrainingConfig.__dataclass_fields__["crop_mode"]
+    monkeypatch.setattr(field, "metadata", field.metadata | {"help": "raw, or the body"})
     util_flags.define_hparam_flags(PretrainingConfig)
-    assert str(own_flags["aux_combination"].help).startswith("<sum|inc|alt|alt+|cmtl|cmtl+>: sum, inc")
+    assert str(own_flags["crop_mode"].help).startswith("<body|raw_cls>: raw, or")
 
 
 def test_a_section_goes_on_from_the_one_that_it_extends(tmp_path: Path) -> None:
     own = {"finetuning": {"learning_rate": 1e-5, "per_task": {"sts": {"num_train_epochs": 1}}}}
     (tmp_path / "own.json").write_text(json.dumps({"extends": "bert_mini"} | own))
-    base, found = (util_flags.read_recipe(name, "finetuning") for name in ("bert_mini", str(tmp_path / "own.json")))
+    base, found = (recipes.read_recipe(name, "finetuning") for name in ("bert_mini", str(tmp_path / "own.json")))
     assert found["learning_rate"] == 1e-5 and found["classifier_pooling"] == "mean"
     assert found["per_task"] == base["per_task"] | {"sts": {"num_train_epochs": 1}}

@@ -23,8 +23,7 @@ _POSITIONS = "electra/embeddings/position_embeddings"
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_inputs_are_taken_or_refused_in_one_line(kind: str, tmp_path: Path) -> None:
-    # Records take longer; tests/pretrain/test_fuzzed_records.py has some hundreds.
-    faults, ends = fuzz(kind, 25 if kind == "records" else 100, 0, tmp_path)
+    faults, ends = fuzz(kind, 200 if kind == "records" else 100, 0, tmp_path)
     assert not faults, "\n\n".join(f"{one.kind} {one.number}: {one.what}\n{one.trace}" for one in faults)
     assert ends["refused"] > 10 and ends["taken"] > 0
 

@@ -13,7 +13,7 @@ from electra_tf2.formats.folders import config_of, network_hparams, read_config,
 from electra_tf2.finetune.tasks.registry import check_names, entry_of
 from electra_tf2.finetune.tasks.spec import Entry
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.flags import has_section, is_recipe, read_recipe
+from electra_tf2.util.recipes import has_section, is_recipe, read_recipe
 
 _FOLDERS = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
 # What belongs to a train_file, and its default, as which every configuration has it.
