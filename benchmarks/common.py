@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from electra_tf2.corpus.example_builder import Examples
+from electra_tf2.corpus.packing import Examples
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ def write_inputs(folder: Path, config: PretrainingConfig) -> None:
     """The files that a configuration reads while its step is built: a vocabulary, and MPA's table."""
     import numpy as np
 
-    from electra_tf2.corpus.cooccurrence import CooccurrenceTable, write_cooccurrence
+    from electra_tf2.papers.mpa.cooccurrence import CooccurrenceTable, write_cooccurrence
 
     write_vocabulary(folder / "vocab.txt", config.vocab_size)
     if getattr(config, "mpa_objective", False):

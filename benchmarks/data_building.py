@@ -18,9 +18,8 @@ import tempfile
 from collections.abc import Iterator
 
 from benchmarks.common import parser_of, seconds
-from electra_tf2.corpus.build_plan import BuildPlan, BuildSettings, Unit, make_plan
-from electra_tf2.corpus.build_unit import build_unit
-from electra_tf2.corpus.staging import Staging, UnitReport
+from electra_tf2.corpus.jobs import BuildPlan, BuildSettings, Job, make_plan
+from electra_tf2.corpus.shards import JobReport, do_job, read_report
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.util.environment import quiet_tensorflow
 
@@ -28,22 +27,21 @@ from electra_tf2.util.environment import quiet_tensorflow
 Rate = tuple[float, float]
 
 
-def work(plan: BuildPlan, folder: str, unit: Unit) -> UnitReport:
-    """Builds a unit in a folder."""
+def work(plan: BuildPlan, folder: str, job: Job) -> JobReport:
+    """Does a job in a folder."""
     quiet_tensorflow()
-    staging = Staging(dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, output_dir=folder)))
-    staging.folder.mkdir(exist_ok=True)
-    for _ in build_unit(staging, unit):
+    plan = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, output_dir=folder))
+    for _ in do_job(plan, job):
         pass
-    report = staging.report(unit)
+    report = read_report(plan, job)
     assert report is not None
     return report
 
 
 def measure(plan: BuildPlan, processes: int) -> Rate:
-    """All units, after every process has loaded everything and built the smallest one."""
-    smallest = min(plan.units, key=lambda unit: unit.text_bytes)
-    reports: list[UnitReport] = []
+    """All jobs, after every process has loaded everything and done the smallest one."""
+    smallest = min(plan.jobs, key=lambda job: job.text_bytes)
+    reports: list[JobReport] = []
     with (
         tempfile.TemporaryDirectory() as warm,
         tempfile.TemporaryDirectory() as folder,
@@ -51,7 +49,7 @@ def measure(plan: BuildPlan, processes: int) -> Rate:
     ):
         for turn in [pool.submit(work, plan, tempfile.mkdtemp(dir=warm), smallest) for _ in range(processes)]:
             turn.result()  # a new process for each, as none is idle
-        took = seconds(lambda: reports.extend(pool.map(functools.partial(work, plan, folder), plan.units)))
+        took = seconds(lambda: reports.extend(pool.map(functools.partial(work, plan, folder), plan.jobs)))
     tokens = sum(shard.tokens for report in reports for shard in report.files.values())
     return sum(report.text_bytes for report in reports) / took, tokens / took
 

@@ -13,21 +13,21 @@ The same command goes on with a build that was stopped. Nothing is deleted witho
 """
 
 import dataclasses
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
-from electra_tf2.corpus.build_plan import ELECTRA, BuildSettings, make_plan, parse_tokens
-from electra_tf2.corpus.dataset_builder import build, run_beam, run_local
-from electra_tf2.corpus.example_builder import DOC_SENTENCES, FULL_SENTENCES
-from electra_tf2.corpus.vocabulary import load_vocab
+from electra_tf2.corpus.build import build, run_beam, run_local
+from electra_tf2.corpus.jobs import BuildSettings, make_plan
+from electra_tf2.corpus.packing import DOC_SENTENCES, ELECTRA, FULL_SENTENCES
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say
+
+MANY_UNKNOWN = 0.01  # share of [UNK] that is worth a warning
 
 
 def define_common_flags() -> None:
@@ -54,13 +54,13 @@ def define_common_flags() -> None:
         "electra: one or two segments, some short; full_sentences: one full segment, across documents (RoBERTa); "
         "doc_sentences: the same within a document.",
     )
-    flags.DEFINE_bool(
-        "other_segments",
-        False,
-        "Store two segments more with each example of two, which training may show in place of the second: one from "
-        "elsewhere in its document, one of another document (aux_tasks asp, sdp); records take up to twice the room.",
+    flags.DEFINE_string(
+        "paper",
+        "",
+        "Paper whose fields the records get, such as on_losses: the name of a module of electra_tf2/papers, or the "
+        "dotted name of your own.",
     )
-    flags.DEFINE_bool("overwrite", False, "Replace the records that are there.")
+    flags.DEFINE_bool("overwrite", False, "Build though records are there, which are moved to <output-dir>.old-N.")
     flags.DEFINE_integer("inspect", 0, "Number of examples to print as text; needs --output-dir alone.", lower_bound=0)
     flags.DEFINE_bool("verify", False, "Read all records again and check them; needs --output-dir alone.")
     flags.DEFINE_enum("runner", "local", ["local", "beam"], "Where to build: on this machine, or by Apache Beam.")
@@ -74,13 +74,6 @@ def define_flags() -> None:
     flags.DEFINE_bool("blanks_separate_docs", True, "Blank lines end documents; else only files and JSON lines do.")
     flags.DEFINE_string("text_field", "text", "The field of .jsonl files that holds the text.")
     flags.DEFINE_bool("recursive", False, "Read the directories below --corpus-dir too.")
-    flags.DEFINE_float(
-        "mix_alpha",
-        1.0,
-        "Shares p of the sources, the folders below --corpus-dir, become p^alpha by reading the small ones again; "
-        "1: as they are (mBART: 0.7).",
-    )
-    flags.DEFINE_list("domain_tokens", [], "source=[unusedN],...: the token that begins the examples of each source.")
     define_common_flags()
 
 
@@ -101,14 +94,10 @@ def run_build(**more: Any) -> None:
     settings = BuildSettings(**(given | more))
     if values.beam_options and values.runner != "beam":
         raise UserError("--beam-options are for --runner beam")
-    load_vocab(settings.vocab_file)  # before anything slow
     plan = make_plan(settings)
     quiet_tensorflow()
-    if values.runner == "beam":
-        run_units = run_beam(shlex.split(values.beam_options))
-    else:
-        run_units = run_local(values.num_processes)
-    metadata = build(plan, run_units, values.overwrite)
+    run_jobs = run_beam(values.beam_options) if values.runner == "beam" else run_local(values.num_processes)
+    metadata = build(plan, run_jobs, values.overwrite)
     examples = metadata["train_examples"] + metadata["dev_examples"]
     padding = 1 - metadata["tokens"] / (examples * settings.max_seq_length)
     held_out = f" and {metadata['dev_examples']:,} held-out ones" if settings.dev_fraction else ""
@@ -119,6 +108,14 @@ def run_build(**more: Any) -> None:
     )
     if metadata["undecodable_bytes"]:
         print(f"left out {metadata['undecodable_bytes']:,} bytes that are not UTF-8", file=sys.stderr)
+    unknown = metadata["unknown_tokens"] / max(metadata["tokens"], 1)
+    if unknown >= MANY_UNKNOWN:
+        common = " ".join(list(metadata["unknown_characters"])[:10])
+        say(
+            f"WARNING: {100 * unknown:.1f} % of the tokens are [UNK], which teach nothing. The commonest characters "
+            f"without a token: {common or 'none, words are too long'}. Use a vocabulary of this language and casing, "
+            "or make one with a larger --limit-alphabet (electra build-vocab)"
+        )
     look(settings.output_dir, settings.vocab_file)
 
 
@@ -144,7 +141,7 @@ def main() -> None:
     if only_look:
         look(values.output_dir, values.vocab_file)
     else:
-        run_build(domain_tokens=parse_tokens(values.domain_tokens))
+        run_build()
 
 
 def command() -> None:

@@ -23,6 +23,7 @@ from electra_tf2.util.flags import run
 from electra_tf2.util.progress import Progress, say
 
 _CODE_POINTS = 0x110000
+WORTH_A_WORD = 0.001  # share of characters that get no token
 _ASCII_PUNCTUATION = tuple(code for code in range(33, 127) if not chr(code).isalnum())
 
 
@@ -48,6 +49,8 @@ def build_vocab(corpus: Corpus, options: VocabularyOptions) -> list[str]:
     reserved = [*SPECIAL_TOKENS, *(f"[unused{index}]" for index in range(options.num_unused))]
     counts = _count_characters(corpus, options)
     first, continuing = choose_alphabet(counts, options.limit_alphabet, size - len(reserved))
+    if left_out := _left_out(counts[0], first):
+        say(f"WARNING: {left_out}")
     # Tokens given as special ones are numbered first, in this order. This is what makes the result repeatable.
     fixed = [*reserved, *first, *(f"##{character}" for character in continuing)]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -84,6 +87,21 @@ def choose_alphabet(counts: np.ndarray, limit: int, room: int) -> tuple[list[str
     if len(codes) and not len(kept):
         raise UserError(f"--vocab-size leaves room for {max(room, 0)} tokens beside the special ones; make it larger")
     return [chr(code) for code in kept], [chr(code) for code in kept if continuing[code]]
+
+
+def _left_out(total: np.ndarray, kept: list[str]) -> str:
+    """Says how much of the text are characters without a token, if it is worth a word."""
+    total = total.copy()
+    whole, characters = total.sum(), np.count_nonzero(total)
+    total[[ord(character) for character in kept]] = 0
+    share = total.sum() / max(whole, 1)
+    if share < WORTH_A_WORD:
+        return ""
+    common = " ".join(chr(code) for code in np.argsort(-total, kind="stable")[:10] if total[code])
+    return (
+        f"{np.count_nonzero(total):,} of {characters:,} characters, {100 * share:.1f} % of the text, get no token: "
+        f"words that hold one become [UNK] ({common} ...). Raise --limit-alphabet to keep more, and --vocab-size"
+    )
 
 
 def _count_characters(corpus: Corpus, options: VocabularyOptions) -> np.ndarray:
@@ -154,7 +172,10 @@ def main() -> None:
     write_atomically(path, "".join(token + "\n" for token in vocab))
     print(f"wrote {path}: {len(vocab)} tokens, sha256 {vocab_sha256(path)}")
     if len(vocab) < options.vocab_size:
-        print(f"the corpus has no more pieces that occur {options.min_frequency} times (--min-frequency)")
+        print(
+            f"of these characters (--limit-alphabet) the corpus has no more pieces that occur "
+            f"{options.min_frequency} times (--min-frequency)"
+        )
 
 
 def command() -> None:

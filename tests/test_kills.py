@@ -84,7 +84,7 @@ def builder(data: Path) -> Program:
     return Program(
         "builder",
         lambda folder: ["build_pretraining_dataset.py", *words, "--output-dir", str(folder)],
-        lambda folder, log: (folder / ".unfinished" / "plan.json").exists(),
+        lambda folder, log: (folder / "unfinished.json").exists(),
     )
 
 

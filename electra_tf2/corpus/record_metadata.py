@@ -11,22 +11,23 @@ import glob
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.records import FIELDS, OTHER_FIELDS, RecordFormat, count_records, read_batches
+from electra_tf2.corpus.records import FIELDS, ExtraField, RecordFormat, count_records, read_batches
 from electra_tf2.corpus.vocabulary import SpecialIds, load_vocab, special_ids, vocab_sha256
 from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.papers import load_paper
 from electra_tf2.util.progress import track
 from electra_tf2.util.reading import is_file, json_sha256, read_json, sha256_of
 
 METADATA_FILE = "metadata.json"
 VOCAB_FILE = "pretrain_vocab.txt"  # a copy, so that records can be shown as text wherever they are
+UNFINISHED_FILE = "unfinished.json"  # of a folder whose records are being built: what they are built from
 _AGAIN = "Build the records again with --overwrite"
-UNFINISHED_FOLDER = ".unfinished"  # where the builder works; it holds metadata.json while shards are being moved out
 
 
 class Shard(NamedTuple):
@@ -85,19 +86,17 @@ class RecordMetadata(NamedTuple):
         return self.path.with_name(VOCAB_FILE)
 
     @property
-    def domain_tokens(self) -> list[str]:
-        """The tokens that mark the sources of the records, if any do."""
-        tokens = self.values.get("domain_tokens", {})
-        return list(map(str, tokens.values())) if isinstance(tokens, dict) else []
+    def extra_fields(self) -> dict[str, ExtraField]:
+        """The fields that a paper added to the records (electra build-data --paper)."""
+        fields = self.values.get("extra_fields", {})
+        try:
+            return {str(name): ExtraField(*map(int, field)) for name, field in fields.items()}
+        except (AttributeError, TypeError, ValueError):
+            raise UserError(f"{self.path}: 'extra_fields' is {shown(fields)}. {_AGAIN}") from None
 
     @property
     def record_format(self) -> RecordFormat:
-        return RecordFormat(self.max_seq_length, self.vocab_size, self.other_segments)
-
-    @property
-    def other_segments(self) -> bool:
-        """True if the records hold further segments (corpus.other_segments)."""
-        return self.values.get("other_segments") is True
+        return RecordFormat(self.max_seq_length, self.vocab_size, self.extra_fields)
 
     def check_shard(self, name: str) -> int:
         """The examples of a listed file. Raises UserError if it is missing or not the file that the builder wrote."""
@@ -142,15 +141,21 @@ def record_files(pattern: str) -> list[str]:
     return files
 
 
-def read_metadata(directory: str | os.PathLike[str]) -> RecordMetadata | None:
+def read_metadata(directory: str | os.PathLike[str], unfinished: bool = False) -> RecordMetadata | None:
     """The metadata of a folder of records; None if it has none.
 
+    Args:
+      unfinished: read them though the build has not ended.
+
     Raises:
-      UserError: it cannot be read, or the build was stopped while it moved its files to their places.
+      UserError: they cannot be read, or the records are still being built.
     """
     path = Path(directory) / METADATA_FILE
-    if (Path(directory) / UNFINISHED_FOLDER / METADATA_FILE).exists():
-        raise UserError(f"{directory}: the build of these records was stopped just before its end; run it once more")
+    if not unfinished and path.with_name(UNFINISHED_FILE).exists():
+        raise UserError(
+            f"{directory} holds an unfinished build of records ({UNFINISHED_FILE}): run the command that began it once "
+            "more, or wait for it"
+        )
     if not path.exists():
         return None
     values = read_json(path, "metadata of records")
@@ -192,9 +197,10 @@ def check_metadata(
     max_seq_length: int,
     do_lower_case: bool,
     do_strip_accents: bool | None = None,
+    extra_fields: Mapping[str, tuple[int, int]] | None = None,
 ) -> None:
-    """Raises UserError if records were built with another vocabulary, length or casing, or keep accents where a run
-    would strip them from the texts that it reads later, or the other way round."""
+    """Raises UserError if records were built with another vocabulary, length or casing, keep accents where a run would
+    strip them from the texts that it reads later, or the other way round, or lack fields of its paper."""
     problems = []
     if metadata.max_seq_length != max_seq_length:
         problems.append(f"length {metadata.max_seq_length}, but max_seq_length is {max_seq_length}")
@@ -204,6 +210,14 @@ def check_metadata(
         problems.append(f"do_lower_case {metadata.do_lower_case}, but do_lower_case is {do_lower_case}")
     if metadata.do_lower_case and metadata.strip_accents == (do_strip_accents is False):  # cased text keeps accents
         problems.append(f"strip_accents {metadata.strip_accents}, but do_strip_accents is {do_strip_accents}")
+    for name, field in (extra_fields or {}).items():
+        built, wanted = metadata.extra_fields.get(name), ExtraField(*field)
+        if built is None:
+            problems.append(f"no field {name!r}, which electra build-data --paper with the run's paper adds")
+        elif built.length != wanted.length or built.limit > wanted.limit:
+            problems.append(
+                f"{built.length} numbers below {built.limit} as {name!r}, but the run's paper reads {wanted}"
+            )
     if problems:
         raise UserError(
             f"{metadata.path}: the records were built with {'; '.join(problems)}. "
@@ -218,12 +232,9 @@ def unigram_entropy(counts: np.ndarray, special: SpecialIds) -> float:
       counts: int64 [V], occurrences of each id; those that are never masked do not count.
     """
     counts = counts.astype(np.float64)
-    counts[[special.pad, special.cls, special.sep, special.mask, *special.unmasked]] = 0
+    counts[[special.pad, special.cls, special.sep, special.mask]] = 0
     shares = counts[counts > 0] / max(counts.sum(), 1)
     return float(-(shares * np.log(shares)).sum())
-
-
-_OTHERS = dict(zip(OTHER_FIELDS, ("from elsewhere in the document", "of another document"), strict=True))
 
 
 def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str]:
@@ -242,32 +253,32 @@ def inspect(output_dir: str, vocab_file: str | None, count: int) -> Iterator[str
                 record = {field: values[row] for field, values in batch.items()}
                 real = int(record["input_mask"].sum())
                 yield f"{name}, example {number}: {real} tokens of {metadata.max_seq_length}"
-                yield from _segments(record, vocab, special)
+                ids, mask, segments = (record[field] for field in FIELDS)
+                for segment in (0, 1):
+                    if len(kept := ids[(mask == 1) & (segments == segment)]):
+                        yield f"  segment {segment + 1}: {_text(kept, vocab, special)}"
+                for field, (_, limit) in metadata.extra_fields.items():
+                    is_text = limit == metadata.vocab_size
+                    values = _text(record[field], vocab, special) if is_text else record[field].tolist()
+                    yield f"  {field}: {values or 'none'}"
 
 
-def _segments(record: dict[str, np.ndarray], vocab: list[str], special: SpecialIds) -> Iterator[str]:
-    """A record's segments as text, and those that may stand in the second one's place."""
-    ids, real, segments = (record[field] for field in FIELDS)
-    for segment in (0, 1):
-        kept = ids[(real == 1) & (segments == segment)]
-        words = [vocab[token] for token in kept if token not in (special.cls, special.sep)]
-        if len(kept):
-            yield f"  segment {segment + 1}: " + " ".join(words).replace(" ##", "")
-    for field in [field for field in OTHER_FIELDS if field in record and segments.any()]:
-        words = [vocab[token] for token in record[field] if token]
-        yield f"  or {_OTHERS[field]}: " + (" ".join(words).replace(" ##", "") or "none")
+def _text(ids: np.ndarray, vocab: list[str], special: SpecialIds) -> str:
+    words = (vocab[token] for token in ids if token not in (special.pad, special.cls, special.sep))
+    return " ".join(words).replace(" ##", "")
 
 
 def verify(output_dir: str, vocab_file: str | None = None) -> int:
     """Reads every record and compares with the metadata. Returns the number of examples; raises UserError."""
     metadata, vocab = _open(output_dir, vocab_file)
     special = special_ids(vocab)
+    paper = load_paper(str(metadata.values["paper"]), "records") if metadata.values.get("paper") else None
     for name, shard in track(metadata.shards.items(), "verifying file", len(metadata.shards)):
         path = metadata.path.with_name(name)
         metadata.check_shard(name)
         examples, tokens = count_records(path), 0
         for batch in read_batches(path, metadata.record_format):
-            problem = _problem(batch, special)
+            problem = _problem(batch, special) or (paper.problem(batch) if paper is not None else None)
             if problem:
                 raise UserError(f"{path}: {problem}. {_AGAIN}")
             tokens += int(batch["input_mask"].sum())
@@ -292,13 +303,6 @@ def _problem(batch: dict[str, np.ndarray], special: SpecialIds) -> str | None:
         return "an example does not begin with [CLS] or end with [SEP]"
     if (ids * (1 - real)).any() or (segments * (1 - real)).any():
         return "padding is not zero"
-    room = np.maximum(0, segments.sum(axis=1) - 1)  # tokens of the second segment without [SEP]
-    for field in [field for field in OTHER_FIELDS if field in batch]:
-        filled = batch[field] > 0
-        if (filled != (np.arange(ids.shape[1]) < filled.sum(axis=1)[:, None])).any():
-            return f"{field} has zeros between tokens"
-        if (filled.sum(axis=1) > room).any():
-            return f"{field} is longer than the second segment"
     return None
 
 

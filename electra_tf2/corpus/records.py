@@ -7,57 +7,56 @@ tf.train.Example with three int64 lists of full length, as the original's builde
   input_mask    1 at tokens, 0 at padding
   segment_ids   1 at the second segment and its [SEP], else 0
 
-Records built with --other-segments have two lists more (OTHER_FIELDS), text that could stand in place of the second
-segment, without special tokens and filled up with zeros; only zeros where there is none:
-
-  same_document_ids    from elsewhere in the document
-  other_document_ids   of another document
+A paper may add lists of its own (`ExtraField`; electra build-data --paper).
 
 Every record is checked as it is parsed, whoever reads it: a wrong number that reached the model would be a lookup
 beyond the embeddings, which processors refuse, GPUs answer with zeros and XLA with anything. TensorFlow is imported by
 what reads, not by what writes.
 """
 
-import dataclasses
 import os
 import struct
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.example_builder import Examples, OtherSegments
+from electra_tf2.corpus.packing import Examples
 from electra_tf2.util.environment import untuned
 from electra_tf2.util.errors import UserError
 
 FIELDS = ("input_ids", "input_mask", "segment_ids")
-OTHER_FIELDS = OtherSegments._fields
 _HEADER = struct.Struct("<Q4x")  # of a TFRecord: length, its checksum
 _FOOTER_BYTES = 4
 _LENGTH_DELIMITED = 2
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordFormat:
+class ExtraField(NamedTuple):
+    """A list of integers that a paper's records hold: its length, and what its numbers are below; none is negative."""
+
+    length: int
+    limit: int
+
+
+class RecordFormat(NamedTuple):
     """Format that all records of a run have in common.
 
-    length: tokens of an example, padding included.
-    vocab_size: ids are below it.
-    other_segments: whether OTHER_FIELDS are read, too.
+    length: tokens of an example, padding included. vocab_size: ids are below it. extra: further fields by name.
     """
 
     length: int
     vocab_size: int
-    other_segments: bool = False
+    extra: Mapping[str, tuple[int, int]] = {}
 
     @property
-    def limits(self) -> dict[str, int]:
-        """Field -> what its numbers are below; none is negative."""
-        limits = dict(zip(FIELDS, (self.vocab_size, 2, 2), strict=True))
-        return limits | dict.fromkeys(OTHER_FIELDS, self.vocab_size) if self.other_segments else limits
+    def fields(self) -> dict[str, ExtraField]:
+        """Field -> its length and what its numbers are below."""
+        fields = dict(zip(FIELDS, (self.vocab_size, 2, 2), strict=True))
+        extra = {field: ExtraField(*of_field) for field, of_field in self.extra.items()}
+        return {field: ExtraField(self.length, limit) for field, limit in fields.items()} | extra
 
     def parse(self, serialized: Any) -> dict[str, Any]:
-        """string [B] -> int32 [B, L] per field, all records at once.
+        """string [B] -> int32 [B, length] per field, all records at once.
 
         Raises:
           tf.errors.InvalidArgumentError: one of them is no such record; `read_batches` finds out which and why.
@@ -65,12 +64,13 @@ class RecordFormat:
         """
         import tensorflow as tf
 
-        features = {field: tf.io.FixedLenFeature([self.length], tf.int64) for field in self.limits}
+        fields = self.fields
+        features = {field: tf.io.FixedLenFeature([length], tf.int64) for field, (length, _) in fields.items()}
         values = tf.io.parse_example(serialized, features)
         # As an unsigned number a negative one is too large; and no number is cut to 32 bits before it is checked.
         fits = [
             tf.reduce_max(tf.bitcast(values[field], tf.uint64)) < tf.constant(limit, tf.uint64)
-            for field, limit in self.limits.items()
+            for field, (_, limit) in fields.items()
         ]
         with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(fits), ["a record's numbers are too large"])]):
             return {field: tf.cast(value, tf.int32) for field, value in values.items()}
@@ -85,19 +85,21 @@ class RecordFormat:
             found = {name: np.array(feature.int64_list.value, np.int64) for name, feature in features.items()}
         except (DecodeError, UnicodeDecodeError):
             return "is no tf.train.Example"
-        for field, limit in self.limits.items():
-            if field not in found and field in OTHER_FIELDS and set(FIELDS) <= set(found):
-                return f"has no {field!r}: build records with --other-segments"
+        for field, (length, limit) in self.fields.items():
+            if field not in found and field in self.extra and set(FIELDS) <= set(found):
+                return f"has no {field!r}: build records with electra build-data --paper"
             if field not in found:
                 return f"has no {field!r} but {', '.join(sorted(found)) or 'nothing'}: not a pre-training record"
             values = found[field]
-            if len(values) != self.length:
-                return f"has length {len(values)}, but max_seq_length is {self.length}"
+            if len(values) != length:
+                wanted = f"{field} has {length}" if field in self.extra else f"max_seq_length is {length}"
+                return f"has length {len(values)}, but {wanted}"
             wrong = values[(values < 0) | (values >= limit)]
             if len(wrong) and limit == self.vocab_size:
                 return f"holds token id {wrong[0]}, but vocab_size is {limit}; is it the records' vocabulary?"
             if len(wrong):
-                return f"holds {wrong[0]} in {field}, where only 0 and 1 may stand"
+                may = "only 0 and 1" if limit == 2 else f"only 0 to {limit - 1}"
+                return f"holds {wrong[0]} in {field}, where {may} may stand"
         return None
 
 
@@ -166,12 +168,12 @@ class RecordEncoder:
     """
 
     def __init__(self, record_format: RecordFormat):
-        ids = np.arange(record_format.vocab_size, dtype=np.int64)
-        if len(ids) > 1 << 21:
-            raise ValueError(f"vocab_size is {len(ids)}; ids of more than three bytes are not supported")
+        numbers = np.arange(max(limit for _, limit in record_format.fields.values()), dtype=np.int64)
+        if len(numbers) > 1 << 21:
+            raise ValueError(f"numbers are below {len(numbers)}; those of more than three bytes are not supported")
         # Base 128, low digits first; the high bit says that more digits follow.
-        self._sizes = (1 + (ids >= 1 << 7) + (ids >= 1 << 14)).astype(np.uint8)
-        self._digits = np.stack([ids & 127, ids >> 7 & 127, ids >> 14], axis=1).astype(np.uint8)
+        self._sizes = (1 + (numbers >= 1 << 7) + (numbers >= 1 << 14)).astype(np.uint8)
+        self._digits = np.stack([numbers & 127, numbers >> 7 & 127, numbers >> 14], axis=1).astype(np.uint8)
         for digit in (0, 1):
             self._digits[:, digit] |= np.where(self._sizes > digit + 1, 128, 0).astype(np.uint8)
         self._used = np.arange(3) < self._sizes[:, None]
@@ -181,30 +183,30 @@ class RecordEncoder:
         )
         self._headers: dict[tuple[str, int], bytes] = {}
 
-    def encode(self, examples: Examples, others: OtherSegments | None = None) -> list[bytes]:
-        """One record for every row."""
+    def encode(self, examples: Examples, extra: Mapping[str, np.ndarray] | None = None) -> list[bytes]:
+        """One record for every row; `extra`: int [rows, length of the field] by name."""
         rows = len(examples.input_ids)
         if not rows:
             return []
-        ids = self._id_entries(FIELDS[0], examples.input_ids)
+        ids = self._entries(FIELDS[0], examples.input_ids)
         parts = self._before_mask, examples.input_mask, self._before_segments, examples.segment_ids
         rest = np.concatenate([np.broadcast_to(part, [rows, part.shape[-1]]) for part in parts], axis=1)
         size = rest.shape[1]
         rest_bytes = rest.tobytes()
         features = [entry + rest_bytes[row * size : (row + 1) * size] for row, entry in enumerate(ids)]
-        if others is not None:
-            more = [self._id_entries(field, values) for field, values in others._asdict().items()]
+        if extra:
+            more = [self._entries(field, values) for field, values in extra.items()]
             features = [b"".join(parts) for parts in zip(features, *more, strict=True)]
         return [_field(1, entries) for entries in features]
 
-    def _id_entries(self, name: str, ids: np.ndarray) -> Iterator[bytes]:
-        """The entry of every row of ids [rows, length]."""
-        flat = ids.reshape(-1)
+    def _entries(self, name: str, numbers: np.ndarray) -> Iterator[bytes]:
+        """The entry of every row of numbers [rows, length]."""
+        flat = numbers.reshape(-1)
         payload = self._digits[flat][self._used[flat]].tobytes()
         start = 0
-        for end in np.cumsum(self._sizes[flat].reshape(len(ids), -1).sum(axis=1, dtype=np.int64)).tolist():
+        for end in np.cumsum(self._sizes[flat].reshape(len(numbers), -1).sum(axis=1, dtype=np.int64)).tolist():
             header = self._headers.get((name, end - start))
-            if header is None:  # it depends only on how many bytes the ids take
+            if header is None:  # it depends only on how many bytes the numbers take
                 header = self._headers[name, end - start] = _entry(name, bytes(end - start))[: start - end]
             yield header + payload[start:end]
             start = end

@@ -46,13 +46,19 @@ COMPRESSED_SUFFIXES = tuple(_DECOMPRESSED)
 
 # The original reads every file of the directory as text. With these names that is never what the user wants.
 _NOT_TEXT = (
-    ".7z", ".bin", ".br", ".json", ".lz4", ".lzma", ".npy", ".npz", ".pdf", ".pkl", ".rar",
-    ".tar", ".tbz2", ".tfrecord", ".tgz", ".txz", ".warc", ".wet", ".z", ".zip",
+    ".7z", ".bin", ".br", ".csv", ".docx", ".epub", ".htm", ".html", ".json", ".lz4", ".lzma", ".npy", ".npz", ".pdf",
+    ".pkl", ".rar", ".tar", ".tbz2", ".tfrecord", ".tgz", ".tsv", ".txz", ".warc", ".wet", ".xml", ".z", ".zip",
 )  # fmt: skip
+_SIGNATURES = {  # first bytes of files whose name may not say what they are
+    b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text", b"\x1f\x8b": "compressed by gzip",
+    b"BZh": "compressed by bzip2", b"\xfd7zXZ": "compressed by xz", b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"PK\x03\x04": "a zip archive", b"PAR1": "a parquet table", b"ARROW1": "an Arrow table", b"%PDF": "a PDF document",
+}  # fmt: skip
+_MARKUP = re.compile(rb"\s*<(\?xml|!doctype|html|mediawiki|doc)\b", re.IGNORECASE)
+_HEAD_BYTES = 64 << 10  # by which a file's content is told
 _ARCHIVES = "urlsf_subset*.xz"
 _ASCII_SPACE = b" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"  # what str.strip takes off, of ASCII
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _XZ_MARK = b"\xfd7zXZ\0"
 _TAR_MARK, _TAR_MARK_AT = b"ustar", 257
 _BLANK_LINE = re.compile(rb"\n[ \t\r\x0b\x0c]*\n")
@@ -153,7 +159,9 @@ class Corpus(NamedTuple):
         position, line_number = start, 1
         with _opened(path) as raw, _decompressed(raw, path) as stream:
             stream.seek(start)
-            chunks = _text_chunks(_chunks(stream, block_bytes, end - start), path)
+            chunks = _chunks(stream, block_bytes, end - start)
+            if not start:
+                chunks = _checked(chunks, path, json_lines)
             for data in _whole_lines(chunks, MAX_LINE_BYTES if not json_lines else sys.maxsize):
                 text = valid_utf8(data)
                 undecodable = len(data) - len(text)
@@ -295,18 +303,33 @@ def _chunks(stream: IO[bytes], block_bytes: int, size: int) -> Iterator[bytes]:
         yield data
 
 
-def _text_chunks(chunks: Iterator[bytes], path: Path) -> Iterator[bytes]:
-    """The chunks of a file without its byte order mark. Raises UserError if it begins as something other than text."""
-    first = next(chunks, b"")
-    if first.startswith(_UTF16_MARKS):
-        raise UserError(f"corpus file {str(path)!r} is UTF-16 text; convert it to UTF-8")
+def _checked(chunks: Iterator[bytes], path: Path, json_lines: bool) -> Iterator[bytes]:
+    """The chunks of a file from its start, without a byte order mark. Raises UserError if it is plainly no text."""
+    head = list(itertools.islice(chunks, 1))
+    while chunk := next(chunks, b"") if sum(map(len, head)) < _HEAD_BYTES else b"":
+        head.append(chunk)
+    first = b"".join(head)
+    found = next((what for sign, what in _SIGNATURES.items() if first.startswith(sign)), "")
     if first.startswith(_TAR_MARK, _TAR_MARK_AT):
-        raise UserError(
-            f"corpus file {str(path)!r} holds a tar archive: unpack it. Those of OpenWebText are for "
-            "electra build-openwebtext"
-        )
+        found = "a tar archive (those of OpenWebText are for electra build-openwebtext)"
+    elif not json_lines and _is_json(first):
+        found = "JSON: give each document a line, its text in a field, and call it .jsonl, not text"
+    elif not json_lines and _MARKUP.match(first):
+        found = "markup"
+    if found:
+        raise UserError(f"corpus file {str(path)!r} holds {found}: unpack, convert or rename it, or move it away")
     yield first.removeprefix(_BYTE_ORDER_MARK)
     yield from chunks
+
+
+def _is_json(start: bytes) -> bool:
+    """True if a file that begins so holds JSON: its first line is an object, or a list of objects begins."""
+    text = start.removeprefix(_BYTE_ORDER_MARK).lstrip()
+    if re.match(rb"\[\s*\{\s*\"|\{\s*\n\s*\"", text):
+        return True
+    with contextlib.suppress(UserError):
+        return text.startswith(b"{") and bool(parse_json(text.partition(b"\n")[0], "", half_pairs=True))
+    return bool(re.match(rb"\{\s*\"[^\"]*\"\s*:", text)) and b"\n" not in text  # cut within its first line
 
 
 def _whole_lines(chunks: Iterable[bytes], longest: int) -> Iterator[bytes]:

@@ -6,11 +6,10 @@ at blanks, punctuation and Chinese characters and looks up the pieces. tensorflo
 FastBertTokenizer is as fast, but lower-cases thousands of characters differently (it folds compatibility forms, "ﬁ"
 becomes "fi") and keeps private and unassigned ones; BertTokenizer does so too at a tenth of the speed.
 
-What remains different from the original:
-  - Unicode properties (category, case, decomposition) are the running Python's, as they were the original's. A
-    character that Unicode added later was unassigned, and so dropped, under an older Python: records built with Python
-    3.10, 3.11, 3.12 and 3.13 (Unicode 13, 14, 15, 15.1) can differ in such characters, and in nothing else.
-  - a vocabulary that the original would load with repeated or blank lines is refused.
+Unicode properties (category, case, decomposition) are the running Python's, as they were the original's. A character
+that Unicode added later was unassigned, and so dropped, under an older Python: records built with Python 3.10, 3.11,
+3.12 and 3.13 (Unicode 13, 14, 15, 15.1) can differ in such characters, and in nothing else.
+
 Words are not reported with their places in the text: where tags and answers need those, words are divided first
 (`located`).
 """
@@ -132,9 +131,16 @@ def _build_kernel(vocab: Sequence[str]) -> Any:
     import tensorflow as tf
     import tensorflow_text
 
+    last = {token: number for number, token in enumerate(vocab)}
+    # The kernel wants different tokens, and finds those with blanks. In the place of such lines: private characters,
+    # which no normalised text holds.
+    usable = [
+        token if last[token] == number and token and " " not in token else f"\ue000{number}"
+        for number, token in enumerate(vocab)
+    ]
     try:
         tokenizer = tensorflow_text.FastWordpieceTokenizer(
-            vocab=list(vocab), max_bytes_per_word=_MAX_BYTES_PER_WORD, token_out_type=tf.int32, unknown_token="[UNK]"
+            vocab=usable, max_bytes_per_word=_MAX_BYTES_PER_WORD, token_out_type=tf.int32, unknown_token="[UNK]"
         )
     except RuntimeError as error:  # beyond what corpus.vocabulary looks for
         raise UserError(f"tensorflow_text cannot use this vocabulary of {len(vocab)} tokens: {error}") from None

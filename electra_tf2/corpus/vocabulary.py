@@ -1,6 +1,8 @@
 """Reading and checking a WordPiece vocabulary without TensorFlow.
 
-A vocabulary is a text file with one token a line; the line number, counted from zero, is the token's id. Everything
+A vocabulary is a text file with one token a line; the line number, counted from zero, is the token's id. Released ones
+have tokens that are white space, blank lines and tokens that stand there twice: every line keeps its id, and of equal
+ones the last is the token's, as in BERT's own program. Everything
 that needs ids (the data builder, the masking of the model, the tokenizer) loads the file here, so that a vocabulary
 that cannot work is refused at start-up with the list of what is wrong with it.
 """
@@ -59,7 +61,7 @@ def load_tokens(path: str | os.PathLike[str]) -> list[str]:
         raise UserError(f"{_WHAT} {path!r} does not exist; give an existing one or make it with electra build-vocab")
     if path.endswith(".json"):
         return _tokens_of(path)
-    tokens = [line.strip() for line in read_text(path, _WHAT).split("\n")]
+    tokens = [line.removesuffix("\r") for line in read_text(path, _WHAT).split("\n")]  # U+2028 ends no line
     while tokens and not tokens[-1]:
         tokens.pop()
     check_vocab(tokens, path)
@@ -110,22 +112,17 @@ def _tokens_of(where: str) -> list[str]:
 
 
 def check_vocab(tokens: Sequence[str], name: str) -> None:
-    """Raises UserError unless every token is there once and can be used, and the special ones are among them."""
+    """Raises UserError unless every token can be used, and the special ones are among them."""
     if not tokens:
         raise UserError(f"{_WHAT} {name!r} is empty; it needs one token a line")
     if len(tokens) > MAX_TOKENS:
         raise UserError(f"{_WHAT} {name!r} has {len(tokens):,} tokens; at most {MAX_TOKENS:,} are supported")
-    lines = {token: number for number, token in enumerate(tokens, start=1)}
     problems = []
-    missing = [token for token in SPECIAL_TOKENS if token not in lines]
+    known = set(tokens)
+    missing = [token for token in SPECIAL_TOKENS if token not in known]
     if missing:
         problems.append(f"lacks {_listing(missing)}")
-    if len(lines) < len(tokens):
-        lines_of = enumerate(tokens, start=1)
-        repeated = [f"{token} (lines {n} and {lines[token]})" for n, token in lines_of if token and lines[token] != n]
-        problems.append(f"repeats {_listing(repeated)}")
     unusable = {
-        "has blank lines": lambda token: not token,
         "has tokens with a NUL character in lines": lambda token: "\0" in token,
         "has tokens that are too long in lines": lambda token: (
             len(token) * 4 > _MAX_TOKEN_BYTES and len(token.removeprefix("##").encode()) > _MAX_TOKEN_BYTES
@@ -135,7 +132,7 @@ def check_vocab(tokens: Sequence[str], name: str) -> None:
         found = [str(number) for number, token in enumerate(tokens, start=1) if is_so(token)]
         if found:
             problems.append(f"{problem}: {_listing(found)}")
-    if not problems and all(token[0] == "[" and token[-1] == "]" for token in tokens):
+    if not problems and all(token[:1] == "[" and token[-1] == "]" for token in known - {""}):
         problems.append("holds special tokens and no words")
     if problems:
         hint = "; a WordPiece vocabulary in BERT's format is needed (SentencePiece models are not)" if missing else ""
@@ -144,8 +141,9 @@ def check_vocab(tokens: Sequence[str], name: str) -> None:
 
 def special_ids(tokens: Sequence[str], unmasked: Iterable[str] = ()) -> SpecialIds:
     """Ids of [PAD], [UNK], [CLS], [SEP], [MASK] and of `unmasked` in a vocabulary that load_vocab has accepted."""
-    pad, unk, cls, sep, mask = map(tokens.index, SPECIAL_TOKENS)
-    return SpecialIds(pad, unk, cls, sep, mask, tuple(map(tokens.index, unmasked)))
+    ids = {token: number for number, token in enumerate(tokens)}
+    pad, unk, cls, sep, mask = map(ids.__getitem__, SPECIAL_TOKENS)
+    return SpecialIds(pad, unk, cls, sep, mask, tuple(map(ids.__getitem__, unmasked)))
 
 
 def vocab_bytes(path: str | os.PathLike[str]) -> bytes:

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.example_builder import DOC_SENTENCES, FULL_SENTENCES
 from electra_tf2.corpus.record_metadata import Shard, check_metadata, read_metadata, record_files
 from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
 from electra_tf2.pretrain.masking import Batch
@@ -42,6 +41,12 @@ class Records(NamedTuple):
     def total(self) -> int:
         return sum(self.counts)
 
+    def batches(self) -> Iterator[dict[str, np.ndarray]]:
+        """All records in their order, int32 [records, length] per field. Raises UserError."""
+        for file, count in zip(self.files, self.counts, strict=True):
+            if count:
+                yield from read_batches(file, self.format)
+
     def checked(self, files: list[str]) -> Iterator[str]:
         """The files, each as soon as its content is known to be what the builder wrote. Raises UserError."""
         for file in files:
@@ -57,9 +62,15 @@ def has_records(pattern: str) -> bool:
 
 
 def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
-    """The records behind a pattern, checked against the configuration. Raises UserError: no file matches, a file is not
-    as its folder's metadata.json says or truncated, or the records are of another vocabulary or length, or lack second
-    segments, or others in their place, where an objective needs them."""
+    """The records behind a pattern, checked against the configuration.
+
+    Args:
+      flag: the hparam that the pattern is of, for messages.
+
+    Raises:
+      UserError: no file matches, a file is not as its folder's metadata.json says or truncated, or the records are of
+        another vocabulary or length or lack a field.
+    """
     files = record_files(pattern)
     if not has_records(pattern):
         folder = os.path.dirname(pattern) or "."
@@ -72,18 +83,17 @@ def find_records(pattern: str, config: PretrainingConfig, flag: str) -> Records:
     for folder, of_folder in zip(folders, metadata, strict=True):
         if of_folder is not None:
             casing = config.do_lower_case, config.do_strip_accents
-            check_metadata(of_folder, config.vocab_file, config.max_seq_length, *casing)
+            check_metadata(of_folder, config.vocab_file, config.max_seq_length, *casing, config.extra_fields)
             for name in of_folder.listed(pattern):
                 of_folder.check_shard(name)
                 listed[os.path.join(folder, name)] = of_folder.shards[name]
     counts = [listed[file].examples if file in listed else count_records(file) for file in files]
     entropy = metadata[0].unigram_entropy if len(metadata) == 1 and metadata[0] is not None else None
-    record_format = RecordFormat(config.max_seq_length, config.vocab_size, bool(config.extra_fields))
+    record_format = RecordFormat(config.max_seq_length, config.vocab_size, config.extra_fields)
     records = Records(files, counts, record_format, entropy, listed)
     if not records.total:
         raise UserError(f"{flag}: the {len(files)} files of {pattern!r} hold no record; was the corpus empty?")
-    first = next(file for file, count in zip(files, counts, strict=True) if count)
-    next(read_batches(first, records.format))
+    next(records.batches())
     return records
 
 
@@ -142,7 +152,7 @@ def training_batches(
       rows: of the global batch, those that this host feeds; all if not given.
 
     Returns:
-      int32 [rows, L] per field, static shapes.
+      int32 [rows, L] per field (of a paper's fields: their own lengths), static shapes.
     """
 
     def load(files: tf.Tensor, seed: tf.Tensor, skip: tf.Tensor) -> tf.data.Dataset:
@@ -172,7 +182,7 @@ def evaluation_batches(records: Records, batch_size: int, rows: slice | None = N
     def fill(batch: Batch) -> Batch:
         missing = batch_size - tf.shape(batch["input_ids"])[0]
         filled = {name: tf.pad(value, [[0, missing], [0, 0]]) for name, value in batch.items()}
-        filled = {name: tf.ensure_shape(value, [batch_size, records.format.length]) for name, value in filled.items()}
+        filled = {name: tf.ensure_shape(value, [batch_size, batch[name].shape[1]]) for name, value in filled.items()}
         return filled if rows is None else {name: value[rows] for name, value in filled.items()}
 
     return dataset.map(fill).prefetch(2)

@@ -21,7 +21,7 @@ from absl import flags, logging
 
 from electra_tf2.util.environment import before_tensorflow
 from electra_tf2.util.errors import UserError, one_line, reason, shown
-from electra_tf2.util.hparams import all_hparams, closest, entries_of_dicts, layered, value_problem, value_type
+from electra_tf2.util.hparams import all_hparams, closest, entries_of_dicts, layered, value_problem, value_type, with_home
 from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
 from electra_tf2.util.reading import parse_json, read_json, read_text
 from electra_tf2.util.recipes import read_recipe, recipe_names
@@ -341,6 +341,7 @@ def run(
         for name in flags.FLAGS:  # beyond their types, which absl checks
             if problem := value_problem(_dashed(name), flags.FLAGS[name].value):
                 raise UserError(problem)
+            flags.FLAGS[name].value = with_home(flags.FLAGS[name].value)
         asked = "verbosity" in flags.FLAGS and flags.FLAGS["verbosity"].present
         before_tensorflow(logging.get_verbosity() if asked else logging.FATAL)
         code = main()

@@ -11,6 +11,8 @@ import functools
 import inspect
 import math
 import operator
+import os
+import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +22,7 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import HALF_PAIR
 
 _GREATEST = 2**63 - 1
+_HOME = re.compile(r"~[\w.-]*/")
 Place = Literal["read", "other"]
 
 
@@ -157,6 +160,20 @@ def closest(name: object, valid: Iterable[str]) -> str:
     return f"; did you mean {names[matches[0]]!r}?" if matches else ""
 
 
+def with_home(value: Any) -> Any:
+    """The value with "~/" at the start of its strings expanded, also inside lists and objects.
+
+    A shell does so for words of their own alone, not after "=", in JSON or in recipes.
+    """
+    if isinstance(value, str):
+        return os.path.expanduser(value) if _HOME.match(value) else value
+    if isinstance(value, list):
+        return [with_home(one) for one in value]
+    if isinstance(value, dict):
+        return {name: with_home(one) for name, one in value.items()}
+    return value
+
+
 def value_problem(name: str, value: Any) -> str | None:
     """Says what makes a value, or one inside a list or object, unfit for paths, files or arithmetic; else None."""
     if isinstance(value, str) and "\0" in value:
@@ -204,7 +221,7 @@ def checked(config_class: type, values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: unknown names, wrong types, values out of range: all of them in one message.
     """
-    result, problems = _check(config_class, layered(config_class, values))
+    result, problems = _check(config_class, with_home(layered(config_class, values)))
     if problems:
         raise UserError("hparams: " + "; ".join(problems))
     return result

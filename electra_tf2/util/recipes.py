@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.hparams import closest
+from electra_tf2.util.hparams import closest, with_home
 from electra_tf2.util.reading import is_file, read_json
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
@@ -61,7 +61,7 @@ def _recipe_path(name: Any, what: str) -> Path:
 
 def _with_base(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
     """A recipe with what it takes over from the one that it extends; a path is seen from the recipe's own folder."""
-    recipe = read_json(path, "recipe")
+    recipe = with_home(read_json(path, "recipe"))
     if "extends" not in recipe:
         return recipe
     what = f"recipe {path}, extends"

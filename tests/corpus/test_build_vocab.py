@@ -1,5 +1,6 @@
 """The vocabulary trainer: what is in its file, that it is repeatable, and how it answers mistakes."""
 
+import random
 import socket
 import subprocess
 import sys
@@ -128,6 +129,27 @@ def test_mistakes_are_answered_in_a_line(arguments, message):
     assert "Traceback" not in done.stderr
 
 
+def test_characters_that_get_no_token_are_counted_aloud(tmp_path):
+    """A language of 3,500 characters, with default flags and with what the warning says."""
+    source, characters = random.Random(1), [chr(0x4E00 + number) for number in range(3500)]
+    weights = [1 / (number + 3) ** 0.9 for number in range(3500)]
+    lines = ["".join(source.choices(characters, weights, k=60)) + "\u3002" for _ in range(1500)]
+    (tmp_path / "zh").mkdir()
+    (tmp_path / "zh" / "a.txt").write_text("\n\n".join(lines), encoding="utf-8")
+    words = ["--corpus-dir", tmp_path / "zh", "--vocab-file", tmp_path / "vocab.txt", "--vocab-size=8000"]
+    few = run(*words)
+    assert few.returncode == 0 and "WARNING: 2,500 of 3,500 characters" in few.stdout
+    assert "% of the text, get no token" in few.stdout and "Raise --limit-alphabet" in few.stdout
+    assert "WARNING" not in run(*words, "--overwrite", "--limit-alphabet=4000").stdout
+    assert len(load_vocab(tmp_path / "vocab.txt")) == 5 + 3500
+
+
+def test_a_tilde_after_an_equals_sign_is_the_home_folder(corpus, monkeypatch):
+    monkeypatch.setenv("HOME", str(corpus.parent))
+    done = run("--corpus-dir=~/corpus", "--vocab-file=~/vocab.txt", "--vocab-size=100")
+    assert done.returncode == 0 and len(load_vocab(corpus.parent / "vocab.txt")) == 100, done.stderr
+
+
 def test_a_place_that_cannot_be_written_is_named(corpus, tmp_path):
     (tmp_path / "file").write_text("x")
     done = run("--corpus-dir", corpus, "--vocab-file", tmp_path / "file" / "vocab.txt", "--vocab-size=100")
@@ -143,7 +165,7 @@ def test_a_corpus_of_blanks_is_refused(tmp_path):
 
 
 def test_help_loads_no_tensorflow():
-    code = "import build_vocab, sys; sys.exit('tensorflow' in sys.modules or 'tokenizers' in sys.modules)"
+    code = "import electra_tf2.build_vocab, sys; sys.exit('tensorflow' in sys.modules or 'tokenizers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
     assert "--corpus" in run("--help").stdout
 

@@ -7,8 +7,8 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 
-from electra_tf2.corpus.build_unit import DocumentSplitter
-from electra_tf2.corpus.example_builder import ExampleBuilder, Spans, assemble, example_lengths
+from electra_tf2.corpus.packing import ExampleBuilder, Spans, assemble, example_lengths
+from electra_tf2.corpus.shards import DocumentSplitter
 
 CLS, SEP = 1, 2
 documents = st.lists(st.lists(st.integers(0, 90), max_size=12), max_size=8)

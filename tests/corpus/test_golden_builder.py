@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.corpus.example_builder import ExampleBuilder, Examples, assemble
+from electra_tf2.corpus.packing import ExampleBuilder, Examples, assemble
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from tests.support import golden

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from electra_tf2.corpus.build_plan import OPENWEBTEXT, BuildSettings, make_plan
-from electra_tf2.corpus.dataset_builder import build, run_local
+from electra_tf2.corpus.build import build, run_local
+from electra_tf2.corpus.jobs import OPENWEBTEXT, BuildSettings, make_plan
 from electra_tf2.corpus.record_metadata import verify
 from electra_tf2.corpus.text_files import MAX_LINE_BYTES, Corpus
 from electra_tf2.util.errors import UserError

@@ -91,6 +91,34 @@ def test_an_archive_is_not_read_as_text(tmp_path):
         lines_of(tmp_path / "urlsf_subset00.xz")
 
 
+@pytest.mark.parametrize("name", ["a.txt", "wiki_00", "a.txt.gz"])
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b'{"text": "a document"}\n{"text": "another"}\n', "JSON"),
+        (b'\xef\xbb\xbf[{"text": "a document"},\n', "JSON"),
+        (b'{\n  "text": "a document"\n}\n', "JSON"),
+        (b'{"text": "' + b"word " * 20_000 + b'"}', "JSON"),
+        (b"<!DOCTYPE html>\n<html>", "markup"),
+        (b'<doc id="12" url="x" title="Anarchism">\nAnarchism is\n', "markup"),
+        (b"PK\x03\x04 and so on", "a zip archive"),
+        (gzip.compress(b"text"), "compressed by gzip"),
+        ("text".encode("utf-16"), "UTF-16 text"),
+    ],
+)
+def test_content_that_is_plainly_no_text_is_refused(tmp_path, name, content, what):
+    path = write(tmp_path / name, gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(UserError, match=rf"{name}' holds {what}"):
+        lines_of(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["{ a set }", "[1] a note", "{}", "<b>bold</b> words", '"quoted"', "<document> he said"]
+)
+def test_text_that_begins_with_a_sign_is_text(tmp_path, text):
+    assert lines_of(write(tmp_path / "a.txt", text)) == [text]
+
+
 def test_an_empty_corpus_is_explained(tmp_path):
     with pytest.raises(UserError, match=r"nowhere' does not exist"):
         names(tmp_path / "nowhere")
@@ -147,7 +175,7 @@ def test_a_damaged_archive_is_named(tmp_path, suffix, damage):
 def test_blocks_do_not_show_in_the_lines(tmp_path_factory, data, size):
     path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
     path.write_bytes(data)
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if data.startswith(tuple(text_files._SIGNATURES)):
         return
     blocks = list(read_blocks(path, block_bytes=max(size, 3)))
     # What the original does with a file: one line after the other, decoded without the bytes that are not UTF-8.
@@ -172,7 +200,7 @@ def test_a_line_without_end_is_cut_at_blanks(tmp_path, monkeypatch):
 
 
 def test_utf16_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"corpus\.txt' is UTF-16"):
+    with pytest.raises(UserError, match=r"corpus\.txt' holds UTF-16"):
         lines_of(write(tmp_path / "corpus.txt", "text".encode("utf-16")))
 
 

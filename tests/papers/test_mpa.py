@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.huggingface import training_of
-from electra_tf2.corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
 from electra_tf2.model import kernels
 from electra_tf2.papers.mpa.attention import AttentionMap, ObservedOutput
+from electra_tf2.papers.mpa.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
 from electra_tf2.papers.mpa.model import AttentionRegulariser, attention_of, lookup
 from electra_tf2.pretrain import schedules
 from electra_tf2.pretrain.pretraining_model import make_model

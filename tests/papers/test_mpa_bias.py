@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
 from electra_tf2.model import kernels
 from electra_tf2.model.generator import MaskedLanguageModel
+from electra_tf2.papers.mpa.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
 from electra_tf2.papers.mpa.model import attention_of
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.objectives.electra import Detection

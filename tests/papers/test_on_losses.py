@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.table_file import count_documents, inverse_frequencies, read_table, write_frequencies
+from electra_tf2.corpus.tables import read_table
 from electra_tf2.model import kernels
 from electra_tf2.papers.on_losses.model import TaskValues
 from electra_tf2.papers.on_losses.segments import QuickThoughts, halves, rearranged_segments
+from electra_tf2.papers.on_losses.tables import count_documents, inverse_frequencies, write_frequencies
 from electra_tf2.papers.on_losses.tasks import active_tasks, labels_of, stage_steps, staged_tasks
 from electra_tf2.papers.on_losses.tokens import ORDERS, SequenceCorruption, frequencies, scaled, tampered
 from electra_tf2.pretrain import masking, schedules

@@ -196,7 +196,7 @@ def test_task_ids_tell_of_the_step_and_of_nothing_afterwards(tmp_path, how):
 def test_records_without_other_segments_are_refused(tmp_path):
     support.write_records(tmp_path / "pretrain_tfrecords", examples=4)
     config = config_of(tmp_path, ["asp"])
-    with pytest.raises(UserError, match=r"record 1 has no 'same_document_ids': build records with --other-segments"):
+    with pytest.raises(UserError, match=r"record 1 has no 'same_document_ids': build records with electra"):
         pretrain_data.find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords")
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.pmi_vocabulary import NgramVocabulary, write_vocabulary
 from electra_tf2.papers.pmi import model as _pmi  # noqa: F401 - adds its unit
+from electra_tf2.papers.pmi.vocabulary import NgramVocabulary, write_vocabulary
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
 from tests.pretrain.test_masking import SETTINGS

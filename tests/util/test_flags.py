@@ -111,6 +111,19 @@ def test_hparams_may_be_a_file(parse: Any, tmp_path: Path) -> None:
     assert parse("--hparams", str(path)).train_batch_size == 16
 
 
+def test_a_tilde_is_the_home_folder_wherever_a_path_is_written(
+    parse: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell expands it in words of their own alone."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "base.json").write_text('{"eval_tfrecords": "~/dev*"}')
+    (tmp_path / "mine.json").write_text('{"extends": "~/base.json", "pretrain_tfrecords": "~/train*"}')
+    config = parse(f"--recipe={tmp_path}/mine.json", '--hparams={"data_dir": "~/data ~"}', "--model-name=x")
+    assert config.pretrain_tfrecords == f"{tmp_path}/train*" and config.eval_tfrecords == f"{tmp_path}/dev*"
+    assert config.data_dir == f"{tmp_path}/data ~"
+    assert PretrainingConfig.from_dict({"data_dir": "~/d", "model_name": "~"}).data_dir == f"{tmp_path}/d"
+
+
 @pytest.mark.parametrize(
     ("word", "expected"),
     [

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from electra_tf2.corpus.cooccurrence import CooccurrenceTable, read_cooccurrence
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import compiled
 from electra_tf2.papers.mpa.attention import AttentionMap, ObservedEncoder, ObservedOutput
 from electra_tf2.papers.mpa.config import Config
+from electra_tf2.papers.mpa.cooccurrence import CooccurrenceTable, read_cooccurrence
 from electra_tf2.pretrain.networks import make_encoder
 from electra_tf2.pretrain.objectives.objective import (
     Forward,

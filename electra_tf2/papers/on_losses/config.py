@@ -11,6 +11,7 @@ from typing import Any
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.flops import Part, contrast_head, encoder
 from electra_tf2.papers.on_losses.flops import pooled_classes, state_classes
+from electra_tf2.papers.on_losses.records import extra_fields
 from electra_tf2.util.hparams import closest, free_hparam, hparam
 
 # Their names in aux_tasks, in the order of their variables in checkpoints.
@@ -31,7 +32,7 @@ class Config(PretrainingConfig):
         "thoughts): which halves of records belong together; fs (FastSent): the other half's words; asp (adjacent "
         "segments): whether the second segment follows, precedes or is of another document; sdp (same document): "
         "whether it follows, is from elsewhere in the document or of another; tf, tf_idf (term frequency): how often "
-        "a token occurs in its record, 0 to 10. asp and sdp need records built with --other-segments",
+        "a token occurs in its record, 0 to 10. asp and sdp need records of electra build-data --paper on_losses",
         heading="Auxiliary tasks",
     )
     aux_weight: float = hparam(
@@ -79,10 +80,7 @@ class Config(PretrainingConfig):
 
     @property
     def extra_fields(self) -> Mapping[str, tuple[int, int]]:
-        fields = ("same_document_ids", "other_document_ids")
-        return (
-            dict.fromkeys(fields, (self.max_seq_length, self.vocab_size)) if {"asp", "sdp"} & {*self.aux_tasks} else {}
-        )
+        return extra_fields(self.max_seq_length, self.vocab_size) if {"asp", "sdp"} & {*self.aux_tasks} else {}
 
     @property
     def free_to_change(self) -> frozenset[str]:

@@ -42,7 +42,7 @@ class SegmentRelation(Classification):
     """Relation of the second segment to the first: cross-entropy over three from the [CLS] state.
 
     Records hold the text that follows, text from elsewhere in the document and text of another one
-    (corpus.other_segments). Which of them a record shows is drawn at every step, each with the same chance, so a row
+    (papers.on_losses.records). Which of them a record shows is drawn at every step, each with the same chance, so a row
     depends on no other row. A record that lacks one of those that its task needs has no label and stays as it is.
 
     Class attributes:

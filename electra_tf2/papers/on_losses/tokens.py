@@ -6,10 +6,10 @@ import re
 
 import tensorflow as tf
 
-from electra_tf2.corpus.table_file import inverse_frequencies
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.papers.on_losses.config import Config
 from electra_tf2.papers.on_losses.heads import StateHead
+from electra_tf2.papers.on_losses.tables import inverse_frequencies
 from electra_tf2.papers.on_losses.tasks import Auxiliary, Changed, Classification
 from electra_tf2.pretrain.masking import Batch, Draw, MaskedBatch
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, weighted_mean

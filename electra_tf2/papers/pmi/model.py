@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.corpus.pmi_vocabulary import LONGEST, codes, powers, read_vocabulary
 from electra_tf2.papers.pmi.config import Config
+from electra_tf2.papers.pmi.vocabulary import LONGEST, codes, powers, read_vocabulary
 from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit, Proposal, begins_word, continuations, numbered
 
 

@@ -1,6 +1,6 @@
 """Word n-grams that occur together more often than by chance: what PMI-masking masks as a whole (Levine et al. 2021).
 
-build_table.py counts and scores them here; pretrain.masking_units.pmi finds them in sequences. An n-gram is its
+`electra build-table pmi_vocab` counts and scores them here; the masking unit finds them in sequences. An n-gram is its
 sequence of wordpieces; a word is a piece without "##" and those with it that follow. N-grams are told apart by a hash
 that is a polynomial in their ids, of which that of any part follows from running sums, in numpy and in a graph alike.
 """
@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.key_counts import Counted, TableInputs, counted, summed
 from electra_tf2.corpus.records import read_batches
-from electra_tf2.corpus.table_file import read_table, write_table
+from electra_tf2.corpus.tables import Counted, TableInputs, counted, read_table, summed, write_table
 from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, load_vocab
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
@@ -62,11 +61,10 @@ class NgramVocabulary(NamedTuple):
 
 
 @functools.cache
-def pieces_of(vocab_file: str, domain_tokens: tuple[str, ...] = ()) -> Pieces:
-    """`domain_tokens`, which mark sources, are special, too."""
+def pieces_of(vocab_file: str) -> Pieces:
     tokens = load_vocab(vocab_file)
     special = np.zeros(len(tokens), bool)
-    special[[tokens.index(token) for token in (*SPECIAL_TOKENS, *domain_tokens)]] = True
+    special[[tokens.index(token) for token in SPECIAL_TOKENS]] = True
     return Pieces(np.array([token.startswith("##") for token in tokens]), special)
 
 
@@ -120,12 +118,12 @@ def ngrams_in(ids: np.ndarray, words: int, pieces: Pieces) -> Ngrams:
     return Ngrams(hashes_of(ids, len(pieces.special))(starts, ends), starts, ends)
 
 
-def count_ngrams(ids: np.ndarray, vocab_file: str, domain_tokens: tuple[str, ...] = ()) -> Counted:
+def count_ngrams(ids: np.ndarray, vocab_file: str) -> Counted:
     """N-grams of 1 to LONGEST words of records [R, L]; totals: how many there are of each length, int64 [LONGEST].
 
     Records begin with [CLS], so none is counted across two of them.
     """
-    pieces = pieces_of(vocab_file, domain_tokens)
+    pieces = pieces_of(vocab_file)
     found = [ngrams_in(ids.reshape(-1), words, pieces).hashes for words in range(1, LONGEST + 1)]
     keys = np.concatenate(found)
     return Counted(*summed(keys, np.ones_like(keys)), np.array([len(one) for one in found], np.int64))
@@ -190,7 +188,7 @@ def collect(inputs: TableInputs, hashes: np.ndarray) -> list[np.ndarray]:
     Returns:
       For 2 to LONGEST words: int32, the n-grams one after the other.
     """
-    pieces, seen = pieces_of(inputs.vocab_file, inputs.domain_tokens), np.zeros(len(hashes), bool)
+    pieces, seen = pieces_of(inputs.vocab_file), np.zeros(len(hashes), bool)
     ids: list[list[np.ndarray]] = [[] for _ in SHARES]
     for file in track(inputs.files, "collecting n-grams of file", len(inputs.files)):
         for batch in read_batches(file, inputs.record_format):
@@ -207,13 +205,13 @@ def collect(inputs: TableInputs, hashes: np.ndarray) -> list[np.ndarray]:
     return [np.concatenate([*of_length, np.zeros(0, np.int32)]) for of_length in ids]
 
 
-def build(inputs: TableInputs, size: int = 800_000, min_count: int = 11, score: str = "pmi") -> NgramVocabulary:
+def vocabulary_of(inputs: TableInputs, size: int = 800_000, min_count: int = 11, score: str = "pmi") -> NgramVocabulary:
     """Counts the n-grams of all records, scores them, and keeps the best of each length.
 
     Raises:
       UserError: no word occurs so often.
     """
-    count_in = functools.partial(count_ngrams, vocab_file=inputs.vocab_file, domain_tokens=inputs.domain_tokens)
+    count_in = functools.partial(count_ngrams, vocab_file=inputs.vocab_file)
     with counted(inputs, count_in, 1, inputs.record_format.length * LONGEST) as (totals, parts_of):
         hashes, counts = (np.concatenate(column) for column in zip(*parts_of(min_count), strict=True))
     order = np.argsort(hashes)

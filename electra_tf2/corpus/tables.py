@@ -1,17 +1,20 @@
-"""Counts of 64-bit keys (hashes of n-grams, pairs of tokens) over records, in bounded memory and on several processes.
+"""Tables counted over records: 64-bit keys (hashes, pairs of tokens) in bounded memory, and files of arrays.
 
-Each process counts what it reads; whenever it holds a certain number of keys it appends them, sorted and counted, to a
-file for each part of the keys. Afterwards the parts are merged one at a time, so memory is bounded by what a process
-may hold and by the largest part. build_table.py counts with it.
+build_table.py runs what a paper counts and writes; pre-training reads the file. Each process counts what it reads;
+whenever it holds a certain number of keys it appends them, sorted and counted, to a file for each part of the keys.
+Afterwards the parts are merged one at a time, so memory is bounded by what a process may hold and by the largest part.
+A file holds the checksum of the vocabulary whose ids it speaks of: a table of another one would be silently wrong in
+every entry, so reading compares them.
 """
 
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +23,8 @@ from electra_tf2.corpus.records import RecordFormat, count_records, read_batches
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
 from electra_tf2.corpus.worker_pool import run_on_processes
 from electra_tf2.util.environment import cores, quiet_tensorflow
-from electra_tf2.util.errors import UserError
+from electra_tf2.util.errors import UserError, reason
+from electra_tf2.util.files import replacing
 from electra_tf2.util.progress import Progress
 
 PARTS = 64
@@ -28,6 +32,44 @@ HELD_KEYS = 1 << 24  # of a process, before it writes them down: 256 MB, and 768
 BATCH_KEYS = 1 << 22  # of the records that are counted at once, before equal ones are counted together
 _BATCH_RECORDS = 1024
 _KEY_AND_COUNT = np.dtype([("key", np.int64), ("count", np.int64)])
+_VOCABULARY, _KIND = "vocab_sha256", "kind"
+
+
+class Option(NamedTuple):
+    """A flag of `electra build-table` for a kind of table: its default and its meaning, and what it may be."""
+
+    default: int | str
+    help: str
+    at_least: int = 1
+    at_most: int = 1 << 40
+    choices: tuple[str, ...] = ()
+
+
+class Table(NamedTuple):
+    """A kind of table, an entry of a paper's TABLES.
+
+    description: the tokens that it says something of, for --help. build: counts and writes it, called with the inputs,
+    the file to write and the options by name; returns what it holds, for the user.
+    """
+
+    description: str
+    build: Callable[..., str]
+    options: Mapping[str, Option] = {}
+
+
+class TableInputs(NamedTuple):
+    """The records to count.
+
+    tokens: of their vocabulary. num_processes: 0: one for each core. work_dir: for counts while they are made; None:
+    the system's.
+    """
+
+    files: list[str]
+    record_format: RecordFormat
+    vocab_file: str
+    tokens: list[str]
+    num_processes: int = 0
+    work_dir: str | None = None
 
 
 class Counted(NamedTuple):
@@ -53,26 +95,6 @@ class Counting(NamedTuple):
     folder: Path
     keys_of_record: int
 
-    @property
-    def records_at_once(self) -> int:
-        return max(1, min(_BATCH_RECORDS, BATCH_KEYS // self.keys_of_record))
-
-
-class TableInputs(NamedTuple):
-    """The records to count.
-
-    tokens: of their vocabulary. domain_tokens: those that mark the sources of the records, no text.
-    num_processes: 0: one for each core. work_dir: for counts while they are made; None: the system's.
-    """
-
-    files: list[str]
-    record_format: RecordFormat
-    vocab_file: str
-    tokens: list[str]
-    domain_tokens: tuple[str, ...] = ()
-    num_processes: int = 0
-    work_dir: str | None = None
-
 
 def record_inputs(pattern: str, vocab_file: str) -> TableInputs:
     """The records that a pattern names. Raises UserError if there are none, or of another vocabulary."""
@@ -84,8 +106,8 @@ def record_inputs(pattern: str, vocab_file: str) -> TableInputs:
         raise UserError(f"{os.path.dirname(files[0])} has no metadata.json, which says how long its records are")
     if metadata.vocab_sha256 != vocab_sha256(vocab_file):
         raise UserError(f"--vocab-file {vocab_file} is not the vocabulary that {pattern} were built with")
-    tokens = load_vocab(vocab_file)
-    return TableInputs(files, metadata.record_format, vocab_file, tokens, tuple(metadata.domain_tokens))
+    record_format = RecordFormat(metadata.max_seq_length, metadata.vocab_size)
+    return TableInputs(files, record_format, vocab_file, load_vocab(vocab_file))
 
 
 @contextlib.contextmanager
@@ -130,14 +152,10 @@ def count_records_of(files: Sequence[str], counting: Counting, processes: int = 
     if not records:
         raise UserError(f"the {len(files)} files of records are empty; build the records again")
     processes = min(processes or cores(), len(files))
+    work = partial(_count_file, counting)
     with Progress("counting record", records) as progress:
-        totals = run_on_processes(
-            partial(_count_file, counting),
-            list(enumerate(files)),
-            processes,
-            progress,
-            "run again with a smaller --num-processes",
-        )
+        advice = "run again with a smaller --num-processes"
+        totals = run_on_processes(work, list(enumerate(files)), processes, progress, advice)
     return np.sum([total for total in totals if total is not None], axis=0)
 
 
@@ -146,7 +164,8 @@ def _count_file(counting: Counting, numbered: tuple[int, str]) -> Generator[floa
     number, file = numbered
     held: list[Counted] = []
     totals: np.ndarray | None = None
-    for batch in read_batches(file, counting.record_format, size=counting.records_at_once):
+    at_once = max(1, min(_BATCH_RECORDS, BATCH_KEYS // counting.keys_of_record))
+    for batch in read_batches(file, counting.record_format, size=at_once):
         counted = counting.count_in(batch["input_ids"])
         held.append(counted)
         totals = counted.totals if totals is None else totals + counted.totals
@@ -172,3 +191,36 @@ def _write(held: Sequence[Counted], counting: Counting, number: int) -> None:
                 written.tofile(stream)
         except OSError as error:
             raise UserError(f"cannot write the counts in {counting.folder}: {error}") from None
+
+
+def write_table(path: str | os.PathLike[str], kind: str, vocab_file: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a table whole or not at all. Raises UserError as `util.files.writing`."""
+    own = {_KIND: np.array(kind), _VOCABULARY: np.array(vocab_sha256(vocab_file))}
+    save: Any = np.savez_compressed
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        save(file, **own, **arrays)
+
+
+def read_table(path: str, hparam: str, kind: str, vocab_file: str) -> dict[str, np.ndarray]:
+    """The arrays of a table.
+
+    Args:
+      hparam: that names the file. kind: what `write_table` was given; build_table.py makes it.
+
+    Raises:
+      UserError: there is no such file, it is no table of this kind, or one of another vocabulary.
+    """
+    hint = f"make it with electra build-table {kind}"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise UserError(f"{hparam}: {path!r} does not exist; {hint}") from None
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:  # TypeError: a single array
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        raise UserError(f"{hparam}: {path!r} cannot be read ({why}); {hint}") from None
+    if str(arrays.pop(_KIND, "")) != kind:
+        raise UserError(f"{hparam}: {path!r} is no table of this kind; {hint}")
+    if str(arrays.pop(_VOCABULARY, "")) != vocab_sha256(vocab_file):
+        raise UserError(f"{hparam}: {path!r} was counted with another vocabulary than {vocab_file}; {hint}")
+    return arrays

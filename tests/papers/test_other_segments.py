@@ -1,22 +1,22 @@
 """Text that could stand in place of second segments: what may be chosen, by a loop over numbered tokens; records."""
 
-import dataclasses
 import itertools
 import random
+from typing import cast
 
 import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus import record_metadata
-from electra_tf2.corpus.build_plan import BuildSettings, make_plan
-from electra_tf2.corpus.dataset_builder import build, run_local
-from electra_tf2.corpus.example_builder import ExampleBuilder
-from electra_tf2.corpus.other_segments import OtherSegmentFinder
-from electra_tf2.corpus.records import OTHER_FIELDS
-from electra_tf2.corpus.vocabulary import special_ids
+from electra_tf2.corpus.build import build, run_local
+from electra_tf2.corpus.jobs import BuildSettings, make_plan
+from electra_tf2.corpus.packing import ExampleBuilder
+from electra_tf2.papers.on_losses import records as on_losses
+from electra_tf2.papers.on_losses.config import Config
+from electra_tf2.papers.on_losses.model import check_records
+from electra_tf2.papers.on_losses.records import OtherSegmentFinder
 from electra_tf2.pretrain import pretrain_data
 from electra_tf2.util.errors import UserError
 from tests.corpus.test_packing import records
@@ -48,8 +48,8 @@ def found_in(documents, max_length, seed, calls=1, page_tokens=PAGE):
     spans.append(finder.finish())
     rows = []
     for part in spans:
-        assert part.others is not None
-        for start, first, second, *others in zip(*part[1:4], *part.others, strict=True):
+        assert tuple(part.extra) == on_losses.FIELDS
+        for start, first, second, *others in zip(*part[1:4], *part.extra.values(), strict=True):
             number = int(part.tokens[start]) if first + second else 0
             rows.append((number, int(first), int(second), *(ids[ids > 0].tolist() for ids in others)))
             assert all((ids > 0).sum() == (np.cumsum(ids == 0) == 0).sum() for ids in others)
@@ -108,8 +108,7 @@ def test_a_document_of_many_pages_needs_little_memory():
             spans = finder.add(np.ones([length], np.int32), [length], [not length])
             most = max(most, sum(map(len, finder._tokens)))
             examples += len(spans.starts)
-            assert spans.others is not None
-            others += int((spans.others.other_document_ids[:, 0] > 0).sum())
+            others += int((spans.extra["other_document_ids"][:, 0] > 0).sum())
     assert most <= 200 and examples > 700 and others > 0.5 * examples
 
 
@@ -131,11 +130,11 @@ def settings(corpus, output, **more):
 
 def test_records_hold_them_beside_what_they_hold_without(corpus, tmp_path):
     output, plain = tmp_path / "others", tmp_path / "plain"
-    build(make_plan(settings(corpus, output, other_segments=True)), run_local(1))
+    build(make_plan(settings(corpus, output, paper="on_losses")), run_local(1))
     build(make_plan(settings(corpus, plain)), run_local(1))
     assert record_metadata.verify(str(output), str(VOCAB)) == record_metadata.verify(str(plain), str(VOCAB))
     shown = list(record_metadata.inspect(str(output), str(VOCAB), 4))
-    assert sum(line.startswith("  or from elsewhere in the document: ") for line in shown) == 4
+    assert sum(line.startswith("  same_document_ids: ") for line in shown) == 4
     for part in ("pretrain_data", "dev_data"):
         found, without = records(output, part), records(plain, part)
         for field, values in without.items():
@@ -146,30 +145,16 @@ def test_records_hold_them_beside_what_they_hold_without(corpus, tmp_path):
         for row in zip(found["input_ids"], same, other, strict=True):
             own, elsewhere, another = ({*ids.tolist()} & letters for ids in row)
             assert len(own) <= 1 and elsewhere <= own and not another & own
-    hparams = {"vocab_file": str(VOCAB), "vocab_size": 600, "max_seq_length": 32, "aux_tasks": ["sdp"]}
-    config = PretrainingConfig.from_dict(hparams)
+    hparams = {"vocab_file": str(VOCAB), "vocab_size": 600, "max_seq_length": 32, "paper": "on_losses"}
+    config = Config.from_dict(hparams | {"aux_tasks": ["sdp"]})
     pattern = str(output / "pretrain_data*")
     usable = pretrain_data.find_records(pattern, config, "pretrain_tfrecords")
-    batch = next(iter(pretrain_data.training_batches(usable, 8, 0, 0)))
-    assert set(OTHER_FIELDS) < set(batch) and batch["other_document_ids"].shape == [8, 32]
-    batch = next(iter(pretrain_data.evaluation_batches(usable, 8)))
-    assert set(OTHER_FIELDS) < set(batch)
-    with pytest.raises(UserError, match="which aux_tasks sdp needs: build records with --other-segments"):
-        pretrain_data.find_records(str(plain / "pretrain_data*"), config, "pretrain_tfrecords")
-
-
-def test_a_mark_of_the_source_leaves_them_as_they_are(corpus, tmp_path):
-    marked, vocab = tmp_path / "marked", tmp_path / "vocab.txt"
-    vocab.write_text("\n".join([*TOKENS[:500], "[unused0]", "[unused1]"]) + "\n", encoding="utf-8")
-    given = settings(corpus, marked, other_segments=True, max_seq_length=33)
-    tokens = {"one": "[unused0]", "two": "[unused1]"}
-    build(make_plan(dataclasses.replace(given, vocab_file=str(vocab), domain_tokens=tokens)), run_local(1))
-    assert record_metadata.verify(str(marked), str(vocab)) > 100
-    found = records(marked)
-    second = np.maximum(0, found["segment_ids"].sum(1) - 1)
-    for field in OTHER_FIELDS:
-        sizes = (found[field] > 0).sum(1)
-        assert (sizes == second)[(found["input_mask"].all(1)) & (sizes > 0)].all() and (sizes > 0).mean() > 0.4
+    check_records(cast(Config, config), usable)
+    for batches in (pretrain_data.training_batches(usable, 8, 0, 0), pretrain_data.evaluation_batches(usable, 8)):
+        batch = next(iter(batches))
+        assert set(on_losses.FIELDS) < set(batch) and batch["other_document_ids"].shape == [8, 32]
+    with pytest.raises(UserError, match="no field 'same_document_ids', which electra build-data --paper with"):
+        pretrain_data.find_records(str(plain / "pretrain_data*"), config, "x")
 
 
 @pytest.mark.parametrize(
@@ -188,24 +173,24 @@ def test_verifying_looks_at_them(field, place, value, problem):
         "other_document_ids": [[8, 8, 0, 0, 0, 0]],
     }
     arrays = {name: np.array(rows) for name, rows in batch.items()}
-    special = special_ids(TOKENS)
-    assert record_metadata._problem(arrays, special) is None
+    assert on_losses.problem(arrays) is None
     arrays[field][0, place] = value
-    assert record_metadata._problem(arrays, special) == problem
+    assert on_losses.problem(arrays) == problem
 
 
 def test_documents_without_such_text_are_refused(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "a.txt").write_text("a b c d e f .\n" * 40, encoding="utf-8")
     output = tmp_path / "records"
-    build(make_plan(settings(tmp_path / "text", output, other_segments=True, dev_fraction=0.0)), run_local(1))
-    hparams = {"vocab_file": str(VOCAB), "vocab_size": 600, "max_seq_length": 32, "aux_tasks": ["asp"]}
-    config = PretrainingConfig.from_dict(hparams)
+    build(make_plan(settings(tmp_path / "text", output, paper="on_losses", dev_fraction=0.0)), run_local(1))
+    hparams = {"vocab_file": str(VOCAB), "vocab_size": 600, "max_seq_length": 32, "paper": "on_losses"}
+    config = Config.from_dict(hparams | {"aux_tasks": ["asp"]})
     with pytest.raises(UserError, match=r"no record has text in other_document_ids.*not told apart \(by blank lines\)"):
-        pretrain_data.find_records(str(output / "pretrain_data*"), config, "pretrain_tfrecords")
+        found = pretrain_data.find_records(str(output / "pretrain_data*"), config, "x")
+        check_records(cast(Config, config), found)
 
 
 @pytest.mark.parametrize("changes", [{"packing": "full_sentences"}, {"compat": "original"}])
 def test_without_second_segments_there_are_no_others(corpus, tmp_path, changes):
-    with pytest.raises(UserError, match="--other-segments needs --packing electra"):
-        make_plan(settings(corpus, tmp_path, other_segments=True, **changes))
+    with pytest.raises(UserError, match="--paper on_losses needs --packing electra"):
+        make_plan(settings(corpus, tmp_path, paper="on_losses", **changes))

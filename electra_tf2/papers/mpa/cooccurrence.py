@@ -1,18 +1,23 @@
-"""Tokens that occur near one another, and their scores.
+"""The table of MPA: tokens that occur near one another, and their scores.
 
-build_table.py counts pairs of tokens within a window and turns the counts C into scores in [0, 1]; kept are the K
-highest of every token. An objective looks up which tokens of a sequence may have misled a prediction. What the scores
-are the source leaves open ("derived from C"); all three here are ours.
+`electra build-table cooccurrence` counts pairs of tokens within a window and turns the counts C into scores in [0, 1];
+kept are the K highest of every token. The objective looks up which tokens of a sequence may have misled a prediction.
+What the scores are the source leaves open ("derived from C"); all three here are ours.
 """
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.key_counts import Counted, summed
-from electra_tf2.corpus.pmi_vocabulary import pieces_of
-from electra_tf2.corpus.table_file import read_table, write_table
+from electra_tf2.corpus.tables import (
+    Counted,
+    read_table,
+    summed,
+    write_table,
+)
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 
 KIND = "cooccurrence"
 SCORES = ("npmi", "row_max", "conditional")
@@ -45,13 +50,21 @@ class CooccurrenceTable(NamedTuple):
         return table
 
 
-def count_pairs(ids: np.ndarray, vocab_file: str, window: int, domain_tokens: tuple[str, ...] = ()) -> Counted:
-    """Pairs of different tokens at most `window` places apart in records [R, L]; none with a special token or one that
-    marks a source.
+@functools.cache
+def _special(vocab_file: str) -> np.ndarray:
+    """bool [V], true of special tokens."""
+    tokens = load_vocab(vocab_file)
+    special = np.zeros(len(tokens), bool)
+    special[list(special_ids(tokens)[:5])] = True
+    return special
+
+
+def count_pairs(ids: np.ndarray, vocab_file: str, window: int) -> Counted:
+    """Pairs of different tokens at most `window` places apart in records [R, L]; none with a special token.
 
     Keys are token * V + its neighbour, each pair in both directions. totals: int64 [V], pairs that a token is in.
     """
-    special = pieces_of(vocab_file, domain_tokens).special
+    special = _special(vocab_file)
     vocab_size = len(special)
     usable, ids = ~special[ids], ids.astype(np.int64)
     found = []

@@ -5,9 +5,9 @@ import collections
 import numpy as np
 import pytest
 
-from electra_tf2.corpus.cooccurrence import NOBODY, Selection, count_pairs, read_cooccurrence, scores_of, table_of
+from electra_tf2.papers.mpa.cooccurrence import NOBODY, Selection, count_pairs, read_cooccurrence, scores_of, table_of
 from electra_tf2.util.errors import UserError
-from tests.corpus.test_build_table import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
+from tests.papers.test_pmi_vocabulary import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
 from tests.support.programs import run_program
 
 
@@ -37,15 +37,6 @@ def test_pairs_are_counted_as_by_plain_loops(ids, window):
     for (left, _), number in expected.items():
         totals[left] += number
     assert {token: n for token, n in enumerate(counted.totals.tolist()) if n} == totals
-
-
-def test_tokens_that_mark_sources_are_in_no_pair(ids):
-    size, mark = len(TOKENS), WORDS[0]
-    plain, marked = count_pairs(ids, VOCAB, 3), count_pairs(ids, VOCAB, 3, (TOKENS[mark],))
-    without = (plain.keys // size != mark) & (plain.keys % size != mark)
-    assert plain.totals[mark] and not marked.totals[mark]
-    np.testing.assert_array_equal(marked.keys, plain.keys[without])
-    np.testing.assert_array_equal(marked.counts, plain.counts[without])
 
 
 @pytest.mark.parametrize("score", ["npmi", "row_max", "conditional"])

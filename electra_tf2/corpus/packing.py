@@ -17,23 +17,16 @@ shorter.
 """
 
 import random
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+ELECTRA, FULL_SENTENCES, DOC_SENTENCES = "electra", "full_sentences", "doc_sentences"  # of --packing
 MIN_LENGTH = 5  # the shortest random target length
 SINGLE_SEGMENT_CHANCE = 0.1
 RANDOM_LENGTH_CHANCE = 0.05
 _NO_SECOND_SEGMENT = 100_000  # a target length of the first segment that no example reaches
-
-
-class OtherSegments(NamedTuple):
-    """Text that could stand in place of second segments (corpus.other_segments): int32 [examples, length] each, without
-    special tokens, filled up with zeros; only zeros where there is none."""
-
-    same_document_ids: np.ndarray
-    other_document_ids: np.ndarray
 
 
 class Spans(NamedTuple):
@@ -41,14 +34,14 @@ class Spans(NamedTuple):
 
     tokens: int32 [tokens]
     starts, first_lengths, second_lengths: int64 [examples]; no special tokens are counted, second_lengths may be 0.
-    others: further segments, if they are asked for.
+    extra: int32 [examples, length of the field], fields of a paper's records (corpus.records.ExtraField) by name.
     """
 
     tokens: np.ndarray
     starts: np.ndarray
     first_lengths: np.ndarray
     second_lengths: np.ndarray
-    others: OtherSegments | None = None
+    extra: Mapping[str, np.ndarray] = {}
 
 
 class Examples(NamedTuple):
@@ -59,8 +52,24 @@ class Examples(NamedTuple):
     segment_ids: np.ndarray
 
 
+class Packer(Protocol):
+    """Packs a stream of documents; what is unfinished at the end of a call waits for the next one."""
+
+    def add(self, tokens: np.ndarray, lengths: Iterable[int], ends: Iterable[bool]) -> Spans:
+        """Adds lines and returns the examples that they complete.
+
+        Args:
+          tokens: int32 [sum of lengths], the lines one after the other.
+          lengths: tokens of each line.
+          ends: whether the line is the end of a document (and holds no text).
+        """
+
+    def finish(self) -> Spans:
+        """Makes examples of the text that waits."""
+
+
 class ExampleBuilder:
-    """Packs a stream of documents; what is unfinished at the end of a call waits for the next one.
+    """Packs one or two segments of whole lines, as the original does.
 
     Args:
       max_length: tokens of an example, [CLS] and [SEP] included, at least MIN_LENGTH.
@@ -81,13 +90,6 @@ class ExampleBuilder:
         self._examples: list[tuple[int, int, int]] = []
 
     def add(self, tokens: np.ndarray, lengths: Iterable[int], ends: Iterable[bool]) -> Spans:
-        """Adds lines and returns the examples that they complete.
-
-        Args:
-          tokens: int32 [sum of lengths], the lines one after the other.
-          lengths: tokens of each line.
-          ends: whether the line is the end of a document (and holds no text).
-        """
         self._tokens = np.concatenate([self._tokens, tokens])
         for length, end in zip(lengths, ends, strict=True):
             if end:
@@ -106,7 +108,6 @@ class ExampleBuilder:
         return spans
 
     def finish(self) -> Spans:
-        """Makes examples of the text that waits, of which there is none after the end of a document."""
         return self.add(np.zeros([0], np.int32), [0], [True])
 
     def _create_example(self) -> None:
@@ -163,22 +164,13 @@ def assemble(spans: Spans, max_length: int, cls_id: int, sep_id: int) -> Example
     return Examples(ids, mask.view(np.uint8), (after_first & mask).view(np.uint8))
 
 
-def with_domain(examples: Examples, token: int) -> Examples:
-    """The rows, longer by a token after [CLS]: the code of a source (CTRL, Keskar et al. 2019, section 3)."""
-    pairs = zip(examples, (token, 1, 0), strict=True)
-    return Examples(*(np.insert(values, 1, value, axis=1) for values, value in pairs))
-
-
 def example_lengths(spans: Spans) -> np.ndarray:
     """Tokens of each example, special ones included, int64 [examples]."""
     return spans.first_lengths + spans.second_lengths + 2 + (spans.second_lengths > 0)
 
 
-FULL_SENTENCES, DOC_SENTENCES = "full_sentences", "doc_sentences"
-
-
 class SentencePacker:
-    """Packs a stream of documents; what is unfinished at the end of a call waits for the next one.
+    """Packs one segment of as many tokens as fit.
 
     Args:
       max_length: tokens of an example, [CLS] and [SEP] included.
@@ -192,7 +184,6 @@ class SentencePacker:
         self._tokens = np.zeros([0], np.int32)
 
     def add(self, tokens: np.ndarray, lengths: Iterable[int], ends: Iterable[bool]) -> Spans:
-        """Adds lines and returns the examples that they complete; arguments as of `ExampleBuilder.add`."""
         places = np.unique(np.cumsum(np.fromiter(lengths, np.int64))[np.fromiter(ends, bool)])
         before = len(self._tokens)
         if self._crosses:
@@ -203,7 +194,6 @@ class SentencePacker:
         return self._cut([] if self._crosses else (before + places).tolist())
 
     def finish(self) -> Spans:
-        """The last example, if something waits."""
         return self._cut([len(self._tokens)])
 
     def _cut(self, ends: list[int]) -> Spans:

@@ -1,8 +1,13 @@
 """Text that could stand in place of an example's second segment: from elsewhere in its document, and of another one.
 
-Beside corpus.example_builder, which packs the examples; build_pretraining_dataset.py --other-segments asks for it.
-Which of the three a record shows is drawn while training (pretrain.objectives.on_losses_segments), so a record has no
-label and may show another one at every epoch, and no row of a batch depends on its neighbours.
+`electra build-data --paper on_losses` adds two fields to the records, without special tokens and filled up with zeros;
+only zeros where there is no such text:
+
+  same_document_ids    from elsewhere in the document
+  other_document_ids   of another document
+
+Which of the three a record shows is drawn while training, so a record has no label and may show another one at every
+epoch, and no row of a batch depends on its neighbours.
 
 The three are to differ by what they say alone. All begin with a line that is not the first of its document, as second
 segments do. Those of a full example are as long as its second segment and are cut within a line like it; those of a
@@ -14,17 +19,55 @@ documents. Pages and draws follow from the lines, not from the calls in which th
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.example_builder import ExampleBuilder, OtherSegments, Spans
+from electra_tf2.corpus.jobs import BuildSettings
+from electra_tf2.corpus.packing import ELECTRA, Packer, Spans
+from electra_tf2.corpus.records import ExtraField
+from electra_tf2.corpus.vocabulary import PAD, load_vocab
+from electra_tf2.util.errors import UserError
+
+FIELDS = ("same_document_ids", "other_document_ids")
 
 PAGE_TOKENS = 1 << 16  # a page ends with the document that exceeds it, or within one at twice as many
 _EXCERPTS = 1024  # that wait to stand in for second segments
 _EXCERPTS_OF_DOCUMENT = 8
 _TRIES = 4  # draws of an excerpt, as the example's own document has some too
+
+
+def check_settings(settings: BuildSettings) -> None:
+    """Raises UserError for settings that these fields cannot be built with."""
+    if settings.packing != ELECTRA or settings.compat == "original":
+        raise UserError("--paper on_losses needs --packing electra, which makes second segments, and --compat none")
+    if load_vocab(settings.vocab_file)[0] != PAD:
+        raise UserError(
+            f"--paper on_losses needs {PAD} as token 0 of {settings.vocab_file!r}, with which records are filled"
+        )
+
+
+def extra_fields(max_length: int, vocab_size: int) -> dict[str, tuple[int, int]]:
+    """The two fields, each as long as the record."""
+    return dict.fromkeys(FIELDS, ExtraField(max_length, vocab_size))
+
+
+def extend(packer: Packer, max_length: int, source: random.Random) -> Packer:
+    """A packer of the same examples that finds their other segments."""
+    return OtherSegmentFinder(packer, max_length, source)
+
+
+def problem(batch: Mapping[str, np.ndarray]) -> str | None:
+    """Says what this builder would not have written; None if there is nothing."""
+    room = np.maximum(0, batch["segment_ids"].sum(axis=1) - 1)  # tokens of the second segment without [SEP]
+    for field in FIELDS:
+        filled = batch[field] > 0
+        if (filled != (np.arange(filled.shape[1]) < filled.sum(axis=1)[:, None])).any():
+            return f"{field} has zeros between tokens"
+        if (filled.sum(axis=1) > room).any():
+            return f"{field} is longer than the second segment"
+    return None
 
 
 class _Excerpts(NamedTuple):
@@ -69,7 +112,7 @@ class OtherSegmentFinder:
       source: of the draws.
     """
 
-    def __init__(self, packer: ExampleBuilder, max_length: int, source: random.Random, page_tokens: int = PAGE_TOKENS):
+    def __init__(self, packer: Packer, max_length: int, source: random.Random, page_tokens: int = PAGE_TOKENS):
         self._packer = packer
         self._length = max_length
         self._page_tokens = page_tokens
@@ -84,7 +127,7 @@ class OtherSegmentFinder:
         self._excerpts = _Excerpts(none, none > 0, np.zeros([0], np.int64), np.zeros([0], np.int64))
 
     def add(self, tokens: np.ndarray, lengths: Iterable[int], ends: Iterable[bool]) -> Spans:
-        """Adds lines and returns the examples of the pages that they complete; arguments as of `ExampleBuilder.add`."""
+        """Adds lines and returns the examples of the pages that they complete; arguments as of `Packer.add`."""
         pages: list[Spans] = []
         taken = at = 0
         for length, end in zip(lengths, ends, strict=True):
@@ -118,7 +161,7 @@ class OtherSegmentFinder:
         usable = (lengths > 0) & (starts > bounds[documents])
         page = _Page(spans.tokens, line_ends, bounds, starts[usable], documents[usable])
         self._keep_excerpts(page)
-        spans = spans._replace(others=self._others(spans, page))
+        spans = spans._replace(extra=self._others(spans, page))
         self._document += int(ends.sum())
         self._continues = not ends[-1]
         self._tokens, self._lines, self._ends, self._size = [], [], [], 0
@@ -138,17 +181,18 @@ class OtherSegmentFinder:
             *(np.concatenate(both)[-_EXCERPTS:] for both in zip(self._excerpts, new, strict=True))
         )
 
-    def _others(self, spans: Spans, page: _Page) -> OtherSegments:
+    def _others(self, spans: Spans, page: _Page) -> dict[str, np.ndarray]:
         wanted = spans.second_lengths
         full = spans.first_lengths + wanted + 3 == self._length
         documents = np.searchsorted(page.bounds[1:-1], spans.starts, side="right")
         elsewhere, places = self._elsewhere(spans, page, documents)
         other, chosen = self._of_another(wanted, documents + self._document)
         excerpts = self._excerpts
-        return OtherSegments(
+        rows = (
             _rows(elsewhere, *page.at(places, self._length), wanted, full),
             _rows(other, excerpts.ids[chosen], excerpts.line_ends[chosen], wanted, full),
         )
+        return dict(zip(FIELDS, rows, strict=True))
 
     def _elsewhere(self, spans: Spans, page: _Page, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draws text elsewhere in the document: the examples that have some, bool, and where theirs begins.
@@ -185,12 +229,12 @@ class OtherSegmentFinder:
     def _joined(self, pages: list[Spans]) -> Spans:
         """One after the other."""
         none, rows = np.zeros([0], np.int64), np.zeros([0, self._length], np.int32)
-        pages = [Spans(none.astype(np.int32), none, none, none, OtherSegments(rows, rows)), *pages]
+        pages = [Spans(none.astype(np.int32), none, none, none, dict.fromkeys(FIELDS, rows)), *pages]
         at = np.cumsum([0] + [len(page.tokens) for page in pages])
         moved = [page._replace(starts=page.starts + start) for page, start in zip(pages, at, strict=False)]
-        others = [page.others for page in pages if page.others is not None]
+        extra = {field: np.concatenate([page.extra[field] for page in pages]) for field in FIELDS}
         tokens, starts, first, second = map(np.concatenate, zip(*(page[:4] for page in moved), strict=True))
-        return Spans(tokens, starts, first, second, OtherSegments(*map(np.concatenate, zip(*others, strict=True))))
+        return Spans(tokens, starts, first, second, extra)
 
 
 def _rows(

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.corpus import key_counts, pmi_vocabulary
-from electra_tf2.corpus.example_builder import Examples
-from electra_tf2.corpus.pmi_vocabulary import SHARES, count_ngrams, ngrams_in, pieces_of, read_vocabulary
+from electra_tf2.corpus import tables
+from electra_tf2.corpus.packing import Examples
 from electra_tf2.corpus.record_metadata import Shard
 from electra_tf2.corpus.records import RecordEncoder, RecordFormat
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_sha256
+from electra_tf2.papers.pmi import vocabulary
+from electra_tf2.papers.pmi.vocabulary import SHARES, count_ngrams, ngrams_in, pieces_of, read_vocabulary
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support.programs import run_program
@@ -68,7 +69,7 @@ def write_corpus(folder, ids, shards=3, **said):
 
 
 def inputs_of(pattern):
-    return key_counts.record_inputs(pattern, VOCAB)._replace(num_processes=1)
+    return tables.record_inputs(pattern, VOCAB)._replace(num_processes=1)
 
 
 def plain_counts(ids):
@@ -129,10 +130,10 @@ def counts(ids):
 
 @pytest.mark.parametrize("score", ["pmi", "pmi_freq"])
 def test_counts_scores_and_choice_are_those_of_plain_python(ids, counts, score, tmp_path, monkeypatch):
-    monkeypatch.setattr(key_counts, "HELD_KEYS", 5000)  # several writes to each part
+    monkeypatch.setattr(tables, "HELD_KEYS", 5000)  # several writes to each part
     pattern = write_corpus(tmp_path / "records", ids)
     inputs = inputs_of(pattern)._replace(work_dir=str(tmp_path))
-    found = pmi_vocabulary.build(inputs, size=200, min_count=4, score=score)
+    found = vocabulary.vocabulary_of(inputs, size=200, min_count=4, score=score)
     assert not list(tmp_path.glob("counts*"))
     starts = [0, *found.ends[:-1]]
     ngrams = [as_words(found.ids[a:b]) for a, b in zip(starts, found.ends, strict=True)]
@@ -177,14 +178,14 @@ def test_processes_count_together_what_one_counts_alone(ids, tmp_path):
 
 def test_what_cannot_be_counted_is_said(ids, tmp_path):
     with pytest.raises(UserError, match="no file matches"):
-        key_counts.record_inputs(str(tmp_path / "none*"), VOCAB)
+        tables.record_inputs(str(tmp_path / "none*"), VOCAB)
     pattern = write_corpus(tmp_path / "records", ids)
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join([*TOKENS[:-1], "another"]))
     with pytest.raises(UserError, match="is not the vocabulary that"):
-        key_counts.record_inputs(pattern, str(other))
+        tables.record_inputs(pattern, str(other))
     with pytest.raises(UserError, match="--min-count 1099511627776: no word of the records occurs so often"):
-        pmi_vocabulary.build(inputs_of(pattern), min_count=1 << 40)
+        vocabulary.vocabulary_of(inputs_of(pattern), min_count=1 << 40)
 
 
 def test_a_corpus_without_long_ngrams_has_a_vocabulary_of_short_ones(ids, counts, tmp_path):
@@ -192,7 +193,7 @@ def test_a_corpus_without_long_ngrams_has_a_vocabulary_of_short_ones(ids, counts
     wanted = {words: sum(n >= often for n in counts[words].values()) for words in SHARES}
     assert wanted[2] and not wanted[5]
     pattern = write_corpus(tmp_path / "records", ids)
-    found = pmi_vocabulary.build(inputs_of(pattern), size=1000, min_count=often)
+    found = vocabulary.vocabulary_of(inputs_of(pattern), size=1000, min_count=often)
     assert {words: int((found.words == words).sum()) for words in SHARES} == wanted
 
 
@@ -207,40 +208,32 @@ def test_collecting_holds_no_more_than_a_batch(ids, monkeypatch):
             yield {"input_ids": batch}
             del batch
 
-    monkeypatch.setattr(pmi_vocabulary, "read_batches", read)
-    inputs = key_counts.TableInputs(["of the records"], FORMAT, VOCAB, TOKENS)
-    found = pmi_vocabulary.collect(inputs, np.unique(count_ngrams(ids, VOCAB).keys))
+    monkeypatch.setattr(vocabulary, "read_batches", read)
+    inputs = tables.TableInputs(["of the records"], FORMAT, VOCAB, TOKENS)
+    found = vocabulary.collect(inputs, np.unique(count_ngrams(ids, VOCAB).keys))
     assert len(batches) == 20 and all(len(of_length) for of_length in found)
-
-
-def test_tokens_that_mark_sources_are_in_no_ngram(ids, tmp_path):
-    mark = TOKENS[WORDS[0]]  # the most frequent word
-    pattern = write_corpus(tmp_path / "records", ids, domain_tokens={"web": mark})
-    marked = pmi_vocabulary.build(inputs_of(pattern), size=200, min_count=4)
-    plain = pmi_vocabulary.build(inputs_of(pattern)._replace(domain_tokens=()), size=200, min_count=4)
-    assert WORDS[0] in plain.ids and WORDS[0] not in marked.ids and len(marked.ids) > 20
 
 
 def test_counting_leaves_the_gpu_alone(ids, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     pattern = write_corpus(tmp_path / "records", ids[:8], shards=1)
-    counting = key_counts.Counting(functools.partial(count_ngrams, vocab_file=VOCAB), 1, FORMAT, tmp_path, LENGTH * 5)
-    key_counts.count_records_of(inputs_of(pattern).files, counting, 1)
+    counting = tables.Counting(functools.partial(count_ngrams, vocab_file=VOCAB), 1, FORMAT, tmp_path, LENGTH * 5)
+    tables.count_records_of(inputs_of(pattern).files, counting, 1)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
 def test_records_with_many_keys_are_counted_few_at_a_time(ids, tmp_path, monkeypatch):
-    monkeypatch.setattr(key_counts, "BATCH_KEYS", LENGTH * 5 * 8)
+    monkeypatch.setattr(tables, "BATCH_KEYS", LENGTH * 5 * 8)
     file = inputs_of(write_corpus(tmp_path / "records", ids)).files[0]
     found = []
     for keys in (LENGTH * 5, 1 << 30):
         folder = tmp_path / str(keys)
         folder.mkdir()
         count_in = functools.partial(count_ngrams, vocab_file=VOCAB)
-        counting = key_counts.Counting(count_in, 1, FORMAT, folder, keys)
-        sizes = list(key_counts._count_file(counting, (0, file)))
+        counting = tables.Counting(count_in, 1, FORMAT, folder, keys)
+        sizes = list(tables._count_file(counting, (0, file)))
         assert max(sizes) == (8 if keys == LENGTH * 5 else 1)
-        found.append([part for pair in key_counts.parts_of(counting, 1) for part in pair])
+        found.append([part for pair in tables.parts_of(counting, 1) for part in pair])
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
 

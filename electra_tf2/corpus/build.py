@@ -1,0 +1,314 @@
+"""Builds records: has the jobs of a plan done, on processes of this machine or on Beam, and writes the metadata last.
+
+A build that goes on skips the jobs that are done (corpus.shards). When all are, the held-out records of the jobs are
+joined, metadata.json is written, and what served the build alone is removed. Until then the folder holds
+UNFINISHED_FILE, and whoever reads records refuses it. So a build can be killed at any time.
+"""
+
+import contextlib
+import fcntl
+import functools
+import itertools
+import os
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from electra_tf2.corpus.jobs import DEV_PREFIX, TRAIN_PREFIX, BuildPlan, Job, describe_difference
+from electra_tf2.corpus.record_metadata import (
+    METADATA_FILE,
+    UNFINISHED_FILE,
+    VOCAB_FILE,
+    Shard,
+    read_metadata,
+    unigram_entropy,
+)
+from electra_tf2.corpus.records import RecordFormat, read_batches, record_ends
+from electra_tf2.corpus.shards import DEV_PART, UNKNOWN_SHOWN, dev_part, do_job, read_report, report_file
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids, vocab_bytes
+from electra_tf2.corpus.worker_pool import run_on_processes
+from electra_tf2.util.environment import cores, quiet_tensorflow
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.files import replacing, write_json, writing
+from electra_tf2.util.progress import Progress, say, track
+from electra_tf2.util.reading import json_sha256, read_json, sha256_of
+
+_WORTH_A_PROCESS = 4 << 20  # bytes of text; importing TensorFlow once more takes as long as this
+_SETTINGS = (  # those that metadata.json tells
+    *("max_seq_length", "do_lower_case", "strip_accents", "blanks_separate_docs"),
+    *("seed", "dev_fraction", "compat", "packing"),
+)
+
+RunJobs = Callable[[BuildPlan, list[Job]], None]
+
+
+def build(plan: BuildPlan, run_jobs: RunJobs, overwrite: bool = False) -> dict[str, Any]:
+    """Builds, or goes on building, the records of a plan. Returns the metadata.
+
+    Raises:
+      UserError: the output directory holds something else or cannot be written, or the corpus is unusable.
+    """
+    with _locked(plan.output):
+        metadata = _begin(plan, overwrite)
+        if metadata is None:
+            reports = ((job, read_report(plan, job)) for job in plan.jobs)
+            jobs = [job for job, report in reports if report is None or report.contents != plan.contents(job)]
+            if len(jobs) < len(plan.jobs):
+                say(f"going on with an unfinished build: {len(plan.jobs) - len(jobs)} of {len(plan.jobs)} parts done")
+            run_jobs(plan, jobs)
+            metadata = _finish(plan)
+        _remove_what_served_the_build(plan)
+        return metadata
+
+
+def run_local(num_processes: int = 0) -> RunJobs:
+    """Does jobs here. num_processes: 1 runs in this process; 0 uses one per core, fewer for small corpora."""
+
+    def run(plan: BuildPlan, jobs: list[Job]) -> None:
+        # Large jobs first, so that the last ones to finish are small.
+        jobs = sorted(jobs, key=lambda job: -job.text_bytes)
+        total = sum(job.text_bytes for job in jobs)
+        processes = min(num_processes or min(cores(), 1 + total // _WORTH_A_PROCESS), len(jobs))
+        work = functools.partial(do_job, plan)
+        with Progress("MB of text", total / 1e6, unit="MB") as progress:
+            advice = "run the same command again to go on, with a smaller --num-processes if memory is short"
+            run_on_processes(work, jobs, processes, progress, advice)
+
+    return run
+
+
+def run_beam(options: str = "") -> RunJobs:
+    """Does jobs on Apache Beam, for corpora beyond one machine; the records are the same.
+
+    The corpus, the vocabulary and the output directory must lie on a file system that all workers see under the same
+    paths.
+
+    Args:
+      options: Beam's own flags, such as --runner=FlinkRunner.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError:
+        raise UserError("--runner=beam needs Apache Beam: pip install 'apache-beam>=2.60'") from None
+
+    def run(plan: BuildPlan, jobs: list[Job]) -> None:
+        numbers = [job.number for job in jobs]
+        with beam.Pipeline(options=PipelineOptions(shlex.split(options))) as pipeline:
+            numbers = pipeline | "Jobs" >> beam.Create(numbers) | "Spread" >> beam.Reshuffle()
+            _ = numbers | "Build" >> beam.Map(_do_on_beam, plan)
+
+    return run
+
+
+def _do_on_beam(number: int, plan: BuildPlan) -> None:
+    quiet_tensorflow()
+    for _ in do_job(plan, plan.jobs[number]):
+        pass
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps a second build out of a directory; where directories cannot be locked, nothing happens."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process is building in {str(folder)!r}; wait for it or stop it") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _begin(plan: BuildPlan, overwrite: bool) -> dict[str, Any] | None:
+    """Makes the folder ready for the jobs; returns the metadata if the records are there already.
+
+    Raises:
+      UserError: the output directory holds something else.
+    """
+    folder, marker = plan.output, plan.output / UNFINISHED_FILE
+    begun = read_json(marker, "unfinished build") if marker.exists() else None
+    goes_on = begun is not None and json_sha256(begun) == plan.build_hash
+    if begun is not None and not goes_on and not overwrite:
+        raise UserError(
+            f"--output-dir {str(folder)!r} holds an unfinished build that cannot go on: "
+            f"{describe_difference(plan.identity, begun)}. "
+            "Repeat the command that began it, choose another directory, or pass --overwrite to start anew."
+        )
+    if goes_on or (begun is None and not overwrite):
+        metadata = read_metadata(folder, unfinished=True)
+        if metadata is not None and metadata.values.get("build_hash") == plan.build_hash:
+            _check_done(plan, metadata)
+            return metadata.values
+    if goes_on:
+        return None
+    if old := _record_files(folder):
+        if not overwrite:
+            raise UserError(
+                f"--output-dir {str(folder)!r} holds other records ({old[0].name} and {len(old) - 1} more files); "
+                "choose another directory, or pass --overwrite to move them aside"
+            )
+        _move_aside(folder, old)
+    write_json(marker, plan.identity)
+    return None
+
+
+def _check_done(plan: BuildPlan, metadata: Any) -> None:
+    """Raises UserError unless the records of a finished build are whole, and of the corpus as it is now."""
+    for name in metadata.shards:
+        metadata.check_shard(name)
+    jobs = track(plan.jobs, "comparing the corpus with what was built: part", len(plan.jobs))
+    if metadata.values.get("corpus_sha256") not in (None, json_sha256(list(map(plan.contents, jobs)))):
+        raise UserError(
+            f"--output-dir {str(plan.output)!r} holds records of these flags, but the corpus has changed since; pass "
+            "--overwrite to build them anew, or choose another directory"
+        )
+    say(
+        f"{plan.output} already holds these records: flags, vocabulary, names and sizes of the corpus files are the "
+        "same; nothing to do (--overwrite builds them anew)"
+    )
+
+
+def _move_aside(folder: Path, files: list[Path]) -> None:
+    """Moves files to a folder beside theirs, in their order."""
+    names = (folder.with_name(f"{folder.name}.old-{number}") for number in itertools.count(1))
+    aside = next(name for name in names if not name.exists())
+    with writing(aside):
+        aside.mkdir()
+        for file in files:
+            file.rename(aside / file.name)
+    say(f"moved the {len(files)} files of the records that were in {folder} to {aside}")
+
+
+def _record_files(folder: Path) -> list[Path]:
+    """Records, whoever made them, and what builds leave; last those without which they are not read as records."""
+    patterns = (f"{TRAIN_PREFIX}*", f"{DEV_PREFIX}*", f"{DEV_PART}-*", VOCAB_FILE, METADATA_FILE, UNFINISHED_FILE)
+    return [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+
+
+def _finish(plan: BuildPlan) -> dict[str, Any]:
+    """Joins the held-out records of the jobs to few files and writes the metadata, once all jobs are done."""
+    folder, settings = plan.output, plan.settings
+    done = [read_report(plan, job) for job in plan.jobs]
+    if None in done:
+        raise UserError(
+            f"{report_file(plan, plan.jobs[done.index(None)])} cannot be read, though that part of the build is done; "
+            "run the same command again to go on"
+        )
+    reports = [report for report in done if report is not None]
+    vocab = load_vocab(settings.vocab_file)
+    special = special_ids(vocab)
+    written = {name: shard for report in reports for name, shard in report.files.items()}
+    train = {name: shard for name, shard in written.items() if name.startswith(TRAIN_PREFIX)}
+    dev = {path.name: _join_dev(plan, written, number) for number, path in enumerate(plan.dev_shards())}
+    if not Shard.total([*train.values(), *dev.values()]).examples:
+        raise _refusal(plan, f"corpus directory {settings.corpus_dir!r} holds no text: its files are blank")
+    if not Shard.total(train.values()).examples:
+        raise _refusal(plan, f"--dev-fraction {settings.dev_fraction} holds out every document; make it smaller")
+    if dev and not Shard.total(dev.values()).examples:
+        record_format = RecordFormat(settings.max_seq_length, len(vocab))
+        with writing(folder):  # if killed here, the jobs whose shards have been cut are done again
+            files = hold_out_records(train, folder, next(iter(dev)), settings.dev_fraction, record_format)
+        train, dev = {name: files[name] for name in train}, dev | {next(iter(dev)): files[next(iter(dev))]}
+    shards = {
+        name: shard._asdict() | {"sha256": shard.sha256 or sha256_of(folder / name)}
+        for name, shard in (train | dev).items()
+    }
+    counts = np.sum([report.token_counts for report in reports], axis=0)
+    unknown = sum((Counter(report.unknown_characters) for report in reports), Counter[str]())
+    paper: Any = settings.load_paper()
+    extra = {} if paper is None else paper.extra_fields(settings.max_seq_length, len(vocab))
+    metadata = {
+        "format_version": 1,
+        "build_hash": plan.build_hash,
+        "vocab_sha256": plan.identity["vocab_sha256"],
+        "vocab_size": len(vocab),
+        "builder_version": plan.identity["builder_version"],
+        **{name: getattr(settings, name) for name in _SETTINGS},
+        "paper": settings.paper,
+        "extra_fields": {name: list(field) for name, field in extra.items()},
+        "shards": shards,
+        "shards_sha256": json_sha256(shards),
+        "corpus_sha256": json_sha256([report.contents for report in reports]),
+        "train_examples": Shard.total(train.values()).examples,
+        "dev_examples": Shard.total(dev.values()).examples,
+        "tokens": Shard.total([*train.values(), *dev.values()]).tokens,
+        "unigram_entropy": unigram_entropy(counts, special),
+        "unknown_tokens": int(counts[special.unk]),
+        "unknown_characters": dict(unknown.most_common(UNKNOWN_SHOWN)),
+        "text_bytes": sum(report.text_bytes for report in reports),
+        "undecodable_bytes": sum(report.undecodable_bytes for report in reports),
+    }
+    with replacing(folder / VOCAB_FILE) as temporary:
+        temporary.write_bytes(vocab_bytes(settings.vocab_file))
+    write_json(folder / METADATA_FILE, metadata)
+    return metadata
+
+
+def _join_dev(plan: BuildPlan, written: dict[str, Shard], number: int) -> Shard:
+    """Writes a held-out file; TFRecord files can be joined end to end."""
+    jobs, count = plan.jobs, plan.num_dev_shards
+    parts = [dev_part(plan, job) for job in jobs[len(jobs) * number // count : len(jobs) * (number + 1) // count]]
+    with replacing(plan.dev_shards()[number]) as temporary, open(temporary, "wb") as file:
+        for path in parts:
+            with open(path, "rb") as part:
+                shutil.copyfileobj(part, file, 1 << 20)
+    return Shard.total(written[path.name] for path in parts)
+
+
+def _refusal(plan: BuildPlan, message: str) -> UserError:
+    """The error of a build that no repetition completes; its files go, so that another command can begin."""
+    for path in _record_files(plan.output):
+        path.unlink()
+    return UserError(message)
+
+
+def _remove_what_served_the_build(plan: BuildPlan) -> None:
+    """Removes the jobs' reports and held-out records, and at last the mark of an unfinished build."""
+    marker = plan.output / UNFINISHED_FILE
+    if marker.exists():
+        served = [file for job in plan.jobs for file in (report_file(plan, job), dev_part(plan, job))]
+        left = [file for file in _record_files(plan.output) if file.suffix == ".tmp"]  # of workers that were killed
+        with writing(plan.output):
+            for file in [*served, *left, marker]:
+                file.unlink(missing_ok=True)
+
+
+def hold_out_records(
+    train: dict[str, Shard], folder: Path, held_out: str, fraction: float, record_format: RecordFormat
+) -> dict[str, Shard]:
+    """Moves a fraction of the records of all training files, at least one, to the held-out file.
+
+    They are the last ones of each file, whose order is random. Returns what all these files hold afterwards.
+    """
+    total = sum(shard.examples for shard in train.values())
+    wanted = max(1, round(total * fraction)) if total > 1 else 0
+    taken, seen = {}, 0
+    with open(folder / held_out, "wb") as target:
+        for name, shard in train.items():
+            before, seen = seen, seen + shard.examples
+            taken[name] = seen * wanted // total - before * wanted // total
+            ends = itertools.chain([0], record_ends(folder / name))
+            kept_bytes = next(itertools.islice(ends, shard.examples - taken[name], None))
+            with open(folder / name, "r+b") as source:
+                source.seek(kept_bytes)
+                shutil.copyfileobj(source, target)
+                source.truncate(kept_bytes)
+    batches = read_batches(folder / held_out, record_format)
+    lengths = itertools.chain.from_iterable(batch["input_mask"].sum(axis=1).tolist() for batch in batches)
+    files = {}
+    for name, shard in train.items():
+        tokens = sum(itertools.islice(lengths, taken[name]))
+        files[name] = Shard(shard.examples - taken[name], shard.tokens - tokens, (folder / name).stat().st_size)
+    had, has = Shard.total(train.values()), Shard.total(files.values())
+    return files | {held_out: Shard(had.examples - has.examples, had.tokens - has.tokens, had.bytes - has.bytes)}

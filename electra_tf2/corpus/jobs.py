@@ -1,0 +1,260 @@
+"""Divides a corpus into jobs before any of it is read.
+
+A job is some chunks of the corpus and the numbers of the training shards that hold their examples. Chunks are whole
+compressed files or stretches of plain ones that end between documents, dealt to jobs in random order, so that each
+shard mixes documents from the whole corpus. The division depends on the settings and on the names, sizes and contents
+of the files, never on the number of processes; so neither do the records. No TensorFlow is imported.
+"""
+
+import dataclasses
+import math
+import os
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO, NamedTuple
+
+from electra_tf2.corpus.packing import ELECTRA, MIN_LENGTH
+from electra_tf2.corpus.text_files import Corpus, CorpusFile
+from electra_tf2.corpus.vocabulary import load_vocab, vocab_sha256
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.papers import load_paper
+from electra_tf2.util.progress import track
+from electra_tf2.util.reading import json_sha256, sha256_of
+
+BUILDER_VERSION = 1
+TRAIN_PREFIX = "pretrain_data.tfrecord"
+DEV_PREFIX = "dev_data.tfrecord"
+
+_NEWER_SETTINGS = {"packing": ELECTRA, "paper": ""}  # as they were before they could be set; no part of the identity
+TEXT, OPENWEBTEXT = "text", "openwebtext"  # kinds of corpus: a directory of text files, or of archives of them
+
+EXAMPLES_PER_SHARD = 8192  # about, unless that makes more than MANY_SHARDS
+MANY_SHARDS = 1000
+MAX_SHARD_TEXT_BYTES = 64 << 20
+MOST_SHARD_TEXT_BYTES = 1 << 30  # of shards that the user makes fewer: each is shuffled in memory
+MIN_SHARDS = 4  # training shuffles the order of shards
+_TEXT_BYTES_PER_TOKEN = 4.4  # English
+_COMPRESSION = 3.5  # text bytes per byte of a compressed file; only the number of shards depends on it
+_CHUNKS_PER_SHARD = 8
+_MIN_CHUNK_BYTES = 32 << 10
+_MIN_SHARD_TEXT_BYTES = 8 << 10
+_SCAN_BYTES = 64 << 10
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildSettings:
+    """Settings of a build; the flags of build_pretraining_dataset.py have the same names and explain them."""
+
+    corpus_dir: str
+    vocab_file: str
+    output_dir: str
+    max_seq_length: int = 128
+    do_lower_case: bool = True
+    strip_accents: bool = True
+    blanks_separate_docs: bool = True
+    seed: int = 0
+    dev_fraction: float = 0.0
+    num_shards: int = 0
+    text_field: str = "text"
+    recursive: bool = False
+    compat: str = "none"
+    corpus_kind: str = TEXT
+    packing: str = ELECTRA
+    paper: str = ""
+
+    @property
+    def corpus(self) -> Corpus:
+        archives = self.corpus_kind == OPENWEBTEXT
+        return Corpus(self.corpus_dir, self.text_field, self.recursive, self.blanks_separate_docs, archives)
+
+    def load_paper(self) -> ModuleType | None:
+        """The part "records" of --paper (`corpus.shards.RecordsOfPaper`), None without one. Raises UserError."""
+        paper = load_paper(self.paper, "records") if self.paper else None
+        if paper is not None and not hasattr(paper, "extra_fields"):
+            raise UserError(f"--paper {self.paper}: it adds nothing to records, so build them without --paper")
+        return paper
+
+
+class Chunk(NamedTuple):
+    """The bytes [start, end) of a file, and about how much text that is."""
+
+    name: str
+    start: int
+    end: int
+    text_bytes: int
+
+
+class Job(NamedTuple):
+    """Chunks that become the training shards first_shard ... first_shard + num_shards - 1."""
+
+    number: int
+    chunks: tuple[Chunk, ...]
+    first_shard: int
+    num_shards: int
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(chunk.text_bytes for chunk in self.chunks)
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildPlan:
+    """Everything that decides the records. `identity` holds the same in a form to compare and to store."""
+
+    settings: BuildSettings
+    jobs: tuple[Job, ...]
+    num_shards: int
+    identity: dict[str, Any]
+
+    @property
+    def build_hash(self) -> str:
+        return json_sha256(self.identity)
+
+    @property
+    def output(self) -> Path:
+        return Path(self.settings.output_dir)
+
+    @property
+    def num_dev_shards(self) -> int:
+        fraction = self.settings.dev_fraction
+        return min(len(self.jobs), max(1, round(self.num_shards * fraction))) if fraction else 0
+
+    def shards(self, job: Job) -> list[Path]:
+        """Files of a job's training records."""
+        numbers = range(job.first_shard, job.first_shard + job.num_shards)
+        return [self.output / f"{TRAIN_PREFIX}-{number}-of-{self.num_shards}" for number in numbers]
+
+    def dev_shards(self) -> list[Path]:
+        """Files of the held-out records, which are joined of those of the jobs."""
+        dev_shards = self.num_dev_shards
+        return [self.output / f"{DEV_PREFIX}-{number}-of-{dev_shards}" for number in range(dev_shards)]
+
+    def contents(self, job: Job) -> list[str]:
+        """The SHA-256 of each of a job's chunks, as they are in the corpus now."""
+        folder = Path(self.settings.corpus_dir)
+        return [sha256_of(folder / chunk.name, chunk.start, chunk.end) for chunk in job.chunks]
+
+
+def make_plan(settings: BuildSettings) -> BuildPlan:
+    """Divides the work; raises UserError for settings, a vocabulary or a corpus that cannot be built from."""
+    if settings.max_seq_length < MIN_LENGTH:
+        raise UserError(f"--max-seq-length {settings.max_seq_length} is too short; at least {MIN_LENGTH} is needed")
+    if not 0 <= settings.dev_fraction <= 0.5:
+        raise UserError(f"--dev-fraction must lie between 0 and 0.5, got {settings.dev_fraction}")
+    if settings.packing != ELECTRA and settings.compat == "original":
+        raise UserError("--compat original packs as the original does: not with --packing " + settings.packing)
+    load_vocab(settings.vocab_file)
+    paper = settings.load_paper()
+    if paper is not None:
+        paper.check_settings(settings)
+    vocabulary = vocab_sha256(settings.vocab_file)
+    paths = {name: os.path.abspath(getattr(settings, name)) for name in ("corpus_dir", "vocab_file", "output_dir")}
+    settings = dataclasses.replace(settings, **paths)  # for workers that may run elsewhere
+    corpus = settings.corpus
+    files = corpus.files()
+    for file in files if not corpus.archives else ():
+        next(corpus.read(file.name, block_bytes=_SCAN_BYTES), None)  # refuses what is no text before anything is built
+    text_bytes = [round(file.size * (_COMPRESSION if corpus.is_compressed(file.name) else 1)) for file in files]
+    total = sum(text_bytes)
+    num_shards = settings.num_shards or default_num_shards(total, settings.max_seq_length)
+    examples = total / _TEXT_BYTES_PER_TOKEN / settings.max_seq_length
+    if num_shards > max(MANY_SHARDS, examples):
+        raise UserError(f"--num-shards {num_shards:,} is more than this corpus has examples, about {examples:,.0f}")
+    if total > num_shards * MOST_SHARD_TEXT_BYTES:
+        raise UserError(
+            f"--num-shards {num_shards:,} makes shards of {total / num_shards / 1e9:,.1f} GB of text, each shuffled in "
+            f"memory; at least {math.ceil(total / MOST_SHARD_TEXT_BYTES):,} are needed, and 0 chooses their number"
+        )
+    chunk_bytes = max(_MIN_CHUNK_BYTES, total // (num_shards * _CHUNKS_PER_SHARD))
+    chunks = [
+        chunk
+        for file, size in track(zip(files, text_bytes, strict=True), "planning: corpus file", len(files))
+        for chunk in _chunks(corpus, file, size, chunk_bytes)
+    ]
+    random.Random(f"pieces {settings.seed}").shuffle(chunks)
+    fields = dataclasses.asdict(settings)
+    for name in paths:  # where something lies does not matter, what it is does
+        del fields[name]
+    identity = {
+        "builder_version": BUILDER_VERSION,
+        "vocab_sha256": vocabulary,
+        "settings": {name: value for name, value in fields.items() if _NEWER_SETTINGS.get(name) != value},
+        "files": [[file.name, file.size] for file in files],
+    }
+    return BuildPlan(settings, tuple(_jobs(chunks, num_shards)), num_shards, identity)
+
+
+def default_num_shards(text_bytes: int, max_seq_length: int) -> int:
+    """Shards of EXAMPLES_PER_SHARD examples; fewer examples for a small corpus, more for a large one."""
+    wanted = EXAMPLES_PER_SHARD * max_seq_length * _TEXT_BYTES_PER_TOKEN
+    shard_bytes = min(MAX_SHARD_TEXT_BYTES, max(wanted, text_bytes / MANY_SHARDS))
+    at_least = min(MIN_SHARDS, max(1, text_bytes // _MIN_SHARD_TEXT_BYTES))
+    return max(at_least, round(text_bytes / shard_bytes))
+
+
+def _chunks(corpus: Corpus, file: CorpusFile, text_bytes: int, chunk_bytes: int) -> Iterator[Chunk]:
+    """The file in chunks of about chunk_bytes, where it can be divided."""
+    boundary = corpus.boundary(file.name)
+    if boundary is None or file.size <= chunk_bytes:
+        if file.size:
+            yield Chunk(file.name, 0, file.size, text_bytes)
+        return
+    start, wanted = 0, chunk_bytes
+    with open(os.path.join(corpus.directory, file.name), "rb") as stream:
+        while start < file.size:
+            end = _next_boundary(stream, wanted, boundary) if wanted < file.size else None
+            end = min(end or file.size, file.size)
+            yield Chunk(file.name, start, end, end - start)
+            start, wanted = end, (end // chunk_bytes + 1) * chunk_bytes
+
+
+def _next_boundary(file: BinaryIO, position: int, boundary: re.Pattern[bytes]) -> int | None:
+    """Finds the start of the text after the first boundary from a position on."""
+    file.seek(position)
+    data = b""
+    while block := file.read(_SCAN_BYTES):
+        data += block
+        match = boundary.search(data)
+        if match:
+            return position + match.end()
+        # A blank line may go on in the next block; what precedes the last line end cannot be part of it.
+        keep = max(data.rfind(b"\n"), 0)
+        if data[keep:].strip(b" \t\r\n\x0b\x0c"):
+            keep = len(data)
+        position += keep
+        data = data[keep:]
+    return None
+
+
+def _jobs(chunks: list[Chunk], num_shards: int) -> Iterator[Job]:
+    """Groups chunks in their order so that each job has at least one shard's share of the text."""
+    total = sum(chunk.text_bytes for chunk in chunks)
+    group: list[Chunk] = []
+    number = assigned = seen = 0
+    for chunk in chunks:
+        group.append(chunk)
+        seen += chunk.text_bytes
+        shards = seen * num_shards // total - assigned
+        if shards:
+            yield Job(number, tuple(group), assigned, shards)
+            group = []
+            number += 1
+            assigned += shards
+
+
+def describe_difference(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """Tells a person in what two builds' identities differ."""
+    ours, others = mine["settings"], theirs.get("settings", {})
+    for name in {**ours, **others}:
+        before, now = (settings.get(name, _NEWER_SETTINGS.get(name)) for settings in (others, ours))
+        if before != now:
+            return f"--{name.replace('_', '-')} was {before!r} there and is {now!r} now"
+    if mine["vocab_sha256"] != theirs.get("vocab_sha256"):
+        return "it was begun with another vocabulary"
+    before, now = (dict(map(tuple, identity.get("files", []))) for identity in (theirs, mine))
+    if changed := sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name)):
+        return f"corpus file {changed[0]!r} is not the same"
+    return "it was made by another version of the builder"

@@ -1,0 +1,43 @@
+"""The table of On Losses' TF-IDF: records that hold each token, for inverse document frequencies."""
+
+from functools import partial
+
+import numpy as np
+
+from electra_tf2.corpus.tables import Counted, Table, TableInputs, counted, read_table, write_table
+
+DOCUMENT_FREQUENCY = "document_frequency"
+
+
+def count_documents(ids: np.ndarray, vocab_size: int) -> Counted:
+    """totals: int64 [V + 1], records of ids [R, L] that hold each token, and R."""
+    rows = np.repeat(np.arange(len(ids)), ids.shape[1])
+    distinct = np.unique(rows * vocab_size + ids.reshape(-1).astype(np.int64)) % vocab_size
+    totals = np.append(np.bincount(distinct, minlength=vocab_size), len(ids)).astype(np.int64)
+    return Counted(np.empty(0, np.int64), np.empty(0, np.int64), totals)
+
+
+def write_frequencies(path: str, totals: np.ndarray, vocab_file: str) -> None:
+    """Writes the totals of `count_documents`."""
+    write_table(path, DOCUMENT_FREQUENCY, vocab_file, {"holding": totals[:-1], "documents": totals[-1:]})
+
+
+def inverse_frequencies(path: str, vocab_file: str) -> np.ndarray:
+    """float32 [V]: log(documents / documents that hold the token); of a token that none holds, as if one did.
+
+    Raises:
+      UserError: the file is no table of this kind, or of another vocabulary.
+    """
+    arrays = read_table(path, "document_frequency_file", DOCUMENT_FREQUENCY, vocab_file)
+    return np.log(arrays["documents"] / np.maximum(arrays["holding"], 1)).astype(np.float32)
+
+
+def build(inputs: TableInputs, output: str) -> str:
+    """Counts and writes the table; returns what it holds, for the user."""
+    count_in = partial(count_documents, vocab_size=len(inputs.tokens))
+    with counted(inputs, count_in, len(inputs.tokens), inputs.record_format.length) as (totals, _):
+        write_frequencies(output, totals, inputs.vocab_file)
+    return f"{int((totals[:-1] > 0).sum()):,} tokens occur in {totals[-1]:,} records"
+
+
+TABLES = {DOCUMENT_FREQUENCY: Table("records that hold each token (On Losses: auxiliary task tf_idf)", build)}
