@@ -1,4 +1,4 @@
-"""Parts that the benchmarks share: command lines, turns, processes that answer questions, records of random tokens."""
+"""Parts that the benchmarks share: command lines, turns, processes that answer questions."""
 
 import argparse
 import json
@@ -9,15 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
-from electra_tf2.corpus.packing import Examples
-from electra_tf2.corpus.records import RecordEncoder, RecordFormat
-
-if TYPE_CHECKING:
-    from electra_tf2.pretrain.pretrain_data import Records
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARY = 30522
@@ -105,24 +97,3 @@ def processor() -> str:
 def write_vocabulary(path: Path, size: int = VOCABULARY) -> None:
     """A vocabulary of made-up words with the special tokens at BERT's places."""
     path.write_text("".join(f"{_SPECIAL.get(i, f'word{i}')}\n" for i in range(size)))
-
-
-def write_records(folder: Path, length: int, examples: int, shards: int) -> "Records":
-    """Writes `examples` full records of `length` random tokens as pretrain_data.tfrecord-* of `folder`."""
-    import tensorflow as tf
-
-    from electra_tf2.pretrain.pretrain_data import Records
-
-    folder.mkdir(parents=True, exist_ok=True)
-    record_format = RecordFormat(length, VOCABULARY)
-    encoder, random, rows, files = RecordEncoder(record_format), np.random.default_rng(0), examples // shards, []
-    for shard in range(shards):
-        ids = random.integers(1000, 30000, [rows, length])
-        ids[:, 0], ids[:, -1] = 101, 102
-        segments = np.zeros([rows, length], np.uint8)
-        segments[:, length // 2 :] = 1
-        files.append(str(folder / f"pretrain_data.tfrecord-{shard}-of-{shards}"))
-        with tf.io.TFRecordWriter(files[-1]) as writer:
-            for record in encoder.encode(Examples(ids, np.ones([rows, length], np.uint8), segments)):
-                writer.write(record)
-    return Records(files, [rows] * shards, record_format)

@@ -1,16 +1,14 @@
 """Latency and throughput of inference from Python, beside the network alone.
 
   python -m benchmarks.inference --model electra_mini
-  python -m benchmarks.inference --model electra_deep --generator electra_mini --texts 512 --peer-python PYTHON
+  python -m benchmarks.inference --model electra_deep --generator electra_mini --texts 512
 
 One text through each call of a loaded model: the first call of a process, and the median of `--calls` calls after one
 of another length. "network" is the call's network alone, in a graph of just these shapes, on tensors that are there
 already: of predict, states and embed the encoder, of replaced the detector, of fill the masked language model, of score
 one pass over the text's masked copies. predict is that of a classifier of this encoder with random weights. Then
 `--texts` texts of 3 to 120 words at once, in texts a second. Time is the processor's, which other work on the machine
-disturbs less; --wall measures the clock's. One thread. Where PYTHON has torch and transformers, an ELECTRA of these
-sizes with random weights computes the states too, in processor time: of the text, and of the texts in batches of 32, as
-they come and sorted by length. (It has no norms before branches and no relative positions.)
+disturbs less; --wall measures the clock's. One thread.
 """
 
 import os
@@ -24,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.common import ONE_THREAD, parser_of, processor, seconds
-from benchmarks.serving import start
 from electra_tf2.util.environment import quiet_tensorflow
 
 SENTENCE = "The model reads every word in its place and says what came before, that year when all went"
@@ -116,26 +113,9 @@ def latency(one: Contender, text: str, calls: int, clock: Callable[[], float]) -
     return first, *(statistics.median(part) for part in zip(*rounds, strict=True))
 
 
-def peer(python: str, model: Any, texts: list[str], calls: int) -> str:
-    """Says how fast transformers is."""
-    sizes = model.source.architecture
-    names = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
-    with tempfile.TemporaryDirectory() as folder:
-        vocabulary = Path(folder) / "vocab.txt"
-        vocabulary.write_text("".join(f"{token}\n" for token in model.source.tokens), encoding="utf-8")
-        same = {name: getattr(sizes, name) for name in (*names, "intermediate_size")}
-        way = start("transformers random", python, {"vocab": str(vocabulary), "sizes": same})
-        one, *many = (
-            statistics.median(way.ask(texts=rows, size=32, calls=turns)["seconds"] for _ in range(3))
-            for rows, turns in (([SENTENCE], calls), (texts, 1), (sorted(texts, key=len), 1))
-        )
-    rates = ", sorted ".join(f"{len(texts) / took:.1f}" for took in many)
-    return f"transformers: one text {1e3 * one:.2f} ms; texts/s {rates}"
-
-
 def main() -> None:
     flags = {"model": "electra_mini", "generator": "", "calls": 40, "texts": 512, "precision": "float32"}
-    options = parser_of(__doc__, **flags, peer_python="", wall=False).parse_args()
+    options = parser_of(__doc__, **flags, wall=False).parse_args()
     quiet_tensorflow()
     os.environ |= ONE_THREAD
     import tensorflow as tf
@@ -165,8 +145,6 @@ def main() -> None:
             run = calls[name].call
             took = statistics.median(seconds(lambda run=run: run(texts), clock) for _ in range(_ROUNDS))  # type: ignore[misc]
             print(f"{name:16} {len(texts) / took:8.1f}", flush=True)
-    if options.peer_python:
-        print(peer(options.peer_python, model, texts, options.calls))
 
 
 if __name__ == "__main__":

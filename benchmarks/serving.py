@@ -73,7 +73,7 @@ def measured(ways: dict[str, Worker], arguments: Any) -> dict[str, dict[str, Any
 
 
 def main() -> None:
-    ways_of = ",".join(list(WAYS)[:-1])
+    ways_of = ",".join(WAYS)
     flags = {"batch": 64, "texts": 192, "single": 8, "rounds": 5, "peer_python": "", "output": "", "ways": ways_of}
     arguments = parser_of(__doc__, model=str, **flags).parse_args()
     with tempfile.TemporaryDirectory() as folder:

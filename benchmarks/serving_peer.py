@@ -1,10 +1,10 @@
-"""One way of benchmarks/serving.py or inference.py, in a process of its own: texts to vectors.
+"""One way of benchmarks/serving.py, in a process of its own: texts to vectors.
 
   python serving_peer.py WAY FILES   FILES: {"model": directory, "onnx": file, "int8": file, "calibration": texts}
 
 Asked for {"texts": [...], "size": N, "calls": N}, the texts go through in batches of `size`, as often as `calls` says;
 the answer is {"seconds": processor time of a call on all texts, "vectors": [...]}. Ways other than "electra_tf2" need
-little of ours. "transformers random" is an ELECTRA of FILES' "sizes" with the vocabulary "vocab".
+little of ours.
 """
 
 import json
@@ -52,15 +52,12 @@ def onnx(files: dict[str, Any], kind: str = "onnx") -> Encode:
     return lambda texts: session.run(["sentence_embedding"], tokenized(texts))[0]
 
 
-def transformers(files: dict[str, Any], random: bool = False) -> Encode:
+def transformers(files: dict[str, Any]) -> Encode:
     import torch
-    from transformers import AutoModel, AutoTokenizer, BertTokenizerFast, ElectraConfig, ElectraModel
+    from transformers import AutoModel, AutoTokenizer
 
     torch.set_num_threads(1)
-    if random:
-        tokenizer, model = BertTokenizerFast(files["vocab"]), ElectraModel(ElectraConfig(**files["sizes"]))
-    else:
-        tokenizer, model = AutoTokenizer.from_pretrained(files["model"]), AutoModel.from_pretrained(files["model"])
+    tokenizer, model = AutoTokenizer.from_pretrained(files["model"]), AutoModel.from_pretrained(files["model"])
     model.eval()
 
     def encode(texts: list[str]) -> np.ndarray:
@@ -94,7 +91,6 @@ WAYS: dict[str, Callable[[dict[str, Any]], Encode]] = {
     "transformers float32": transformers,
     "OpenVINO float32": openvino,
     "OpenVINO int8": lambda files: openvino(files, int8=True),
-    "transformers random": lambda files: transformers(files, random=True),
 }
 
 

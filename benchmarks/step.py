@@ -4,8 +4,7 @@
   python -m benchmarks.step --what evaluation
   python -m benchmarks.step --model-size mini --batch-size 64 --max-seq-length 64
   python -m benchmarks.step --what finetuning --max-seq-length 32
-  python -m benchmarks.step --contenders ours_bfloat16,ours_whole_bfloat16,ours_recompute_bfloat16 --batch-size 8 \\
-      --max-seq-length 512
+  python -m benchmarks.step --contenders ours_bfloat16,ours_recompute_bfloat16 --batch-size 8 --max-seq-length 512
   python -m benchmarks.step --contenders ours_xla_bfloat16,hugging_face_compiled_bfloat16 \\
       --batch-size 128 --steps 50 --start-together  # on a GPU
 

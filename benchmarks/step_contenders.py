@@ -6,8 +6,7 @@ Pre-training: ours; tf-models-official's ElectraPretrainer with its task's losse
 ElectraForPreTraining on PyTorch with tied embeddings, the same masking rate, sampling and losses. Evaluation: their
 forward passes without dropout, with the metrics that each computes beside its losses. Fine-tuning: our task CoLA;
 tf-models' BertClassifier; Hugging Face's ElectraForSequenceClassification. `products` are the matrix products of our
-step and nothing else: its limit. `ours_xla` is one program of XLA's, `ours_whole` has attention on whole arrays at
-every length, the others of ours are `VARIANTS`;
+step and nothing else: its limit. `ours_xla` is one program of XLA's, the others of ours are `VARIANTS`;
 `ours_modernbert` has the FLOPs of `ours`, `ours_modernbert_global` no windows. On a machine with a GPU all run there.
 """
 
@@ -32,14 +31,10 @@ _WARM_UP_STEPS, _WARM_UP_SECONDS = 3, 20.0  # two steps where three would take l
 VARIANTS: dict[str, dict[str, Any]] = {
     "ours": {},
     "ours_recompute": {"recompute": "layers"},
-    "ours_accumulated": {"gradient_accumulation_steps": 4},
     "ours_muon": {"optimizer": "muon"},
-    "ours_muon_of_float32": {"optimizer": "muon", "muon_precision": "float32"},
     "ours_pre": {"norm_style": "pre"},
-    "ours_pre_rotary": {"norm_style": "pre", "relative_positions": "rotary"},
     "ours_modernbert": {"architecture": "modernbert"},
     "ours_modernbert_global": {"architecture": "modernbert", "local_attention": 0},
-    "ours_whole": {},
     "ours_xla": {},
 }
 _ONE_PROGRAM = ("ours_xla",)
@@ -64,12 +59,9 @@ def ours(job: Job, program: str) -> Step:
     import tensorflow as tf
 
     from electra_tf2.configure_pretraining import PretrainingConfig
-    from electra_tf2.model import attention
     from electra_tf2.pretrain.task import PretrainingTask
     from electra_tf2.training.distribution import make_strategy
 
-    if program == "ours_whole":
-        attention.LONG = sys.maxsize
     hparams = our_hparams(job) | VARIANTS[program] | {"generator_hidden_size": 1 / job.size.generator_share}
     if "architecture" in hparams:
         hparams["intermediate_size"] = inner_width(job.size.hidden, gated=True)

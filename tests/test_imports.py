@@ -21,9 +21,9 @@ FLOORS = [
     ["training"],
     ["configuration"],
     ["pretrain", "finetune"],
-    ["inference", "convert", "papers", "analysis"],
+    ["inference", "convert", "papers"],
 ]
-ORDERED = {"formats", "convert", "papers", "analysis"}
+ORDERED = {"formats", "convert", "papers"}
 # Arrows up, until the folder that they leave or the one that they lead to is rewritten.
 EXCEPTIONS = {
     ("configure_finetuning", "finetune.tasks.defaults"),

@@ -12,9 +12,8 @@ from electra_tf2 import __version__
 from electra_tf2.__main__ import COMMANDS, predict_words
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.folders import models
 from electra_tf2.util.hparams import all_hparams, checked
-from electra_tf2.util.recipes import read_recipe, recipe_names
+from electra_tf2.util.recipes import recipe_names
 from tests.support import finetuning as support
 from tests.support import golden
 from tests.support.programs import run_program, start_forked
@@ -85,19 +84,6 @@ def flags_in(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*(?:=[A-Z]\w+)?", "\n".join(lines))) - FOREIGN
 
 
-def test_the_pages_show_every_program():
-    shown = {words[1] for page in COMMAND_PAGES for words in commands(page) if words[0] == "electra"}
-    assert shown >= COMMANDS.keys() - {
-        "build-table",
-        "build-pairs",
-        "flops",
-        "score",
-        "convert",
-        "models",
-        "recipes",
-    }
-
-
 @pytest.mark.parametrize("words", [words for page in COMMAND_PAGES for words in commands(page)], ids=" ".join)
 def test_a_command_of_the_pages_parses(words):
     if words[0] == "make":
@@ -108,15 +94,6 @@ def test_a_command_of_the_pages_parses(words):
         assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= flags_of(script)
     else:
         assert words[0] in SHELL
-
-
-def test_guides_call_electra_and_one_page_says_how_the_scripts_are_called():
-    of_scripts = re.compile(rf"python ({'|'.join(of.module for of in COMMANDS.values() if of.module)})\.py")
-    guides = {page for page in PAGES if page.parent.name == "docs"} - {
-        Path("docs", f"{page}.md")
-        for page in ("exchange", "experiments")  # with commands that measured something
-    }
-    assert {page for page in guides if of_scripts.search(PAGES[page])} == {Path("docs/installation.md")}
 
 
 def test_every_flag_that_is_named_exists():
@@ -146,27 +123,11 @@ def test_links_and_files_lead_somewhere():
 def test_the_installed_commands_run_a_program():
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     entries = dict(re.findall(r'^([\w-]+) = "electra_tf2\.(\w+):command"$', declared, re.MULTILINE))
-    assert {name for text in PAGES.values() for name in re.findall(r"`(electra-[\w-]+)`", text)} <= entries.keys()
     assert entries.pop("electra") == "__main__"
     programs = {path.stem for path in PACKAGE.glob("*.py") if "def main(" in path.read_text(encoding="utf-8")}
     assert set(entries.values()) == programs == {of.module for of in COMMANDS.values() if of.module}
     named = {f"electra-{name}": of.module for name, of in COMMANDS.items() if of.module}
     assert entries == named
-
-
-def test_every_dependency_extra_and_shipped_model_is_in_its_table():
-    _, needed, extras = re.split(
-        r"^dependencies = |^\[project\.optional.*|^\[project\.scripts",
-        (ROOT / "pyproject.toml").read_text(encoding="utf-8"),
-        maxsplit=2,
-        flags=re.MULTILINE,
-    )
-    names = re.findall(r'^  "([\w.-]+)', needed, re.MULTILINE)
-    names += re.findall(r"^([\w-]+) = \[", extras.partition("[project.scripts]")[0], re.MULTILINE)
-    assert {"numpy", "onnx"} <= {*names}
-    tables = "".join(line for line in PAGES[Path("docs/installation.md")].splitlines(True) if line.startswith("| `"))
-    assert [name for name in names if f"`{name}`" not in tables] == []
-    assert [name for name in models() if not rows_of("README.md", f"`{name}`")] == []
 
 
 def test_the_version_is_the_same_everywhere():
@@ -179,83 +140,6 @@ def test_every_recipe_is_in_the_table():
     assert [name for name in recipe_names() if f"`{name}`" not in table] == []
 
 
-def rows_of(page: str, first_cell: str) -> list[list[str]]:
-    """The cells of a page's table rows whose first cell matches."""
-    rows = [line.strip("|").split("|") for line in PAGES[Path(page)].splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in row] for row in rows if re.fullmatch(first_cell, row[0].strip())]
-
-
-def test_flops_of_recipes_are_what_the_script_prints():
-    table = run_program("flops_computation.py").stdout
-    printed = dict(re.findall(r"^  (\w+) +(?:[\d.,]+ +){3}([\d.e+]+)", table, re.MULTILINE))
-    seen = set()
-    same: dict[float, str] = {}
-    for names, *_, figures in rows_of("docs/recipes.md", r"(`\w+`(, )?)+"):
-        recipes, stated = re.findall(r"\w+", names), re.findall(r"[\d.]+e\d+", figures)
-        if recipes[0] not in printed or not stated:
-            continue
-        flops = [float(printed[recipe]) for recipe in recipes]
-        if " to " in figures:
-            flops = [min(flops), max(flops)]
-        assert len(stated) == len(flops), names
-        for wanted, value in zip(stated, flops, strict=True):
-            assert same.setdefault(value, wanted) == wanted, names
-            last_digit = 0.1 * float(f"1e{wanted.partition('e')[2]}")
-            assert abs(value - float(wanted)) < 0.51 * last_digit, (names, wanted, value)
-        seen |= set(recipes)
-    assert seen == set(recipe_names())
-
-
-def test_losses_of_small_budgets_are_those_measured():
-    measured = json.loads((ROOT / "benchmarks" / "small_budgets.json").read_text(encoding="utf-8"))["curves"]
-    ((_, *steps),) = rows_of("docs/small_budgets.md", "training loss at step")
-    for name in list(measured)[:4]:
-        ((_, *losses),) = rows_of("docs/small_budgets.md", re.escape(name))
-        curve = dict(measured[name]["curve"])
-        stated = {int(step.replace(",", "")): float(loss[:4]) for step, loss in zip(steps, losses, strict=True) if loss}
-        assert stated == pytest.approx({step: curve[step] for step in stated}, abs=0.0051), name
-
-
-STUDY = {
-    "none": "base",
-    "2 layers": "layers_2",
-    "batch 32; 128": "batch_32 batch_128",
-    "rate 4e-3; 5e-4": "rate_4e-3 rate_5e-4",
-    "2 heads of 64": "heads_2",
-    "post-norm": "post_norm",
-    "`initializer_range` 0.02": "initial_scale_0.02",
-    "dropout 0.1": "dropout",
-    "50 steps of warm-up": "warmup_50",
-    "width 192, rate 1.5e-3": "width_192",
-    "`adam_beta2` 0.999": "beta2_0.999",
-    "residuals scaled at the start (`scaled_residual_init`)": "scaled_residuals",
-    "sequences of 32 tokens": "length_32",
-    "4,096 WordPieces": "vocab_4096",
-    "`mask_prob` 0.15; 0.4": "mask_prob_0.15 mask_prob_0.4",
-    "15 % of the drawn tokens kept, drawn with replacement": "kept_positions",
-}
-
-
-@pytest.mark.parametrize("label", STUDY)
-def test_the_study_of_factors_states_what_was_measured(label):
-    measured = json.loads((ROOT / "benchmarks" / "small_budgets.json").read_text(encoding="utf-8"))["rows"]
-    ((_, steps, losses, _, chunking, similarity),) = rows_of("docs/experiments.md", re.escape(label))
-    rows = STUDY[label].split()
-    assert [one.strip().replace(",", "") for one in steps.split(";")] == [
-        str(measured[f"{row}, 600 steps, seed 0"]["steps"]) for row in rows
-    ]
-    stated = {
-        row: [float(one) for one in listed.split(",")] for row, listed in zip(rows, losses.split(";"), strict=True)
-    }
-    for row in rows:
-        of_seeds = [found["held_out"] for name, found in measured.items() if name.startswith(f"{row}, 600 steps")]
-        assert stated[row] == pytest.approx([one["hidden_masked_lm_loss"] for one in of_seeds], abs=0.0051)
-    for task, scores in (("chunk", chunking), ("sts", similarity)):
-        assert [float(one) for one in scores.split(";")] == pytest.approx(
-            [measured[f"{row}, 600 steps, seed 0"]["scores"][task] for row in rows], abs=0.051
-        )
-
-
 def test_settings_in_the_text_are_legal():
     """`name: value` in the docs is a setting that the configuration takes, under a name that it has."""
     settings = [found for text in PAGES.values() for found in re.findall(r"`(\w+): (\w+)`", text)]
@@ -264,12 +148,6 @@ def test_settings_in_the_text_are_legal():
         given = {name: json.loads(value) if value in ("true", "false", "0") else value}
         known = {field.name for _, field in all_hparams(PretrainingConfig)}
         assert checked(PretrainingConfig if name in known else FinetuningConfig, given)
-
-
-def test_the_demo_trains_a_recipe_that_is_there():
-    from demo.run_demo import RECIPE
-
-    assert PretrainingConfig.from_dict(read_recipe(RECIPE)).num_train_steps > 0
 
 
 def test_the_task_in_python_is_fine_tuned(tmp_path):

@@ -110,11 +110,6 @@ def commands_of(*pages: str) -> list[list[str]]:
     return [words for page in pages for words in commands(page) if words[0] == "electra"]
 
 
-def test_every_command_can_be_made_small():
-    for words in commands_of(*COMMAND_PAGES):
-        assert small(words)[0] == program_of(words)[0]
-
-
 def write_inputs(folder: Path) -> None:
     """A corpus, OpenWebText's archives, files of tasks, texts to label."""
     pick = random.Random(0)

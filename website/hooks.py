@@ -1,8 +1,12 @@
-"""Pages that the site makes of other files: the notebook, and the help of every command."""
+"""Makes the site of `make docs` out of docs/ and what lies elsewhere: README, cards of models, results, the notebook.
+
+Links are written as they hold in the repository, and rewritten here to where the pages are on the site.
+"""
 
 import base64
 import json
 import os
+import posixpath
 import re
 import subprocess
 import sys
@@ -18,23 +22,61 @@ from electra_tf2.__main__ import COMMANDS  # noqa: E402
 
 NOTEBOOK = "docs/first_steps.ipynb"
 HELP = "<!-- help of every command -->"
+# Where files of the repository outside docs/ are on the site.
+PAGES = {
+    "README.md": "index.md",
+    NOTEBOOK: "first_steps.md",
+    "benchmarks/RESULTS.md": "RESULTS.md",
+    **{name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")},
+    **{
+        path.relative_to(ROOT).as_posix(): f"models/{path.parent.name}.md"
+        for path in sorted(ROOT.glob("electra_tf2/pretrained/*/README.md"))
+    },
+}
+SOURCES = {page: source for source, page in PAGES.items()}
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """The notebook becomes a page, its figures files beside it."""
-    text, figures = notebook_page((ROOT / NOTEBOOK).read_text(encoding="utf-8"))
-    files.append(File.generated(config, NOTEBOOK.replace(".ipynb", ".md"), content=text))
-    for name, data in figures.items():
-        files.append(File.generated(config, f"docs/{name}", content=data))
+    """Adds the pages that lie outside docs/, the notebook's figures, and the style sheet."""
+    for source, page in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        if source == NOTEBOOK:
+            text, figures = notebook_page(text)
+            for name, data in figures.items():
+                files.append(File.generated(config, name, content=data))
+        files.append(File.generated(config, page, content=text))
+    style = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
+    files.append(File.generated(config, "style.css", content=style))
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     if page.is_homepage:
         page.meta["hide"] = ["navigation"]  # which has nothing else there
-    if HELP in markdown:
-        markdown = markdown.replace(HELP, "\n".join(map(command_help, COMMANDS)))
-    return markdown.replace("first_steps.ipynb)", "first_steps.md)")
+    source = SOURCES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    parts = re.split(r"(^```.*?^```)", markdown, flags=re.DOTALL | re.MULTILINE)
+    parts[::2] = (with_links(part, source, page.file.src_uri, files) for part in parts[::2])
+    return "".join(parts).replace(HELP, "\n".join(map(command_help, COMMANDS)))
+
+
+def with_links(text: str, source: str, page: str, files: Files) -> str:
+    """Text of a file of the repository with links for its page; a link to a file that the site lacks becomes its text.
+
+    Raises:
+      FileNotFoundError: a link leads nowhere.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        label, target, heading = match["label"], match["target"], match["heading"] or ""
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        found = PAGES.get(path, path.removeprefix("docs/"))
+        if not (ROOT / path).exists() and files.get_file_from_path(found) is None:  # figures of the notebook
+            raise FileNotFoundError(f"{source}: {target}")
+        if files.get_file_from_path(found) is None:
+            return label[1:-1]
+        return f"{label}({posixpath.relpath(found, posixpath.dirname(page) or '.')}{heading})"
+
+    return re.sub(r"(?P<label>\[[^\[\]]*\])\((?P<target>[^)#:\s]+)(?P<heading>#[^)]*)?\)", link, text)
 
 
 def notebook_page(notebook: str) -> tuple[str, dict[str, bytes]]:

@@ -6,7 +6,7 @@ import math
 import pytest
 import tensorflow as tf
 
-from electra_tf2.analysis.pretrained import PretrainedModel
+from electra_tf2.inference.model import load
 from electra_tf2.pretrain.flops import parameter_count
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.papers import paper_names
@@ -38,7 +38,7 @@ def test_every_paper_has_a_recipe():
 @pytest.mark.parametrize(
     "recipe", [name if name in FIRST.values() else pytest.param(name, marks=pytest.mark.slow) for name in RECIPES]
 )
-def test_its_recipes_train_cost_what_is_built_and_are_analysed(folder, tmp_path, recipe):
+def test_its_recipes_train_cost_what_is_built_and_are_loaded(folder, tmp_path, recipe):
     config = tiny(recipe, folder)
     train(config)
     model = make_model(config)
@@ -47,4 +47,4 @@ def test_its_recipes_train_cost_what_is_built_and_are_analysed(folder, tmp_path,
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"')
     gone = {name: "gone" for name in ("teacher", "data_dir") if getattr(config, name, "")}
     (tmp_path / "config.json").write_text(json.dumps(json.loads(config.to_json()) | gone))
-    assert PretrainedModel(str(tmp_path)).sentence_states(["the file"]).shape == (1, 64)  # without what trained it
+    assert load(tmp_path).embed(["the file"], pooling="cls").shape == (1, 64)  # without what trained it

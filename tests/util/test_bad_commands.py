@@ -116,7 +116,7 @@ def test_a_pretrained_model_whose_configuration_is_broken(config: bytes, message
     (folder / "config.json").write_bytes(config)
     line = refused("run_finetuning.py", "--data-dir", str(tmp_path), "--model-name", "m", "--task-names", "cola")
     assert message in line and str(folder / "config.json") in line
-    refused("run_analysis.py", "--data-dir", str(tmp_path), "--model-names", "m", "--analysis", "contrast")
+    refused("run_analysis.py", "--data-dir", str(tmp_path), "--model-names", "m", "--analysis", "cosine")
 
 
 @pytest.mark.parametrize("config", [b"", b"[]", b"\x00\xff\x01", b"{" * 100_000])

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from electra_tf2.analysis.curves import curves
-from electra_tf2.analysis.request import Request
+from electra_tf2.analysis import Request, curves
 from electra_tf2.formats.checkpoints import best_or_newest
 from electra_tf2.formats.huggingface_config import labels_of
 from electra_tf2.formats.original_config import WORDS, hparams_of
@@ -59,7 +58,7 @@ def test_curves_over_examples_of_a_damaged_configuration(config: dict[str, objec
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "train_metrics.jsonl").write_text('{"step": 1, "train_loss": 1.0}\n')
-    request = Request(tmp_path, ("m",), 2, 30.0, 0, over="examples")
+    request = Request(tmp_path, ("m",), over="examples")
     with pytest.raises(UserError, match=r"config\.json is no configuration of a run"):
         curves(request, tmp_path / "figure")
 
