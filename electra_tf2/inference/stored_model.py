@@ -237,10 +237,11 @@ def _from_ours(path: str, saved: dict[str, Any], given: Given, checkpoint: str |
     vocab_file = given.vocab_file or vocabulary_of(folder, saved)
     config_class: type[PretrainingConfig] | type[FinetuningConfig]
     config_class = FinetuningConfig if "task_names" in saved else PretrainingConfig
+    hparams: type = config_class
     if config_class is PretrainingConfig:
-        known = {field.name for field in dataclasses.fields(PretrainingConfig.extended(saved))}
-        saved = without_retired(saved, known)
-    kept = {name: value for name, value in saved.items() if name not in places(config_class)}
+        hparams = PretrainingConfig.extended(saved)  # a paper's, too: a teacher may be gone by now
+        saved = without_retired(saved, {field.name for field in dataclasses.fields(hparams)})
+    kept = {name: value for name, value in saved.items() if name not in places(hparams)}
     if config_class is FinetuningConfig:  # its own network, not that of a shipped model with the run's name
         kept["pretrained_model_dir"] = path
     config = config_class.from_dict(kept | {"vocab_file": vocab_file})
