@@ -13,6 +13,7 @@ from electra_tf2.__main__ import COMMANDS, predict_words
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util.hparams import all_hparams, checked
+from electra_tf2.util.papers import load_paper, paper_names
 from electra_tf2.util.recipes import recipe_names
 from tests.support import finetuning as support
 from tests.support import golden
@@ -67,9 +68,9 @@ def program_of(words: list[str]) -> list[str]:
 
 
 @cache
-def flags_of(script: str) -> frozenset[str]:
+def flags_of(script: str, *words: str) -> frozenset[str]:
     """The flags in a script's --help, switches in both forms."""
-    done = run_program(script, "--help", "all")
+    done = run_program(script, *words, "--help", "all")
     assert done.returncode == 0, done.stderr
     names = set()
     for switch, name in re.findall(r"^ +--(\[no-\])?([a-z0-9-]+)", done.stdout, re.MULTILINE):
@@ -98,10 +99,11 @@ def test_a_command_of_the_pages_parses(words):
 
 def test_every_flag_that_is_named_exists():
     scripts = [path.name for path in PACKAGE.glob("*.py") if "def main(" in path.read_text()]
-    others = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tests/*.py")]
+    others = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tests/support/*.py")]
     parsers = re.compile(r"ArgumentParser\(|parser_of\(\s*__doc__")
     scripts += [str(path.relative_to(ROOT)) for path in others if parsers.search(path.read_text())]
     known = frozenset().union(*(flags_of(script) for script in scripts))
+    known |= frozenset().union(*(flags_of("run_pretraining.py", "--paper", paper) for paper in paper_names()))
     for page, text in PAGES.items():
         assert flags_in(text) <= known, page
 
@@ -144,10 +146,11 @@ def test_settings_in_the_text_are_legal():
     """`name: value` in the docs is a setting that the configuration takes, under a name that it has."""
     settings = [found for text in PAGES.values() for found in re.findall(r"`(\w+): (\w+)`", text)]
     assert ("mask_sampling", "without_replacement") in settings
+    configs = [PretrainingConfig, FinetuningConfig, *(load_paper(name, "config").Config for name in paper_names())]
     for name, value in settings:
         given = {name: json.loads(value) if value in ("true", "false", "0") else value}
-        known = {field.name for _, field in all_hparams(PretrainingConfig)}
-        assert checked(PretrainingConfig if name in known else FinetuningConfig, given)
+        (config, *_) = (config for config in configs if name in {field.name for _, field in all_hparams(config)})
+        assert checked(config, given)
 
 
 def test_the_task_in_python_is_fine_tuned(tmp_path):
