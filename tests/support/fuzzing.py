@@ -1,155 +1,252 @@
-"""Fuzzing: damaged command lines, folders, records and task files; each must be taken or refused in one line.
+"""Damages command lines, folders of models and files of tasks at random; each must be taken or refused in one line.
 
-  python -m tests.support.fuzzing --kind folders --cases 10000 --seed 0
+    python -m tests.support.fuzzing [--kind folders] [--cases 1000] [--first 0] [--seed 0]
 
-A case is a function of kind, seed and number: --first NUMBER --cases 1 repeats it. A case fails if any exception but a
-UserError comes out, if a program says something other than one `error:` line with exit code 2, or if it takes more
-than --limit seconds of the processor.
+Run by hand. A case is a function of kind, seed and number: `--first NUMBER --cases 1` repeats it. A case fails if
+anything but a UserError comes out, if a program says something other than one `error:` line with exit code 2, or if it
+takes longer than 20 seconds of the processor. tests/pretrain/test_damaged_records.py does the same with records.
 """
 
 import argparse
-import collections
 import contextlib
+import copy
+import functools
 import io
+import json
 import os
 import random
+import runpy
+import shutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
+from unittest import mock
 
 from electra_tf2.util.environment import before_tensorflow
 
 before_tensorflow()
 
+from electra_tf2.finetune.task_classes import make_tasks  # noqa: E402
+from electra_tf2.inference.stored_model import read_model, write_folder  # noqa: E402
 from electra_tf2.util.errors import UserError  # noqa: E402
-from tests.support.fuzzed_doors import KINDS  # noqa: E402
+from tests.support import finetuning, golden, stored_models  # noqa: E402
+from tests.support.programs import PACKAGE, flags_of_its_own, run_program  # noqa: E402
 
 LIMIT = 20.0  # seconds of the processor
+Case = Callable[[random.Random], None]
+STRANGE: list[Any] = [
+    None, True, 0, -1, 7, 2**31, 2**63, 10**400, -0.5, 1e300, float("nan"), "", "a", "0", "true", "\0", "\ud800",
+    "x" * 5000, "../..", "{0", "\n", "²", "\u2028", "/dev/null", [], ["a"], [None], [{}], {}, {"a": 1}, {"": {}},
+]  # fmt: skip
+PIECES = [
+    b"", b"\0", b"\n", b"\r\n", b"\t", b'"', b",", b"\xff", b"\xef\xbb\xbf", b"{", b"[" * 100, b"null", b"NaN", b"-1",
+    b"1e999", b"9" * 5000, b"\\ud800", "é".encode(), "\u2028".encode(), b"x" * 200,
+]  # fmt: skip
+WORDS = [
+    "", "-1", "0", "8", "0.5", "1e400", "nan", "9" * 5000, "true", "no", "a,b", "cola,sst", "electra_small",
+    "vocab.txt", "corpus", "hparams.json", "recipe.json", "nowhere/x", "..", ".", "/dev/null", "a/" * 3000, "*", "é",
+    "\udcff", "a\0b", "{}", "[]", "[0.8, 0.1, 0.1]", "null", '{"type": "qa"}', "--", "=", "%s", '{"hidden_size": 2}',
+]  # fmt: skip
 
 
-class Hang(BaseException):
-    """Nothing that the code under test catches."""
+def some_bytes(rng: random.Random, content: bytes) -> bytes:
+    """One to four bits turned, or pieces cut out, repeated or put in."""
+    changed = bytearray(content)
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        start = rng.randrange(len(changed) + 1)
+        end = min(len(changed), start + rng.choice([0, 1, 2, 8, 64, len(changed)]))
+        if rng.random() < 0.3 and start < len(changed):
+            changed[start] ^= 1 << rng.randrange(8)
+        else:
+            changed[start:end] = rng.choice([b"", changed[start:end][:4096] * 2, rng.randbytes(8), rng.choice(PIECES)])
+    return bytes(changed)
 
 
-class Fault(NamedTuple):
-    """A case that failed."""
+def some_value(rng: random.Random, value: Any) -> Any:
+    """A copy of a JSON value with one to three places changed: another type, missing, renamed, repeated."""
+    changed = [copy.deepcopy(value)]
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        where: Any = changed
+        key: Any = 0
+        while isinstance(where[key], (dict, list)) and where[key] and rng.random() < 0.85:
+            where = where[key]
+            key = rng.choice(list(where)) if isinstance(where, dict) else rng.randrange(len(where))
+        kind, there = rng.randrange(6), where[key]
+        if kind == 0 and isinstance(where, dict):
+            del where[key]
+        elif kind == 1 and isinstance(where, dict):
+            where[rng.choice(["", "a", "\0", f"{key}s", "0"])] = where.pop(key)
+        elif kind == 2:
+            where[key] = rng.choice([[there], {"a": there}, [there, there], str(there)])
+        elif kind == 3 and isinstance(there, list):
+            there[:] = rng.choice([there[1:], there * 2, there[::-1], [*there, rng.choice(STRANGE)]])
+        else:
+            where[key] = copy.deepcopy(rng.choice(STRANGE))
+    return changed[0]
 
-    kind: str
-    number: int
-    what: str
-    trace: str
+
+def damage_file(rng: random.Random, path: Path) -> None:
+    """Changes a file's bytes, lines or JSON, or puts something else in its place."""
+    draw, content = rng.random(), path.read_bytes()
+    if draw < 0.1:
+        path.unlink()
+        rng.choice([path.mkdir, lambda: path.symlink_to("nowhere"), lambda: path.write_bytes(b"[]"), lambda: None])()
+        return
+    lines = content.split(b"\n")
+    number = rng.randrange(len(lines))
+    if path.suffix in (".json", ".jsonl") and draw < 0.8:
+        lines = [content] if path.suffix == ".json" else lines
+        number %= len(lines)
+        with contextlib.suppress(ValueError):
+            lines[number] = json.dumps(some_value(rng, json.loads(lines[number]))).encode()
+    elif path.suffix in (".txt", ".tsv", ".csv") and draw < 0.8:
+        lines[number : number + rng.randrange(2)] = rng.choice([[], lines[number : number + 1], [rng.choice(PIECES)]])
+    else:
+        lines = [some_bytes(rng, content)]
+    path.write_bytes(b"\n".join(lines))
 
 
-@contextlib.contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    """Raises Hang in what takes more of the processor's time, or ten times as long: the machine may be busy."""
+def fresh_copy(source: Path, target: Path) -> Path:
+    shutil.rmtree(target, ignore_errors=True)
+    return Path(shutil.copytree(source, target))
+
+
+def damaged_copy(rng: random.Random, source: Path, target: Path) -> Path:
+    """A copy of a folder, in place of what was there, with one or two files damaged."""
+    fresh_copy(source, target)
+    files = sorted(path for path in target.rglob("*") if path.is_file())
+    for path in rng.sample(files, rng.choice([1, 1, 1, 2]) if len(files) > 1 else 1):
+        damage_file(rng, path)
+    return target
+
+
+def flags_of(script: str) -> dict[str, Any]:
+    """The flags of a program: name -> absl's flag."""
+    with flags_of_its_own() as values:
+        define = runpy.run_path(str(PACKAGE / script), run_name="flags").get("define_flags")
+        if callable(define):
+            define()
+        return {name: values[name] for name in values}
+
+
+def command_lines(folder: Path) -> Case:
+    """Programs in a folder with a vocabulary, a corpus and files of hparams, stopped before they compute."""
+    programs = sorted(path.name for path in PACKAGE.glob("*.py") if "run(main, __doc__" in path.read_text())
+    known = {script: flags_of(script) for script in programs}
+    seed = folder / "seed"
+    finetuning.write_lines(seed / "corpus" / "a.txt", *["the file is open", "", "it is read"] * 20)
+    shutil.copy(golden.CHECKPOINT / "vocab.txt", seed / "vocab.txt")
+    hparams = {"learning_rate": 1e-4, "model_hparam_overrides": {"hidden_size": 64}, "phases": [], "seed": 3}
+    (seed / "hparams.json").write_text(json.dumps(hparams))
+    (seed / "recipe.json").write_text(json.dumps({"extends": "electra_small", "finetuning": {}, **hparams}))
+
+    def value(rng: random.Random, flag: Any) -> str:
+        draw = rng.random()
+        if getattr(flag.parser, "enum_values", None) and draw < 0.7:
+            return rng.choice(flag.parser.enum_values)
+        if flag.help.startswith("JSON") and draw < 0.5:
+            return json.dumps(some_value(rng, hparams))
+        return rng.choice(WORDS)
+
+    def case(rng: random.Random) -> None:
+        os.chdir((fresh_copy if rng.random() < 0.5 else functools.partial(damaged_copy, rng))(seed, folder / "work"))
+        script = rng.choice(programs)
+        words = ["--recipe", "recipe.json"] if script.startswith("run_") and rng.random() < 0.3 else []
+        for name in rng.sample(sorted(known[script]), min(len(known[script]), rng.choice([1, 1, 2, 3, 6]))):
+            flag, spelled = known[script][name], rng.choice([name, name.replace("_", "-")])
+            if flag.boolean and rng.random() < 0.9:
+                words.append(rng.choice(["--", "--no-", "--no"]) + spelled)
+            else:
+                words.append(f"--{spelled}={value(rng, flag)}")
+        if rng.random() < 0.05:
+            words.insert(rng.randrange(len(words) + 1), rng.choice([*WORDS, "--help", "--flagfile"]))
+        with (
+            mock.patch("electra_tf2.util.environment.import_tensorflow", side_effect=SystemExit(0)),
+            mock.patch("electra_tf2.util.environment.quiet_tensorflow", side_effect=SystemExit(0)),
+            mock.patch("electra_tf2.corpus.worker_pool._in_pool", side_effect=SystemExit(0)),
+            mock.patch("sys.stdin", io.StringIO(rng.choice(["", "a\tb\n", "{}\n"]))),
+        ):
+            finished = run_program(script, *words)
+        if finished.returncode:
+            assert finished.returncode == 2 and len(finished.errors) == 1, (script, words, finished)
+            raise UserError(finished.errors[0])
+
+    return case
+
+
+def folders(folder: Path) -> Case:
+    """Models of every format, through their reader."""
+    seeds = [folder / "seeds" / name for name in ("ElectraForPreTraining", "BertForMaskedLM", "ours", "original")]
+    for seed in seeds[:2]:
+        stored_models.write_crc_directory(seed, seed.name)
+    write_folder(seeds[2], stored_models.tiny())
+    shutil.copytree(golden.CHECKPOINT, seeds[3])
+    return lambda rng: read_model(str(damaged_copy(rng, rng.choice(seeds), folder / "work"))) and None
+
+
+def tasks(folder: Path) -> Case:
+    """Files of built-in tasks, through their readers."""
+    seeds = sorted(path for path in finetuning.TASKS.iterdir() if path.is_dir())
+
+    def case(rng: random.Random) -> None:
+        name = rng.choice(seeds).name
+        damaged_copy(rng, finetuning.TASKS / name, folder / name)
+        task = make_tasks(finetuning.config(name, raw_data_dir=str(folder)), finetuning.tokenizer())[0]
+        for split in ("train", *task.evaluation_splits):
+            task.inputs(task.load(split))
+
+    return case
+
+
+KINDS: dict[str, Callable[[Path], Case]] = {"command_lines": command_lines, "folders": folders, "tasks": tasks}
+
+
+def problem_of(case: Case, rng: random.Random) -> str | None:
+    """What is wrong with how a case ended; "" if it was taken, None if it was refused well."""
 
     def ring(*_: object) -> None:
-        raise Hang(f"more than {seconds:g} s")
+        raise KeyboardInterrupt(f"more than {LIMIT:g} s")
 
-    timers = ((signal.ITIMER_PROF, signal.SIGPROF, seconds), (signal.ITIMER_REAL, signal.SIGALRM, 10 * seconds))
-    before = [(number, signal.signal(number, ring)) for _, number, _ in timers]
+    signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT)
     try:
-        for timer, _, limit in timers:
-            signal.setitimer(timer, limit)
-        yield
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            case(rng)
+        return ""
+    except UserError as error:
+        message = str(error)
+        return None if message and "\n" not in message else repr(message)
+    except (Exception, KeyboardInterrupt):
+        return traceback.format_exc(limit=-4)
     finally:
-        for timer, _, _ in timers:
-            signal.setitimer(timer, 0)
-        for number, handler in before:
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def silent() -> Iterator[None]:
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield
-
-
-def wrong_line(message: str) -> str | None:
-    """Says what is wrong with the one line of an error; None if nothing is."""
-    if not message or "\n" in message:
-        return f"not one line: {message!r}"
-    if len(message) > 12000:
-        return f"a line of {len(message)} characters"
-    try:
-        message.encode()
-    except UnicodeEncodeError:
-        return f"no characters: {message!r}"
-    return None
-
-
-def fuzz(
-    kind: str, cases: int, seed: int, folder: Path, first: int = 0, limit: float = LIMIT,
-    report: Callable[[Fault], None] = lambda fault: None,
-) -> tuple[list[Fault], collections.Counter[str]]:  # fmt: skip
-    """Runs cases of a kind.
-
-    Returns:
-      Those that failed, and the number of cases that were taken and refused.
-    """
-    case = KINDS[kind](folder)
-    faults, ends = [], collections.Counter[str]()
-    for number in range(first, first + cases):
-        rng = random.Random(f"{kind} {seed} {number}")
-        what, trace = "", ""
-        here = os.getcwd()
-        try:
-            with at_most(limit), silent(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                case(rng)
-            ends["taken"] += 1
-        except UserError as error:
-            ends["refused"] += 1
-            what = wrong_line(str(error)) or ""
-        except Hang as error:
-            what, trace = f"hang: {error}", traceback.format_exc()
-        except Exception as error:
-            what, trace = f"{type(error).__name__}: {error}", traceback.format_exc()
-        os.chdir(here)
-        if what:
-            faults.append(Fault(kind, number, what, trace))
-            report(faults[-1])
-    return faults, ends
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser()
     parser.add_argument("--kind", choices=[*KINDS, "all"], default="all")
-    parser.add_argument("--cases", type=int, default=1000, help="number of cases of each kind")
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=LIMIT, help="processor seconds that a case may take")
+    for name, default in (("cases", 1000), ("first", 0), ("seed", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default)
     given = parser.parse_args()
-    failed = 0
+    warnings.simplefilter("ignore")
+    failed, here = 0, os.getcwd()
     for kind in KINDS if given.kind == "all" else [given.kind]:
-        places: collections.Counter[str] = collections.Counter()
-
-        def report(fault: Fault, places: collections.Counter[str] = places) -> None:
-            lines = [line.strip() for line in fault.trace.splitlines() if line.startswith("  File ")]
-            ours = [line for line in lines if "/tests/" not in line and "site-packages" not in line] or lines or [""]
-            places[ours[-1]] += 1
-            if places[ours[-1]] <= 2:
-                print(f"FAULT {fault.kind} {fault.number}: {fault.what[:500]}\n  {ours[-1]}", flush=True)
-
-        start = time.monotonic()
+        ends = {"taken": 0, "refused": 0, "wrong": 0}
         with tempfile.TemporaryDirectory() as folder:
-            faults, ends = fuzz(kind, given.cases, given.seed, Path(folder), given.first, given.limit, report)
-        hangs = sum(fault.what.startswith("hang") for fault in faults)
-        print(
-            f"{kind}: {given.cases:,} cases in {time.monotonic() - start:.0f} s, {ends['taken']:,} taken, "
-            f"{ends['refused']:,} refused, {len(faults) - hangs} foreign exceptions, {hangs} hangs",
-            flush=True,
-        )
-        for place, count in places.most_common():
-            print(f"  {count} x {place}", flush=True)
-        failed += len(faults)
+            case = KINDS[kind](Path(folder))
+            for number in range(given.first, given.first + given.cases):
+                problem = problem_of(case, random.Random(f"{kind} {given.seed} {number}"))
+                os.chdir(here)
+                ends["refused" if problem is None else "wrong" if problem else "taken"] += 1
+                if problem:
+                    print(f"WRONG {kind} {number}: {problem[-1500:]}", flush=True)
+        print(f"{kind}: {ends}", flush=True)
+        failed += ends["wrong"]
     return int(failed > 0)
 
 

@@ -1,5 +1,6 @@
-"""Records and their metadata changed at random, seeded: what a run must take as valid batches or refuse in one line."""
+"""Records and their metadata changed at random, seeded: a run takes valid batches or refuses them in one line."""
 
+import collections
 import functools
 import json
 import random
@@ -16,7 +17,7 @@ from electra_tf2.corpus.vocabulary import vocab_sha256
 from electra_tf2.pretrain.pretrain_data import Records, evaluation_batches, find_problem, find_records, training_batches
 from electra_tf2.util.errors import UserError
 from tests.support import golden
-from tests.support.damage import damage_file
+from tests.support.fuzzing import damage_file, fresh_copy
 
 LENGTH, VOCAB_SIZE, COUNTS = 8, 600, (4, 5)
 FIELDS = ("input_ids", "input_mask", "segment_ids")
@@ -170,3 +171,28 @@ def read(settings: PretrainingConfig, training: bool) -> None:
         problem = find_problem(error, records)
         assert problem is not None, f"nobody explains {error!r}"
         raise UserError(problem) from None
+
+
+def test_damaged_records_are_valid_batches_or_one_line(tmp_path: Path) -> None:
+    rng, work = random.Random(3), tmp_path / "records"
+    (tmp_path / "whole").mkdir()
+    whole = write_whole(tmp_path / "whole")
+    pattern = str(work / "pretrain_data.tfrecord*")
+    settings = golden.config(max_seq_length=LENGTH, mask_prob=0.2, pretrain_tfrecords=pattern)
+    ends: collections.Counter[str] = collections.Counter()
+    for number in range(200):
+        fresh_copy(whole, work)
+        damage = rng.choice(OF_RECORDS)
+        if number % 5 == 0:
+            damage_file(rng, work / "metadata.json")
+        else:
+            damage(rng, work)
+        if number % 5 > 1:  # without metadata.json, which tells most changes by the size of a file
+            (work / "metadata.json").unlink()
+        try:
+            read(settings, training=bool(number % 2))
+            ends["taken"] += 1
+        except UserError as error:
+            assert "\n" not in str(error) and str(work) in str(error), (number, damage, str(error))
+            ends["refused"] += 1
+    assert ends["taken"] > 10 and ends["refused"] > 100
