@@ -21,7 +21,6 @@ import signal
 import sys
 import tempfile
 import traceback
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -233,7 +232,6 @@ def main() -> int:
     for name, default in (("cases", 1000), ("first", 0), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     given = parser.parse_args()
-    warnings.simplefilter("ignore")
     failed, here = 0, os.getcwd()
     for kind in KINDS if given.kind == "all" else [given.kind]:
         ends = {"taken": 0, "refused": 0, "wrong": 0}
