@@ -99,7 +99,7 @@ def test_a_command_of_the_pages_parses(words):
 
 def test_every_flag_that_is_named_exists():
     scripts = [path.name for path in PACKAGE.glob("*.py") if "def main(" in path.read_text()]
-    others = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tests/support/*.py")]
+    others = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("tests/**/*.py")]
     parsers = re.compile(r"ArgumentParser\(|parser_of\(\s*__doc__")
     scripts += [str(path.relative_to(ROOT)) for path in others if parsers.search(path.read_text())]
     known = frozenset().union(*(flags_of(script) for script in scripts))
