@@ -10,11 +10,11 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.model import kernels
+from electra_tf2.model.softmax import soft_losses
 from electra_tf2.papers.distilbert.model import (
     Model,
     TaughtForward,
     binary_divergence,
-    soft_losses,
     start_from_teacher,
 )
 from electra_tf2.pretrain.flops import parameter_count, training_flops_per_example

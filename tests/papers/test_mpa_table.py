@@ -7,7 +7,7 @@ import pytest
 
 from electra_tf2.papers.mpa.cooccurrence import NOBODY, Selection, count_pairs, read_cooccurrence, scores_of, table_of
 from electra_tf2.util.errors import UserError
-from tests.papers.test_pmi_vocabulary import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
+from tests.support.collocations import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
 from tests.support.programs import run_program
 
 
@@ -101,9 +101,9 @@ def test_the_program_writes_the_table_of_all_records(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "the first argument is the kind of table: cooccurrence, document_frequency, pmi_vocab"),
-        (["pmi_vocab", "--window", "3"], "--window is not for pmi_vocab"),
-        (["pmi_vocab", "--score", "npmi"], "--score npmi: pmi_vocab has pmi, pmi_freq"),
+        ([], "the first argument is the kind of table: cooccurrence"),
+        (["cooccurrence", "--size", "3"], "--size"),
+        (["cooccurrence", "--score", "pmi"], "--score pmi: cooccurrence has npmi, row_max, conditional"),
         (["cooccurrence", "--top-k", "1" + "0" * 12], "--top-k must be"),
         (["--kind", "cooccurence"], "cooccurrence"),
     ],
