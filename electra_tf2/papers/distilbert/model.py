@@ -16,6 +16,7 @@ from electra_tf2.formats.folders import check_shared_vocabulary
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Layer
+from electra_tf2.model.softmax import soft_losses
 from electra_tf2.papers.distilbert.config import Config
 from electra_tf2.pretrain.initial_weights import from_other_depth, main_network_names
 from electra_tf2.pretrain.masking import MaskedBatch
@@ -160,15 +161,6 @@ def _spread(number: int, here: int, there: int) -> int:
 
 
 # What is learned from it.
-
-
-def soft_losses(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
-    """T^2 KL(softmax(teacher / T) || softmax(student / T)) over the last axis of float32 logits (Hinton et al. 2015).
-
-    T^2 keeps the size of the gradient when T changes; with T = 1 it is that of the cross-entropy.
-    """
-    theirs, ours = (tf.nn.log_softmax(logits / temperature) for logits in (teacher, student))
-    return temperature**2 * tf.reduce_sum(tf.exp(theirs) * (theirs - ours), -1)
 
 
 def binary_divergence(teacher: tf.Tensor, student: tf.Tensor, temperature: float) -> tf.Tensor:
