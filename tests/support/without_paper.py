@@ -52,7 +52,7 @@ def failures(paper: str, tests: list[str]) -> list[str]:
         for words in (
             ["ruff", "check", "."],
             ["mypy"],
-            ["pytest", "-n", "2", "-p", "no:cacheprovider", *ignored, *tests],
+            ["pytest", "-n", "2", "-p", "no:cacheprovider", *ignored, *(tests or ["tests"])],
         ):
             print(f"without {paper}: {' '.join(words[:2])}", flush=True)
             if subprocess.run([sys.executable, "-m", *words], cwd=folder).returncode:

@@ -35,7 +35,7 @@ class SentenceOrder(Classification):
         second = tf.reduce_sum(batch["segment_ids"] * batch["input_mask"], -1)
         swapped = (draw(0, []) < 0.5) & (second > 0) & active
         labels = tf.where((second > 0) & active, tf.cast(swapped, tf.int32), -1)
-        return Changed(rearranged_segments(batch, candidates, draw(1, [3]), labels), labels)
+        return Changed(rearranged_segments(batch, draw(1, [3]), labels), labels)
 
 
 class SegmentRelation(Classification):
@@ -58,9 +58,9 @@ class SegmentRelation(Classification):
             possible &= batch[name][:, 0] > 0
         drawn = tf.minimum(tf.cast(draw(0, []) * self.classes, tf.int32), self.classes - 1)
         labels = tf.where(possible, drawn, -1)
-        return Changed(self.rearranged(batch, candidates, draw, labels), labels)
+        return Changed(self.rearranged(batch, draw, labels), labels)
 
-    def rearranged(self, batch: Batch, candidates: tf.Tensor, draw: Draw, labels: tf.Tensor) -> Batch:
+    def rearranged(self, batch: Batch, draw: Draw, labels: tf.Tensor) -> Batch:
         """The batch with segments of the relation that labels, int32 [B], say; -1: untouched."""
         raise NotImplementedError
 
@@ -70,11 +70,11 @@ class AdjacentSegments(SegmentRelation):
 
     task, loss_name, head_name, texts = "asp", "asp_loss", "asp", ("other_document_ids",)
 
-    def rearranged(self, batch: Batch, candidates: tf.Tensor, draw: Draw, labels: tf.Tensor) -> Batch:
+    def rearranged(self, batch: Batch, draw: Draw, labels: tf.Tensor) -> Batch:
         other = begun_later(batch["other_document_ids"], draw(2, [1]))
         longest = tf.reduce_sum(tf.cast(other > 0, tf.int32), -1, keepdims=True)  # whatever the label
         order = tf.where(labels == 2, 0, labels)
-        batch = rearranged_segments(batch, candidates, draw(1, [3]), order, longest)
+        batch = rearranged_segments(batch, draw(1, [3]), order, longest)
         return replaced_segment(batch, other, labels == 2)
 
 
@@ -83,7 +83,7 @@ class SameDocument(SegmentRelation):
 
     task, loss_name, head_name, texts = "sdp", "sdp_loss", "sdp", ("same_document_ids", "other_document_ids")
 
-    def rearranged(self, batch: Batch, candidates: tf.Tensor, draw: Draw, labels: tf.Tensor) -> Batch:
+    def rearranged(self, batch: Batch, draw: Draw, labels: tf.Tensor) -> Batch:
         for label, name in enumerate(self.texts, start=1):
             batch = replaced_segment(batch, batch[name], labels == label)
         return batch
@@ -200,33 +200,21 @@ def halves(config: Config, masked: MaskedBatch) -> tuple[View, View]:
     return parts[0], parts[1]
 
 
-def swapped_segments(batch: Batch, candidates: tf.Tensor, swapped: tf.Tensor) -> Batch:
-    """[CLS] A [SEP] B [SEP] becomes [CLS] B [SEP] A [SEP] in the rows of `swapped`, bool [B]; segment ids follow.
-
-    A token between [CLS] and A that marks a source is no candidate, float32 [B, L], and stays: else it would give the
-    order away.
-    """
+def swapped_segments(batch: Batch, swapped: tf.Tensor) -> Batch:
+    """[CLS] A [SEP] B [SEP] becomes [CLS] B [SEP] A [SEP] in the rows of `swapped`, bool [B]; segment ids follow."""
     places = tf.range(batch["input_ids"].shape[1])[tf.newaxis]
-    start = _start(candidates)
-    body = tf.reduce_sum(batch["input_mask"], -1, keepdims=True) - start
+    body = tf.reduce_sum(batch["input_mask"], -1, keepdims=True) - 1
     second = tf.reduce_sum(batch["segment_ids"] * batch["input_mask"], -1, keepdims=True)
-    inside = (places >= start) & (places < start + body) & swapped[:, tf.newaxis]
-    turned = start + tf.math.floormod(places - start + body - second, tf.maximum(body, 1))
+    inside = (places >= 1) & (places <= body) & swapped[:, tf.newaxis]
+    turned = 1 + tf.math.floormod(places - 1 + body - second, tf.maximum(body, 1))
     source = tf.where(inside, turned, tf.broadcast_to(places, tf.shape(inside)))
     return batch | {
         "input_ids": tf.gather(batch["input_ids"], source, batch_dims=1),
-        "segment_ids": tf.where(inside, tf.cast(places - start >= second, tf.int32), batch["segment_ids"]),
+        "segment_ids": tf.where(inside, tf.cast(places > second, tf.int32), batch["segment_ids"]),
     }
 
 
-def _start(candidates: tf.Tensor) -> tf.Tensor:
-    """int32 [B, 1], the place of the first segment's first token."""
-    return tf.maximum(1, tf.argmax(candidates, -1, tf.int32))[:, tf.newaxis]
-
-
-def rearranged_segments(
-    batch: Batch, candidates: tf.Tensor, draws: tf.Tensor, order: tf.Tensor, longest: tf.Tensor | None = None
-) -> Batch:
+def rearranged_segments(batch: Batch, draws: tf.Tensor, order: tf.Tensor, longest: tf.Tensor | None = None) -> Batch:
     """The text of both segments, parted anew: in order where `order`, int32 [B], is 0, swapped where it is 1, untouched
     where it is -1.
 
@@ -235,15 +223,14 @@ def rearranged_segments(
     from a quarter to three quarters of the tokens.
 
     Args:
-      candidates: float32 [B, L], 1 at tokens that are not special.
       draws: float32 [B, 3], uniform in [0, 1): tokens left out at the beginning and at the border, and the length.
       longest: int32 [B, 1], tokens of the segment that is shown second, at most.
     """
     ids, mask, segments = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
     places = tf.range(ids.shape[1])[tf.newaxis]
-    start, length = _start(candidates), tf.reduce_sum(mask, -1, keepdims=True)
+    length = tf.reduce_sum(mask, -1, keepdims=True)
     second = tf.reduce_sum(segments * mask, -1, keepdims=True)
-    first = length - second - 1 - start  # tokens of the old first segment, behind which there is a [SEP]
+    first = length - second - 2  # tokens of the old first segment, behind which there is a [SEP]
     before, gap = tf.split(_left_out(draws[:, :2], first + second - 1), 2, 1)
     kept = first + second - 1 - before - gap
     least = tf.maximum(kept // 4, 1)
@@ -251,9 +238,9 @@ def rearranged_segments(
     shown_first = lower + _drawn(draws[:, 2:], tf.maximum(kept - least - lower, 0) + 1)
     swapped = order == 1
     border = tf.where(swapped[:, tf.newaxis], kept - shown_first, shown_first)
-    number = places - start  # of a token of the new text; `border` is the [SEP] between its parts
+    number = places - 1  # of a token of the new text; `border` is the [SEP] between its parts
     old = number + before + tf.where(number > border, gap - 1, 0)
-    source = start + old + tf.cast(old >= first, tf.int32)
+    source = 1 + old + tf.cast(old >= first, tf.int32)
     source = tf.where((number == border) | (number == kept + 1), length - 1, source)
     source = tf.clip_by_value(tf.where(number < 0, places, source), 0, ids.shape[1] - 1)
     real = tf.cast(number <= kept + 1, tf.int32)
@@ -263,7 +250,7 @@ def rearranged_segments(
         "input_mask": tf.where(chosen, real, mask),
         "segment_ids": tf.where(chosen, tf.cast(number > border, tf.int32) * real, segments),
     }
-    return swapped_segments(parted, candidates, swapped)
+    return swapped_segments(parted, swapped)
 
 
 def begun_later(text: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
