@@ -507,6 +507,8 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     @property
     def no_probabilities(self) -> str:
         """Why a model of the run gives no probabilities of texts, though it has the parts of one that does."""
+        if not (self.electra_objective or self.electric_objective):
+            return ""
         if self.uniform_generator:
             return (
                 "a model of uniform_generator gives no probabilities by another one's generator: its detector alone "

@@ -161,7 +161,7 @@ def _kind(network: Network, config: PretrainingConfig | FinetuningConfig, method
             energies = "Electric's energies are scores already, without --method" if electric else ""
             raise UserError(f"method detector: {energies or 'this model does not detect replaced tokens'}")
         return "detector"
-    if detects and (why := getattr(config, "no_probabilities", "")):
+    if why := getattr(config, "no_probabilities", ""):
         raise UserError(why)
     if electric and detects:
         return "energies"
