@@ -9,7 +9,7 @@ that cannot work is refused at start-up with the list of what is wrong with it.
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from electra_tf2.util.errors import UserError
@@ -26,14 +26,13 @@ _SHOWN = 5  # how many offending tokens an error lists
 
 
 class SpecialIds(NamedTuple):
-    """Ids of the five special tokens, and of others that are never masked."""
+    """Ids of the five special tokens."""
 
     pad: int
     unk: int
     cls: int
     sep: int
     mask: int
-    unmasked: tuple[int, ...] = ()
 
 
 def load_vocab(path: str | os.PathLike[str]) -> list[str]:
@@ -139,11 +138,10 @@ def check_vocab(tokens: Sequence[str], name: str) -> None:
         raise UserError(f"{_WHAT} {name!r} " + ", ".join(problems) + hint)
 
 
-def special_ids(tokens: Sequence[str], unmasked: Iterable[str] = ()) -> SpecialIds:
-    """Ids of [PAD], [UNK], [CLS], [SEP], [MASK] and of `unmasked` in a vocabulary that load_vocab has accepted."""
+def special_ids(tokens: Sequence[str]) -> SpecialIds:
+    """Ids of [PAD], [UNK], [CLS], [SEP] and [MASK] in a vocabulary that load_vocab has accepted."""
     ids = {token: number for number, token in enumerate(tokens)}
-    pad, unk, cls, sep, mask = map(ids.__getitem__, SPECIAL_TOKENS)
-    return SpecialIds(pad, unk, cls, sep, mask, tuple(map(ids.__getitem__, unmasked)))
+    return SpecialIds(*map(ids.__getitem__, SPECIAL_TOKENS))
 
 
 def vocab_bytes(path: str | os.PathLike[str]) -> bytes:

@@ -55,7 +55,7 @@ def _special(vocab_file: str) -> np.ndarray:
     """bool [V], true of special tokens."""
     tokens = load_vocab(vocab_file)
     special = np.zeros(len(tokens), bool)
-    special[list(special_ids(tokens)[:5])] = True
+    special[list(special_ids(tokens))] = True
     return special
 
 
