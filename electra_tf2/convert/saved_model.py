@@ -28,6 +28,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer
+from electra_tf2.corpus.tokenization import kernel_tokens
 from electra_tf2.corpus.vocabulary import special_ids
 from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.inference.network import Network
@@ -113,7 +114,7 @@ class GraphTokenizer(tf.Module):
         listed = tf.lookup.KeyValueTensorInitializer(tf.constant(characters.listed), tf.constant(characters.results))
         self._listed = tf.lookup.StaticHashTable(listed, b"")
         self._pieces = tensorflow_text.FastWordpieceTokenizer(
-            vocab=list(tokens),
+            vocab=kernel_tokens(tokens),
             max_bytes_per_word=4 * MAX_CHARS_PER_WORD,
             token_out_type=tf.int32,
             unknown_token="[UNK]",

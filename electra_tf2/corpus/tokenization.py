@@ -126,21 +126,30 @@ class WordpieceTokenizer:
         return " ".join(tokens).replace(" ##", "")
 
 
+def kernel_tokens(vocab: Sequence[str]) -> list[str]:
+    """A vocabulary for tensorflow_text's kernel, which wants different tokens and would find those with blanks.
+
+    In the place of blank lines, tokens with blanks and all but the last of equal ones: private characters, which no
+    normalised text holds.
+    """
+    last = {token: number for number, token in enumerate(vocab)}
+    return [
+        token if last[token] == number and token and " " not in token else f"\ue000{number}"
+        for number, token in enumerate(vocab)
+    ]
+
+
 def _build_kernel(vocab: Sequence[str]) -> Any:
     """A function from lines to (ids, row_splits)."""
     import tensorflow as tf
     import tensorflow_text
 
-    last = {token: number for number, token in enumerate(vocab)}
-    # The kernel wants different tokens, and finds those with blanks. In the place of such lines: private characters,
-    # which no normalised text holds.
-    usable = [
-        token if last[token] == number and token and " " not in token else f"\ue000{number}"
-        for number, token in enumerate(vocab)
-    ]
     try:
         tokenizer = tensorflow_text.FastWordpieceTokenizer(
-            vocab=usable, max_bytes_per_word=_MAX_BYTES_PER_WORD, token_out_type=tf.int32, unknown_token="[UNK]"
+            vocab=kernel_tokens(vocab),
+            max_bytes_per_word=_MAX_BYTES_PER_WORD,
+            token_out_type=tf.int32,
+            unknown_token="[UNK]",
         )
     except RuntimeError as error:  # beyond what corpus.vocabulary looks for
         raise UserError(f"tensorflow_text cannot use this vocabulary of {len(vocab)} tokens: {error}") from None

@@ -13,7 +13,7 @@ import numpy as np
 
 from electra_tf2.corpus.records import read_batches
 from electra_tf2.corpus.tables import Counted, TableInputs, counted, read_table, summed, write_table
-from electra_tf2.corpus.vocabulary import SPECIAL_TOKENS, load_vocab
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import track
 
@@ -64,7 +64,7 @@ class NgramVocabulary(NamedTuple):
 def pieces_of(vocab_file: str) -> Pieces:
     tokens = load_vocab(vocab_file)
     special = np.zeros(len(tokens), bool)
-    special[[tokens.index(token) for token in SPECIAL_TOKENS]] = True
+    special[list(special_ids(tokens))] = True
     return Pieces(np.array([token.startswith("##") for token in tokens]), special)
 
 
