@@ -1,10 +1,8 @@
 """Self-attention: queries, keys and values, position biases, and scores on whole arrays, in tiles or in windows.
 
 Sequences that are long are cut into tiles (model.kernels.tiles), which are equal to attention on whole arrays. Where a
-token sees a window of neighbours alone, queries go in blocks, T in a row, and a block's keys are its own and those of
-the r blocks on either side of it (`positions.blocks_of`): attention is then that of shorter sequences, B n of them, of
-whose keys those that are too far are masked. B batch, L length, H hidden, A heads, D head size; n blocks of T queries
-and K = (2 r + 1) T keys.
+token sees a window of neighbours alone, queries go in n blocks of T, each with K keys (model.windows). B batch, L
+length, H hidden, A heads, D head size.
 """
 
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from electra_tf2.model import windows
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.kernels import cpu, xla
 from electra_tf2.model.kernels.cpu import MASKED_SCORE, Direction, reaches
@@ -105,7 +104,7 @@ class AttentionContext(NamedTuple):
     allowed: bool [B, 1, 1 or L, L], which keys a query may attend to.
     position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
     positions: the network's position scheme.
-    rotation: angles by which queries and keys are rotated, or None.
+    rotation: angles by which queries and keys are rotated, of each block [n, 1, T, D/2] where there are blocks, or None.
     tiling: how attention is cut into tiles; `allowed` is [B, 1, 1, L] then, whatever the direction, and
       `position_bias` [1 or A, 2L - 1], by distance. None: attention on whole arrays.
     blocks: how attention is cut into blocks of queries; `allowed` is [B n, 1, 1, K] then, `position_bias` [1, A, T, K].
@@ -156,13 +155,16 @@ class SelfAttention(SizedLayer):
         """[B, L, H] -> [B, L, H] without the last bias."""
         blocks, product = context.blocks, self.qkv.product(x)
         if blocks is not None:
-            product = in_blocks(product, blocks)
+            product = windows.in_blocks(product, blocks)
         q, k, v = split_heads(product, self.qkv.bias_or_zeros, heads=self.num_heads)
         seed, rate = seed_and_rate(seeds, self.probs_dropout_rate)
         if blocks is not None:
-            q, k, v = windows(q, k, v, context.rotation, blocks)
-        elif context.rotation is not None:
+            q, k, v = (windows.by_sequence(x, blocks) for x in (q, k, v))
+        if context.rotation is not None:
             q, k = rotated(q, *context.rotation), rotated(k, *context.rotation)
+        if blocks is not None:
+            q = tf.reshape(q, [-1, *shape_of(q)[2:]])
+            k, v = windows.with_neighbours(k, blocks), windows.with_neighbours(v, blocks)
         attended = self.attend(q, k, v, context, seed, rate)
         return self.output_dense.product(attended if blocks is None else attended[:, : context.length])
 
@@ -241,10 +243,13 @@ def make_context(
     by_distance, rotation = positions.bias(length), positions.rotation(length, window is not None)
     may_cut = isinstance(length, int) and not on_whole_arrays
     if window is not None:
-        kind, by_distance = ("fixed" if kind == "none" else kind), within(by_distance, window, direction)
+        kind, by_distance = ("fixed" if kind == "none" else kind), windows.within(by_distance, window, direction)
         blocks = blocks_of(length, window) if may_cut else None
         if blocks is not None:
-            allowed, bias = context_of_blocks(input_mask, by_distance, blocks)
+            allowed = windows.allowed_keys(input_mask, blocks)
+            bias = between(windows.of_block(by_distance, blocks), blocks.size)
+            if rotation is not None:
+                rotation = Rotation(*(windows.in_blocks(x[tf.newaxis], blocks)[:, tf.newaxis] for x in rotation))
             return AttentionContext(length, allowed, bias, positions, rotation, blocks=blocks)
     allowed = tf.cast(tf.reshape(input_mask, [-1, 1, 1, length]), tf.bool)
     long = 0 if always_tiled else LONG_IN_PROGRAM if are_one_program() else LONG
@@ -258,60 +263,3 @@ def make_context(
         allowed &= reaches(direction, tf.range(length)[:, tf.newaxis], tf.range(length))
     bias = tf.zeros([1, 1, 1, 1]) if kind == "none" else between(by_distance, length)
     return AttentionContext(length, allowed, bias, positions, rotation)
-
-
-def within(by_distance: tf.Tensor, window: int, direction: Direction) -> tf.Tensor:
-    """Masks distances beyond the window, or against the direction: [A, 2L - 1] as of `Positions.bias`."""
-    length = (shape_of(by_distance)[1] + 1) // 2
-    distances = tf.range(1 - length, length)
-    near = tf.abs(distances) <= window
-    if direction != "both":
-        near &= reaches(direction, tf.constant(0), distances)
-    return by_distance + tf.where(near, tf.zeros([], by_distance.dtype), MASKED_SCORE)
-
-
-def in_blocks(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """[B, L, ...] -> [B n, T, ...], zeros after the last token."""
-    rows, length, *rest = shape_of(x)
-    padding = [[0, 0], [0, blocks.number * blocks.size - length], *([0, 0] for _ in rest)]
-    return tf.reshape(tf.pad(x, padding), [rows * blocks.number, blocks.size, *rest])
-
-
-def windows(
-    q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, rotation: Rotation | None, blocks: Blocks
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Rotated queries, and the rotated keys and the values that each block sees.
-
-    Args:
-      q, k, v: [B n, A, T, D] each.
-      rotation: angles at all positions, or None.
-
-    Returns:
-      [B n, A, T, D], and [B n, A, K, D] twice.
-    """
-    q, k, v = (tf.reshape(x, [-1, blocks.number, *shape_of(x)[1:]]) for x in (q, k, v))
-    if rotation is not None:
-        angles = [in_blocks(part[tf.newaxis], blocks)[:, tf.newaxis] for part in rotation]  # [n, 1, T, D/2]
-        q, k = rotated(q, *angles), rotated(k, *angles)
-    return tf.reshape(q, [-1, *shape_of(q)[2:]]), _with_neighbours(k, blocks), _with_neighbours(v, blocks)
-
-
-def _with_neighbours(x: tf.Tensor, blocks: Blocks) -> tf.Tensor:
-    """[B, n, A, T, ...] -> [B n, A, K, ...], zeros beyond the ends."""
-    around = blocks.neighbours
-    padded = tf.pad(x, [[0, 0], [around, around], *([0, 0] for _ in x.shape[2:])])
-    windows = tf.concat([padded[:, first : first + blocks.number] for first in range(2 * around + 1)], 3)
-    return tf.reshape(windows, [-1, *shape_of(windows)[2:]])
-
-
-def context_of_blocks(input_mask: tf.Tensor, by_distance: tf.Tensor, blocks: Blocks) -> tuple[tf.Tensor, tf.Tensor]:
-    """Real tokens among each block's keys, bool [B n, 1, 1, K], and the bias of its pairs, [1, A, T, K].
-
-    Args:
-      input_mask: int32 [B, L].
-      by_distance: [A, 2L - 1], masked beyond the window (`within`).
-    """
-    marks = tf.reshape(in_blocks(input_mask, blocks), [-1, blocks.number, 1, blocks.size])
-    allowed = tf.cast(_with_neighbours(marks, blocks), tf.bool)[:, :, tf.newaxis]
-    middle, farthest = (shape_of(by_distance)[1] - 1) // 2, (blocks.neighbours + 1) * blocks.size
-    return allowed, between(by_distance[:, middle - farthest + 1 : middle + farthest], blocks.size)

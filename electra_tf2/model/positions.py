@@ -146,7 +146,7 @@ _FEWEST_QUERIES, _MOST_QUERIES = 32, 256  # of a block
 
 
 class Blocks(NamedTuple):
-    """Plan of attention to a window (model.local_attention): `number` blocks of `size` queries, each of which sees the
+    """Plan of attention to a window (model.windows): `number` blocks of `size` queries, each of which sees the
     keys of its own block and of as many `neighbours` on either side."""
 
     number: int
