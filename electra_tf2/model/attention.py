@@ -13,7 +13,7 @@ import tensorflow as tf
 from electra_tf2.model import windows
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels.cpu import MASKED_SCORE, Direction, reaches
+from electra_tf2.model.kernels.cpu import MASKED_SCORE, Direction, between, reaches
 from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
 from electra_tf2.model.layers import (
@@ -74,17 +74,6 @@ def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
     """
     first, second = tf.split(x, 2, -1)
     return tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
-
-
-@with_kernel(cpu.between)
-def between(by_distance: tf.Tensor, queries: int | tf.Tensor) -> tf.Tensor:
-    """[A, n] of n distances in a row -> [1, A, T, n - T + 1]: those of T queries in a row to all keys.
-
-    The first distance is that of the last query to the first key.
-    """
-    keys = shape_of(by_distance)[1] - queries + 1
-    places = queries - 1 - tf.range(queries)[:, tf.newaxis] + tf.range(keys)
-    return tf.gather(by_distance, places, axis=1)[tf.newaxis]
 
 
 # Layers.

@@ -72,7 +72,6 @@ FORMULAS = {
     "heads split": (lambda x, bias: attention_module.split_heads(x, bias, heads=2), ((2, 5, 24), (24,))),
     "dropout": (lambda x: layers.dropped_out(x, SEED, rate=0.3), (ROWS,)),
     "rotation": (rotated, ((2, 3, 5, 4),)),
-    "distances": (lambda x: attention_module.between(x, 3), ((2, 9),)),
 }
 
 

@@ -430,7 +430,7 @@ def _rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> tf.Tensor:
 
 @differentiable
 def rotated(x: tf.Tensor, cosine: tf.Tensor, sine: tf.Tensor) -> Any:
-    """Turns every pair (i, i + D/2) of [B, A, L, D] by its angle, [L, D/2]; the gradient turns back."""
+    """Rotates every pair (i, i + D/2) of [B, A, L, D] by its angle, [L, D/2]; the gradient rotates back."""
     return _rotated(x, cosine, sine), lambda upstream: (_rotated(upstream, cosine, -sine), None, None)
 
 
