@@ -17,7 +17,7 @@ from electra_tf2.formats import tf_models
 from electra_tf2.inference.network import Network, assign
 from electra_tf2.inference.stored_model import StoredModel, read_model
 from electra_tf2.model import kernels
-from electra_tf2.model.auxiliary_heads import PredictionHead
+from electra_tf2.model.heads import PredictionHead
 from electra_tf2.util.errors import UserError
 
 TOLERANCE = 1e-5  # in float32; narrower weights differ by more, which is reported
@@ -89,7 +89,7 @@ def _task_logits(model: StoredModel, states: np.ndarray, input_mask: np.ndarray)
 
 
 def _prediction_head(model: StoredModel, scope: str, states: np.ndarray) -> np.ndarray:
-    """[..., H] -> [..., H] of model.auxiliary_heads.PredictionHead."""
+    """[..., H] -> [..., H] of model.heads.PredictionHead."""
     head = PredictionHead(scope, model.architecture)
     assign(head.trainable_variables, model.weights)
     return head(tf.constant(states)).numpy()

@@ -28,7 +28,7 @@ from electra_tf2.finetune.classification.tasks import TextExample, TextTask
 from electra_tf2.finetune.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
 from electra_tf2.finetune.tasks.spec import Prompt, TextTaskSpec
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.auxiliary_heads import vocabulary_head
+from electra_tf2.model.heads import vocabulary_head
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.generator import MaskedLanguageModel
 from electra_tf2.model.heads import CopyHead

@@ -14,7 +14,7 @@ from electra_tf2.formats.checkpoints import (
     generator_names,
     warm_start,
 )
-from electra_tf2.model.auxiliary_heads import TiedHead
+from electra_tf2.model.heads import TiedHead
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.model.heads import LanguageModelHead
 from electra_tf2.pretrain.pretraining_model import PretrainingModel

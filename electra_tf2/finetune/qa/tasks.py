@@ -22,7 +22,7 @@ from electra_tf2.finetune.qa.data import (
     windows_of,
 )
 from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
-from electra_tf2.model.auxiliary_heads import PredictionHead
+from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Dense, SeedStream, activation, glorot_uniform, shape_of
 from electra_tf2.util.errors import UserError

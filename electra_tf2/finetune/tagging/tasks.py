@@ -14,7 +14,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, Words, starts_of
 from electra_tf2.finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
 from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
-from electra_tf2.model.auxiliary_heads import PredictionHead
+from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Dense, SeedStream, dropout, glorot_uniform
 from electra_tf2.util.errors import UserError, shown

@@ -370,6 +370,3 @@ def bias_gradient(upstream: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(to_float32(rows), 0)
     count = rows.shape[0] or tf.shape(rows)[0]
     return to_float32(tf.squeeze(tf.matmul(tf.ones([1, count], rows.dtype), rows), 0))
-
-
-xla, wide = compiled, to_float32
