@@ -211,7 +211,8 @@ def test_the_steps_of_a_kind_of_task_are_programs_for_accelerators(kind: str) ->
 def test_every_step_has_a_bound() -> None:
     expected = {f"{recipe} {step}" for recipe in distinct() for step in ("training", "evaluation")}
     expected |= {f"{kind} {step}" for kind in KINDS for step in ("training", "prediction")}
-    assert set(json.loads(BOUNDS.read_text())) >= expected
+    there = {*recipe_names(), *KINDS}
+    assert {name for name in json.loads(BOUNDS.read_text()) if name.rpartition(" ")[0] in there} == expected
 
 
 def test_micro_batches_are_a_loop_around_one_copy_of_the_network() -> None:
