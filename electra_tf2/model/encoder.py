@@ -192,6 +192,7 @@ class Encoder(SizedLayer):
             self.embedding_norm = LayerNorm(f"{scope}/embeddings_LayerNorm", a.hidden_size, a)
         self.positions: Positions = a.positions.layer_class()(f"{scope}/encoder", a, seed)
         self.transformer_layers = self._make_layers()
+        self._windows = tuple(architecture.window(number) for number in range(architecture.num_hidden_layers))
         self.final_norm = None
         if a.norm_style == "pre":
             self.final_norm = LayerNorm(f"{scope}/encoder/LayerNorm", a.hidden_size, a)
@@ -239,9 +240,8 @@ class Encoder(SizedLayer):
         if self.embedding_norm is not None:
             x = dropout(self.embedding_norm(x), self.architecture.hidden_dropout_prob, seeds)
         embeddings, outputs = x, []
-        windows = [self.architecture.window(number) for number in range(len(self.transformer_layers))]
-        contexts = {window: self._context(input_mask, window) for window in dict.fromkeys(windows)}
-        for number, window in enumerate(windows):
+        contexts = {window: self._context(input_mask, window) for window in dict.fromkeys(self._windows)}
+        for number, window in enumerate(self._windows):
             x = self.run_layer(number, x, contexts[window], seeds)
             outputs.append(x)
         sequence = x if self.final_norm is None else self.final_norm(x)
