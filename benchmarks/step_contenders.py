@@ -89,8 +89,8 @@ def ours_classifier(job: Job, program: str) -> Step:
     from electra_tf2.corpus.tokenization import WordpieceTokenizer
     from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
     from electra_tf2.finetune.model import FinetuningTask
-    from electra_tf2.finetune.task import Features
-    from electra_tf2.finetune.task_classes import make_tasks
+    from electra_tf2.finetune.tasks import make_tasks
+    from electra_tf2.finetune.tasks.task import Features
     from electra_tf2.training.distribution import make_strategy
 
     config = FinetuningConfig.from_dict(our_hparams(job) | VARIANTS[program] | {"task_names": ["cola"]})

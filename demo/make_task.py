@@ -15,7 +15,7 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from electra_tf2.finetune.tagging.conll import Sentence, read_sentences
+from electra_tf2.finetune.tasks.conll import Sentence, read_sentences
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from demo.make_task import bag_of_words
-from electra_tf2.finetune.tagging.conll import read_sentences
+from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.util.recipes import read_recipe
 
 DATA = Path("demo_data")

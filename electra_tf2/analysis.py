@@ -14,11 +14,11 @@ import matplotlib
 import numpy as np
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.finetune.classification.reading import read_rows
-from electra_tf2.finetune.classification.targets import Scale
-from electra_tf2.finetune.classification.tasks import TextTask
-from electra_tf2.finetune.task import find_file
-from electra_tf2.finetune.tasks.built_in import BUILT_IN
+from electra_tf2.finetune.settings.built_in import BUILT_IN
+from electra_tf2.finetune.tasks.files import find_file
+from electra_tf2.finetune.tasks.targets import Scale
+from electra_tf2.finetune.tasks.text import TextTask
+from electra_tf2.finetune.tasks.text_files import read_texts
 from electra_tf2.formats.folders import VOCABULARY, released
 from electra_tf2.inference.model import load
 from electra_tf2.pretrain.flops import training_flops_per_example
@@ -183,14 +183,14 @@ def read_runs(request: Request) -> dict[str, Any]:
 
 def similar_sentences(request: Request) -> list[tuple[str, ...]]:
     """STS-B's pairs with the full score, at most `num_pairs`."""
-    data, spec = request.data_dir / "finetuning_data", BUILT_IN["sts"].spec
-    assert spec is not None and spec.value_range is not None
-    folders, scale = [data / name for name in ("sts", *spec.folders)], Scale(*spec.value_range)
+    data, sts = request.data_dir / "finetuning_data", BUILT_IN["sts"]
+    assert sts.text is not None and sts.text.value_range is not None
+    folders, scale = [data / name for name in ("sts", *sts.options["folders"])], Scale(*sts.text.value_range)
     pairs: list[tuple[str, ...]] = []
     for split in ("dev", "train"):
         path = find_file(folders, split, (), TextTask.endings)
-        for row in read_rows(path, spec.columns, spec.json_columns):
-            pairs += [row.texts] if scale.checked(row.label, f"{path}, line {row.line}") == scale.high else []
+        for row in read_texts(path, sts.text):
+            pairs += [row.texts] if scale.checked(row.label, row.where) == scale.high else []
     if len(pairs) < 2:
         raise UserError(f"{folders[0]} has {len(pairs)} pair(s) with the score 5; at least 2 are needed")
     return pairs[: request.num_pairs]

@@ -60,14 +60,14 @@ def labelled_pairs(tasks: list[str], data_dir: str) -> list[dict[str, str]]:
     if not tasks:
         return []
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.finetune.classification.tasks import TextTask
-    from electra_tf2.finetune.task_classes import make_task
+    from electra_tf2.finetune.tasks import make_task
+    from electra_tf2.finetune.tasks.text import TextTask
 
     config = FinetuningConfig.from_dict({"data_dir": data_dir, "task_names": tasks})
     found = []
     for name in tasks:
         task = make_task(name, config, None)  # type: ignore[arg-type]  # nothing is tokenised
-        if not isinstance(task, TextTask) or task.is_regression or len(task.spec.json_columns.texts) != 2:
+        if not isinstance(task, TextTask) or task.is_regression or len(task.settings.texts) != 2:
             raise UserError(f"--tasks: {name} has no pairs of texts with labels")
         examples = [example for example in task.examples("train") if example.label in _SAME]
         say(f"{name}: {len(examples):,} pairs of label {' or '.join(sorted({str(one.label) for one in examples}))}")

@@ -9,8 +9,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from electra_tf2.finetune.tasks.defaults import default_hparams, pretrained_dir, run_name, with_named
-from electra_tf2.finetune.tasks.registry import KINDS, check_names, entry_of
+from electra_tf2.finetune.settings.built_in import EMBEDDING, TEXT
+from electra_tf2.finetune.settings.defaults import default_hparams, pretrained_dir, run_name, with_named
+from electra_tf2.finetune.settings.own import KINDS, check_names, settings_of
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import checked, free_hparam, hparam, layered_by_entry, model_hparam
@@ -184,7 +185,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":
-        """Checks the hparams and fills in what tasks and pre-trained model imply (finetune.tasks.defaults). Raises
+        """Checks the hparams and fills in what tasks and pre-trained model imply (finetune.settings.defaults). Raises
         UserError: names every problem."""
         given = with_named(checked(cls, hparams))
         # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.
@@ -221,9 +222,10 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def _problems(self) -> list[str]:
         """Problems of the combination."""
-        architecture, texts = self.architecture, ("classification", "regression")
-        kinds = {name: self.kind_of(name) for name in self.task_names}
-        others = ", ".join(name for name, kind in kinds.items() if kind not in (*texts, ""))
+        architecture, tasks = self.architecture, {name: settings_of(name, self.tasks) for name in self.task_names}
+        ours = {name: settings for name, settings in tasks.items() if settings.is_ours}
+        others = ", ".join(name for name, settings in ours.items() if settings.cls != TEXT)
+        no_classes = ", ".join(name for name, settings in ours.items() if settings.kind != "classification")
         first = self.intermediate_task
         if first:
             check_names([first], self.tasks)
@@ -258,7 +260,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             (upper > layers, f"reinit_layers {upper} exceeds the {layers} layers"),
             (upper and shared != "none", f"reinit_layers with share_layers {shared} would start the lower layers anew"),
             (
-                self.write_distill_outputs and "embedding" in kinds.values(),
+                self.write_distill_outputs and any(settings.cls == EMBEDDING for settings in tasks.values()),
                 "write_distill_outputs: vectors of texts have no labels that another model could learn",
             ),
             (not self.do_eval and self.write_test_outputs, "write_test_outputs needs do_eval, after which it comes"),
@@ -267,8 +269,8 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 "write_distill_outputs needs do_eval, after which it comes",
             ),
             (
-                self.class_weights != "none" and (self.prompt or {*kinds.values()} - {"classification", ""}),
-                f"class_weights are for classification without prompts, not for {others or ', '.join(kinds)}",
+                self.class_weights != "none" and (self.prompt or no_classes),
+                f"class_weights are for classification without prompts, not for {no_classes or ', '.join(tasks)}",
             ),
         ]
         problems = self.device_problems([architecture.head_size]) + self.batch_problems(self.train_batch_size)
@@ -277,9 +279,9 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     def notes(self) -> list[str]:
         """Remarks on what is legal but deserves a look."""
-        entries = [entry_of(task, self.tasks) for task in self.task_names]
-        heeds = [entry is None or (entry.spec and entry.spec.scored_in_both_orders) for entry in entries]
-        if self.average_orders and not any(heeds):
+        tasks = [settings_of(name, self.tasks) for name in self.task_names]
+        heed = [not task.is_ours or bool(task.text and task.text.scored_in_both_orders) for task in tasks]
+        if self.average_orders and not any(heed):
             return [f"average_orders changes nothing: the order of texts matters in {', '.join(self.task_names)}"]
         return []
 
@@ -288,6 +290,5 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         return os.path.join(self.raw_data_dir, task)
 
     def kind_of(self, task: str) -> str:
-        """Kind of a task, as `finetune.tasks.spec.Entry` lists them; "" of a task made in Python."""
-        entry = entry_of(task, self.tasks)
-        return entry.kind if entry else ""
+        """Kind of a task (tasks.built_in.TaskSettings)."""
+        return settings_of(task, self.tasks).kind

@@ -12,6 +12,7 @@ labels a file (JSON lines, csv, tsv, or plain text; - is standard input) with th
 
 import contextlib
 import dataclasses
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,11 @@ from absl import flags
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
-from electra_tf2.finetune.tasks.defaults import recipe_of, with_named
+from electra_tf2.finetune.settings.defaults import recipe_of, with_named
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
 from electra_tf2.formats.folders import RELEASED
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
-from electra_tf2.util import columnar
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError
@@ -111,7 +111,7 @@ def intermediate(config: FinetuningConfig, given: dict[str, Any]) -> FinetuningC
 def label(given: dict[str, Any], source: str) -> int:
     """--predict; where the answers go to standard output, everything else goes to standard error."""
     output = flags.FLAGS.predict_output or ("-" if source == "-" else f"{source}.predictions.jsonl")
-    if source != "-" and not Path(source).is_fifo() and not columnar.is_columnar(source):  # a pipe is read once
+    if source != "-" and not Path(source).is_fifo():  # a pipe is read once
         read_bytes(source, "--predict")
     if output != "-":
         check_writable(output)
@@ -128,6 +128,8 @@ def label(given: dict[str, Any], source: str) -> int:
 
         answers = predict(config, folder, names[0], source, Path(output).suffix)
     if output == "-":
+        if isinstance(sys.__stdout__, io.TextIOWrapper):
+            sys.__stdout__.reconfigure(encoding="utf-8")  # whatever a terminal shows: it is a file for others to read
         print(answers, end="")
     else:
         write_atomically(output, answers)

@@ -26,8 +26,9 @@ FLOORS = [
 ORDERED = {"formats", "convert", "papers"}
 # Arrows up, until the folder that they leave or the one that they lead to is rewritten.
 EXCEPTIONS = {
-    ("configure_finetuning", "finetune.tasks.defaults"),
-    ("configure_finetuning", "finetune.tasks.registry"),
+    ("configure_finetuning", "finetune.settings.built_in"),
+    ("configure_finetuning", "finetune.settings.defaults"),
+    ("configure_finetuning", "finetune.settings.own"),
     ("formats.checkpoints", "training.checkpoint_files"),
     ("formats.checkpoints", "training.optimizers"),
 }

@@ -20,17 +20,17 @@ from scipy.special import log_softmax, softmax
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.convert import onnx_network as onnx
-from electra_tf2.convert.head_outputs import compared, possible, refuse_prompts
+from electra_tf2.convert.head_outputs import comparable, compared, refuse_prompts
 from electra_tf2.convert.network_file import Comparison
 from electra_tf2.convert.onnx_network import Peaks, Written, main_states, started
-from electra_tf2.finetune.classification.targets import Scale
-from electra_tf2.finetune.classification.tasks import TextTask
-from electra_tf2.finetune.multiple_choice import ChoiceTask
-from electra_tf2.finetune.qa.tasks import FORBIDDEN, QATask
-from electra_tf2.finetune.spans import SpanTask
-from electra_tf2.finetune.tagging.tasks import TaggingTask
-from electra_tf2.finetune.task import Task
-from electra_tf2.finetune.text_heads import NUM_SPANS, span_label
+from electra_tf2.finetune.tasks.choice import ChoiceTask
+from electra_tf2.finetune.tasks.qa import FORBIDDEN, QATask
+from electra_tf2.finetune.tasks.spans import SpanTask
+from electra_tf2.finetune.tasks.tagging import TaggingTask
+from electra_tf2.finetune.tasks.targets import Scale
+from electra_tf2.finetune.tasks.task import Task
+from electra_tf2.finetune.tasks.text import TextTask
+from electra_tf2.finetune.tasks.text_heads import NUM_SPANS, span_label
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.inference.stored_model import StoredModel
 from electra_tf2.util.errors import UserError
@@ -86,7 +86,7 @@ class _Heads:
         return _Heads(self.written, self.config, onnx.prediction_head(self.graph, self.states, f"{scope}/head", act))
 
     def _of_text(self, last: str, scope: str, spans: int = 0) -> str:
-        """[B, outputs] (finetune.text_heads.TextHead)."""
+        """[B, outputs] (finetune.tasks.text_heads.TextHead)."""
         g, marks = self.graph, self.inputs.marks
         if self.config.classifier_pooling == "mean":
             state = onnx.mean_state(g, self.states, marks)
@@ -102,7 +102,7 @@ class _Heads:
         return g.dense(state, last)
 
     def _answers(self, scope: str, prefix: str) -> dict[str, Any]:
-        """finetune.qa.tasks.AnswerHead."""
+        """finetune.tasks.qa.AnswerHead."""
         g, config = self.graph, self.config
         inside = g.op("Mul", self.inputs.marks, g.floats(self.inputs.types))
         first = g.op("Equal", self.inputs.positions(), g.constant(0, "int64"))  # [CLS]: no answer here
@@ -170,7 +170,7 @@ def comparison(predictor: Predictor, model: StoredModel) -> Comparison:
 
 
 def _as_predictions(predictor: Predictor, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A file's outputs in the terms of `predictions_of`; numbers only: classes and places follow from them."""
+    """A file's outputs in the terms of `answers_of`; numbers only: classes and places follow from them."""
     found: dict[str, np.ndarray] = {}
     for task in predictor.tasks:
         prefix = f"{task.name}." if len(predictor.tasks) > 1 else ""
@@ -180,8 +180,5 @@ def _as_predictions(predictor: Predictor, outputs: dict[str, np.ndarray]) -> dic
             values = {"scores": softmax(values["logits"], -1).max(-1)}
         elif isinstance(task, ChoiceTask) and task.choices > 1:
             values = {"log_probs": log_softmax(values["logits"].reshape(-1, task.choices), -1).ravel()}
-        elif isinstance(task, TextTask) and isinstance(task.target, Scale):
-            low, high = task.target.low, task.target.high
-            values = {"predictions": (values["value"] - low) / (high - low)}
         found |= {f"{task.name}.{name}": value for name, value in values.items()}
-    return possible(predictor, found)
+    return comparable(predictor, found)

@@ -24,6 +24,8 @@ class FileTokenizer(WordpieceTokenizer):
       UserError: the file is damaged, or its special tokens are not [CLS] A [SEP] B [SEP] under any name.
     """
 
+    is_wordpiece = False
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self.vocab = load_tokens(path)

@@ -26,6 +26,7 @@ _CAPITAL_SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}".encode()  # its lower case dep
 MAX_CHARS_PER_WORD = 200
 # In normalised text, where other white space and other punctuation have blanks around them.
 _LONG_WORD = re.compile(rb"[^\x00-\x20!-/:-@\[-`{-~]{%d,}" % (MAX_CHARS_PER_WORD + 1))
+_ASCII_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
 _WINDOW = MAX_CHARS_PER_WORD // 2  # a longer word covers one aligned window of this many bytes
 _REMEMBERED = 1 << 18  # runs of non-ASCII characters
 
@@ -79,6 +80,12 @@ class TextNormalizer:
                 text = "".join(character for character in text if unicodedata.category(character) != "Mn")
         pieces = (f" {character} " if unicodedata.category(character)[0] == "P" else character for character in text)
         return "".join(pieces).encode("utf-8")
+
+
+def basic_tokens(text: str, normalize: TextNormalizer) -> list[str]:
+    """Words as BERT's basic tokenizer splits them: at blanks, punctuation and Chinese characters."""
+    # The normaliser has set Chinese characters and all but ASCII's punctuation apart.
+    return _ASCII_PUNCTUATION.sub(r" \g<0> ", normalize([text.encode("utf-8", "ignore")])[0].decode()).split()
 
 
 def replace_long_words(text: bytes, replacement: bytes) -> bytes:

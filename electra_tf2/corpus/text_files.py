@@ -30,7 +30,7 @@ from typing import IO, Any, BinaryIO, NamedTuple
 
 from backports import zstd
 
-from electra_tf2.util.columnar import BESIDE, is_columnar, read_rows
+from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.reading import parse_json
 
@@ -131,7 +131,7 @@ class Corpus(NamedTuple):
 
     def boundary(self, name: str) -> re.Pattern[bytes] | None:
         """After what a file may be divided, so that no document is; None if it must be read as a whole."""
-        if self.is_compressed(name) or is_columnar(name):
+        if self.is_compressed(name) or tables.format_by_name(name) == "columnar":
             return None
         if is_json_lines(name):
             return _LINE_END
@@ -150,7 +150,7 @@ class Corpus(NamedTuple):
         if self.archives:
             yield from _read_archive(path)
             return
-        if is_columnar(path):
+        if tables.format_by_name(path) == "columnar":
             yield from _read_table(path, self.text_field)
             return
         if self.is_compressed(name):
@@ -192,7 +192,8 @@ def is_json_lines(path: str | os.PathLike[str]) -> bool:
 
 def _read_table(path: Path, field: str) -> Iterator[TextBlock]:
     """A parquet or Arrow file; how far it is read on disk is told at its end alone."""
-    rows = ((row, f"{str(path)!r}, row {number}") for number, row in enumerate(read_rows(path, [field]), start=1))
+    numbered = enumerate(tables.read_columnar(path, [field]), start=1)
+    rows = ((row, f"{str(path)!r}, row {number}") for number, row in numbered)
     while some := list(itertools.islice(rows, _BLOCK_ROWS)):
         lines, dropped = _documents(some, field)
         yield TextBlock(lines, dropped, sum(map(len, lines)), 0)
@@ -257,10 +258,10 @@ def _text_files(root: Path, recursive: bool) -> Iterator[Path]:
         for link in (Path(folder, name) for name in folders if os.path.islink(os.path.join(folder, name))):
             if any(above.resolve().is_relative_to(link.resolve()) for above in link.parents if above >= root):
                 raise UserError(f"corpus directory {str(link)!r} is a link to a folder that it lies in; remove it")
-        for path in (Path(folder, name) for name in names if not name.startswith(".") and name not in BESIDE):
+        for path in (Path(folder, name) for name in names if not name.startswith(".") and name not in tables.NOT_DATA):
             if not path.exists():
                 raise UserError(f"corpus file {str(path)!r} is a link to nothing; mend or remove it")
-            if path.is_file():
+            if path.is_file() and not tables.is_left_over(path):
                 if _content_name(path).endswith(_NOT_TEXT):
                     raise UserError(
                         f"corpus file {str(path)!r} is neither text nor JSON lines by its name; unpack or convert it "

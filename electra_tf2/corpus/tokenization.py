@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer, replace_long_words
+from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer, basic_tokens, replace_long_words
 from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.util.errors import UserError
 
@@ -69,6 +69,7 @@ class WordpieceTokenizer:
     do_lower_case, strip_accents: as in the original; accents are only stripped when lower-casing, and None means yes.
     """
 
+    is_wordpiece = True
     mask_takes_blank = True  # the one before it; wordpieces have no blanks
 
     def __init__(
@@ -115,6 +116,29 @@ class WordpieceTokenizer:
             numbers = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
             found.append(Located(ids, numbers, starts_of(lengths)))
         return found
+
+    def spans_of(self, text: str, ids: np.ndarray) -> np.ndarray:
+        """int32 [pieces, 2]: of each piece of a text its first character there and the one behind its last.
+
+        Args:
+          ids: int32 [pieces], of the text.
+        """
+        # Of every character the number of those, blanks apart, that normalisation makes of it.
+        letters = list(dict.fromkeys(text.replace("\n", " ")))
+        normal = self.normalize([f"{letter}x".encode("utf-8", "ignore") for letter in letters])
+        sizes = [len(line.replace(b" ", b"").decode()) - 1 for line in normal]
+        size_of = dict(zip(letters, sizes, strict=True))
+        origin = np.repeat(np.arange(len(text)), [size_of[letter] for letter in text.replace("\n", " ")])
+        ends: list[int] = []
+        words, left = iter(basic_tokens(text, self.normalize)), 0
+        for number in ids:
+            left = left or len(next(words, ""))
+            size = left if number == self.special.unk else len(self.vocab[number].removeprefix("##"))
+            ends.append((ends[-1] if ends else 0) + min(size, left))
+            left -= min(size, left)
+        behind = np.array(ends, np.int64)
+        starts = np.minimum(np.concatenate([[0], behind])[:-1], max(len(origin) - 1, 0))
+        return np.stack([origin[starts], origin[behind - 1] + 1], -1).astype(np.int32).reshape([-1, 2])
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """The tokens of ids; raises IndexError for an id beyond the vocabulary."""

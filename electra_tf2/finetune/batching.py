@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.finetune.task import Features, Label
+from electra_tf2.finetune.tasks.task import Features, Label
 
 _POOL = 50  # batches that are sorted by length together
 Batch = dict[str, tf.Tensor]

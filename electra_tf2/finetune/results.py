@@ -3,20 +3,16 @@
 import csv
 import io
 import json
-import os
 import statistics
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from electra_tf2.util.files import write_atomically
-
-if TYPE_CHECKING:
-    from electra_tf2.finetune.task import Prediction, Split, Task
+from electra_tf2.finetune.tasks.files import json_lines
+from electra_tf2.finetune.tasks.task import Prediction, Split, Task
 
 # task -> split -> metric -> value
 Scores = dict[str, dict[str, dict[str, float]]]
@@ -77,22 +73,43 @@ def aligned(rows: Sequence[Sequence[str]], names: int = 0) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def json_lines(rows: Iterable[dict[str, Any]]) -> str:
-    """JSON lines; what JSON has no type for, dates of a columnar file say, is text."""
-    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+Labelled = Sequence[tuple[dict[str, Any], dict[str, Any]]]  # rows as they were read, and their answers
 
 
-def table_of_rows(rows: Iterable[dict[str, Any]], delimiter: str) -> str:
-    """A table with a header for rows that may hold objects and lists: an object's values have columns of their own, as
-    probability_<label> for "probabilities"; a list's are in one cell, with blanks between them, those of a list of
-    objects as JSON."""
-    flat = [_flat(row) for row in rows]
+def labelled_lines(rows: Labelled) -> str:
+    """JSON lines of rows and their answers. A column that has a name of the answers' is called "given_<name>"."""
+    return json_lines(_beside(rows))
+
+
+def labelled_table(rows: Labelled, delimiter: str) -> str:
+    """The same as a table with a header. An object's values have columns of their own, as probability_<label> for
+    "probabilities"; a list's are in one cell, with blanks between them or, where they hold blanks or are no texts, as
+    JSON."""
+    flat = _beside([(_flat(row), _flat(answer)) for row, answer in rows])
     written = io.StringIO(newline="")
     columns = dict.fromkeys(name for row in flat for name in row)
     writer = csv.DictWriter(written, list(columns), delimiter=delimiter, lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
     return written.getvalue()
+
+
+def _beside(rows: Labelled) -> list[dict[str, Any]]:
+    """Rows with their answers. Nothing that was read is lost, however often a file is labelled."""
+    answered = dict.fromkeys(name for _, answer in rows for name in answer if name not in ("id", "words"))
+    taken = {name for row, _ in rows for name in row} | answered.keys()
+    renamed: dict[str, str] = {}
+    for name in dict.fromkeys(name for row, _ in rows for name in row if name in answered):
+        new = f"given_{name}"
+        while new in taken:
+            new = f"given_{new}"
+        renamed[name] = new
+        taken.add(new)
+    kept = [{renamed.get(name, name): value for name, value in row.items()} for row, _ in rows]
+    return [
+        row | {name: value for name, value in answer.items() if name not in row}
+        for row, (_, answer) in zip(kept, rows, strict=True)
+    ]
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
@@ -107,18 +124,13 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cell_of(value: Any) -> Any:
-    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, (dict, list)) for one in value)):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return " ".join(map(str, value)) if isinstance(value, list) else value
+    if isinstance(value, list) and all(isinstance(one, (int, float)) or _is_word(one) for one in value):
+        return " ".join(map(str, value))
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, (dict, list)) else value
 
 
-def predictions_file(folder: str | os.PathLike[str], task: str, split: str) -> Path:
-    """File of a fine-tuned model's answers to a split."""
-    return Path(folder) / "predictions" / f"{task}_{split}.jsonl"
-
-
-def write_json_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    write_atomically(path, json_lines(rows))
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and not any(character in " \t\n\r" for character in value)
 
 
 _LABELS = 8  # of a table; those that are rarer are counted together
@@ -127,7 +139,7 @@ _MISTAKES = 5
 _WIDTH = 80
 
 
-def data_table(task: "Task", splits: "Mapping[str, Split]", max_length: int) -> str:
+def data_table(task: Task, splits: Mapping[str, Split], max_length: int) -> str:
     """Examples, lengths in tokens and labels of a task's splits, a column each."""
     lengths = {name: np.array([len(one.input_ids) for one in split.features]) for name, split in splits.items()}
     rows = [[task.name, *splits], ["examples", *(f"{len(split.examples):,}" for split in splits.values())]]
@@ -164,7 +176,7 @@ def _cell(found: Mapping[str, float], names: Collection[str], counts: bool) -> s
     return f"{value:,} ({100 * value / sum(found.values()):.0f} %)" if counts else f"{value:g}"
 
 
-def errors_of(task: "Task", split: "Split", predictions: "Sequence[Prediction]") -> dict[str, Any]:
+def errors_of(task: Task, split: Split, predictions: Sequence[Prediction]) -> dict[str, Any]:
     """Finds what a model got wrong of a labelled split; {} of tasks whose answers are neither a class nor a number.
 
     Returns:

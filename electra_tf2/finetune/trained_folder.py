@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.folders import vocabulary_of
 from electra_tf2.formats.original_config import find_prefix
-from electra_tf2.finetune.tasks.defaults import pretrained_dir, run_name
+from electra_tf2.finetune.settings.defaults import pretrained_dir, run_name
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util.errors import UserError, reason
@@ -35,7 +35,7 @@ from electra_tf2.util.progress import say
 from electra_tf2.util.reading import read_json
 
 if TYPE_CHECKING:
-    from electra_tf2.finetune.task import Task
+    from electra_tf2.finetune.tasks.task import Task
 
 Digests = dict[str, dict[str, str]]  # task -> split -> SHA-256 of its files
 TASKS, SCORES = "tasks.json", "scores.json"

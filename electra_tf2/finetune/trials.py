@@ -22,7 +22,7 @@ from electra_tf2.formats.tensor_file import FILE_NAME
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask, number_of_steps
-from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.trained_folder import (
     SCORES,
     TASKS,

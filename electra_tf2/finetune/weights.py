@@ -17,7 +17,7 @@ from electra_tf2.formats.checkpoints import (
     warm_start,
 )
 from electra_tf2.finetune.model import FinetuningModel, FinetuningTask, layer_of
-from electra_tf2.finetune.task import Task
+from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.trained_folder import TASKS
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.checkpoints import Checkpoints

@@ -193,6 +193,10 @@ def labels_of(config: Mapping[str, Any]) -> list[str]:
     named = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})  # the default of transformers
     if not isinstance(named, dict) or not all(number.isdecimal() and len(number) < 10 for number in named):
         raise UserError(f"config.json: id2label must be an object of numbers and labels, got {shown(named)}")
+    if sorted(map(int, named)) != list(range(len(named))) or not all(isinstance(one, str) for one in named.values()):
+        raise UserError(
+            f"config.json: id2label must name the classes 0 to {len(named) - 1} by texts, got {shown(named)}"
+        )
     return [str(named[number]) for number in sorted(named, key=int)]
 
 

@@ -24,7 +24,7 @@ from electra_tf2.model.other_generators import TwoTowerClozeModel
 from electra_tf2.model.pooling import POOLINGS, orthogonal, text_vectors
 from electra_tf2.util.errors import UserError
 
-_PROJECTION = "/projection/kernel"  # below a task's scope (finetune.embedding)
+_PROJECTION = "/projection/kernel"  # below a task's scope (finetune.tasks.embedding)
 
 
 class Network(Layer):

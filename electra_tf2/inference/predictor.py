@@ -5,7 +5,7 @@ that the task does not read, such as ids, are kept.
 """
 
 import sys
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,16 @@ from electra_tf2.corpus.encoding import refuse_single
 from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
-from electra_tf2.finetune.classification.reading import objects_of
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.results import json_lines, table_of_rows
-from electra_tf2.finetune.task import EmptyText, Prediction, Split, Task
-from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.results import labelled_lines, labelled_table
+from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
 from electra_tf2.finetune.weights import adopt_states
 from electra_tf2.inference.network import assign, graph_of_any_shape
 from electra_tf2.inference.stored_model import StoredModel, read_model
-from electra_tf2.util import columnar
-from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, track
-from electra_tf2.util.reading import read_text
+from electra_tf2.util.tables import Table
 
 _NO_TEXT = {"error": "an empty text"}
 _TABLES = {".csv": ",", ".tsv": "\t"}
@@ -58,7 +56,7 @@ class Predictor:
         refuse_single(texts)
         if not len(texts):
             return []
-        split = task.parse([self._row(task, text) for text in texts], "texts")
+        split = task.parse([task.row_of(text) for text in texts], "texts")
         return task.answers(split, self.predictions(number, split))
 
     def predictions(self, number: int, split: Split) -> list[Prediction]:
@@ -82,45 +80,12 @@ class Predictor:
             )
         return self._predict[number]
 
-    def _row(self, task: Task, text: Any) -> dict[str, Any]:
-        """A text or a pair as the object that the task's `parse` reads."""
-        if isinstance(text, dict):
-            return text
-        if not isinstance(text, (str, tuple, list)):
-            raise UserError(f"predict: a text, a tuple of texts, a list of words or an object, not {shown(text)}")
-        kind = self.config.kind_of(task.name)
-        if kind == "tagging":
-            return {"text": text} if isinstance(text, str) else {"words": list(text)}
-        parts = (text,) if isinstance(text, str) else tuple(text)
-        columns: Sequence[Any] = ("question", "context")
-        if kind == "embedding":
-            columns = ("text",) if len(parts) == 1 else ("text1", "text2")
-        elif kind != "qa":
-            spec = getattr(task, "spec", None)
-            if spec is None:
-                raise UserError(f"predict: give objects as in the .jsonl files of {task.name}")
-            columns = [column if isinstance(column, str) else column[0] for column in spec.json_columns.texts]
-        if len(parts) != len(columns):
-            raise UserError(
-                f"predict: {task.name} needs {len(columns)} text(s) ({', '.join(columns)}), got {len(parts)}"
-            )
-        return dict(zip(columns, parts, strict=True))
 
-
-def read_rows(source: str, task: Task) -> list[tuple[int, dict[str, Any]]]:
-    """(1-based line, row as `task.parse` wants it) of a file. Raises UserError that names file and line."""
+def open_rows(source: str, task: Task) -> Table:
+    """The rows of a file, or of standard input ("-"). Raises UserError that names file and line."""
     if source == "-":
-        text, where = _standard_input(), "standard input"
-        suffix = ".jsonl" if text.lstrip().startswith("{") else ""
-    elif columnar.is_columnar(source):
-        return list(enumerate(columnar.read_rows(source), start=1))
-    else:
-        text, suffix, where = read_text(source, "--predict"), Path(source).suffix, source
-    spec = getattr(task, "spec", None)
-    rows = list(objects_of(text, suffix, where, task.row_of_line, task.columns_of_table, spec and spec.columns))
-    if not rows:
-        raise UserError(f"--predict: {where} is empty")
-    return rows
+        return task.opened("standard input", "--predict", _standard_input())
+    return task.opened(source, "--predict")
 
 
 def _standard_input() -> str:
@@ -139,37 +104,38 @@ def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str,
     predictor = Predictor(read_model(str(folder))._replace(config=config), tokenizer)
     number = config.task_names.index(task_name)
     task = predictor.tasks[number]
-    numbered = read_rows(source, task)
-    split, empty = _parse(task, numbered, source)
+    table = open_rows(source, task)
+    rows = list(table.rows)
+    if not rows:
+        raise UserError(f"--predict: {table.name} is empty")
+    for row in rows:
+        if row.problem:
+            raise UserError(row.problem)
+    located = task.located(table)
+    split, empty = _parse(task, [(row.line, located(row.values)) for row in rows], table)
     found = task.answers(split, predictor.predictions(number, split)) if split else []
-    answers, names = iter(found), found[0].keys() if found else set()
+    answers = iter(found)
     if empty:
         more = f" (and of {len(empty) - 1:,} more)" if len(empty) > 1 else ""
-        say(f"WARNING: {source}, line {min(empty)}{more}: an empty text, so no answer")
-    rows = (_joined(row, names, _NO_TEXT if line in empty else next(answers)) for line, row in numbered)
-    return table_of_rows(rows, _TABLES[suffix]) if suffix in _TABLES else json_lines(rows)
+        say(f"WARNING: {table.where(min(empty))}{more}: an empty text, so no answer")
+    pairs = [(row.values, _NO_TEXT if row.line in empty else next(answers)) for row in rows]
+    delimiter = _TABLES.get(suffix.lower())
+    return labelled_table(pairs, delimiter) if delimiter else labelled_lines(pairs)
 
 
-def _parse(task: Task, numbered: list[tuple[int, dict[str, Any]]], source: str) -> tuple[Split | None, set[int]]:
+def _parse(task: Task, numbered: list[tuple[int, dict[str, Any]]], table: Table) -> tuple[Split | None, set[int]]:
     """The rows as the task reads them, and the lines of those that have no text, which are left out. Raises UserError:
     with the line at which a bad row stands in the file."""
     try:
-        return task.parse([row for _, row in numbered], source), set()
+        return task.parse([row for _, row in numbered], table.name), set()
     except UserError:
         empty = set()
     for number, row in numbered:
         try:
-            task.parse([row], source)
+            task.parse([row], table.name)
         except EmptyText:
             empty.add(number)
         except UserError as error:
-            raise UserError(str(error).replace(f"{source}, line 1:", f"{source}, line {number}:", 1)) from None
+            raise UserError(str(error).replace(f"{table.name}, line 1:", f"{table.where(number)}:", 1)) from None
     kept = [row for number, row in numbered if number not in empty]
-    return task.parse(kept, source) if kept else None, empty
-
-
-def _joined(row: dict[str, Any], names: Set[str], answer: dict[str, Any]) -> dict[str, Any]:
-    """A row and its answer; other columns that have one of the answers' names, a gold label say, are "given_<name>"."""
-    clashing = names - {"id", "words"}
-    kept = {f"given_{name}" if name in clashing else name: value for name, value in row.items()}
-    return kept | {name: value for name, value in answer.items() if name not in kept}
+    return task.parse(kept, table.name) if kept else None, empty

@@ -69,7 +69,7 @@ class StoredModel(NamedTuple):
     weights: float32 arrays by our names.
     tokens: the vocabulary, in the order of ids.
     casing: how the tokenizer normalises text.
-    task_states: what the outputs of a fine-tuned model mean, by task (finetune.task.Task.state); else None.
+    task_states: what the outputs of a fine-tuned model mean, by task (finetune.tasks.task.Task.state); else None.
     origin: a description of where it came from.
     left_out: names of tensors that have no place here.
     scores: what its run wrote of its scores.

@@ -1,14 +1,17 @@
 """Standard output and standard error that are closed, full, or no longer read."""
 
+import io
 import os
 import sys
 from typing import Any, TextIO
 
 
 def open_standard_streams() -> None:
-    """Opens the null device in place of standard streams that were closed ("program >&-").
+    """Opens the null device in place of standard streams that were closed ("program >&-"), and lets the others show
+    characters that their encoding has not as escapes.
 
-    Else the next file that is opened would take their place, and get whatever a library prints.
+    Else the next file that is opened would take their place, and get whatever a library prints; and a label in Chinese
+    would end a run whose terminal is not UTF-8.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -17,6 +20,9 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+" if name == "stdin" else "w"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def unwritable_output() -> str | None:

@@ -33,7 +33,11 @@ def read_text(path: str | Path, what: str, encoding: str = "utf-8") -> str:
     Raises:
       UserError: no such file, a folder, no permission, a path that no file can have, bytes that are no text.
     """
-    data = read_bytes(path, what)
+    return decoded(read_bytes(path, what), path, what, encoding)
+
+
+def decoded(data: bytes, path: str | os.PathLike[str], what: str, encoding: str = "utf-8") -> str:
+    """The text that a file's bytes are. Raises UserError as `read_text`."""
     try:
         return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -54,7 +58,7 @@ def is_file(path: str | Path) -> bool:
         raise UserError(f"cannot read {shown(str(path))}: {reason(error)}") from None
 
 
-def read_bytes(path: str | Path, what: str) -> bytes:
+def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
     """The bytes of a file. Raises UserError as `read_text`."""
     try:
         kind = os.stat(path).st_mode

@@ -305,6 +305,8 @@ _CONFIG = oracle.config_of(_CLASSES)
         ("config.json", _CONFIG | {"architectures": "A"}, "architectures must be a list, got 'A'"),
         ("config.json", _CONFIG | {"id2label": 3}, "id2label must be an object of numbers and labels, got 3"),
         ("config.json", _CONFIG | {"id2label": {"x": "y"}}, "id2label must be an object of numbers and labels"),
+        ("config.json", _CONFIG | {"id2label": {"0": "a", "2": "b"}}, "id2label must name the classes 0 to 1 by texts"),
+        ("config.json", _CONFIG | {"id2label": {"0": "a", "1": 5}}, "id2label must name the classes 0 to 1 by texts"),
         ("config.json", _CONFIG | {"layer_norm_eps": "tiny"}, "layer_norm_eps 'tiny'"),
         ("config.json", _CONFIG | {"num_hidden_layers": 2**70}, "num_hidden_layers 1180591620717411303424"),
         ("config.json", _CONFIG | {"hidden_size": 0}, "sizes must be integers of a network that can be"),

@@ -19,7 +19,7 @@ from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.formats import huggingface_names as names
 from electra_tf2.formats.huggingface import Tensors
 from electra_tf2.formats.huggingface_config import network_of

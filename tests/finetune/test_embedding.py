@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
-from electra_tf2.finetune.embedding import ContrastHead, EmbeddingTask, read_texts
-from electra_tf2.finetune.task import HeadInput
-from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.tasks.embedding import ContrastHead, EmbeddingTask, read_texts
+from electra_tf2.finetune.tasks.task import HeadInput
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.finetune.conftest import WORDS

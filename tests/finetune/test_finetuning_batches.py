@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures, bucket_length
-from electra_tf2.finetune.task import Features, Label
+from electra_tf2.finetune.tasks.task import Features, Label
 
 LABELS = {"label": Label("int32"), "tags": Label("int32", per_token=True), "weight": Label("float32")}
 

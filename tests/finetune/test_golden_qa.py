@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from electra_tf2.finetune.qa.answers import (
+from electra_tf2.finetune.tasks.qa_answers import (
     answered_scores,
     exact,
     f1,
@@ -12,9 +12,9 @@ from electra_tf2.finetune.qa.answers import (
     overlap_f1,
     squad_v2_scores,
 )
-from electra_tf2.finetune.qa.data import max_context, read_questions
-from electra_tf2.finetune.qa.tasks import QATask
-from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.tasks.qa_files import max_context, read_questions
+from electra_tf2.finetune.tasks.qa import QATask
+from electra_tf2.finetune.tasks import make_tasks
 from tests.support import finetuning as support
 from tests.support import golden
 
@@ -110,7 +110,7 @@ def random_outputs(random, config, feature):
 
 
 def golden_answers(v2):
-    questions = read_questions(support.TASKS / "squad" / "dev.json", mrqa=False, v2=v2, training=False)
+    questions = read_questions(support.TASKS / "squad" / "dev.json", v2=v2, training=False)
     return {question.id: question.answers for question in questions}
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.results import data_table, errors_of, shown_errors, table_of_rows
-from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.results import data_table, errors_of, labelled_lines, labelled_table, shown_errors
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support import golden
@@ -95,8 +95,23 @@ def test_predictions_as_a_table(learned, tmp_path, suffix):
 
 
 def test_lists_in_a_table_are_one_cell():
-    text = table_of_rows([{"words": ["a", "b"], "n": 1}, {"n": 2, "error": "x,y"}], ",")
+    text = labelled_table([({"words": ["a", "b"], "n": 1}, {}), ({"n": 2}, {"error": "x,y"})], ",")
     assert list(csv.reader(text.splitlines())) == [["words", "n", "error"], ["a b", "1", ""], ["", "2", "x,y"]]
+    text = labelled_table([({"n": 1}, {"words": ["a b", "c"], "tags": ["O", "O"]})], ",")
+    assert list(csv.DictReader(text.splitlines())) == [{"n": "1", "words": '["a b", "c"]', "tags": "O O"}]
+
+
+@pytest.mark.parametrize("write", [lambda rows: labelled_table(rows, ","), labelled_lines], ids=["table", "lines"])
+def test_no_column_is_lost_however_often_a_file_is_labelled(write):
+    rows = [{"text": "a", "label": "gold", "probability_x": "0.1"}, {"text": "b", "label": "gold", "given_label": "?"}]
+    for number in range(3):
+        answer = {"label": f"x{number}", "probabilities": {"x": number}}
+        text = write([(row, answer) for row in rows])
+        lines = text.splitlines()
+        rows = [json.loads(line) for line in lines] if write is labelled_lines else list(csv.DictReader(lines))
+    values = [str(value) for row in rows for value in row.values()]
+    assert {"x0", "x1", "x2", "gold", "0.1", "?", "a", "b"} <= {*values}
+    assert [row["label"] for row in rows] == ["x2", "x2"]
 
 
 def test_early_stopping_keeps_the_best_and_is_done(tmp_path):
@@ -202,8 +217,8 @@ def test_class_weights(tmp_path):
 def test_class_weights_weigh_the_loss_in_training_alone(tmp_path):
     import tensorflow as tf
 
-    from electra_tf2.finetune.task import HeadInput
-    from electra_tf2.finetune.text_heads import ClassificationHead
+    from electra_tf2.finetune.tasks.task import HeadInput
+    from electra_tf2.finetune.tasks.text_heads import ClassificationHead
 
     head = ClassificationHead("task_specific/own", 4, 3, support.config("cola"), 0, [0.0, 1.0, 5.0])
     mask = tf.ones([3, 2], tf.int32)

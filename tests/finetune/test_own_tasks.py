@@ -7,10 +7,11 @@ import threading
 import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.task_classes import make_tasks
-from electra_tf2.finetune.tasks.defaults import with_named
+from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.settings.defaults import with_named
 from electra_tf2.finetune.trained_folder import MadeOf
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.tables import Table
 from tests.support import finetuning as support
 from tests.finetune.test_run_finetuning import run
 from tests.support.finetuning import write_lines
@@ -49,7 +50,7 @@ def test_a_task_is_fine_tuned_as_the_one_that_it_is_like(tmp_path, task, describ
         ({"type": "tagging"}, ["a B-X", "", "b O", ""]),
         (
             {"type": "qa", "mrqa": True},
-            [json.dumps({"context": "a b", "qas": [QUESTION | {"qid": name}]}) for name in "12"],
+            [json.dumps({"context": f"a b {name}", "qas": [QUESTION | {"qid": name}]}) for name in "12"],
         ),
     ],
 )  # fmt: skip
@@ -79,9 +80,7 @@ def test_without_development_data_a_share_is_held_out_or_the_error_says_how(tmp_
     again, other = make(tmp_path, described), make(tmp_path, described, seed=1)
     assert [one.texts[0] for one in again.load("dev").examples] == parts[1]
     assert [one.texts[0] for one in other.load("dev").examples] != parts[1]
-    assert task.files("dev") == [path] and MadeOf(task.config, [task], None).scoring["scored_on"]["mine"].keys() == {
-        "dev"
-    }
+    assert task.files("dev") == [path] and MadeOf(task.config, [task], None).scoring["scored_on"]["mine"].keys() == {"dev"}
     write_lines(path.with_name("dev.csv"), "text,label", "own,1")
     assert [len(make(tmp_path, described).load(split).examples) for split in ("train", "dev")] == [20, 1]
     with pytest.raises(UserError, match="held_out is a share of the training data"):
@@ -102,16 +101,17 @@ def test_rows_without_a_text_are_told_from_wrong_ones(tmp_path, described, rows)
     write_lines(tmp_path / "finetuning_data" / "mine" / "train.txt", "a B-X", "")
     task = make(tmp_path, described)
     numbered = list(enumerate(rows, start=3))
-    split, empty = _parse(task, numbered, "new.jsonl")
+    table = Table("new.jsonl", "line", iter(()))
+    split, empty = _parse(task, numbered, table)
     assert split is not None and len(split.examples) == 1 and empty == {line for line, _ in numbered[1:]}
-    assert _parse(task, numbered[1:], "new.jsonl") == (None, empty)
+    assert _parse(task, numbered[1:], table) == (None, empty)
     with pytest.raises(UserError, match=r"new\.jsonl, line 9:"):
-        _parse(task, [*numbered, (9, {"other": 1})], "new.jsonl")
+        _parse(task, [*numbered, (9, {"other": 1})], table)
 
 
 def test_sentences_and_documents_are_held_out_too(tmp_path):
     folder = tmp_path / "finetuning_data" / "mine"
-    write_lines(folder / "train.txt", *["the B-X", "file O", ""] * 10)
+    write_lines(folder / "train.txt", *(line for n in range(10) for line in ("the B-X", f"file{n} O", "")))
     task = make(tmp_path, {"type": "tagging", "held_out": 0.2})
     assert [len(task.load(split).examples) for split in ("train", "dev")] == [8, 2] and task.files("dev")
     asked = [QUESTION | {"qid": f"{n}"} for n in range(20)]

@@ -13,15 +13,13 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SpecialIds
-from electra_tf2.finetune import task_classes
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
-from electra_tf2.finetune.classification.tasks import TextTask, few_shot_split
+from electra_tf2.finetune.tasks.text import TextTask, few_shot_split
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.prompting import LabelWordHead, PromptTask, generator_sizes, language_model_head, parse_template
-from electra_tf2.finetune.task import HeadInput
-from electra_tf2.finetune.task_classes import make_tasks
-from electra_tf2.finetune.tasks import registry
-from electra_tf2.finetune.tasks.built_in import BUILT_IN
+from electra_tf2.finetune.tasks.prompt import LabelWordHead, PromptTask, generator_sizes, language_model_head, parse_template
+from electra_tf2.finetune.tasks.task import HeadInput
+from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.settings.built_in import BUILT_IN
 from electra_tf2.finetune.weights import start
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
@@ -304,17 +302,17 @@ def test_what_cannot_be_prompted_is_refused(folder, overrides, message):
         make(folder, **overrides).load("train")
 
 
-def test_a_task_in_python_with_another_head_is_not_prompted(folder, monkeypatch):
-    spec = BUILT_IN["mnli"].spec
-    assert spec is not None
-    monkeypatch.setitem(task_classes._factories, "mine", functools.partial(TextTask, spec=spec))
-    monkeypatch.setattr(registry, "made_in_python", {"mine"})
+class Mine(TextTask):
+    """A task with a head of its own."""
+
+
+def test_a_task_in_python_with_another_head_is_not_prompted(folder):
     with pytest.raises(UserError, match="prompt: mine is a task in Python with another head"):
-        make(folder, "mine")
+        make(folder, "mine", tasks={"mine": {"type": f"{__name__}:Mine"}})
 
 
 def test_every_known_prompt_is_a_template():
-    prompts = [entry.spec.prompt for entry in BUILT_IN.values() if entry.spec is not None]
+    prompts = [task.text.prompt for task in BUILT_IN.values() if task.text is not None]
     for prompt in filter(None, prompts):
         parse_template(prompt.template)
 

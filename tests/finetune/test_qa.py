@@ -11,11 +11,11 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra_tf2.finetune.qa.answers import overlap_f1, squad_v2_scores
-from electra_tf2.finetune.qa.data import Window, max_context, positions, read_questions, split_words, windows_of
-from electra_tf2.finetune.qa.tasks import AnswerHead, QATask
-from electra_tf2.finetune.task import HeadInput
-from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.tasks.qa_answers import overlap_f1, squad_v2_scores
+from electra_tf2.finetune.tasks.qa_files import Window, max_context, positions, read_questions, split_words, windows_of
+from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
+from electra_tf2.finetune.tasks.task import HeadInput
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -281,12 +281,12 @@ def test_damaged_mrqa_files_are_named(tmp_path):
         qa = {"qid": 1, "question": "c", "detected_answers": [{"text": "a", "char_spans": spans}]}
         path = write_lines(tmp_path / "train.jsonl", header, json.dumps({"context": "a b", "qas": [qa]}))
         with pytest.raises(UserError, match=r"line 2: char_spans must be like \[\[first, last\]\]"):
-            read_questions(path, mrqa=True, v2=False, training=True)
+            read_questions(path, v2=False, training=True)
     packed = tmp_path / "train.jsonl.gz"
     packed.write_bytes(gzip.compress(header.encode() * 1000)[:-20])
     for _ in range(2):
         with pytest.raises(UserError, match=r"train\.jsonl\.gz cannot be read"):
-            read_questions(packed, mrqa=True, v2=False, training=True)
+            read_questions(packed, v2=False, training=True)
         packed.write_bytes(b"not gzip")
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra_tf2.finetune.tagging.conll import bio, bioes, read_sentences, spans_of
-from electra_tf2.finetune.tagging.tasks import TaggingTask, tagging_scores
-from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.tasks.conll import bio, bioes, read_sentences, spans_of
+from electra_tf2.finetune.tasks.tagging import TaggingTask, tagging_scores
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -87,7 +87,6 @@ def test_words_that_do_not_fit_are_scored_all_the_same(tmp_path):
         ("train", ["the x B-NP", "alone"], r"train.txt, line 2: a word and a tag are needed"),
         ("train", ["", ""], "holds no sentences"),
         ("train", ["the x NP"], r"line 1: 'NP' is neither O nor"),
-        ("dev", ["no x O", "", "a x B-PP"], r"dev.txt, line 3: unknown label 'S-PP'"),
         ("dev", None, r"no file of split 'dev': looked for .*dev\.txt"),
     ],
 )

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -23,7 +23,6 @@ def make(tmp_path, name="mine", described=None, **overrides):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"text": "a", "label": null}', "line 1: a label is needed, got None"),
         ('{"text": "a", "label": ["x"]}', r"line 1: a label is needed, got \['x'\]"),
         ('{"text": "a"}', "line 1: no field 'label'; it has 'text'"),
         ('{"text": 3, "label": "x"}', "line 1: text must be text, got 3"),
@@ -33,7 +32,7 @@ def make(tmp_path, name="mine", described=None, **overrides):
         ('{"text": "\\ud800", "label": "x"}', "line 1: .*half of a surrogate pair"),
         ("{", "line 1: not valid JSON"),
     ],
-    ids=range(9),
+    ids=range(8),
 )
 @pytest.mark.parametrize("split", ["train", "dev"])
 def test_json_lines(tmp_path, split, line, message):
@@ -46,10 +45,38 @@ def test_json_lines(tmp_path, split, line, message):
         make(tmp_path, described=OWN).load(split)
 
 
-def test_a_null_in_a_regressions_labels(tmp_path):
-    write_lines(tmp_path / "mine" / "train.jsonl", '{"text": "a", "label": 0.5}', '{"text": "b", "label": null}')
-    with pytest.raises(UserError, match=r"train\.jsonl, line 2: the label must be a number, got None"):
-        make(tmp_path, described={"type": "regression"}).load("train")
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+@pytest.mark.parametrize("none", ["null", '""', '"-"', "NaN", '"NaN"'])
+def test_examples_without_a_label_are_left_out_aloud(tmp_path, capsys, kind, none):
+    rows = [f'{{"text": "{n}", "label": {label}}}' for n, label in enumerate(["0.5", none, "1", "0.5", none])]
+    write_lines(tmp_path / "mine" / "train.jsonl", *rows)
+    task = make(tmp_path, described={"type": kind, "held_out": 0})
+    assert [example.texts[0] for example in task.load("train").examples] == ["0", "2", "3"]
+    assert "2 of 5 examples are left out, which have no label; the first: " in (said := capsys.readouterr().out)
+    assert "train.jsonl, line 2" in " ".join(said.split())
+    write_lines(tmp_path / "mine" / "train.jsonl", rows[1])
+    with pytest.raises(UserError, match=r"train\.jsonl, line 1: a label is needed, got"):
+        make(tmp_path, described={"type": kind, "held_out": 0}).load("train")
+
+
+@pytest.mark.parametrize(
+    ("labels", "learned"),
+    [("+-", ["+", "-"]), (["1", "-1"], ["-1", "1"]), (["0", "1", "2", "-1"], ["0", "1", "2"]), (["a", "b", "-"], ["a", "b"])],
+)
+def test_a_dash_or_minus_one_is_a_label_where_the_others_say_so(tmp_path, labels, learned):
+    write_lines(tmp_path / "mine" / "train.csv", "text,label", *(f"{n},{label}" for n, label in enumerate(labels)))
+    task = make(tmp_path, described=OWN | {"held_out": 0})
+    assert list(task.label_names) == learned and len(task.load("train").examples) == len(learned)
+
+
+def test_minus_one_beside_two_classes_is_unclear(tmp_path):
+    write_lines(tmp_path / "mine" / "train.csv", "text,label", "a,0", "b,1", "c,-1")
+    with pytest.raises(UserError, match='the label -1 beside 0 and 1 .* name the labels .*"labels"'):
+        make(tmp_path, described=OWN | {"held_out": 0}).load("train")
+    named = OWN | {"held_out": 0, "labels": [-1, 0, 1]}
+    assert len(make(tmp_path, described=named).load("train").examples) == 3
+    named = OWN | {"held_out": 0, "labels": [0, 1]}
+    assert len(make(tmp_path, described=named).load("train").examples) == 2
 
 
 def test_tables(tmp_path):
@@ -77,8 +104,10 @@ def test_a_forgotten_header(tmp_path, capsys):
 
 def test_a_label_in_a_table_without_header_is_not_taken_for_the_number_of_a_column(tmp_path):
     described = OWN | {"text_columns": [1], "label_column": 0, "header": False, "labels": ["0", "1"]}
-    assert make(tmp_path, described=described).columns_of_table(["1", "good film"]) == (["column_0", "1"], False)
-    assert make(tmp_path, "cola").columns_of_table(["index", "sentence"]) == (["index", "sentence"], True)
+    table = make(tmp_path, described=described).opened(write_lines(tmp_path / "a.tsv", "1\tgood film"), "--predict")
+    assert table.columns == ["0", "1"] and not table.header
+    table = make(tmp_path, "cola").opened(write_lines(tmp_path / "b.tsv", "index\tsentence", "0\ta"), "--predict")
+    assert table.columns == ["index", "sentence"] and table.header
 
 
 def test_a_scale_that_was_not_given_is_the_training_datas(tmp_path):
@@ -197,7 +226,7 @@ def test_a_folder_is_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("described", "message"),
     [
-        (5, "mine needs a type, one of classification, regression, embedding, tagging, qa; got None"),
+        (5, "mine needs a type, one of classification, regression, embedding, tagging, qa, or module:Class; got None"),
         ({"type": ["qa"]}, r"needs a type, .*got \['qa'\]"),
         (OWN | {"min": 0}, "unknown key 'min'.*classification has"),
         (OWN | {"labels": ["x"]}, "labels must be different names, at least two"),

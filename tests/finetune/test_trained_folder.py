@@ -13,8 +13,8 @@ from electra_tf2.formats.checkpoints import CheckpointVariables
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.inference.predictor import read_rows
-from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.inference.predictor import open_rows
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
@@ -70,10 +70,10 @@ def test_standard_input_to_standard_output(trained, monkeypatch):
 def test_json_lines_by_another_name_and_bytes_that_are_no_text(tmp_path, monkeypatch):
     task = make_tasks(support.config("cola"), support.tokenizer())[0]
     path = write_lines(tmp_path / "rows.json", "", '{"sentence": "a"}')
-    assert read_rows(str(path), task) == [(2, {"sentence": "a"})]
+    assert list(open_rows(str(path), task).rows) == [(2, {"sentence": "a"}, "")]
     monkeypatch.setattr("sys.stdin", io.StringIO("error \udcff"))
     with pytest.raises(UserError, match="standard input is not UTF-8 text"):
-        read_rows("-", task)
+        open_rows("-", task)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_what_does_not_fit_the_model_is_one_line(trained, tmp_path, words, messa
     [
         ("rows.jsonl", '{"text": "a"}\n{"txt": 1}\n', "rows.jsonl, line 2: no field 'text'"),
         ("rows.csv", "id,text\n1\n", "rows.csv, line 2: 1 columns, but 2 are expected"),
-        ("rows.tsv", "id\ttxt\n1\ta\n", "rows.tsv, line 2: no field 'text'; it has"),
+        ("rows.tsv", "id\ttxt\n1\ta\n", "rows.tsv has no column 'text'; did you mean 'txt'?"),
         ("rows.txt", "one\ttwo\n", "kind has 1 text(s) a line"),
         ("rows.txt", "\n", "rows.txt is empty"),
     ],

@@ -14,10 +14,10 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.convert.huggingface import to_huggingface, write_tokenizer
 from electra_tf2.corpus.file_tokenizer import FileTokenizer, tokenizer_for
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
-from electra_tf2.finetune.qa.data import split_words
-from electra_tf2.finetune.task import Task
-from electra_tf2.finetune.task_classes import make_tasks
-from electra_tf2.finetune.text_heads import span_label
+from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.qa_files import split_words
+from electra_tf2.finetune.tasks.task import Task
+from electra_tf2.finetune.tasks.text_heads import span_label
 from electra_tf2.formats.folders import network_hparams
 from electra_tf2.inference.negatives import replaced_texts
 from electra_tf2.inference.stored_model import read_model, write_folder

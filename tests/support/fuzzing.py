@@ -29,7 +29,7 @@ from electra_tf2.util.environment import before_tensorflow
 
 before_tensorflow()
 
-from electra_tf2.finetune.task_classes import make_tasks  # noqa: E402
+from electra_tf2.finetune.tasks import make_tasks  # noqa: E402
 from electra_tf2.inference.stored_model import read_model, write_folder  # noqa: E402
 from electra_tf2.util.errors import UserError  # noqa: E402
 from tests.support import finetuning, golden, stored_models  # noqa: E402

@@ -198,7 +198,7 @@ MUTATIONS = {
          "(folder / _STAGING / name)",
          "training/test_checkpoints.py::test_files_and_folder_are_on_the_disk_before_a_checkpoint_gets_its_name"),
     ],
-    "finetune/qa/answers.py": [
+    "finetune/tasks/qa_answers.py": [
         ("repeated words count once", "sum((collections.Counter(gold_words) & collections.Counter(words)).values())",
          "len(set(gold_words) & set(words))", "finetune/test_qa.py::test_words_count_as_often_as_they_are_in_both"),
         ("answers are a piece longer than allowed",

@@ -9,7 +9,7 @@ from electra_tf2.analysis import Request, curves
 from electra_tf2.formats.checkpoints import best_or_newest
 from electra_tf2.formats.huggingface_config import labels_of
 from electra_tf2.formats.original_config import WORDS, hparams_of
-from electra_tf2.finetune.task_classes import make_tasks
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.weights import check_states
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as tuning
@@ -62,8 +62,11 @@ def test_states_of_tasks_with_labels_that_are_no_names(labels: object, tmp_path:
         check_states(tmp_path, tasks)
 
 
-def test_columns_before_the_first_one() -> None:
+def test_columns_before_the_first_one(tmp_path: Path) -> None:
     described = {"type": "classification", "text_columns": [-3], "label_column": 0, "header": False}
     task = make_tasks(tuning.config("mine", tasks={"mine": described}), tuning.tokenizer())[0]
-    assert task.columns_of_table(["a", "b"]) == (["column_0", "column_1"], False)
-    assert task.columns_of_table(["a", "b", "c"]) == (["-3", "column_1", "column_2"], False)
+    table = task.opened(tuning.write_lines(tmp_path / "a.tsv", "a\tb\tc"), "--predict")
+    (row,) = table.rows
+    assert task.located(table)(row.values) == {"0": "a", "1": "b", "2": "c", "-3": "a"}
+    with pytest.raises(UserError, match="2 columns, but column -3 is needed"):
+        task.located(task.opened(tuning.write_lines(tmp_path / "b.tsv", "a\tb"), "--predict"))

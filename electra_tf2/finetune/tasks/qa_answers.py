@@ -9,12 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.normalization import TextNormalizer
+from electra_tf2.corpus.normalization import TextNormalizer, basic_tokens
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
-from electra_tf2.finetune.qa.data import Question, Window, max_context
-from electra_tf2.finetune.task import Prediction
-
-_ASCII_PUNCTUATION = re.compile(r"[!-/:-@\[-`{-~]")
+from electra_tf2.finetune.tasks.qa_files import Question, Window, is_unspaced, max_context
+from electra_tf2.finetune.tasks.task import Prediction
 
 
 class Decoded(NamedTuple):
@@ -53,7 +51,8 @@ def decode(
     for place in places:
         if len(found) >= config.n_best_size:
             break
-        found.setdefault(_text(question, document, windows[place.window], place, tokenizer), place.score)
+        text = _text(question, document, windows[place.window], place, tokenizer, config.compat == "original")
+        found.setdefault(text, place.score)
     found = found or {"empty": 0.0}  # the original's word where no valid span exists
     scores = np.array(list(found.values()), np.float64)
     probabilities = np.exp(scores - np.logaddexp.reduce(scores))
@@ -84,14 +83,32 @@ def _places(
                 yield _Place(float(start_score + end_score), number, int(start), int(end))
 
 
-def _text(question: Question, document: Located, window: Window, place: _Place, tokenizer: WordpieceTokenizer) -> str:
+def _text(
+    question: Question,
+    document: Located,
+    window: Window,
+    place: _Place,
+    tokenizer: WordpieceTokenizer,
+    compat: bool,
+) -> str:
     first, last = (position - window.offset + window.start for position in (place.start, place.end))
     if document.spans is not None:
         return question.paragraph.text[document.spans[first, 0] : document.spans[last, 1]].strip()
     tokens = tokenizer.convert_ids_to_tokens(document.ids[first : last + 1])
     predicted = " ".join(tokens).replace(" ##", "").replace("##", "")
-    words = question.paragraph.words[document.word_of_piece[first] : document.word_of_piece[last] + 1]
-    return final_text(" ".join(predicted.split()), " ".join(words), tokenizer.normalize)
+    first_word, last_word = document.word_of_piece[first], document.word_of_piece[last]
+    words = question.paragraph.words[first_word : last_word + 1]
+    original = " ".join(words)
+    found = final_text(" ".join(predicted.split()), original, tokenizer.normalize)
+    if found != original or compat or not is_unspaced(original):
+        return found
+    # It is unclear what the pieces stand for, and the words may be a whole paragraph.
+    begin = int(question.paragraph.starts[first_word])
+    text = question.paragraph.text[begin : int(question.paragraph.starts[last_word]) + len(words[-1])]
+    start = int(document.first_piece[first_word])
+    behind = document.first_piece[last_word + 1] if last_word + 1 < len(document.first_piece) else len(document.ids)
+    spans = tokenizer.spans_of(text, document.ids[start:behind])
+    return text[spans[first - start, 0] : spans[last - start, 1]]
 
 
 def final_text(predicted: str, original: str, normalize: TextNormalizer) -> str:
@@ -112,12 +129,6 @@ def final_text(predicted: str, original: str, normalize: TextNormalizer) -> str:
     if start not in number or end not in number:
         return original
     return original[in_original[number[start]] : in_original[number[end]] + 1]
-
-
-def basic_tokens(text: str, normalize: TextNormalizer) -> list[str]:
-    """Words as BERT's basic tokenizer splits them: at blanks, punctuation and Chinese characters."""
-    # The normaliser has set Chinese characters and all but ASCII's punctuation apart.
-    return _ASCII_PUNCTUATION.sub(r" \g<0> ", normalize([text.encode()])[0].decode()).split()
 
 
 _PUNCTUATION = set(string.punctuation)

@@ -4,27 +4,20 @@
 """
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from electra_tf2.formats.folders import config_of, network_hparams, read_config, released
-from electra_tf2.finetune.tasks.registry import check_names, entry_of
-from electra_tf2.finetune.tasks.spec import Entry
-from electra_tf2.util.errors import UserError, shown
+from electra_tf2.finetune.settings.built_in import TaskSettings
+from electra_tf2.finetune.settings.own import check_names, settings_of, task_of_file
+from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.recipes import has_section, is_recipe, read_recipe
-
-_FOLDERS = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
-# What belongs to a train_file, and its default, as which every configuration has it.
-_OF_FILE: dict[str, Any] = {"dev_file": "", "test_file": "", "text_column": ["text"], "label_column": "label",
-                            "task_type": "classification"}  # fmt: skip
-
 
 def with_named(given: Mapping[str, Any]) -> dict[str, Any]:
     """The hparams with those that follow from `model`, `train_file` and what belongs to it; the same if done again.
     Raises UserError: what belongs to a train_file without one; a model or a task that is also named in another way."""
-    return dict(given) | _model(given) | _task(given)
+    return dict(given) | _model(given) | task_of_file(given)
 
 
 def _model(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,45 +25,15 @@ def _model(given: Mapping[str, Any]) -> dict[str, Any]:
     if not model:
         return {}
     path = Path(model)
-    is_name = path.name == model and not path.exists() and not Path(f"{model}.index").exists()
+    try:
+        is_name = path.name == model and not path.exists() and not Path(f"{model}.index").exists()
+    except (OSError, ValueError) as error:
+        raise UserError(f"model {shown(model)} is no name and no path: {reason(error)}") from None
     found = {"model_name": model} if is_name else {"model_name": path.resolve().name, "init_checkpoint": model}
     for name, value in found.items():
         if given.get(name, value) != value:
             raise UserError(f"model {model} and {name} {given[name]} are both given: choose one")
     return found
-
-
-def _task(given: Mapping[str, Any]) -> dict[str, Any]:
-    file = given.get("train_file")
-    if not file:
-        alone = [name for name, default in _OF_FILE.items() if given.get(name, default) != default]
-        if alone and not given.get("tasks"):
-            raise UserError(f"{', '.join(alone)}: what belongs to a train_file, which is not given")
-        return {}
-    name = re.sub(r"[^\w.-]+", "_", Path(file).name.partition(".")[0]) or "own"
-    if given.get("task_names", [name]) != [name]:
-        raise UserError(f"train_file {file} and task_names {given['task_names']} are both given: choose one")
-    files = {split: given.get(f"{split}_file") for split in _FOLDERS}
-    for split, path in files.items():
-        if path and Path(path).is_fifo():
-            raise UserError(f"{split}_file {path} is a pipe, which can be read only once: save it as a file")
-    if Path(file, "dataset_dict.json").is_file():  # all splits in one folder, as `datasets` saves them
-        files["train"] = None
-        for split, names in _FOLDERS.items():
-            there = [os.path.join(file, name) for name in names if Path(file, name).is_dir()]
-            files[split] = files[split] or next(iter(there), None)
-    kind = given.get("task_type", "classification")
-    described: dict[str, Any] = {"type": kind}
-    described["files"] = {split: os.path.abspath(path) for split, path in files.items() if path}
-    if kind in ("classification", "regression"):
-        described |= {
-            "text_columns": given.get("text_column", ["text"]),
-            "label_column": given.get("label_column", "label"),
-        }
-    own = given.get("tasks", {})
-    if own.get(name, described) != described:
-        raise UserError(f"train_file {file} is task {name}, which tasks describes otherwise: choose one")
-    return {"tasks": {**own, name: described}, "task_names": [name]}
 
 
 # ELECTRA, Table 7 (the original's code has 1e-4 for small), and the original's layer-wise decay.
@@ -153,16 +116,16 @@ def default_hparams(given: Mapping[str, Any]) -> dict[str, Any]:
     per_task = section.pop("per_task", {})
     names, own = given.get("task_names", section.get("task_names", ["chunk"])), given.get("tasks", {})
     check_names(names, own)
-    entry: Entry | None = None
+    settings = TaskSettings("")
     of_task: Any = {}
     if len(names) == 1:
-        entry = entry_of(names[0], own)
+        settings = settings_of(names[0], own)
         of_task = per_task
         if isinstance(per_task, dict):
-            of_task = per_task.get(names[0], per_task.get(entry.like if entry else "", {}))
+            of_task = per_task.get(names[0], per_task.get(settings.like, {}))
         if not isinstance(of_task, dict):
             raise UserError(f"recipe {recipe}: finetuning.per_task must hold objects of hparams, got {shown(of_task)}")
-    defaults = network | of_size | section | dict(entry.hparams if entry else {}) | of_task
+    defaults = network | of_size | section | dict(settings.hparams) | of_task
     if given.get("prompt"):
         defaults |= _PROMPT | section | of_task
     return defaults | (_DEBUG if given.get("debug") else {})

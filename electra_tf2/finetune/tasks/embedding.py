@@ -19,17 +19,28 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.encoding import pack
-from electra_tf2.finetune.classification.reading import objects_of
-from electra_tf2.finetune.classification.tasks import TextExample, TextTask
-from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
-from electra_tf2.finetune.tasks.built_in import BUILT_IN
-from electra_tf2.finetune.tasks.metrics import pearson, spearman
-from electra_tf2.finetune.tasks.spec import Columns, TextTaskSpec
+from electra_tf2.finetune.settings.built_in import BUILT_IN, TextSettings
+from electra_tf2.finetune.settings.metrics import pearson, spearman
+from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
+from electra_tf2.finetune.tasks.task import (
+    EmptyText,
+    Features,
+    Head,
+    HeadInput,
+    HeadOutput,
+    Label,
+    Prediction,
+    Split,
+    Task,
+)
+from electra_tf2.finetune.tasks.text import TextTask
+from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Dense, SeedStream
 from electra_tf2.model.pooling import orthogonal, text_vectors
+from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import read_text
+from electra_tf2.util.tables import open_table
 
 # Names of the columns of a training file: ours, then those of SimCSE's files, of sentence-transformers' and of GLUE's.
 _COLUMNS = (
@@ -38,11 +49,8 @@ _COLUMNS = (
     ("negative", "hard_neg"),
 )
 _PAIR = (("text1", "sentence1", "sentence_A"), ("text2", "sentence2", "sentence_B"))
-_SCORED_PAIRS = TextTaskSpec(
-    columns=Columns(_PAIR, ("score", "label", "similarity")),
-    json_columns=Columns(_PAIR, ("score", "label", "similarity")),
-    metrics=("spearman", "pearson"),
-    value_range=(-np.inf, np.inf),
+_SCORED_PAIRS = TextSettings(
+    _PAIR, ("score", "label", "similarity"), metrics=("spearman", "pearson"), value_range=(-np.inf, np.inf)
 )
 _IMPOSSIBLE = -1e9  # logit of what stands for nothing to contrast with
 
@@ -51,7 +59,7 @@ class EmbeddingTask(Task):
     """Vectors whose cosine says how alike two sentences are."""
 
     primary_metric = "spearman"
-    endings = ("jsonl", "tsv", "csv", "txt")
+    endings = (*tables.ENDINGS, "txt")
     predicts = "similarity"
     competes_in_training_only = True
 
@@ -60,8 +68,10 @@ class EmbeddingTask(Task):
     ) -> None:
         super().__init__(name, config, tokenizer, files=files)
         own = TextTask(name, config, tokenizer, _SCORED_PAIRS, files=files)
-        specs = {of: BUILT_IN[of].spec or TextTaskSpec() for of in ("sts", "sick_relatedness")}
-        sts, sick = (TextTask(of, config, tokenizer, spec) for of, spec in specs.items())
+        known = {of: BUILT_IN[of] for of in ("sts", "sick_relatedness")}
+        sts, sick = (
+            TextTask(of, config, tokenizer, one.text or TextSettings(), **one.options) for of, one in known.items()
+        )
         self._scored = {  # the tasks and splits whose files they read
             "dev": (own, "dev"),
             "sts": (sts, "dev"),
@@ -81,14 +91,13 @@ class EmbeddingTask(Task):
 
     def _training_texts(self) -> list[tuple[str, str, str]]:
         if self._texts is None:
-            path = super().path("train")
-            self._texts = read_texts(path)
+            self._texts = [texts for file in self.paths("train") for texts in read_texts(file)]
             sizes = self.config.architecture
             if not sizes.hidden_dropout_prob and not sizes.attention_probs_dropout_prob:
                 alone = next((text for text, positive, _ in self._texts if not positive), None)
                 if alone is not None:
                     raise UserError(
-                        f"{path}: {shown(alone)} has no other text beside it. Two passes over the same text differ by "
+                        f"{self.path('train')}: {shown(alone)} has no other text beside it. Two passes over the same text differ by "
                         "dropout alone, and this model has none: give --hidden-dropout-prob 0.1, or pairs"
                     )
         return self._texts
@@ -150,12 +159,22 @@ class EmbeddingTask(Task):
         inputs = {text: pack([pieces[text]], special, length) for text in distinct}
         return [Features(*inputs[text], {"text": number_of.get(text, 0)}) for text in texts]
 
-    def row_of_line(self, line: str) -> dict[str, Any]:
-        """A text, or two with a tab between them."""
-        texts = line.split("\t")
-        return {"text": line} if len(texts) == 1 else dict(zip(("text1", "text2"), texts, strict=False))
+    def text_keys(self, texts: int) -> tuple[str, ...]:
+        return ("text",) if texts == 1 else ("text1", "text2")
 
     # Outputs.
+
+    def signature(self, tokenizer: StringTokenizer, predict: Predict) -> Signature:
+        """string [B] -> `embedding` float32 [B, H or the projection's width], of length 1."""
+
+        def vectors(text: tf.Tensor) -> dict[str, tf.Tensor]:
+            inputs = tokenizer.rows(text)
+            return predict(inputs, self.no_labels(inputs["input_ids"]))
+
+        return ("text",), vectors
+
+    def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        return [{"embedding": prediction["embedding"]} for prediction in predictions]
 
     def make_head(self, encoder: Encoder, seed: int) -> "ContrastHead":
         scope, width = f"task_specific/{self.name}", encoder.architecture.hidden_size
@@ -262,20 +281,24 @@ def _words(inputs: HeadInput, rarity: np.ndarray) -> tf.Tensor:
 def read_texts(path: Path) -> list[tuple[str, str, str]]:
     """(text, positive, negative) of each line of a training file.
 
-    JSON lines and tables (a header says which column is what) have them under one of the names of `_COLUMNS`; plain
-    text has a sentence a line. What a line lacks is "".
+    Tables have them under one of the names of `_COLUMNS`; plain text has a sentence a line. What a line lacks is "".
 
     Raises:
       UserError: no or an empty text; names file and line.
     """
     found = []
-    for number, row in objects_of(read_text(path, "task"), path.suffix, str(path), lambda line: {"text": line.strip()}):
+    table = open_table(path, of_line=lambda line: {"text": line.strip()})
+    for line, row, problem in table.rows:
+        if problem:
+            raise UserError(problem)
         text, positive, negative = (_of_row(row, names) for names in _COLUMNS)
         if not all(value is None or isinstance(value, str) for value in (text, positive, negative)):
-            raise UserError(f"{path}, line {number}: texts are needed, got {shown(row)}")
+            raise UserError(f"{table.where(line)}: texts are needed, got {shown(row)}")
         if not text or not text.strip():
             names = ", ".join(_COLUMNS[0])
-            raise UserError(f"{path}, line {number}: no text (a column named {names}); it has {shown(', '.join(row))}")
+            raise UserError(
+                f"{table.where(line)}: no text (a column named {names}); it has {shown(', '.join(row))}"
+            )
         found.append((text, positive if positive and positive.strip() else "", negative or ""))
     if not found:
         raise UserError(f"{path} holds no texts")

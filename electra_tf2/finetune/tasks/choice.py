@@ -20,15 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.corpus.encoding import pack
-from electra_tf2.finetune.qa.answers import answered_scores
-from electra_tf2.finetune.results import write_json_lines
-from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task
-from electra_tf2.finetune.tasks.metrics import accuracy, f1, with_average
-from electra_tf2.finetune.text_heads import ChoiceHead, ClassificationHead
+from electra_tf2.finetune.settings.metrics import accuracy, f1, with_average
+from electra_tf2.finetune.tasks.files import write_json_lines
+from electra_tf2.finetune.tasks.qa_answers import answered_scores
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.text_heads import ChoiceHead, ClassificationHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track
-from electra_tf2.util.reading import field, read_json, read_json_lines
+from electra_tf2.util.reading import field, read_json
+from electra_tf2.util.tables import open_table
 
 
 class Item(NamedTuple):
@@ -69,7 +70,7 @@ class Judged(NamedTuple):
 class ChoiceTask(Task):
     """Questions with candidates."""
 
-    endings = ("jsonl",)
+    endings = ("jsonl", "json", "parquet", "arrow")
     predicts = "choice"
 
     @abc.abstractmethod
@@ -108,9 +109,6 @@ class ChoiceTask(Task):
     def labels(self) -> dict[str, Label]:
         return {"right" if self.choices > 1 else "label_ids": Label("int32")}
 
-    def has_labels(self, split: str) -> bool:
-        return not self.submission and super().has_labels(split)
-
     def load(self, split: str) -> Split:
         labelled = split not in self.test_splits
         passages = [self._read(row, where, number, labelled) for where, number, row in self.objects(split)]
@@ -119,10 +117,13 @@ class ChoiceTask(Task):
         return self._split(passages)
 
     def objects(self, split: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
-        """(where it stands, its number, the object) of the objects of a split: lines of JSON."""
-        path = self.path(split)
-        for number, row in read_json_lines(path, "task"):
-            yield f"{path}, line {number}", number - 1, row
+        """(where it stands, its number, the object) of the objects of a split."""
+        for path in self.paths(split):
+            table = open_table(path)
+            for line, row, problem in table.rows:
+                if problem:
+                    raise UserError(problem)
+                yield table.where(line), line - 1, row
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         return self._split(
@@ -230,9 +231,9 @@ class ChoiceTask(Task):
         return np.concatenate([one.probabilities > 0.5 for one in judged]).tolist()
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
-        if not self.submission or name not in self.test_splits:
+        if name not in self.submission:
             return []
-        path = folder / self.submission
+        path = folder / self.submission[name]
         judged = zip(split.examples, self.judged(split, predictions), strict=True)
         write_json_lines(path, (line for passage, answers in judged for line in self.submitted(passage, answers)))
         return [path]

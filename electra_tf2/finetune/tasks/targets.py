@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from electra_tf2.finetune.results import predictions_file
-from electra_tf2.finetune.task import Label, Prediction
+from electra_tf2.finetune.tasks.files import predictions_file
+from electra_tf2.finetune.tasks.task import Label, Prediction
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
 from electra_tf2.util.reading import read_json_lines
@@ -31,26 +31,34 @@ def label_text(value: Any) -> str | None:
     return str(value) if isinstance(value, (str, int, float)) else None
 
 
+def is_no_label(value: Any) -> bool:
+    """Tells whether a label says that there is none: nothing, a dash, NaN; -1 may be a class and is not among them."""
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or (isinstance(value, str) and value.strip().lower() in ("", "-", "nan"))
+
+
 class Classes:
     """One of several names, in the order of their ids.
 
     Args:
-      numbered: a number in JSON lines is a place in this order, unless names are numbers themselves.
+      numbers: names in the order of numbers that may stand for them, unless names are numbers themselves; (): none may.
     """
 
     key, label = "label_ids", Label("int32")
 
-    def __init__(self, names: Sequence[str], numbered: bool = True) -> None:
+    def __init__(self, names: Sequence[str], numbers: Sequence[str] = ()) -> None:
         self.names = tuple(names)
         self.num_classes = self.num_outputs = len(self.names)
-        self._numbered = numbered and not any(name.lstrip("-").isdecimal() for name in self.names)
+        are_numbers = any(name.lstrip("-").isdecimal() for name in self.names)
+        self._of_number = {} if are_numbers else {str(number): name for number, name in enumerate(numbers)}
 
     def checked(self, value: Any, where: str) -> str:
         name = label_text(value)
         if name in self.names:
             return name
-        if self._numbered and type(value) is int and 0 <= value < len(self.names):
-            return self.names[value]
+        if type(value) is not bool and name in self._of_number:
+            return self._of_number[name]
         close = closest(name[:100], self.names) if name else ""
         raise UserError(f"{where}: unknown label {shown(value)}{close} (one of {', '.join(self.names)})")
 
@@ -103,8 +111,12 @@ class Scale:
     def group(self, label: str | float) -> int:
         return int(float(label) >= (self.low + self.high) / 2)
 
+    def value(self, share: Any) -> Any:
+        """The number that a share of the distance between the ends stands for; of arrays and tensors, too."""
+        return self.low + (self.high - self.low) * share
+
     def answer(self, prediction: Prediction) -> dict[str, Any]:
-        return {"label": self.low + (self.high - self.low) * float(prediction["predictions"])}
+        return {"label": self.value(float(prediction["predictions"]))}
 
     def submitted(self, answer: dict[str, Any]) -> str:
         return f"{min(self.high, max(self.low, answer['label'])):.3f}"

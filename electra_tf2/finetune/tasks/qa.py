@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
-from electra_tf2.finetune.qa.answers import Decoded, answered_scores, decode, squad_v2_scores
-from electra_tf2.finetune.qa.data import (
+from electra_tf2.finetune.tasks.files import same_text
+from electra_tf2.finetune.tasks.qa_answers import Decoded, answered_scores, decode, squad_v2_scores
+from electra_tf2.finetune.tasks.qa_files import (
     Question,
     Window,
     answer_pieces,
@@ -21,7 +22,18 @@ from electra_tf2.finetune.qa.data import (
     split_words,
     windows_of,
 )
-from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
+from electra_tf2.finetune.tasks.task import (
+    EmptyText,
+    Features,
+    Head,
+    HeadInput,
+    HeadOutput,
+    Label,
+    Prediction,
+    Split,
+    Task,
+)
 from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Dense, SeedStream, activation, glorot_uniform, shape_of
@@ -30,6 +42,7 @@ from electra_tf2.util.files import write_json
 from electra_tf2.util.progress import track
 
 _HIDDEN = 512
+_IMPOSSIBLE = -1e9  # log-probability of spans that are none
 FORBIDDEN = 1000.0  # subtracted from the logits of positions that cannot be answers, as in the original
 
 
@@ -149,7 +162,7 @@ class QATask(Task):
 
     Args:
       v2: questions may have no answer (SQuAD 2.0).
-      mrqa: files are MRQA's JSON lines; else SQuAD's JSON.
+      mrqa: files are called as MRQA's JSON lines are; else as SQuAD's JSON. What is in them says what they are.
     """
 
     primary_metric = "f1"
@@ -166,8 +179,9 @@ class QATask(Task):
         **own: Any,
     ) -> None:
         super().__init__(name, config, tokenizer, **own)
-        self.v2, self.mrqa = v2, mrqa
-        self.endings = ("jsonl", "jsonl.gz") if mrqa else ("json",)
+        self.v2 = v2
+        names = ("jsonl", "json") if mrqa else ("json", "jsonl")
+        self.endings = (*names, "parquet", "arrow")
         self.test_splits = tuple(filter(self.exists, ("test",)))  # SQuAD and MRQA have none
 
     @property
@@ -175,14 +189,15 @@ class QATask(Task):
         return {name: Label("int32") for name in ("start_positions", "end_positions", "is_impossible")}
 
     def load(self, split: str) -> Split:
-        path = self.path(self.file_of(split))
         training = self.file_of(split) == "train"  # so that both parts of one file are of the same documents
-        questions = read_questions(path, self.mrqa, self.v2, training, self.config.compat == "original")
-        ids_are_unique(questions, str(path))
+        compat, questions = self.config.compat == "original", list[Question]()
+        for path in self.paths(self.file_of(split)):
+            questions += read_questions(path, self.v2, training, compat)
+        ids_are_unique(questions, str(self.path(self.file_of(split))))
         # Documents are held out, not questions: those about one document share its words.
-        documents = list({id(question.paragraph): None for question in questions})
-        kept = {documents[i] for i in self.part_of(split, range(len(documents)))}
-        return self._split([question for question in questions if id(question.paragraph) in kept], split)
+        documents = list({question.paragraph.text: None for question in questions})
+        kept = set(self.part_of(split, documents, same_text))
+        return self._split([question for question in questions if question.paragraph.text in kept], split)
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         """Rows with `question`, `context` and, if wanted, `id`."""
@@ -196,6 +211,10 @@ class QATask(Task):
                 raise EmptyText(f"{place}: an empty question or context")
             questions.append(Question(str(row.get("id", number)), paragraph, row["question"], [], False))
         return self._split(questions, "new")
+
+    def text_keys(self, texts: int) -> tuple[str, ...]:
+        del texts
+        return "question", "context"
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         """A question and its context with a tab between them."""
@@ -223,7 +242,8 @@ class QATask(Task):
                 )
             windows = windows_of(len(document.ids), room, config.doc_stride, len(question_ids))
             answered = training and not question.is_impossible
-            found = answer_pieces(question, document, answer_ids) if answered else None
+            exact = None if config.compat == "original" else self.tokenizer
+            found = answer_pieces(question, document, answer_ids, exact) if answered else None
             kept: list[Window] = []
             for window in windows:
                 pieces = document.ids[window.start : window.start + window.length]
@@ -260,6 +280,83 @@ class QATask(Task):
 
     def make_head(self, encoder: Encoder, seed: int) -> AnswerHead:
         return AnswerHead(f"task_specific/{self.name}", encoder.architecture.hidden_size, self.config, seed)
+
+    def comparable(self, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What is said of places that no answer may have all alike: float32 has few digits left for them, and their
+        order means nothing."""
+        least = -FORBIDDEN / 2
+        found = {name: np.maximum(value, least) for name, value in outputs.items()}
+        if "start_top_log_probs" in found:
+            is_start = found["start_top_log_probs"] > least
+            is_end = (found["end_top_log_probs"] > least) & is_start[..., np.newaxis]
+            nothing = {"end_top_log_probs": (is_end, least), "start_top_index": (is_start, 0), "end_top_index": (is_end, 0)}
+            for name in nothing.keys() & found.keys():  # numbers alone of some formats
+                is_possible, otherwise = nothing[name]
+                found[name] = np.where(is_possible, found[name], otherwise).astype(found[name].dtype)
+        return found
+
+    def signature(self, tokenizer: StringTokenizer, predict: Predict) -> Signature:
+        """string [B] twice -> answer string [B] as wordpieces spell it, its probability, start and end in tokens
+        [B, L], and the logit of there being no answer (positive: none). A document is cut at the model's length:
+        windows over long documents remain with run_finetuning.py --predict."""
+        config = self.config
+
+        def answers(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
+            # Questions are cut to their own limit, documents to what remains.
+            asked, document = tokenizer.pieces(question)[:, : config.max_query_length], tokenizer.pieces(context)
+            room = tokenizer.max_length - 3 - asked.row_lengths()
+            places = tf.ragged.range(document.row_lengths())
+            inputs = tokenizer.padded([asked, tf.ragged.boolean_mask(document, places < room[:, tf.newaxis])])
+            found = self.answer_outputs(predict(inputs, self.no_labels(inputs["input_ids"])))
+            starts, ends, scores = self._span_scores(found, tf.shape(inputs["input_ids"])[1])
+            # The document's tokens, without the [SEP] after it.
+            inside = inputs["segment_ids"] * inputs["input_mask"]
+            inside *= tf.cast(inputs["input_ids"] != tokenizer.special.sep, tf.int32)
+            legal = (ends >= starts) & (ends - starts < config.max_answer_length)
+            legal &= tf.gather(inside, starts, batch_dims=1) * tf.gather(inside, ends, batch_dims=1) == 1
+            best = tf.argmax(tf.where(legal, scores, _IMPOSSIBLE), -1, tf.int32)[:, tf.newaxis]
+            start, end, score = (tf.gather(value, best, batch_dims=1)[:, 0] for value in (starts, ends, scores))
+            tokens = tokenizer.tokens(inputs["input_ids"], inputs["input_mask"])
+            words = tf.gather(tokens, tf.ragged.range(start, end + 1), batch_dims=1)
+            answer = tf.strings.reduce_join(words, separator=" ", axis=-1)
+            return {
+                "answer": tf.strings.regex_replace(answer, "(^| )##", ""),
+                "probability": tf.exp(score),
+                "start": start,
+                "end": end,
+                "tokens": tokens,
+                "no_answer_logit": found["answerable_logit"],
+            }
+
+        return ("question", "context"), answers
+
+    def _span_scores(self, found: dict[str, tf.Tensor], length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Starts, ends int32 [B, spans] and log-probabilities float32 [B, spans], of spans that may be none."""
+        if self.config.joint_prediction:
+            starts, start_scores = found["start_top_index"][:, :, tf.newaxis], found["start_top_log_probs"]
+            ends, scores = found["end_top_index"], start_scores[:, :, tf.newaxis] + found["end_top_log_probs"]
+        else:
+            starts, ends = tf.range(length)[tf.newaxis, :, tf.newaxis], tf.range(length)[tf.newaxis, tf.newaxis]
+            log_probs = [tf.nn.log_softmax(found[name]) for name in ("start_logits", "end_logits")]
+            scores = log_probs[0][:, :, tf.newaxis] + log_probs[1][:, tf.newaxis]
+        rows = tf.shape(scores)[0]
+        starts, ends = tf.broadcast_to(starts, tf.shape(scores)), tf.broadcast_to(ends, tf.shape(scores))
+        starts, ends, scores = (tf.reshape(value, [rows, -1]) for value in (starts, ends, scores))
+        return starts, ends, scores
+
+    def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        """Of a document's first window, which is all that a SavedModel reads of it."""
+        numbers, rest = [], iter(predictions)
+        for example in split.examples:
+            first, *_ = [next(rest) for _ in example.windows]
+            window = example.windows[0]
+            batch = {name: tf.constant(value[np.newaxis]) for name, value in first.items()}
+            starts, ends, scores = (value[0].numpy() for value in self._span_scores(batch, len(first["start_logits"]) if "start_logits" in first else 0))
+            legal = (ends >= starts) & (ends - starts < self.config.max_answer_length)
+            legal &= (starts >= window.offset) & (ends < window.offset + window.length)
+            probability = np.exp(scores[legal].max(initial=_IMPOSSIBLE))
+            numbers.append({"probability": probability, "no_answer_logit": first["answerable_logit"]})
+        return numbers
 
     def decoded(self, split: Split, predictions: Sequence[Prediction]) -> list[tuple[str, Decoded]]:
         """(id, answers) of each example; ids of texts that --predict reads may occur twice."""

@@ -6,8 +6,8 @@ import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.text_files import Corpus
-from electra_tf2.finetune.task_classes import make_tasks
-from electra_tf2.util import columnar
+from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -49,16 +49,16 @@ def save_folder(folder, rows=ROWS):
 @pytest.mark.parametrize("kind", ["parquet", "stream", "file"])
 def test_rows_of_all_kinds(tmp_path, kind):
     path = save(tmp_path / ("a.parquet" if kind == "parquet" else "a.arrow"), kind=kind)
-    rows = list(columnar.read_rows(path))
+    rows = list(tables.read_columnar(path))
     assert rows == [row | {"label": ["bad", "good"][n % 2]} for n, row in enumerate(ROWS)]
-    assert list(columnar.read_rows(path, ["id", "none"])) == [{"id": n} for n in range(2500)]
+    assert list(tables.read_columnar(path, ["id", "none"])) == [{"id": n} for n in range(2500)]
     hidden = save(tmp_path / "b" / path.name, [{"text": "a", "label": -1}], kind)
-    assert list(columnar.read_rows(hidden)) == [{"text": "a", "label": None}]
+    assert list(tables.read_columnar(hidden)) == [{"text": "a", "label": None}]
     plain = save(tmp_path / "c" / path.name, ROWS[:2], kind, named=False)
-    assert [row["label"] for row in columnar.read_rows(plain)] == [0, 1]
+    assert [row["label"] for row in tables.read_columnar(plain)] == [0, 1]
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(UserError, match=r"a\.(parquet|arrow) cannot be read"):
-        list(columnar.read_rows(path))
+        list(tables.read_columnar(path))
 
 
 def test_a_folder_of_datasets_is_a_task(tmp_path):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.classification.targets import TEACHER
-from electra_tf2.finetune.task import Head, HeadInput, HeadOutput
+from electra_tf2.finetune.tasks.targets import TEACHER
+from electra_tf2.finetune.tasks.task import Head, HeadInput, HeadOutput
 from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.layers import Dense, SeedStream, activation, dropout, glorot_uniform
 from electra_tf2.model.pooling import mean_state, text_state

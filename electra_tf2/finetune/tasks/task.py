@@ -1,32 +1,29 @@
 """Interface of a fine-tuning task: files to examples to features, a head, and scores.
 
-Subclass `Task` (or one of the subclasses in classification/, qa/, tagging/) in one file and register it
-(finetune.task_classes); batching, the encoder, training, several tasks and trials, and result files come from
-elsewhere.
+A task is a class with settings: those of built_in.py's table, or of a description in the hparam `tasks` (own.py).
+Batching, the encoder, training, several tasks and trials, result files and exports come from elsewhere.
 
     files --load--> Split --(batching, encoder, head)--> one prediction per feature --scores, answers--> results
 
-A feature is one input of the encoder. Classification and tagging make one per example; question answering makes one
-per window of the document.
+A feature is one input of the encoder: one an example, or of question answering one a window of the document.
 """
 
 import abc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.finetune.tasks.exports import Exports
+from electra_tf2.finetune.tasks.files import TaskFiles
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
-from electra_tf2.util.columnar import files_of, is_columnar
-from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.progress import say
+from electra_tf2.util.errors import UserError
 
-T = TypeVar("T")
 # One feature's predictions: name -> the row of the head's output, without the batch axis.
 Prediction = dict[str, np.ndarray]
 
@@ -123,16 +120,12 @@ class Head(Layer):
         raise NotImplementedError
 
 
-class Task(abc.ABC):
+class Task(TaskFiles, Exports, abc.ABC):
     """One thing to learn, and how it is scored.
 
     Args:
-      name: of the task; its files lie in `config.task_data_dir(name)`.
-      files: split -> path of a file elsewhere, which counts from data_dir; with "train" among them, all that there are.
-      held_out: share of the training data that are the development data where there is no file of those.
-      folders: other names of the task's folder.
-      file_names: split -> other names of its file, with or without an ending.
-      submission: file name of the test split's predictions on the benchmark's server, of multiple choice.
+      submission: split -> file name of its predictions on a benchmark's server, which has the labels of these splits.
+      files: arguments of tasks.files.TaskFiles.
     """
 
     primary_metric: str  # of `scores`: what trials are compared by, higher is better
@@ -141,9 +134,7 @@ class Task(abc.ABC):
     outputs = "outputs"  # of a run's files in results_dir: the ending of their folder's name
     choices = 1  # features that make one example of a batch, each with a share of its loss: candidates that compete
     competes_in_training_only = False  # whether features are predicted one by one all the same, without a loss
-    endings: tuple[str, ...] = ()  # of files' names, the first that is there
     predicts = "label"  # what people call a prediction
-    prompts = False  # whether its head is the pre-trained language model's, as config.prompt asks for
     takes_share = False  # whether `load` itself leaves out training examples beyond config.train_share
     selection_splits: tuple[str, ...] = ()  # of evaluation_splits, those that choose the best checkpoint; (): all
 
@@ -153,88 +144,17 @@ class Task(abc.ABC):
         config: FinetuningConfig,
         tokenizer: WordpieceTokenizer,
         *,
-        files: Mapping[str, str] | None = None,
-        held_out: float = 0.0,
-        folders: Sequence[str] = (),
-        file_names: Mapping[str, Sequence[str]] | None = None,
-        submission: str = "",
+        submission: Mapping[str, str] | None = None,
+        **files: Any,
     ) -> None:
-        self.name, self.config, self.tokenizer = name, config, tokenizer
-        self.data_dir = Path(config.task_data_dir(name))
-        self.folders = [self.data_dir, *(self.data_dir.parent / folder for folder in folders)]
-        self._given, self._names, self.held_out = files or {}, file_names or {}, held_out
-        self.submission = submission
+        super().__init__(name, config, **files)
+        self.tokenizer, self.submission = tokenizer, submission or {}
 
-    def path(self, split: str) -> Path:
-        """The file of a split: the one that was given, or the first in the task's folders by one of its names.
-
-        Raises:
-          UserError: there is none; says where it was looked for.
-        """
-        if split in self._given:
-            places = [Path(self.config.data_dir, self._given[split]), Path(self._given[split])]
-            path = next((one for one in places if one.is_file() or is_columnar(one)), None)
-            if path is None:
-                raise UserError(f"tasks: {self.name}: files: there is no file {places[0]}")
-            return path
-        if "train" in self._given:  # data that lie elsewhere have nothing to do with a folder of the task's name
-            raise UserError(f"tasks: {self.name}: files names no file of split {split!r} beside that of train")
-        try:
-            return find_file(self.folders, split, self._names.get(split, ()), self.endings)
-        except UserError as error:
-            if split != "dev" or self.name not in self.config.tasks:
-                raise
-            raise UserError(
-                f'{error}. "files" in its description names a file elsewhere; "held_out": 0.1 scores on a tenth '
-                "of the training data"
-            ) from None
-
-    def exists(self, split: str) -> bool:
-        """Tells whether there is a file of a split."""
-        try:
-            self.path(split)
-        except UserError:
-            return False
-        return True
-
-    @property
-    def holds_out(self) -> bool:
-        """Tells whether the development data are a part of the training data, which is not trained on."""
-        return bool(self.held_out) and not self.exists("dev")
-
-    def file_of(self, split: str) -> str:
-        """The split whose file holds the examples of a split: with `holds_out` the training data have both."""
-        return "train" if split == "dev" and self.holds_out else split
-
-    def part_of(self, split: str, items: Sequence[T]) -> list[T]:
-        """Picks those of a file's examples that belong to a split, in their order; all of them but with `holds_out`."""
-        if split not in ("train", "dev") or not self.holds_out:
-            return list(items)
-        order = np.random.default_rng([self.config.seed, 3]).permutation(len(items))
-        size = max(1, round(self.held_out * len(items)))
-        kept = [items[i] for i in sorted(order[size:] if split == "train" else order[:size])]
-        if not kept:
-            raise UserError(f"{self.path('train')} holds too few examples to hold out {self.held_out:g} of them")
-        if split == "dev":
-            say(f"{self.name}: no dev file: {100 * self.held_out:.3g} % of train held out (seed {self.config.seed})")
-        return kept
-
-    def share(self, examples: int) -> list[int]:
-        """The numbers of the training examples that are used, in their order; a larger share has those of a smaller."""
-        kept = max(1, round(examples * self.config.train_share))
-        return sorted(np.random.default_rng([self.config.seed, 2]).permutation(examples)[:kept].tolist())
-
-    def files(self, split: str) -> list[Path]:
-        """The files that `load` reads, for what a trial remembers of its data: the split's own or, of a task that reads
-        others, all in its folder."""
-        split = self.file_of(split)
-        if self.exists(split):
-            return files_of(self.path(split)) or [self.path(split)]
-        return sorted(path for path in self.data_dir.rglob("*") if path.is_file())
+    # Examples.
 
     def has_labels(self, split: str) -> bool:
         """Tells whether there may be labelled data of one of `test_splits`, as far as its files tell."""
-        return self.exists(split)
+        return split not in self.submission and self.exists(split)
 
     @property
     @abc.abstractmethod
@@ -262,13 +182,7 @@ class Task(abc.ABC):
         """`choices` where nothing is trained."""
         return 1 if self.competes_in_training_only else self.choices
 
-    def row_of_line(self, line: str) -> dict[str, Any]:
-        """A line of plain text as `parse` wants it; for --predict."""
-        raise UserError(f"--predict: {self.name} cannot read plain text {shown(line)}: give JSON lines or a table")
-
-    def columns_of_table(self, first: list[str]) -> tuple[list[str], bool]:
-        """The keys of a table's cells for `parse`, and whether its first row is a header; for --predict."""
-        return first, True
+    # The head, and what it says.
 
     @abc.abstractmethod
     def make_head(self, encoder: Encoder, seed: int) -> Head:
@@ -276,10 +190,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def scores(self, split: Split, predictions: Sequence[Prediction]) -> dict[str, float]:
-        """Metrics, in percent where they are shares; predictions in the order of `split.features`.
-
-        "loss" is added by the caller.
-        """
+        """Metrics, in percent where they are shares, from predictions in the order of `split.features`."""
 
     @abc.abstractmethod
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
@@ -302,7 +213,8 @@ class Task(abc.ABC):
     def complaint(self, split: Split, predictions: Sequence[Prediction]) -> str | None:
         """Complains of predictions that are the same for every example; None: nothing is wrong."""
         found = self.predicted(split, predictions)
-        if len(found) < 2 or any(one != found[0] for one in found):
+        one_class = split.labelled and len(self.balance(split)) == 1  # as it should be
+        if len(found) < 2 or one_class or any(one != found[0] for one in found):
             return None
         same = f"the same {self.predicts}, {found[0]!r}, for all {len(found):,} examples"
         return f"collapsed: {same}; try another seed or a lower learning_rate"
@@ -328,23 +240,5 @@ class Task(abc.ABC):
     def check_names(self, names: Sequence[str], saved: Sequence[str]) -> None:
         """Raises UserError if the labels of the data are not those of the saved state."""
         if list(names) != list(saved):
-            raise UserError(
-                f"{self.name}: the model was trained on the labels {', '.join(saved)}, but the data has "
-                f"{', '.join(names)}"
-            )
-
-
-def find_file(folders: Sequence[Path], split: str, names: Sequence[str], endings: Sequence[str]) -> Path:
-    """The file of a split, by its own name or one of the others; the first that exists.
-
-    Raises:
-      UserError: there is none; says where it was looked for.
-    """
-    files = [name if Path(name).suffix else f"{name}.{ending}" for name in (split, *names) for ending in endings]
-    tried = [folder / file for folder in folders for file in dict.fromkeys(files)]
-    for path in tried:
-        if path.is_file():
-            return path
-    there = [str(path) for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())][:8]
-    found = f"; there are {', '.join(there)}" if there else ""
-    raise UserError(f"no file of split {split!r}: looked for {', '.join(map(str, tried))}{found}")
+            before, now = ", ".join(saved), ", ".join(names)
+            raise UserError(f"{self.name}: the model was trained on the labels {before}, but the data has {now}")

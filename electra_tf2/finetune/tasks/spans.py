@@ -1,67 +1,66 @@
 """Classes of two parts of texts: is it the same sense of a word (WiC), does a pronoun mean a phrase (WSC).
 
-As the tasks over texts in finetune.classification, but that JSON lines say where the parts are and the head reads their
-states beside that of [CLS].
+As other tasks over texts, but that their files say where the parts are and the head reads their states beside that of
+[CLS].
 """
 
+import abc
 import itertools
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.file_tokenizer import FileTokenizer
-from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer, Words
+from electra_tf2.corpus.tokenization import Located, Words
 from electra_tf2.corpus.encoding import pack
-from electra_tf2.finetune.classification.reading import Span, row_from_json
-from electra_tf2.finetune.classification.tasks import TextExample, TextTask
-from electra_tf2.finetune.task import EmptyText, Features, Head, Label
-from electra_tf2.finetune.tasks.spec import TextTaskSpec
-from electra_tf2.finetune.text_heads import NUM_SPANS, SpanHead, span_label
+from electra_tf2.finetune.settings.built_in import TextSettings
+from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label
+from electra_tf2.finetune.tasks.text import TextTask
+from electra_tf2.finetune.tasks.text_files import Span, TextExample, example_of
+from electra_tf2.finetune.tasks.text_heads import NUM_SPANS, SpanHead, span_label
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import read_json_lines
+from electra_tf2.util.tables import open_table
 
 
 class SpanTask(TextTask):
-    """Classification of two spans of one or two texts.
+    """Classification of two spans of one or two texts."""
 
-    Args:
-      format: "wic" or "wsc", by which JSON objects say where the spans are.
-    """
+    further_inputs = tuple(map(span_label, range(NUM_SPANS)))
 
-    def __init__(
-        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec, format: str
-    ) -> None:
-        super().__init__(name, config, tokenizer, spec)
-        self._find_spans = {"wic": wic_spans, "wsc": wsc_spans}[format]
+    @abc.abstractmethod
+    def spans_in(self, row: dict[str, Any], where: str) -> tuple[Span, ...]:
+        """The spans that an object of a file names. Raises UserError."""
 
     @property
     def labels(self) -> dict[str, Label]:
         marks = {span_label(number): Label("int32", per_token=True) for number in range(NUM_SPANS)}
         return super().labels | marks
 
-    def _read_rows(self, split: str) -> list[TextExample]:
-        path, columns, test = self.path(split), self.spec.json_columns, split in self.test_splits
-        if split in self.spec.submission:
-            columns = columns._replace(label=None)
-        rows = []
-        for number, row in read_json_lines(path, "task"):
-            where = f"{path}, line {number}"
-            rows.append(self._with_spans(row_from_json(row, columns, where, number, test), row, where))
+    def _read_file(
+        self, path: Path, settings: TextSettings, only: str, tolerated: float, label_optional: bool
+    ) -> list[TextExample]:
+        rows, table = [], open_table(path)
+        for line, row, problem in table.rows:
+            if problem:
+                raise UserError(problem)
+            found = example_of(row, settings, table.where(line), None, label_optional)
+            rows.append(self._with_spans(found, row, table.where(line)))
         if not rows:
             raise UserError(f"{path} holds no examples")
         return rows
 
-    def unlabelled(self, row: dict[str, Any], where: str, number: int) -> TextExample:
-        return self._with_spans(super().unlabelled(row, where, number), row, where)
+    def unlabelled(self, row: dict[str, Any], where: str) -> TextExample:
+        return self._with_spans(super().unlabelled(row, where), row, where)
 
     def _with_spans(self, found: TextExample, row: dict[str, Any], where: str) -> TextExample:
         if not all(text.strip() for text in found.texts):
             raise EmptyText(f"{where}: an empty sentence")
-        spans = self._find_spans(row, where)
+        spans = self.spans_in(row, where)
         for text, start, end in spans:
             if end > len(found.texts[text]):
                 raise UserError(
@@ -100,9 +99,12 @@ class SpanTask(TextTask):
         located = iter(self.tokenizer.located(whole))
         return [[_inside(next(located), example, text) for text in range(len(example.texts))] for example in examples]
 
-    def row_of_line(self, line: str) -> dict[str, Any]:
-        del line
-        raise UserError(f"--predict: {self.name} needs JSON lines with the fields of its own files")
+    def text_keys(self, texts: int) -> tuple[str, ...]:
+        del texts
+        return ()
+
+    def signature(self, tokenizer: StringTokenizer, predict: Predict) -> Signature:
+        raise UserError(f"{self.name}: a SavedModel reads texts, not the places of parts in them: --format onnx does")
 
     def make_head(self, encoder: Encoder, seed: int) -> Head:
         hidden_size = encoder.architecture.hidden_size
@@ -129,6 +131,20 @@ def _inside(located: Located, example: TextExample, text: int) -> list[tuple[np.
         inside = {number for number, start, end in spans if first < end and start < last}
         found.append((located.ids[place : place + 1], inside))
     return found or [(located.ids, set())]
+
+
+class Wic(SpanTask):
+    """Is it the same sense of a word in two sentences."""
+
+    def spans_in(self, row: dict[str, Any], where: str) -> tuple[Span, ...]:
+        return wic_spans(row, where)
+
+
+class Wsc(SpanTask):
+    """Does a pronoun mean a phrase of the same text."""
+
+    def spans_in(self, row: dict[str, Any], where: str) -> tuple[Span, ...]:
+        return wsc_spans(row, where)
 
 
 def wic_spans(row: dict[str, Any], where: str) -> tuple[Span, ...]:

@@ -24,9 +24,10 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.formats.checkpoints import CheckpointVariables
 from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.formats.folders import read_config
-from electra_tf2.finetune.classification.tasks import TextExample, TextTask
-from electra_tf2.finetune.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
-from electra_tf2.finetune.tasks.spec import Prompt, TextTaskSpec
+from electra_tf2.finetune.settings.built_in import Prompt, TextSettings
+from electra_tf2.finetune.tasks.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
+from electra_tf2.finetune.tasks.text import TextTask
+from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.heads import vocabulary_head
 from electra_tf2.model.encoder import Encoder
@@ -222,12 +223,17 @@ class PromptTask(TextTask):
     prompts = True
 
     def __init__(
-        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec, **own: Any
+        self,
+        name: str,
+        config: FinetuningConfig,
+        tokenizer: WordpieceTokenizer,
+        settings: TextSettings = TextSettings(),
+        **own: Any,
     ) -> None:
-        super().__init__(name, config, tokenizer, spec, **own)
-        self.prompt = prompt_of(name, spec.prompt, config.prompt_template, config.prompt_words)
+        super().__init__(name, config, tokenizer, settings, **own)
+        self.prompt = prompt_of(name, settings.prompt, config.prompt_template, config.prompt_words)
         self.parts = parse_template(self.prompt.template)
-        texts = len(spec.json_columns.texts)
+        texts = len(settings.texts)
         if any(isinstance(part, Field) and part.number >= texts for part in self.parts):
             raise UserError(
                 f"prompt_template: {self.prompt.template!r}: {name} has {texts} text, so {{0}} is its only field"

@@ -1,76 +1,78 @@
 """One or two texts to a class or a number: what GLUE's tasks and tasks of one's own have in common.
 
-file --reading--> TextExample --Target--> TextExample --packing--> Features
+    table --util.tables--> TextExample --Target--> TextExample --packing--> Features
 """
 
+import dataclasses
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.encoding import pack
-from electra_tf2.finetune.classification.reading import TOLERATED, TextExample, alternatives, read_rows, row_from_json
-from electra_tf2.finetune.classification.targets import (
-    TEACHER,
-    Classes,
-    Scale,
-    Target,
-    label_text,
-    read_outputs,
-)
-from electra_tf2.finetune.results import predictions_file, write_json_lines
-from electra_tf2.finetune.task import EmptyText, Features, Head, Label, Prediction, Split, Task
-from electra_tf2.finetune.tasks.metrics import measured
-from electra_tf2.finetune.tasks.spec import TextTaskSpec
-from electra_tf2.finetune.text_heads import ClassificationHead
+from electra_tf2.finetune.settings.built_in import TextSettings
+from electra_tf2.finetune.tasks.files import predictions_file, same_text, write_json_lines
+from electra_tf2.finetune.settings.metrics import measured
+from electra_tf2.finetune.tasks.targets import TEACHER, Classes, Scale, Target, is_no_label, label_text, read_outputs
+from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
+from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, open_texts, read_texts
+from electra_tf2.finetune.tasks.text_heads import ClassificationHead
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
-from electra_tf2.util.progress import Progress
+from electra_tf2.util.progress import Progress, say
 from electra_tf2.util.reading import parse_json
+from electra_tf2.util.tables import Table, names_of
 
-_CHUNK = 20_000  # texts that are tokenised at a time
 FEW_SHOT_DEV = "few_shot_dev"  # K examples of each label, of the training data, beside the K that train
-_NO_LABEL = (None, "", -1, "-1")  # what stands in test files whose labels are kept secret
+_CHUNK = 20_000  # texts that are tokenised at a time
 
 
 class TextTask(Task):
     """Classification or regression over one or two texts."""
 
-    endings = ("tsv", "jsonl", "csv", "parquet", "arrow")
     takes_share = True  # of the file's examples, before pairs are turned around; demonstrations are of the share, too
 
     def __init__(
-        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, spec: TextTaskSpec, **own: Any
+        self,
+        name: str,
+        config: FinetuningConfig,
+        tokenizer: WordpieceTokenizer,
+        settings: TextSettings = TextSettings(),
+        **own: Any,
     ) -> None:
-        super().__init__(name, config, tokenizer, folders=spec.folders, file_names=spec.file_names, **own)
-        self.spec, self.primary_metric = spec, spec.metrics[0]
-        self.predicts = "label" if spec.value_range is None else "value"
-        self.evaluation_splits = spec.evaluation_splits + tuple(filter(self.exists, spec.optional_splits))
-        self.test_splits = spec.test_splits + tuple(filter(self.exists, spec.optional_test_splits))
+        super().__init__(name, config, tokenizer, **own)
+        self.settings, self.primary_metric = settings, settings.metrics[0]
+        if settings.value_range is not None:
+            self.predicts = "value"
+        self.evaluation_splits = settings.evaluation_splits + tuple(filter(self.exists, settings.optional_splits))
+        self.test_splits = settings.test_splits + tuple(filter(self.exists, settings.optional_test_splits))
         if config.few_shot:
             self.selection_splits = (FEW_SHOT_DEV,)
             self.evaluation_splits = self.selection_splits + self.evaluation_splits
         self._target: Target | None = None
-        if spec.value_range is not None and not (spec.range_of_data and np.isinf(spec.value_range).any()):
-            self._target = Scale(*spec.value_range)
-        elif spec.labels is not None:
-            self._target = self._classes(spec.labels, spec.numbered_labels)
+        if settings.value_range is not None and not (settings.range_of_data and np.isinf(settings.value_range).any()):
+            self._target = Scale(*settings.value_range)
+        elif settings.labels is not None:
+            self._target = self._classes(settings.labels, settings.numbers or ())
         self._rows_of: dict[str, list[TextExample]] = {}
 
     @property
     def target(self) -> Target:
         """Target that is learned; labels that the task does not name are those of the training data, sorted, and so are
         the ends of a scale."""
-        if self._target is None and self.spec.value_range is not None:
-            any_number, path = Scale(*self.spec.value_range), self.path("train")
-            values = [any_number.checked(row.label, f"{path}, line {row.line}") for row in self._rows("train")]
-            ends = zip(self.spec.value_range, (min(values), max(values)), strict=True)
+        if self._target is None and self.settings.value_range is not None:
+            any_number = Scale(*self.settings.value_range)
+            values = [any_number.checked(row.label, row.where) for row in self._rows("train")]
+            ends = zip(self.settings.value_range, (min(values), max(values)), strict=True)
             low, high = (of_data if math.isinf(end) else end for end, of_data in ends)
             if low >= high:
                 raise UserError(f"{self.name}: the training data has one label only: {low:g}")
@@ -80,7 +82,7 @@ class TextTask(Task):
             for row in self._rows("train"):
                 name = label_text(row.label)
                 if not name:
-                    raise UserError(f"{self.path('train')}, line {row.line}: a label is needed, got {shown(row.label)}")
+                    raise UserError(f"{row.where}: a label is needed, got {shown(row.label)}")
                 names.add(name)
             if len(names) < 2:
                 raise UserError(f"{self.name}: the training data has one label only: {', '.join(names)}")
@@ -95,12 +97,12 @@ class TextTask(Task):
 
     @property
     def is_regression(self) -> bool:
-        return self.spec.value_range is not None
+        return self.settings.value_range is not None
 
     @property
     def averages_orders(self) -> bool:
         """Tells whether an answer is the mean of those to both orders of the texts."""
-        return self.spec.scored_in_both_orders and self.config.average_orders
+        return self.settings.scored_in_both_orders and self.config.average_orders
 
     @property
     def labels(self) -> dict[str, Label]:
@@ -108,9 +110,6 @@ class TextTask(Task):
         return own | {TEACHER: Label("float32", size=self.target.num_outputs)} if self.config.distill_from else own
 
     # Files to features.
-
-    def has_labels(self, split: str) -> bool:
-        return split not in self.spec.submission and self.exists(split)
 
     def files(self, split: str) -> list[Path]:
         """The split's file, and for training a teacher's outputs."""
@@ -126,26 +125,63 @@ class TextTask(Task):
         return self._rows_of[split]
 
     def _read_rows(self, split: str) -> list[TextExample]:
-        columns, json_columns = self.spec.columns_of.get(split, self.spec.columns), self.spec.json_columns
-        path, test = self.path(split), split in self.test_splits
-        if sum(path.name in names for names in self.spec.file_names.values()) < 2:
-            columns = columns._replace(only=None)
-        if split in self.spec.submission:  # whose server counts the lines, so that none may be passed over
-            columns, json_columns = columns._replace(label=None), json_columns._replace(label=None)
-            return read_rows(path, columns, json_columns, tolerated=0)
-        tolerated = 1 if self.config.compat == "original" else TOLERATED
-        return read_rows(path, columns, json_columns, tolerated, label_optional=test)
+        only, settings = "", self.settings
+        if settings.only and sum(self.path(split).name in names for names in self._names.values()) > 1:
+            only = settings.only[1].get(split, "")
+        test, tolerated = split in self.test_splits, 1 if self.config.compat == "original" else TOLERATED
+        if split in self.submission:  # whose server counts the lines, so that none may be passed over
+            settings, tolerated = dataclasses.replace(settings, label=None), 0
+        rows = [row for path in self.paths(split) for row in self._read_file(path, settings, only, tolerated, test)]
+        return rows if test else self._with_labels(rows)
 
-    def _classes(self, names: Sequence[str], numbered: bool = False) -> Classes:
-        if "f1" in self.spec.metrics and len(names) > 2:
+    def _read_file(
+        self, path: Path, settings: TextSettings, only: str, tolerated: float, label_optional: bool
+    ) -> list[TextExample]:
+        return read_texts(path, settings, only, tolerated, label_optional)
+
+    def _with_labels(self, rows: list[TextExample]) -> list[TextExample]:
+        """The rows that have a label, after a word on the others. Raises UserError where it is not clear whether -1 is
+        one."""
+        if self.settings.label is None:
+            return rows
+        found = {label_text(row.label) for row in rows} - {None}
+        named = self.settings.labels or (("-",) if "+" in found else ())
+        others = {label for label in found if not is_no_label(label)} - {"-1"}
+        counted = len(others) > 1 and others == set(map(str, range(len(others))))
+        minus_one = "-1" in found and not self.is_regression and "-1" not in named and bool(named or counted)
+        if minus_one and counted and len(others) == 2 and not named:
+            raise UserError(
+                f"{self.name}: the label -1 beside 0 and 1 is a class or means none: name the labels in the "
+                'description, "labels": ["-1", "0", "1"], or leave these rows out'
+            )
+
+        def has_label(label: Any) -> bool:
+            text = label_text(label)
+            return text in named or not (is_no_label(label) or (minus_one and text == "-1"))
+
+        kept = [row for row in rows if has_label(row.label)]
+        if len(kept) < len(rows):
+            first = next(row for row in rows if not has_label(row.label))
+            say(
+                f"WARNING: {self.name}: {len(rows) - len(kept):,} of {len(rows):,} examples are left out, which have no "
+                f"label; the first: {first.where}, {shown(first.label)}"
+            )
+        if rows and not kept:
+            raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}")
+        return kept
+
+    def _classes(self, names: Sequence[str], numbers: Sequence[str] = ()) -> Classes:
+        if "f1" in self.settings.metrics and len(names) > 2:
             raise UserError(f"{self.name}: the metric f1 is for two labels, there are {len(names)}: choose macro_f1")
-        return Classes(names, numbered)
+        return Classes(names, numbers)
 
     def read_examples(self, split: str) -> list[TextExample]:
         """All examples of a split; a task whose files are of another kind overrides this."""
         file = self.file_of(split)
         rows = zip(self._rows(file), self._labels_of(file), strict=True)
-        return self.part_of(split, [row._replace(label=label) for row, label in rows])
+        examples = [row._replace(label=label) for row, label in rows]
+        class_of = (lambda example: None) if self.is_regression else (lambda example: example.label)
+        return self.part_of(split, examples, lambda example: same_text(*example.texts), class_of)
 
     def examples(self, split: str) -> list[TextExample]:
         """The examples of a split that are used: the share or the few of the training data that are asked for."""
@@ -161,11 +197,10 @@ class TextTask(Task):
     def _labels_of(self, split: str) -> Sequence[str | float | None]:
         """The checked labels of a split's file; those of a test file may be missing, or something else."""
         rows = self._rows(split)
-        if split in self.test_splits and all(row.label in _NO_LABEL for row in rows):
+        if split in self.test_splits and all(is_no_label(row.label) or row.label in (-1, "-1") for row in rows):
             return [None] * len(rows)
-        path = self.path(split)
         try:
-            return [self.target.checked(row.label, f"{path}, line {row.line}") for row in rows]
+            return [self.target.checked(row.label, row.where) for row in rows]
         except UserError as error:
             if split not in self.test_splits:
                 raise
@@ -178,7 +213,7 @@ class TextTask(Task):
 
     def load(self, split: str) -> Split:
         examples = self.examples(split)
-        if split == "train" and self.spec.double_unordered and self.config.double_unordered:
+        if split == "train" and self.settings.double_unordered and self.config.double_unordered:
             examples += [_turned(example) for example in examples]
         found, teacher = self.split_of(examples, split), self.config.distill_from
         if split != "train" or not teacher:
@@ -204,15 +239,15 @@ class TextTask(Task):
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         examples = []
         for number, row in enumerate(rows, start=1):
-            found = self.unlabelled(row, f"{where}, line {number}", number)
+            found = self.unlabelled(row, f"{where}, line {number}")
             if not all(text.strip() for text in found.texts):
                 raise EmptyText(f"{where}, line {number}: an empty sentence")
             examples.append(found)
         return self.split_of(examples, "new")
 
-    def unlabelled(self, row: dict[str, Any], where: str, number: int) -> TextExample:
-        """A JSON object of --predict."""
-        return row_from_json(row, self.spec.json_columns._replace(label=None), where, number)
+    def unlabelled(self, row: dict[str, Any], where: str) -> TextExample:
+        """An object of --predict."""
+        return example_of(row, dataclasses.replace(self.settings, label=None), where)
 
     def features(self, examples: Sequence[TextExample]) -> list[Features]:
         """One per example: [CLS] a [SEP], or [CLS] a [SEP] b [SEP]."""
@@ -237,27 +272,19 @@ class TextTask(Task):
         own: dict[str, Any] = {self.target.key: self.target.encoded(example.label)}
         return own | {TEACHER: np.zeros(self.target.num_outputs)} if self.config.distill_from else own
 
-    def row_of_line(self, line: str) -> dict[str, Any]:
-        """A text, or two with a tab between them."""
-        keys = [alternatives(names)[0] for names in self.spec.json_columns.texts]
-        texts = line.split("\t")
-        if len(texts) != len(keys):
-            raise UserError(f"--predict: {self.name} has {len(keys)} text(s) a line, a tab between; got {shown(line)}")
-        return dict(zip(keys, texts, strict=True))
+    def text_keys(self, texts: int) -> tuple[str, ...]:
+        del texts
+        return tuple(names_of(column)[0] for column in self.settings.texts)
 
-    def columns_of_table(self, first: list[str]) -> tuple[list[str], bool]:
-        """A header that names the texts, or the columns where the task's own files have them."""
-        columns, json_columns = self.spec.columns, self.spec.json_columns
-        names_are_numbers = json_columns.texts == tuple(map(str, columns.texts))
-        if (columns.header or not names_are_numbers) and all(
-            set(alternatives(names)) & set(first) for names in json_columns.texts
-        ):
-            return first, True
-        keys = first if columns.header else [f"column_{number}" for number in range(len(first))]
-        for place, names in zip(columns.texts, json_columns.texts, strict=True):
-            if isinstance(place, int) and -len(first) <= place < len(first):
-                keys[place] = alternatives(names)[0]
-        return keys, columns.header
+    def opened(self, path: str | Path, what: str, content: str | None = None) -> Table:
+        return open_texts(Path(path), self.settings, content, what, of_line=self.row_of_line)
+
+    def located(self, table: Table) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        places = tables.place(table, self.settings.texts)
+        if places is None:
+            return lambda row: row
+        keys = self.text_keys(len(places))
+        return lambda row: row | {key: row[name] for key, name in zip(keys, places, strict=True)}
 
     # Outputs.
 
@@ -284,6 +311,43 @@ class TextTask(Task):
             if type(weight) not in (int, float) or weight < 0:
                 raise UserError(f"class_weights: {label} must be a number from 0 on, got {shown(weight)}")
         return [float(weights.get(label, 1.0)) for label in self.label_names]
+
+    def answer_outputs(self, outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Classification: logits float32 [B, C]; regression: value float32 [B], on the task's scale."""
+        if isinstance(self.target, Scale):
+            return {"value": self.target.value(outputs["predictions"])}
+        return {"logits": outputs["logits"]}
+
+    def signature(self, tokenizer: StringTokenizer, predict: Predict) -> Signature:
+        """string [B], or twice -> label string [B] and probabilities [B, C] of `labels`, or value float32 [B]."""
+
+        def numbers(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
+            inputs = tokenizer.rows(*texts)
+            return self.answer_outputs(predict(inputs, self.no_labels(inputs["input_ids"])))
+
+        def answer(**texts: tf.Tensor) -> dict[str, tf.Tensor]:
+            given = [texts[name] for name in names]
+            found = numbers(*given)
+            if self.averages_orders:
+                other = numbers(*reversed(given))
+                found = {name: (value + other[name]) / 2 for name, value in found.items()}
+            if isinstance(self.target, Scale):
+                return found
+            labels = tf.constant(self.target.names)
+            return {
+                "label": tf.gather(labels, tf.argmax(found["logits"], -1)),
+                "probabilities": tf.nn.softmax(found["logits"]),
+                "labels": tf.tile(labels[tf.newaxis], [tf.shape(given[0])[0], 1]),
+            }
+
+        names = ("text", "text_pair")[: len(self.settings.texts)]
+        return names, answer
+
+    def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        answers = self.answers(split, predictions)
+        if self.is_regression:
+            return [{"value": answer["label"]} for answer in answers]
+        return [{"probabilities": list(answer["probabilities"].values())} for answer in answers]
 
     def averaged(self, split: Split, predictions: Sequence[Prediction]) -> tuple[Split, list[Prediction]]:
         """One feature and one prediction per example: the mean of the logits, or of the numbers, of its features."""
@@ -329,18 +393,18 @@ class TextTask(Task):
         return self._measured(labels, constant)
 
     def _measured(self, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-        return measured(self.spec.metrics, labels, predicted, None if self.is_regression else self.target.num_classes)
+        return measured(self.settings.metrics, labels, predicted, None if self.is_regression else self.target.num_classes)
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         return [self.target.answer(prediction) for prediction in self.averaged(split, predictions)[1]]
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """The file that GLUE's or SuperGLUE's server wants, for test splits."""
-        if name not in self.spec.submission:
+        if name not in self.submission:
             return []
         found = (self.target.submitted(answer) for answer in self.answers(split, predictions))
-        labels = [self.spec.submitted_labels.get(label, label) for label in found]
-        path = folder / self.spec.submission[name]
+        labels = [self.settings.submitted_labels.get(label, label) for label in found]
+        path = folder / self.submission[name]
         if path.suffix == ".jsonl":
             ids = [number if example.id is None else example.id for number, example in enumerate(split.examples)]
             write_json_lines(path, ({"idx": i, "label": label} for i, label in zip(ids, labels, strict=True)))
@@ -351,12 +415,12 @@ class TextTask(Task):
 
     def state(self) -> dict[str, Any]:
         if isinstance(self.target, Scale):
-            return {"range": [self.target.low, self.target.high]} if self.spec.range_of_data else {}
+            return {"range": [self.target.low, self.target.high]} if self.settings.range_of_data else {}
         return {"labels": list(self.label_names)}
 
     def check_state(self, saved: dict[str, Any]) -> None:
         if self.is_regression:
-            if self.spec.range_of_data:
+            if self.settings.range_of_data:
                 self._check_range(saved.get("range", [0.0, 1.0]))  # that of runs which did not save theirs
             return
         names = tuple(saved.get("labels", ()))

@@ -12,14 +12,35 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer, Words, starts_of
-from electra_tf2.finetune.tagging.conll import Sentence, bio, bioes, originals_spans, read_sentences, spans_of
-from electra_tf2.finetune.task import EmptyText, Features, Head, HeadInput, HeadOutput, Label, Prediction, Split, Task
+from electra_tf2.finetune.tasks.conll import (
+    Sentence,
+    bio,
+    bioes,
+    bioes_spelled,
+    originals_spans,
+    read_sentences,
+    spans_of,
+    words_of,
+)
+from electra_tf2.finetune.tasks.files import same_text
+from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
+from electra_tf2.finetune.tasks.task import (
+    EmptyText,
+    Features,
+    Head,
+    HeadInput,
+    HeadOutput,
+    Label,
+    Prediction,
+    Split,
+    Task,
+)
 from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Dense, SeedStream, dropout, glorot_uniform
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
-from electra_tf2.util.hparams import closest
+from electra_tf2.util.progress import say
 
 
 class TaggedSentence(NamedTuple):
@@ -63,23 +84,35 @@ class TaggingHead(Head):
 
 
 class TaggingTask(Task):
-    """One label per word of {train,dev,test}.txt in CoNLL columns.
+    """One label per word of {train,dev,test}.txt in CoNLL columns, or of tables with lists of words and tags.
 
     Args:
       spans: the tags are BIO or BIOES; learned as BIOES and scored by spans (precision, recall, F1). Otherwise the
         tags are scored word by word.
+      labels: names of tags, in the order of the numbers by which a table holds them.
+      label_column: of a table, that of the tags; default: tags or <task>_tags, or the only one of a usual name.
 
     The label set is that of the training data, for spans with all of B, I, E and S of every type. Words beyond
     max_seq_length are scored as O (spans) or wrong.
     """
 
-    endings = ("txt",)
+    endings = ("txt", "conll", "conllu", "jsonl", "json", "parquet", "arrow", "tsv")
 
     def __init__(
-        self, name: str, config: FinetuningConfig, tokenizer: WordpieceTokenizer, *, spans: bool = True, **own: Any
+        self,
+        name: str,
+        config: FinetuningConfig,
+        tokenizer: WordpieceTokenizer,
+        *,
+        spans: bool = True,
+        labels: Sequence[str] = (),
+        label_column: str = "",
+        **own: Any,
     ) -> None:
         super().__init__(name, config, tokenizer, **own)
-        self.spans = spans
+        self.spans, self._named = spans, labels
+        by_name = (f"{name}_tags",) if name in ("ner", "chunk", "pos") else ()
+        self._columns = (label_column,) if label_column else ("tags", *by_name) if by_name else ()
         self.primary_metric = "f1" if spans else "accuracy"
         self._as_original = config.compat == "original"
         self._label_names: list[str] | None = None
@@ -111,7 +144,12 @@ class TaggingTask(Task):
         return [path for files in found for path in files]
 
     def _sentences(self, split: str) -> list[Sentence]:
-        return read_sentences(self.path(split), split not in self.test_splits, unended=not self._as_original)
+        tagged, found = split not in self.test_splits, []
+        for path in self.paths(split):
+            found += read_sentences(path, tagged, not self._as_original, self._columns, self._named)
+        if not self.spans or self._as_original:
+            return found
+        return [one._replace(tags=[bioes_spelled(tag) for tag in one.tags]) for one in found]
 
     def _labels_of(self, sentence: Sentence) -> list[str]:
         if not self.spans:
@@ -120,7 +158,8 @@ class TaggingTask(Task):
         return bioes(spans, len(sentence.words))
 
     def load(self, split: str) -> Split:
-        sentences = self.part_of(split, self._sentences(self.file_of(split)))
+        read = self._sentences(self.file_of(split))
+        sentences = self.part_of(split, read, lambda sentence: same_text(" ".join(sentence.words)))
         labels: list[list[str] | None] = [None] * len(sentences)
         if any(sentence.tags for sentence in sentences):
             try:
@@ -129,6 +168,12 @@ class TaggingTask(Task):
                 if split not in self.test_splits:
                     raise
                 print(f"WARNING: the {split} data is not scored: {error}", file=sys.stderr)
+        unknown = Counter(label for tags in labels for label in tags or () if label not in self.label_names)
+        if unknown:
+            say(
+                f"WARNING: {self.name} {split}: {sum(unknown.values()):,} words have labels that are not in the training "
+                f"data ({shown(', '.join(unknown))}) and count as wrong"
+            )
         examples = [TaggedSentence(one.words, tags) for one, tags in zip(sentences, labels, strict=True)]
         return Split(examples, self._features(examples), labelled=labels[0] is not None)
 
@@ -139,26 +184,29 @@ class TaggingTask(Task):
         for tag in sentence.tags if self.spans else ():
             if tag != "O" and (tag[:2] not in ("B-", "I-", "E-", "S-") or len(tag) < 3):
                 raise UserError(f"{where}: {shown(tag)} is neither O nor B-, I-, E- or S- and a type")
-        labels, valid = self._labels_of(sentence), self.label_names
-        unknown = next((label for label in labels if label not in valid), None)
-        if unknown is not None and split not in self.test_splits:
-            raise UserError(
-                f"{where}: unknown label {shown(unknown)}{closest(unknown[:100], valid)} (in the training data: "
-                f"{', '.join(valid)})"
-            )
-        return labels
+        return self._labels_of(sentence)
 
     def parse(self, rows: Sequence[dict[str, Any]], where: str) -> Split:
         """Rows with `words`, a list, or `text`, split at blanks."""
         examples = []
         for number, row in enumerate(rows, start=1):
-            words = row.get("words", row["text"].split() if isinstance(row.get("text"), str) else None)
-            if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
+            words = row.get("words", row.get("tokens"))
+            if words is None and isinstance(row.get("text"), str):
+                words = words_of(row["text"])
+            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
                 raise UserError(f"{where}, line {number}: `words`, a list of words, or `text` is needed")
-            if not words:
+            if not any(words):
                 raise EmptyText(f"{where}, line {number}: there are no words")
             examples.append(TaggedSentence(words, None))
         return Split(examples, self._features(examples), labelled=False)
+
+    def row_of(self, text: Any) -> dict[str, Any]:
+        """A text, divided at blanks, or a list of words."""
+        return {"words": list(text)} if isinstance(text, (list, tuple)) else super().row_of(text)
+
+    def text_keys(self, texts: int) -> tuple[str, ...]:
+        del texts
+        return ("text",)
 
     def row_of_line(self, line: str) -> dict[str, Any]:
         return {"text": line}
@@ -173,7 +221,8 @@ class TaggingTask(Task):
             labels = np.zeros(len(positions), np.int32)
             if example.labels:
                 labels[:] = [index.get(label, 0) for label in example.labels[: len(positions)]]
-            values = {"labels": labels, "labels_mask": np.ones(len(positions), np.float32)}
+            known = [label in index for label in (example.labels or [])[: len(positions)]] or [True] * len(positions)
+            values = {"labels": labels, "labels_mask": np.array(known, np.float32)}
             values["labeled_positions"] = np.array(positions, np.int32)
             segment = int(self._as_original)
             features.append(Features(input_ids, np.full(len(input_ids), segment, np.int32), values))
@@ -205,6 +254,46 @@ class TaggingTask(Task):
     def make_head(self, encoder: Encoder, seed: int) -> TaggingHead:
         scope, hidden_size = f"task_specific/{self.name}", encoder.architecture.hidden_size
         return TaggingHead(scope, hidden_size, len(self.label_names), self.config, seed)
+
+    def no_labels(self, input_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Every token is a word of its own: an answer for each wordpiece, a word's is that of its first."""
+        every = tf.zeros_like(input_ids) + tf.range(tf.shape(input_ids)[1])
+        return super().no_labels(input_ids) | {"labeled_positions": every}
+
+    def signature(self, tokenizer: StringTokenizer, predict: Predict) -> Signature:
+        """string [B], words separated by blanks -> words, tags string [B, W] and probabilities [B, W]; "" and 0 beyond
+        a row's words, and for words that do not fit. Tags are as they were learned, spans in BIOES."""
+
+        def tags(text: tf.Tensor) -> dict[str, tf.Tensor]:
+            words = tf.strings.split(text)
+            of_words = tokenizer.pieces(words.values)
+            pieces, lengths = words.with_values(of_words), words.with_values(of_words.row_lengths())
+            sums = tf.concat([[0], tf.cumsum(lengths.values)], 0)
+            before = tf.repeat(tf.gather(sums, words.row_starts()), words.row_lengths())  # pieces of the rows before
+            ends = lengths.with_values(sums[1:] - before)
+            fits = ends + 2 <= tokenizer.max_length
+            kept = tf.ragged.boolean_mask(pieces, fits)
+            inputs = tokenizer.padded([tf.cast(kept.merge_dims(1, 2), tf.int32)])
+            starts = tf.cast(tf.ragged.boolean_mask(ends - lengths + 1, fits).to_tensor(0), tf.int32)
+            last = tf.shape(inputs["input_ids"])[1] - 1  # a word without pieces at the end has no position of its own
+            labels = {"labeled_positions": tf.minimum(starts, last), "labels": tf.zeros_like(starts)}
+            found = self.answer_outputs(predict(inputs, labels | {"labels_mask": tf.zeros_like(starts, tf.float32)}))
+            width = words.bounding_shape()[1]
+            tagged = tf.ragged.boolean_mask(tf.ones_like(lengths), fits).to_tensor(0)
+            names = tf.where(tagged == 1, tf.gather(tf.constant(self.label_names), found["predictions"]), "")
+            scores = found["scores"] * tf.cast(tagged, tf.float32)
+            missing = [[0, 0], [0, width - tf.shape(names, out_type=width.dtype)[1]]]
+            missing_names = tf.fill([tf.shape(names, out_type=width.dtype)[0], missing[1][1]], "")
+            return {
+                "words": words.to_tensor(""),
+                "tags": tf.concat([names, missing_names], 1),
+                "probabilities": tf.pad(scores, missing),
+            }
+
+        return ("text",), tags
+
+    def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+        return [{"probabilities": answer["probabilities"]} for answer in self.answers(split, predictions)]
 
     def predicted_labels(self, split: Split, predictions: Sequence[Prediction]) -> list[list[str]]:
         """A label for every word of every example; "O", or "" without spans, for those that did not fit."""
@@ -255,11 +344,13 @@ class TaggingTask(Task):
         return result
 
     def write_submission(self, name: str, split: Split, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
-        """A CoNLL file: word and predicted tag."""
+        """A CoNLL file: word and predicted tag, a blank between them or, where words hold blanks, a tab."""
         path, text = folder / f"{self.name}_{name}.txt", ""
+        plain = all(len(words_of(word)) == 1 for example in split.examples for word in example.words)
+        between = " " if plain else "\t"
         for answer in self.answers(split, predictions):
             pairs = zip(answer["words"], answer["tags"], strict=True)
-            text += "".join(f"{word} {tag or 'O'}\n" for word, tag in pairs) + "\n"
+            text += "".join(f"{word}{between}{tag or 'O'}\n" for word, tag in pairs) + "\n"
         write_atomically(path, text)
         return [path]
 

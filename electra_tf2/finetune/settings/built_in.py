@@ -1,0 +1,316 @@
+"""The tasks that are known by name: GLUE, SuperGLUE, SICK, RACE, question answering and tagging.
+
+One table: the class that learns a task, its settings, and the hparams in which a run of it alone differs. A task more is
+a line more. Free of TensorFlow, so that a wrong hparam is refused at once.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from electra_tf2.util.tables import Column
+
+
+class Prompt(NamedTuple):
+    """A template, and label name -> word; the words of a regression's ends are under "low" and "high"."""
+
+    template: str
+    words: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSettings:
+    """Settings of a task of classification or regression, tasks.text.TextTask.
+
+    texts: one or two columns. label: column; None for files without labels. Of several names the first that is there.
+    header: whether the first line of a delimited file is one even where it names none of the texts.
+    delimiter, quoted: as of util.tables.open_table.
+    id: field of JSON lines that names an example in a submission; "" without one.
+    only: column of a table of several splits, and split -> its value in the rows of that split.
+    metrics: of settings.metrics, the first is the primary one, by which the best weights are chosen.
+    labels: names in the order of their ids; None: those of the training data, sorted; unused in regression.
+    numbers: names in the order of the numbers that files may hold for them, as those of `datasets`; None: none may.
+    value_range: least and greatest value of a regression task; None for classification.
+    range_of_data: whether an infinite end of `value_range` stands for the training data's.
+    double_unordered: the order of the two texts means nothing, so training may see both (the original's tasks).
+    unordered: it means nothing, so both may be scored, whether or not training sees both.
+    evaluation_splits, optional_splits: scored, the latter where their files are.
+    test_splits, optional_test_splits: predicted if that is asked for, the latter where their files are.
+    submitted_labels: label -> how a benchmark's server spells it, where that differs.
+    prompt: template and words by default.
+    """
+
+    texts: tuple[Column, ...] = ("text",)
+    label: Column | None = "label"
+    header: bool = True
+    delimiter: str = ""
+    quoted: bool | None = None
+    id: str = ""
+    only: tuple[str, Mapping[str, str]] | None = None
+    metrics: tuple[str, ...] = ("accuracy",)
+    labels: tuple[str, ...] | None = None
+    numbers: tuple[str, ...] | None = None
+    value_range: tuple[float, float] | None = None
+    range_of_data: bool = False
+    double_unordered: bool = False
+    unordered: bool = False
+    evaluation_splits: tuple[str, ...] = ("dev",)
+    optional_splits: tuple[str, ...] = ()
+    test_splits: tuple[str, ...] = ("test",)
+    optional_test_splits: tuple[str, ...] = ()
+    submitted_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    prompt: Prompt | None = None
+
+    @property
+    def scored_in_both_orders(self) -> bool:
+        """Tells whether `average_orders` applies."""
+        return self.unordered or self.double_unordered
+
+
+class TaskSettings(NamedTuple):
+    """A task before TensorFlow is imported.
+
+    cls: the class that learns it, "module:Class"; a module without a dot is one of electra_tf2.finetune.tasks.
+    text: of a task over one or two texts.
+    options: further arguments of the class: `files`, `held_out`, `folders`, `file_names`, `submission` (tasks.files,
+      tasks.task), and its own.
+    hparams: defaults of a run that learns this task alone.
+    like: built-in task whose settings in a recipe hold for this one, too; "" without one.
+    """
+
+    cls: str
+    text: TextSettings | None = None
+    options: Mapping[str, Any] = {}
+    hparams: Mapping[str, Any] = {}
+    like: str = ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Tells whether the class is one of this package's."""
+        return self.cls.partition(":")[0] in _MODULES
+
+    @property
+    def kind(self) -> str:
+        """Classification, regression, qa, tagging, choice, spans or embedding; "" of a class in Python."""
+        if self.cls == TEXT and self.text is not None:
+            return "classification" if self.text.value_range is None else "regression"
+        return self.cls.partition(":")[0] if self.is_ours else ""
+
+
+_MODULES = ("text", "qa", "tagging", "choice", "spans", "prompt", "embedding")
+TEXT, EMBEDDING = "text:TextTask", "embedding:EmbeddingTask"
+_ONCE_MORE = {"num_train_epochs": 10.0}  # for small data
+
+
+# GLUE. The files are those that it distributes, in folders named by the task or as GLUE names them, or tables with the
+# column names of `datasets`. hparams: the original's defaults. Prompts: the manual ones of LM-BFF (Gao et al. 2021,
+# Table 1), which COCO-LM's few-shot experiments use (COCO-LM, section 4.2 and Table 4).
+
+_FIRST = ("sentence1", "premise", "question1", "question", "text1", "#1 String")
+_SECOND = ("sentence2", "hypothesis", "question2", "sentence", "text2", "#2 String")
+_LABEL = ("label", "gold_label", "score", "is_duplicate", "Quality")
+_BINARY = ("0", "1")
+_PAIR, _EQUAL = "{0:trim} ? [MASK] , {1:lower}", "{0} [MASK] , {1:lower}"
+_SAME = {"0": "No", "1": "Yes"}
+_ENTAILED = {"entailment": "Yes", "not_entailment": "No"}
+_NLI = ("contradiction", "entailment", "neutral")
+_NLI_NUMBERS = ("entailment", "neutral", "contradiction")  # of `datasets`
+_PROMPTS = {
+    "cola": Prompt("{0} This is [MASK] .", {"0": "incorrect", "1": "correct"}),
+    "sst": Prompt("{0} It was [MASK] .", {"0": "terrible", "1": "great"}),
+    "mrpc": Prompt(_EQUAL, _SAME),
+    "qqp": Prompt(_EQUAL, _SAME),
+    "mnli": Prompt(_PAIR, {"contradiction": "No", "entailment": "Yes", "neutral": "Maybe"}),
+    "qnli": Prompt(_PAIR, _ENTAILED),
+    "rte": Prompt(_PAIR, _ENTAILED),
+    "sts": Prompt(_EQUAL, {"low": "No", "high": "Yes"}),
+}
+_ACCURACY_F1, _CORRELATIONS = ("accuracy", "f1"), ("spearman", "pearson")
+
+
+def _glue(
+    name: str,
+    folder: str,
+    texts: tuple[int, ...],
+    label: int,
+    labels: tuple[str, ...] | None = _BINARY,
+    hparams: Mapping[str, Any] = {},
+    options: Mapping[str, Any] = {},
+    **settings: Any,
+) -> tuple[str, TaskSettings]:
+    """A task of GLUE: the numbers of its files' columns. Its folder has the name of the file that the server wants."""
+    names: tuple[tuple[str, ...], ...] = (_FIRST, _SECOND) if len(texts) == 2 else (("sentence", "text"),)
+    columns: tuple[Column, ...] = tuple((*of, number) for of, number in zip(names, texts, strict=True))
+    text = TextSettings(
+        columns, (*_LABEL, label), labels=labels, prompt=_PROMPTS.get(name), **{"numbers": labels} | settings
+    )
+    options = {"folders": (folder,), "submission": {"test": f"{folder}.tsv"}} | dict(options)
+    return name, TaskSettings(TEXT, text, options, hparams)
+
+
+_GLUE = dict(
+    [
+        _glue("cola", "CoLA", (3,), 1, header=False, metrics=("mcc", "accuracy")),
+        _glue("sst", "SST-2", (0,), 1),
+        _glue("mrpc", "MRPC", (3, 4), 0, metrics=_ACCURACY_F1, double_unordered=True),
+        # One of GPT's similarity tasks (table 4); the original trains it in one order.
+        _glue("qqp", "QQP", (3, 4), 5, metrics=_ACCURACY_F1, unordered=True),
+        _glue(
+            *("mnli", "MNLI", (8, 9), -1, _NLI, {"prompt_evaluation_draws": 4}),
+            {
+                "folders": ("MNLI", "diagnostic", "AX"),
+                "file_names": {"diagnostic": ("AX",)},
+                "submission": {"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
+            },
+            numbers=_NLI_NUMBERS,
+            evaluation_splits=("dev_matched",),
+            optional_splits=("dev_mismatched",),
+            test_splits=("test_matched", "test_mismatched"),
+            optional_test_splits=("diagnostic",),
+        ),
+        _glue("qnli", "QNLI", (1, 2), 3, tuple(_ENTAILED)),
+        _glue("rte", "RTE", (1, 2), 3, tuple(_ENTAILED), _ONCE_MORE),
+        _glue("wnli", "WNLI", (1, 2), 3),
+        _glue(
+            *("sts", "STS-B", (7, 8), -1, None, _ONCE_MORE),
+            metrics=_CORRELATIONS,
+            value_range=(0.0, 5.0),
+            double_unordered=True,
+        ),
+    ]
+)
+
+
+# SuperGLUE (Wang et al. 2019). Files are <folder>/{train,val,test}.jsonl, folders named as in the benchmark's archive,
+# beside the other tasks' folders or under SuperGLUE/; submissions have the names and the format of its server. Its RTE
+# is `superglue_rte`, since `rte` is GLUE's, and predicts the diagnostics AX-b and AX-g too where they are.
+# hparams: ours.
+
+_VALIDATION = {"dev": ("val",)}
+_FALSE_OR_TRUE = ("false", "true")
+
+
+def _folders(name: str) -> tuple[str, ...]:
+    return name, f"SuperGLUE/{name}"
+
+
+def _superglue(
+    folder: str,
+    texts: tuple[Column, ...],
+    labels: tuple[str, ...],
+    hparams: Mapping[str, Any],
+    cls: str = TEXT,
+    options: Mapping[str, Any] = {},
+    **settings: Any,
+) -> TaskSettings:
+    """A task over texts or, with a class of its own, over spans of them."""
+    text = TextSettings(texts, "label", id="idx", labels=labels, **{"numbers": labels} | settings)
+    options = {
+        "folders": _folders(folder),
+        "file_names": _VALIDATION,
+        "submission": {"test": f"{folder}.jsonl"},
+    } | dict(options)
+    return TaskSettings(cls, text, options, hparams)
+
+
+def _choice(cls: str, hparams: Mapping[str, Any]) -> TaskSettings:
+    folder = {"Copa": "COPA", "MultiRc": "MultiRC", "Record": "ReCoRD"}[cls]
+    options = {
+        "folders": _folders(folder),
+        "file_names": _VALIDATION,
+        "submission": {"test": f"{folder}.jsonl"},
+    }
+    return TaskSettings(f"choice:{cls}", None, options, hparams)
+
+
+_SUPERGLUE = {
+    "boolq": _superglue("BoolQ", ("question", "passage"), _FALSE_OR_TRUE, {"max_seq_length": 256}),
+    "cb": _superglue(
+        *("CB", ("premise", "hypothesis"), _NLI, _ONCE_MORE),
+        numbers=("entailment", "contradiction", "neutral"),  # as `datasets` has CB's
+        metrics=("macro_f1", "accuracy", "average"),
+    ),
+    "copa": _choice("Copa", _ONCE_MORE),
+    "multirc": _choice("MultiRc", {"max_seq_length": 512}),
+    "record": _choice("Record", {"max_seq_length": 512, "num_train_epochs": 2.0}),
+    "superglue_rte": _superglue(
+        *("RTE", (("premise", "sentence1"), ("hypothesis", "sentence2")), tuple(_ENTAILED), _ONCE_MORE),
+        options={
+            "folders": ("SuperGLUE/RTE", *_folders("AX-b"), *_folders("AX-g")),
+            "submission": {name: f"{name}.jsonl" for name in ("AX-b", "AX-g")} | {"test": "RTE.jsonl"},
+        },
+        optional_test_splits=("AX-b", "AX-g"),
+    ),
+    "wic": _superglue("WiC", ("sentence1", "sentence2"), _FALSE_OR_TRUE, _ONCE_MORE, "spans:Wic"),
+    "wsc": _superglue(
+        *("WSC", ("text",), _FALSE_OR_TRUE, _ONCE_MORE, "spans:Wsc"),
+        submitted_labels={"false": "False", "true": "True"},
+    ),
+}
+
+
+# SICK (Marelli et al. 2014): one table, whose column SemEval_set says which split a pair is of, or one for each split.
+
+
+def _sick(label: tuple[str, ...], hparams: Mapping[str, Any], **settings: Any) -> TaskSettings:
+    names = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
+    text = TextSettings(
+        (("sentence_A", "sentence1"), ("sentence_B", "sentence2")),
+        label,
+        only=("SemEval_set", {"train": "TRAIN", "dev": "TRIAL", "test": "TEST"}),
+        **settings,
+    )
+    options = {
+        "folders": ("sick", "SICK"),
+        "file_names": {split: (name, "SICK.txt") for split, name in names.items()},
+    }
+    return TaskSettings(TEXT, text, options, hparams, "sts")
+
+
+_SICK = {
+    "sick_entailment": _sick(
+        ("entailment_label", "entailment_judgment", "label"),
+        {},
+        labels=("CONTRADICTION", "ENTAILMENT", "NEUTRAL"),
+        numbers=("ENTAILMENT", "NEUTRAL", "CONTRADICTION"),
+    ),
+    "sick_relatedness": _sick(
+        ("relatedness_score", "score"),
+        _ONCE_MORE,
+        metrics=("pearson", "spearman"),
+        value_range=(1.0, 5.0),
+        double_unordered=True,
+    ),
+}
+
+
+# Question answering: SQuAD 1.1 and 2.0, and the datasets of MRQA. hparams: the original's defaults, but for
+# "naturalqs", which it takes for a task of sentences (docs/differences.md).
+
+
+def _answers(**options: bool) -> TaskSettings:
+    return TaskSettings("qa:QATask", None, options, {"num_train_epochs": 2.0, "max_seq_length": 512})
+
+
+def _tags(spans: bool, hparams: Mapping[str, Any] = {}) -> TaskSettings:
+    return TaskSettings("tagging:TaggingTask", None, {"spans": spans}, hparams)
+
+
+# Vectors of sentences, by contrast with the others of a batch. hparams: ours, for small models; SimCSE's are 1 epoch of
+# 64 sentences, or 3 of 512 pairs with negatives, of 32 tokens, at 1e-5 to 5e-5 (Gao et al. 2021, appendix A).
+
+_CONTRAST = {"classifier_pooling": "mean", "max_seq_length": 64, "train_batch_size": 128, "num_train_epochs": 1.0}
+
+BUILT_IN: dict[str, TaskSettings] = {
+    **_GLUE,
+    "squad": _answers(v2=True),
+    "squadv1": _answers(),
+    **{name: _answers(mrqa=True) for name in ("newsqa", "naturalqs", "triviaqa", "searchqa")},
+    "race": TaskSettings("choice:Race", None, {"folders": ("RACE",)}, {"max_seq_length": 512}),
+    **_SICK,
+    **_SUPERGLUE,
+    "sentence_embedding": TaskSettings(EMBEDDING, hparams=_CONTRAST),
+    "chunk": _tags(True, {"max_seq_length": 256}),
+    "ner": _tags(True),
+    "pos": _tags(False),
+}

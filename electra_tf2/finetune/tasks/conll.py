@@ -1,0 +1,212 @@
+"""Files of tagged words, whatever their layout, and spans of tags in the BIO and BIOES encodings."""
+
+import collections
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seqeval.metrics.sequence_labeling import get_entities
+
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.tables import format_of, open_table, read_content
+
+_DOCUMENT = "-DOCSTART-"
+_BLANKS = re.compile("[ \t]+")
+_COMMENT = re.compile(r"#\s*[\w.:-]+\s*=(\s|$)")  # of CoNLL-U: "# text = ..."
+_CONLL_U = 10  # columns
+_NODE = re.compile(r"\d+([-.]\d+)?")
+_OF_WORDS, _OF_TAGS = ("words", "tokens"), ("tags", "ner_tags", "chunk_tags", "pos_tags", "labels")
+_LIKE_BIOES = {"U": "S", "L": "E", "M": "I"}  # BILOU's and BMES's letters
+
+
+class Sentence(NamedTuple):
+    """Words, their tags ([] where the file has none), and the line of the first word."""
+
+    words: list[str]
+    tags: list[str]
+    line: int
+
+
+class Span(NamedTuple):
+    """Words start to end, both included."""
+
+    start: int
+    end: int
+    type: str
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, between ASCII's white space: as tf.strings.split finds them in a SavedModel."""
+    return re.findall("[^ \t\n\v\f\r]+", text)
+
+
+def read_sentences(
+    path: Path, tagged: bool = True, unended: bool = True, columns: tuple[str, ...] = (), labels: Sequence[str] = ()
+) -> list[Sentence]:
+    """The sentences of a file: a word a line with its tag, blank lines between sentences; CoNLL-U; or a table with
+    lists of words and tags, as `datasets` has them.
+
+    The word is the first column, or the second where words are numbered, as in GermEval's files; the tag is the last,
+    of CoNLL-U the part of speech. Columns are divided by tabs, or where not every line has one by blanks.
+
+    Args:
+      tagged: whether every word must have a tag; else lines of a word alone are fine.
+      unended: keep a last sentence that no blank line follows; the original loses it.
+      columns: of a table: names that that of the tags may have; (): any of the usual names, of which one is there.
+      labels: names of tags that a table holds as numbers.
+
+    Raises:
+      UserError: names file and line.
+    """
+    if format_of(path) in ("json", "columnar"):
+        sentences = list(_of_table(path, tagged, columns, labels))
+    else:
+        lines = read_content(path).split("\n")
+        if unended:
+            lines.append("")
+        elif lines[-1] == "":  # what follows the last line end is no line
+            lines.pop()
+        sentences = list(_of_lines([line.rstrip("\r") for line in lines], path, tagged))
+    if not sentences:
+        raise UserError(f"{path} holds no sentences")
+    return sentences
+
+
+class _Layout(NamedTuple):
+    """tabs: whether columns are divided by tabs. width: number of columns. word, tag: places of both."""
+
+    tabs: bool
+    width: int
+    word: int = 0
+    tag: int = -1
+
+    def columns(self, line: str) -> list[str]:
+        return line.split("\t") if self.tabs else [cell for cell in _BLANKS.split(line) if cell]
+
+    def is_comment(self, line: str) -> bool:
+        """A "#" may be a word; a comment has other columns than the words."""
+        return line.startswith("#") and (len(self.columns(line)) != self.width or bool(_COMMENT.match(line)))
+
+
+def _layout(lines: Sequence[str]) -> _Layout:
+    words = [line for line in lines if line.strip(" \t") and not line.startswith(("#", _DOCUMENT))]
+    tabs = bool(words) and all("\t" in line for line in words)
+    rows = [_Layout(tabs, 0).columns(line) for line in words]
+    width = collections.Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+    numbered = width > 2 and all(_NODE.fullmatch(row[0]) for row in rows) and rows[0][0] in ("1", "1-2")
+    if numbered and width == _CONLL_U:
+        return _Layout(tabs, width, 1, 3)
+    if not numbered:
+        return _Layout(tabs, width)
+    two_levels = width > 3 and all(len(row) == width and _may_be_span(row[-1]) and _may_be_span(row[-2]) for row in rows)
+    return _Layout(tabs, width, 1, -2 if two_levels else -1)  # GermEval: outer names before inner ones
+
+
+def _may_be_span(tag: str) -> bool:
+    return tag == "O" or tag[:2] in ("B-", "I-")
+
+
+def _of_lines(lines: Sequence[str], path: Path, tagged: bool) -> Iterator[Sentence]:
+    layout = _layout(lines)
+    words: list[str] = []
+    tags: list[str] = []
+    first = 0
+    for number, line in enumerate(lines, start=1):
+        if not line.strip(" \t"):
+            if words:
+                yield Sentence(words, tags, first)
+            words, tags = [], []
+            continue
+        columns = layout.columns(line)
+        if columns[0] == _DOCUMENT or layout.is_comment(line):
+            continue
+        if layout.width == _CONLL_U and layout.word and not columns[0].isdecimal():  # several words, or none
+            continue
+        if len(columns) < 2 and tagged:
+            raise UserError(f"{path}, line {number}: a word and a tag are needed, got {line.strip()!r}")
+        if layout.word and len(columns) != layout.width:
+            raise UserError(f"{path}, line {number}: {len(columns)} columns, but {layout.width} are expected")
+        first = first if words else number
+        words.append(columns[layout.word])
+        if len(columns) > 1:
+            tags.append(columns[layout.tag])
+
+
+def _of_table(path: Path, tagged: bool, columns: tuple[str, ...], labels: Sequence[str]) -> Iterator[Sentence]:
+    """The sentences of rows with lists of words and tags."""
+    table = open_table(path)
+    for line, row, problem in table.rows:
+        where = table.where(line)
+        if problem:
+            raise UserError(problem)
+        words = next((row[name] for name in _OF_WORDS if name in row), None)
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise UserError(f"{where}: a list of words is needed, called words or tokens; it has {shown(', '.join(row))}")
+        there = [name for name in columns or _OF_TAGS if name in row]
+        if len(there) > 1:
+            raise UserError(f"{where}: which tags are meant, {', '.join(there)}? Name them by label_column")
+        tags = row.get(there[0]) if there else None
+        if tags is None and not tagged:
+            tags = []
+        if not isinstance(tags, list) or (tags and len(tags) != len(words)):
+            raise UserError(f"{where}: as many tags as words are needed, in a list; it has {shown(', '.join(row))}")
+        yield Sentence(words, [_tag(tag, labels, where) for tag in tags], line)
+
+
+def _tag(tag: Any, labels: Sequence[str], where: str) -> str:
+    if type(tag) is int and 0 <= tag < len(labels):
+        return labels[tag]
+    if isinstance(tag, str) or (type(tag) is int and not labels):
+        return str(tag)
+    raise UserError(f"{where}: a tag must be a name, or the number of one of the task's labels, got {shown(tag)}")
+
+
+def bioes_spelled(tag: str) -> str:
+    """A tag of spans with the letters of BIOES, in capitals: BILOU's, BMES's and lower-case ones too."""
+    letter, dash, kind = tag.partition("-")
+    upper = letter.upper()
+    return f"{_LIKE_BIOES.get(upper, upper)}{dash}{kind}" if len(letter) == 1 and (dash or upper == "O") else tag
+
+
+def spans_of(tags: Sequence[str]) -> list[Span]:
+    """The spans of BIO (also IOB1) or BIOES tags, by conlleval's rules: a change of type ends a span."""
+    return [Span(start, end, kind) for kind, start, end in get_entities(list(tags))]
+
+
+def originals_spans(tags: Sequence[str]) -> list[Span]:
+    """The spans that the original finds: I-X before I-Y goes on, and the last tag's type is the span's."""
+    spans, start, last = [], -1, "O"
+    for place, tag in enumerate(tags):
+        begins = tag[:1] in ("B", "S") and tag != "O"
+        if last != "O" and (begins or tag == "O"):
+            spans.append(Span(start, place - 1, _type(last)))
+        if begins or last == "O":
+            start = place
+        last = tag
+    if last != "O":
+        spans.append(Span(start, len(tags) - 1, _type(last)))
+    return spans
+
+
+def _type(tag: str) -> str:
+    return tag.split("-", 1)[-1]
+
+
+def bioes(spans: Sequence[Span], length: int) -> list[str]:
+    """One tag per word: S for a span of one word, else B, I ..., E; O outside."""
+    tags = ["O"] * length
+    for start, end, kind in spans:
+        if start == end:
+            tags[start] = f"S-{kind}"
+        else:
+            tags[start : end + 1] = [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1), f"E-{kind}"]
+    return tags
+
+
+def bio(spans: Sequence[Span], length: int) -> list[str]:
+    """One tag per word: B for a span's first word, I for the others; O outside."""
+    tags = ["O"] * length
+    for start, end, kind in spans:
+        tags[start : end + 1] = [f"B-{kind}", *[f"I-{kind}"] * (end - start)]
+    return tags

@@ -1,0 +1,135 @@
+"""Tables of one or two texts and a label: GLUE's files as they are distributed, SICK's, those of `datasets`, one's own.
+
+Lines that cannot be used are refused with file and line. A few in a thousand are passed over with a warning instead,
+since GLUE's own files (QQP) hold such lines.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from electra_tf2.finetune.settings.built_in import TextSettings
+from electra_tf2.util import tables
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.tables import Table, alternatives, names_of
+
+TOLERATED = 0.002  # share of unusable lines in a file
+
+
+class Span(NamedTuple):
+    """The characters [start, end) of the text of a number."""
+
+    text: int
+    start: int
+    end: int
+
+
+class TextExample(NamedTuple):
+    """One or two texts, and a label: a name, a number, or None; of a file's line first as it stands there.
+
+    id: of the example in a submission. spans: parts of the texts that the task is about. where: file and line.
+    """
+
+    texts: tuple[str, ...]
+    label: Any
+    id: Any = None
+    spans: tuple[Span, ...] = ()
+    where: str = ""
+
+
+def open_texts(path: Path, settings: TextSettings, content: str | None = None, what: str = "task", **own: Any) -> Table:
+    """Opens a table of texts. Its first line is a header where it names one of the texts, or as the settings say."""
+    names = {name for column in settings.texts for name in alternatives(column) if isinstance(name, str)}
+    return tables.open_table(
+        path,
+        what,
+        content=content,
+        header=lambda cells: settings.header or bool(names & {*cells}),
+        delimiter=settings.delimiter,
+        quoted=settings.quoted,
+        **own,
+    )
+
+
+def read_texts(
+    path: Path, settings: TextSettings, only: str = "", tolerated: float = TOLERATED, label_optional: bool = False
+) -> list[TextExample]:
+    """The rows of a file.
+
+    Args:
+      only: value of the column `settings.only` in the rows that count; "": all do.
+      tolerated: share of unusable lines, those with an empty text among them, that are passed over with a warning.
+        0 or 1: none, or all as the original does, and a text may be empty.
+      label_optional: where there is no label column, labels are None.
+
+    Raises:
+      UserError: file, line and what is wrong with it.
+    """
+    table = open_texts(path, settings)
+    label = () if settings.label is None else (settings.label,)
+    needed, optional = (settings.texts, label) if label_optional else ((*settings.texts, *label), ())
+    places = tables.place(table, needed, optional)
+    if only and settings.only:
+        tables.place(table, settings.only[:1])  # which says if it is not there
+    problems: list[str] = []
+    rows: list[TextExample] = []
+    lines = 0
+    for line, values, problem in table.rows:
+        lines += 1
+        if only and settings.only and not problem and values.get(settings.only[0]) != only:
+            continue
+        where = table.where(line)
+        try:
+            if problem:
+                raise UserError(problem)
+            rows.append(example_of(values, settings, where, places, label_optional))
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        if 0 < tolerated < 1 and not all(text.strip() for text in rows[-1].texts):
+            problems.append(f"{where}: an empty sentence")
+    if not rows and not problems:
+        raise UserError(f"{path} holds no examples")
+    if problems:
+        if not rows or len(problems) > tolerated * lines:
+            more = f" ({len(problems) - 1} more like it)" if len(problems) > 1 else ""
+            raise UserError(f"{problems[0]}{more}")
+        print(f"WARNING: {len(problems)} of {lines} lines are unusual; the first: {problems[0]}", file=sys.stderr)
+    if places and label and table.header and any(row.label == places[-1] for row in rows):
+        print(
+            f'WARNING: {path}: the first line was taken for a header, but its label {places[-1]!r} is one: "header": '
+            "false in the task's description keeps that line",
+            file=sys.stderr,
+        )
+    return rows
+
+
+def example_of(
+    row: dict[str, Any],
+    settings: TextSettings,
+    where: str,
+    places: Sequence[str] | None = None,
+    label_optional: bool = False,
+) -> TextExample:
+    """The example of a row; `places` are the names of its columns where a table has the same for all. Raises
+    UserError."""
+    columns = [*settings.texts, *(() if settings.label is None else (settings.label,))]
+    names = [names_of(column) for column in columns] if places is None else [(name,) if name else () for name in places]
+    texts = []
+    for of_text in names[: len(settings.texts)]:
+        text = _value(row, of_text, where)
+        if not isinstance(text, str):
+            raise UserError(f"{where}: {'/'.join(of_text)} must be text, got {shown(text)}")
+        texts.append(text)
+    label = None
+    if settings.label is not None and not (label_optional and not any(name in row for name in names[-1])):
+        label = _value(row, names[-1], where)
+    return TextExample(tuple(texts), label, row.get(settings.id), where=where)
+
+
+def _value(row: dict[str, Any], names: Sequence[str], where: str) -> Any:
+    for name in names:
+        if name in row:
+            return row[name]
+    raise UserError(f"{where}: no field {' or '.join(map(repr, names))}; it has {shown(', '.join(row))}")

@@ -1,0 +1,529 @@
+"""Tables as people have them: what a file is, which splits a folder holds, columns and rows.
+
+    delimited   .csv, .tsv, .tab: a header names the columns; without one they are called "0", "1", ...
+    json        .jsonl, .ndjson, .json: an object a line, or one list of objects
+    columnar    .parquet, .arrow (with pyarrow)
+    text        a text a line
+
+Each may be compressed (.gz, .bz2, .xz). The name says what a file is, in any case; where it does not, a look inside. A
+folder is a table in parts, as `datasets` saves it or as it lies in a hub's repository. Fine-tuning, prediction and
+corpora read their tables here.
+"""
+
+import bz2
+import csv
+import gzip
+import io
+import itertools
+import json
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple
+
+from electra_tf2.util.errors import UserError, reason, shown
+from electra_tf2.util.hparams import closest
+from electra_tf2.util.reading import decoded, parse_json, read_bytes
+
+Format = Literal["delimited", "json", "columnar", "text"]
+Column = str | int | tuple[str | int, ...]  # name, 0-based number, or several of them, the first that is there
+SPLITS = ("train", "dev", "test")
+
+_FORMATS: dict[Format, tuple[str, ...]] = {
+    "delimited": (".csv", ".tsv", ".tab"),
+    "json": (".jsonl", ".ndjson", ".json"),
+    "columnar": (".parquet", ".arrow"),
+}
+ENDINGS = ("tsv", "jsonl", "csv", "parquet", "arrow", "json", "ndjson")
+_OPENERS: dict[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+NOT_DATA = ("dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json")  # what `datasets` writes
+_NAMES_OF_SPLITS = {
+    "train": ("train", "training"),
+    "dev": ("dev", "validation", "valid", "val", "development"),
+    "test": ("test", "testing"),
+}
+_LOOK = 1 << 16  # bytes of a file by which an unknown one is recognised
+_LONGEST_CELL = 2**31 - 1
+_DELIMITERS = (",", ";", "\t", "|")
+_SAMPLE, _SAMPLE_ROWS = 100_000, 20  # characters and rows by which a csv file's delimiter is found
+_BATCH = 1000  # rows of columnar files that are Python objects at a time
+
+
+# Files.
+
+
+def opened(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Opens a file to read its content as bytes, decompressed."""
+    return _OPENERS.get(Path(path).suffix.lower(), open)(path, "rb")
+
+
+def read_content(path: str | os.PathLike[str], what: str = "task") -> str:
+    """The text of a file, decompressed. Raises UserError as util.reading.read_text."""
+    if Path(path).suffix.lower() not in _OPENERS:
+        return decoded(read_bytes(path, what), path, what)
+    try:
+        with opened(path) as file:
+            return decoded(file.read(), path, what)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{path} cannot be read: {reason(error)}") from None
+
+
+def lines_of(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The lines of a file, decompressed, one at a time, with their ends. Raises UserError."""
+    try:
+        with opened(path) as file:
+            yield from (decoded(line, path, "task") for line in file)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{path} cannot be read: {reason(error)}") from None
+
+
+def says_lines(path: str | os.PathLike[str]) -> bool:
+    """Tells whether a file's name says that it is JSON lines."""
+    return _plain_name(path).endswith((".jsonl", ".ndjson"))
+
+
+def _plain_name(path: str | os.PathLike[str]) -> str:
+    """The name in lower case without the suffix of its compression."""
+    name = Path(path).name.lower()
+    return name.rsplit(".", 1)[0] if Path(name).suffix in _OPENERS else name
+
+
+def format_by_name(path: str | os.PathLike[str]) -> Format | None:
+    suffix = Path(_plain_name(path)).suffix
+    return next((format for format, suffixes in _FORMATS.items() if suffix in suffixes), None)
+
+
+def format_of(path: str | os.PathLike[str], content: str | None = None) -> Format:
+    """Says what a file is, by its name, or by its content where that is plainly something else or the name says nothing.
+
+    Args:
+      content: its text, where that has been read.
+
+    Raises:
+      UserError: it holds markup.
+    """
+    named = format_by_name(path)
+    if named == "columnar":
+        return named
+    if content is None:
+        if not os.path.isfile(path):  # a pipe is read once
+            return named or "text"
+        try:
+            with opened(path) as file:
+                start = file.read(_LOOK)
+        except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
+            return named or "text"  # who reads it says what is wrong
+        if start.startswith((b"PAR1", b"ARROW1")):
+            return "columnar"
+        content = start.decode("utf-8", "ignore")
+    start_of = content.removeprefix("\ufeff").lstrip()
+    first = start_of.partition("\n")[0]
+    cut = first == start_of and re.match(r'\{\s*"[^"]*"\s*:', first)  # a first line that is longer than what was read
+    if re.match(r"\[\s*\{", start_of) or cut or (first.startswith("{") and is_object(first)):
+        return "json"
+    if named is None and re.match(r"<(\?xml|!doctype|html)\b", start_of, re.IGNORECASE):
+        raise UserError(f"{path} holds markup, not texts: extract its texts to JSON lines or a table")
+    return named or "text"
+
+
+def is_object(line: str) -> bool:
+    """Tells whether a line is a JSON object."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+# Folders.
+
+
+def split_of_name(name: str) -> str:
+    """The split that a file's name says, "" if it says none: train-00000-of-00001.parquet, imdb_test.csv."""
+    words = re.findall(r"[a-z]+", name.lower())
+    return next((split for split, names in _NAMES_OF_SPLITS.items() if {*names} & {*words}), "")
+
+
+def is_left_over(path: Path) -> bool:
+    """Tells whether an Arrow file is none of the table in its folder: what `map` or `shuffle` keeps beside it."""
+    if path.suffix.lower() != ".arrow":
+        return False
+    listed = _listed(path.parent)
+    return path.name.startswith("cache-") if listed is None else path.name not in listed
+
+
+def _listed(folder: Path) -> list[str] | None:
+    """The files of a table that `datasets` saved, as its state.json lists them; None without one."""
+    state = folder / "state.json"
+    if not state.is_file():
+        return None
+    files = parse_json(read_content(state), str(state)).get("_data_files", [])
+    return [str(file["filename"]) for file in files if isinstance(file, dict) and "filename" in file] or None
+
+
+def splits_of(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
+    """The files of tables in a folder, by the split that their names or folders say; {} for anything else.
+
+    "" has those that say none. Files come first; without any, folders named by splits or "data" count.
+    """
+    path = Path(folder)
+    if not _is_folder(path):
+        return {}
+    listed = _listed(path)
+    if listed is not None:
+        return {"": [path / name for name in listed]}
+    inside = sorted(one for one in path.iterdir() if not one.name.startswith("."))
+    files = [one for one in inside if one.is_file() and format_by_name(one) and one.name not in NOT_DATA]
+    found: dict[str, list[Path]] = {}
+    for file in files:
+        if not is_left_over(file):
+            found.setdefault(split_of_name(file.name), []).append(file)
+    if found:
+        return found
+    for one in inside:
+        if one.is_dir() and (split := split_of_name(one.name)):
+            found.setdefault(split, []).extend(file for files in splits_of(one).values() for file in files)
+    if not any(found.values()) and (path / "data").is_dir():
+        return splits_of(path / "data")
+    return {split: files for split, files in found.items() if files}
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def files_of(path: str | os.PathLike[str], split: str | None = None) -> list[Path]:
+    """The files of a table: the path itself, or those of a folder.
+
+    Args:
+      split: which one is meant where a folder holds several.
+
+    Raises:
+      UserError: a folder without tables; one with several splits, none of which is the one that is meant.
+    """
+    if not _is_folder(Path(path)):
+        return [Path(path)]
+    found = splits_of(path)
+    if not found:
+        raise UserError(f"{path} is a folder without tables: give one of {', '.join(ENDINGS)}, or a folder of those")
+    if len(found) == 1 and ("" in found or split is None):
+        return next(iter(found.values()))
+    if split in found:
+        return found[split]
+    listed = ", ".join(found[name][0].name for name in found)
+    raise UserError(f"{path} holds tables of several splits ({listed}, ...): name the file of the one that is meant")
+
+
+# Rows.
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    line: its 1-based line, or in lists and columnar files its number. values: by the columns' names.
+    problem: what is wrong with it, with file and line; "" if nothing.
+    """
+
+    line: int
+    values: dict[str, Any]
+    problem: str = ""
+
+
+class Table(NamedTuple):
+    """An open table.
+
+    name: path for messages. unit: "line" or "row", what rows are counted in. rows: read once.
+    columns: names of all columns; None where each row has its own, as in JSON.
+    header: whether the names are the file's. doubled: names that several columns have; the later ones' end in _2, ...
+    """
+
+    name: str
+    unit: str
+    rows: Iterator[Row]
+    columns: list[str] | None = None
+    header: bool = False
+    doubled: frozenset[str] = frozenset()
+
+    def where(self, line: int) -> str:
+        return f"{self.name}, {self.unit} {line}"
+
+
+def open_table(
+    path: str | os.PathLike[str],
+    what: str = "task",
+    *,
+    content: str | None = None,
+    header: bool | Callable[[list[str]], bool] = True,
+    delimiter: str = "",
+    quoted: bool | None = None,
+    of_line: Callable[[str], dict[str, Any]] | None = None,
+) -> Table:
+    """Opens a file.
+
+    Args:
+      what: the flag or the thing that it is, for messages.
+      content: its text, where that has been read.
+      header: whether the first row of a delimited file names its columns, or what tells that by its cells.
+      delimiter: between the cells of a delimited file; "": tabs, but in csv what is found there.
+      quoted: whether cells may stand in quotes; None: in csv.
+      of_line: makes the row of a line of plain text; None: plain text is a table with tabs.
+
+    Raises:
+      UserError: it cannot be read; says where.
+    """
+    if content is None and format_by_name(path) != "columnar" and not os.path.isfile(path):
+        content = read_content(path, what)
+    name, format = str(path), format_of(path, content)
+    if format == "columnar":
+        rows = (Row(number, row) for number, row in enumerate(read_columnar(path), start=1))
+        return Table(name, "row", rows)
+    text = read_content(path, what) if content is None else content
+    if format == "json" and re.match(r"\s*\[\s*[{\]]", text):
+        return Table(name, "row", _list_rows(parse_json(text, name, list), name))
+    if format == "json":
+        return Table(name, "line", _json_rows(text, name))
+    if format == "text" and of_line is not None:
+        _refuse_table(text, name)
+        numbered = ((number, line.rstrip("\r")) for number, line in enumerate(text.split("\n"), start=1))
+        return Table(name, "line", (Row(number, of_line(line)) for number, line in numbered if line.strip()))
+    comma = Path(_plain_name(path)).suffix == ".csv"
+    return _delimited(text, name, comma, header, delimiter, quoted)
+
+
+def _list_rows(values: list[Any], name: str) -> Iterator[Row]:
+    for number, value in enumerate(values, start=1):
+        problem = "" if isinstance(value, dict) else f"{name}, row {number}: a JSON object is needed, got {shown(value)}"
+        yield Row(number, value if not problem else {}, problem)
+
+
+def _json_rows(text: str, name: str) -> Iterator[Row]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield Row(number, parse_json(line, f"{name}, line {number}"))
+        except UserError as error:
+            if line.strip() == "{" and is_object(text):
+                raise UserError(f"{name} is one JSON object over several lines: an object a line is needed") from None
+            yield Row(number, {}, str(error))
+
+
+def _refuse_table(text: str, name: str) -> None:
+    """Raises UserError for lines of plain text that all have the same number of tabs, at least two."""
+    lines = [line for line in text[:_SAMPLE].split("\n")[:_SAMPLE_ROWS] if line.strip()]
+    tabs = {line.count("\t") for line in lines}
+    if len(lines) > 1 and len(tabs) == 1 and min(tabs) > 1:
+        raise UserError(f"{name} is a table by its tabs, not text: call it .tsv")
+
+
+def _delimited(
+    text: str, name: str, comma: bool, header: bool | Callable[[list[str]], bool], delimiter: str, quoted: bool | None
+) -> Table:
+    lines = table_lines(text, comma, name, delimiter, quoted)
+    first = next(lines, None)
+    if first is None:
+        return Table(name, "line", iter(()))
+    named = header if isinstance(header, bool) else header(first[1])
+    columns, doubled = _unlike(first[1]) if named else (list(map(str, range(len(first[1])))), frozenset[str]())
+
+    def rows() -> Iterator[Row]:
+        for number, cells in lines if named else itertools.chain([first], lines):
+            problem = ""
+            if len(cells) != len(columns):
+                problem = f"{name}, line {number}: {len(cells)} columns, but {len(columns)} are expected: "
+                problem += shown(cells[:4])
+            yield Row(number, {} if problem else dict(zip(columns, cells, strict=True)), problem)
+
+    return Table(name, "line", rows(), columns, named, doubled)
+
+
+def _unlike(names: Sequence[str]) -> tuple[list[str], frozenset[str]]:
+    """The names of columns, made different, and those that were not."""
+    found: list[str] = []
+    for name in names:
+        number, own = 2, name
+        while own in found or (own != name and own in names):
+            own, number = f"{name}_{number}", number + 1
+        found.append(own)
+    return found, frozenset(name for name in names if names.count(name) > 1)
+
+
+def table_lines(
+    text: str, comma: bool, where: str, delimiter: str = "", quoted: bool | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """(1-based number of the first line, cells) of the rows of a delimited text; blank lines are left out.
+
+    Args:
+      comma: csv, whose quoted cells may hold delimiters and line ends; else tab-separated without quoting, as GLUE's
+        files.
+      where: the file, for error messages.
+      delimiter, quoted: as of `open_table`.
+
+    Raises:
+      UserError: what the csv parser refuses.
+    """
+    if not (comma if quoted is None else quoted):
+        delimiter = delimiter or ("," if comma else "\t")
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.rstrip("\r"):
+                yield number, line.rstrip("\r").split(delimiter)
+        return
+    csv.field_size_limit(_LONGEST_CELL)
+    delimiter = delimiter or (_delimiter_of(text) if comma else "\t")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    while True:
+        number = reader.line_num + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise UserError(f"{where}, line {number}: {error}") from None
+        if cells is None:
+            return
+        if cells:
+            yield number, cells
+
+
+def _delimiter_of(text: str) -> str:
+    """The delimiter of a csv file: the first by which its first rows have equally many cells, more than one; else that
+    of which the first line has most."""
+    for delimiter in _DELIMITERS:
+        try:
+            reader = csv.reader(io.StringIO(text[:_SAMPLE], newline=""), delimiter=delimiter)
+            widths = {len(cells) for cells in itertools.islice(reader, _SAMPLE_ROWS) if cells}
+        except csv.Error:
+            continue
+        if len(widths) == 1 and widths != {1}:
+            return delimiter
+    return max(_DELIMITERS, key=text.partition("\n")[0].count)
+
+
+# Columns.
+
+
+def alternatives(column: Column) -> tuple[str | int, ...]:
+    return column if isinstance(column, tuple) else (column,)
+
+
+def names_of(column: Column) -> tuple[str, ...]:
+    """The names that a column may have in JSON, where numbers are names, too."""
+    return tuple(dict.fromkeys(map(str, alternatives(column))))
+
+
+def place(table: Table, columns: Sequence[Column], optional: Sequence[Column] = ()) -> list[str] | None:
+    """The names under which a delimited table's rows have some columns, "" for optional ones that are not there.
+
+    Columns that may be found by a name or by a number are found by names all together, if one of them is there by its
+    name, else by numbers. None where each row has names of its own.
+
+    Raises:
+      UserError: one is not there, or twice.
+    """
+    if table.columns is None:
+        return None
+    header = table.columns if table.header else []
+    by_name = any(name in header for column in columns for name in alternatives(column))
+    found = [_place(table, column, header, by_name) for column in columns]
+    for column in optional:
+        try:
+            found.append(_place(table, column, header, by_name))
+        except UserError:
+            found.append("")
+    return found
+
+
+def _place(table: Table, column: Column, header: list[str], by_name: bool) -> str:
+    names = [name for name in alternatives(column) if isinstance(name, str)]
+    numbers = [number for number in alternatives(column) if isinstance(number, int)]
+    assert table.columns is not None
+    width = len(table.columns)
+    name = next((name for name in names if name in header), None)
+    if name in table.doubled:
+        raise UserError(f"{table.name}: the column {name!r} is there twice: give the two different names")
+    if name is not None:
+        return name
+    if numbers and not (by_name and names):
+        if not -width <= numbers[0] < width:
+            raise UserError(f"{table.name}, line 1: {width} columns, but column {numbers[0]} is needed")
+        return table.columns[numbers[0]]
+    listed = " or ".join(map(repr, names))
+    if not table.header:
+        raise UserError(f"{table.name}: column {listed} is named, but the file is said to have no header: give numbers")
+    raise UserError(
+        f"{table.name} has no column {listed}{closest(names[0], header)}: its first line is {shown(header)}. If that "
+        'is no header, give the numbers of the columns and "header": false'
+    )
+
+
+# Columnar files.
+
+
+def read_columnar(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a parquet or Arrow file; numbers of `datasets`' classes as their names, -1 as None.
+
+    Args:
+      columns: those that are read; None: all. One that is not there is missing in the rows.
+
+    Raises:
+      UserError: no pyarrow; a file that cannot be read.
+    """
+    try:
+        import pyarrow as arrow
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError(f"{path}: parquet and Arrow files need pyarrow: pip install pyarrow") from None
+    try:
+        with open(path, "rb") as file:
+            is_parquet = file.read(4) == b"PAR1"
+        if is_parquet or str(path).lower().endswith(".parquet"):
+            with arrow.parquet.ParquetFile(path) as table:
+                schema = table.schema_arrow
+                kept = None if columns is None else [name for name in schema.names if name in columns]
+                for batch in table.iter_batches(_BATCH, columns=kept):
+                    yield from _named(batch.to_pylist(), schema)
+            return
+        with arrow.memory_map(str(path)) as source:
+            is_stream = source.read(6) != b"ARROW1"  # `datasets` writes streams, others may write files
+            source.seek(0)
+            reader = arrow.ipc.open_stream(source) if is_stream else arrow.ipc.open_file(source)
+            batches = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
+            for batch in batches:
+                kept = [name for name in reader.schema.names if columns is None or name in columns]
+                for start in range(0, batch.num_rows, _BATCH):
+                    yield from _named(batch.select(kept).slice(start, _BATCH).to_pylist(), reader.schema)
+    except (arrow.ArrowException, OSError) as error:
+        why = reason(error) if isinstance(error, OSError) and error.errno else error
+        raise UserError(f"{path} cannot be read: {why}") from None
+
+
+def _named(rows: list[dict[str, Any]], schema: Any) -> list[dict[str, Any]]:
+    """The rows with the names of classes for their numbers, those in lists, too."""
+    described = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    features = described.get("info", {}).get("features", {}) if isinstance(described, dict) else {}
+    for name, feature in features.items():
+        names = _class_names(feature)
+        for row in rows if names else ():
+            if isinstance(row.get(name), list):
+                row[name] = [_class_name(value, names) for value in row[name]]
+            elif name in row:
+                row[name] = _class_name(row[name], names)
+    return rows
+
+
+def _class_names(feature: Any) -> list[str]:
+    if isinstance(feature, list) and feature:
+        return _class_names(feature[0])
+    if not isinstance(feature, dict):
+        return []
+    return feature.get("names") or [] if feature.get("_type") == "ClassLabel" else _class_names(feature.get("feature"))
+
+
+def _class_name(value: Any, names: list[str]) -> Any:
+    if type(value) is not int:
+        return value
+    return names[value] if 0 <= value < len(names) else None

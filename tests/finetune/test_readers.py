@@ -1,0 +1,402 @@
+"""Inputs that people have, through every reader of fine-tuning: formats by any name, folders with splits, layouts of
+tagged words, answers in text without blanks, tables with the column names of `datasets`."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from electra_tf2.corpus.text_files import Corpus
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.inference.predictor import open_rows
+from electra_tf2.finetune.tasks.conll import read_sentences
+from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.util import tables
+from electra_tf2.util.errors import UserError
+from tests.support import finetuning as support
+from tests.support.finetuning import write_lines
+
+arrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+TEXTS = ["the file is open", "a list of all", "a file, the list", "open it"]
+ROWS = [{"text": text, "label": f"class {number % 2}"} for number, text in enumerate(TEXTS)]
+
+
+def content_of(rows, suffix):
+    """A table as the bytes of a file of this suffix."""
+    if suffix in (".csv", ".tsv"):
+        written = io.StringIO(newline="")
+        writer = csv.DictWriter(written, list(rows[0]), delimiter="," if suffix == ".csv" else "\t")
+        writer.writeheader()
+        writer.writerows(rows)
+        return written.getvalue().encode()
+    if suffix == ".parquet":
+        sink = arrow.BufferOutputStream()
+        parquet.write_table(arrow.Table.from_pylist(rows), sink)
+        return sink.getvalue().to_pybytes()
+    if suffix == ".arrow":
+        sink, table = arrow.BufferOutputStream(), arrow.Table.from_pylist(rows)
+        with arrow.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return sink.getvalue().to_pybytes()
+    if suffix == "list":
+        return json.dumps(rows, indent=1).encode()
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+FILES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    **{name: (f".{name.lower().rpartition('.')[2]}", bytes) for name in (
+        "a.csv", "a.CSV", "a.tsv", "a.jsonl", "a.ndjson", "a.json", "a.parquet", "a.PARQUET", "a.arrow"
+    )},
+    "list.json": ("list", bytes),
+    "no_suffix": (".jsonl", bytes),
+    "list.data": ("list", bytes),
+    "parquet.data": (".parquet", bytes),
+    "lines.tsv": (".jsonl", bytes),  # whatever its name says
+    "a.csv.gz": (".csv", gzip.compress),
+    "a.jsonl.GZ": (".jsonl", gzip.compress),
+    "a.tsv.bz2": (".tsv", bz2.compress),
+    "a.json.xz": ("list", lzma.compress),
+}  # fmt: skip
+
+
+def make(name="mine", described=None, tokenizer=None, **overrides):
+    own = {name: described} if described else {}
+    return make_tasks(support.config(name, tasks=own, **overrides), tokenizer or support.tokenizer())[0]
+
+
+def learned_texts(path):
+    task = make(described={"type": "classification", "held_out": 0, "files": {"train": str(path)}})
+    return [example.texts[0] for example in task.load("train").examples]
+
+
+def contrasted_texts(path):
+    task = make(described={"type": "embedding", "files": {"train": str(path)}}, dropout=0.1)
+    return [texts[0] for texts in task.load("train").examples]
+
+
+def answered_texts(path):
+    task = make(described={"type": "classification", "labels": ["a", "b"]})
+    table = open_rows(str(path), task)
+    return [example.texts[0] for example in task.parse([task.located(table)(row.values) for row in table.rows], "x").examples]
+
+
+READERS = {"learned": learned_texts, "contrasted": contrasted_texts, "answered": answered_texts}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_table_is_read_whatever_it_is_called(tmp_path, reader, name):
+    content, packed = FILES[name]
+    (tmp_path / name).write_bytes(packed(content_of(ROWS, content)))
+    assert READERS[reader](tmp_path / name) == TEXTS
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("content", ["<!DOCTYPE html>\n<p>text</p>\n", '<?xml version="1.0"?>\n<a/>\n'])
+def test_markup_is_no_text(tmp_path, reader, content):
+    (tmp_path / "page").write_text(content)
+    with pytest.raises(UserError, match="page holds markup"):
+        READERS[reader](tmp_path / "page")
+
+
+@pytest.mark.parametrize("reader", ["contrasted", "answered"])
+def test_a_table_called_text_is_not_taken_for_text(tmp_path, reader):
+    write_lines(tmp_path / "a.txt", "id\ttext\tlabel", "1\tthe file\tx", "2\ta list\ty")
+    with pytest.raises(UserError, match=r"a\.txt is a table by its tabs, not text: call it \.tsv"):
+        READERS[reader](tmp_path / "a.txt")
+
+
+# Folders.
+
+
+def hub_folder(folder):
+    """A data set as it lies in a hub's repository."""
+    for split, number in (("train", 40), ("validation", 10), ("test", 6)):
+        rows = [{"text": f"{split} film {n}", "label": "ab"[n % 2]} for n in range(number)]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{split}-00000-of-00001.parquet").write_bytes(content_of(rows, ".parquet"))
+    return folder
+
+
+def saved_folder(folder, left_over):
+    """A folder of `save_to_disk`, and what a later map or shuffle left beside it."""
+    folder.mkdir(parents=True)
+    (folder / "data-00000-of-00001.arrow").write_bytes(content_of(ROWS, ".arrow"))
+    (folder / "cache-3a4e449d247479e8.arrow").write_bytes(content_of(left_over, ".arrow"))
+    write_lines(folder / "dataset_info.json", "{}")
+    write_lines(folder / "state.json", json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    return folder
+
+
+@pytest.mark.parametrize("left_over", [[{"text": "OTHER", "label": "x"}], [{"indices": 1}]], ids=["map", "shuffle"])
+@pytest.mark.parametrize("reader", ["learned", "contrasted", "corpus"])
+def test_of_a_saved_folder_what_its_state_lists_is_read(tmp_path, reader, left_over):
+    folder = saved_folder(tmp_path / "set", left_over)
+    if reader == "corpus":
+        corpus = Corpus(str(folder))
+        blocks = [block for file in corpus.files() for block in corpus.read(file.name)]
+        assert [line.decode() for block in blocks for line in block.lines if line] == TEXTS
+    else:
+        assert READERS[reader](folder) == TEXTS
+    (folder / "state.json").unlink()
+    if reader != "corpus":
+        assert READERS[reader](folder) == TEXTS
+
+
+def test_splits_in_one_folder_are_told_apart(tmp_path):
+    folder = hub_folder(tmp_path / "set" / "data")
+    for given in (folder, folder.parent):
+        config = support.FinetuningConfig.from_dict({"train_file": str(given), "model": "electra_mini"})
+        task = make_tasks(config, support.tokenizer())[0]
+        assert [len(task.load(split).examples) for split in ("train", "dev", "test")] == [40, 10, 6]
+        assert task.load("dev").examples[0].texts == ("validation film 0",)
+    one_file = str(folder / "validation-00000-of-00001.parquet")
+    config = support.FinetuningConfig.from_dict(
+        {"train_file": str(folder), "dev_file": one_file, "model": "electra_mini"}
+    )
+    assert len(make_tasks(config, support.tokenizer())[0].load("train").examples) == 40
+    with pytest.raises(UserError, match="holds tables of several splits"):
+        tables.files_of(folder)
+    assert len(contrasted_texts(folder)) == 40
+    write_lines(tmp_path / "csv" / "train.csv", "text,label", "a,x", "b,y")
+    write_lines(tmp_path / "csv" / "test.csv", "text,label", "c,x")
+    assert learned_texts(tmp_path / "csv") == ["a", "b"]
+
+
+# Columns.
+
+
+HUGGING_FACE = {
+    "cola": (["sentence", "label", "idx"], ["a file", "1", "0"], ("a file",), "1"),
+    "sst": (["idx", "sentence", "label"], ["0", "a file", "0"], ("a file",), "0"),
+    "mrpc": (["sentence1", "sentence2", "label", "idx"], ["a", "b", "1", "0"], ("a", "b"), "1"),
+    "qqp": (["question1", "question2", "label", "idx"], ["a", "b", "0", "0"], ("a", "b"), "0"),
+    "mnli": (["premise", "hypothesis", "label", "idx"], ["a", "b", "0", "0"], ("a", "b"), "entailment"),
+    "qnli": (["question", "sentence", "label", "idx"], ["a", "b", "1", "0"], ("a", "b"), "not_entailment"),
+    "sts": (["sentence1", "sentence2", "label", "idx"], ["a", "b", "2.5", "0"], ("a", "b"), 2.5),
+    "boolq": (["question", "passage", "idx", "label"], ["a", "b", "0", "1"], ("a", "b"), "true"),
+    "cb": (["premise", "hypothesis", "idx", "label"], ["a", "b", "0", "1"], ("a", "b"), "contradiction"),
+}
+
+
+@pytest.mark.parametrize("name", HUGGING_FACE)
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_built_in_tasks_read_a_tables_header(tmp_path, name, suffix):
+    header, row, texts, label = HUGGING_FACE[name]
+    write_lines(tmp_path / name / f"train.{suffix}", *(("," if suffix == "csv" else "\t").join(one) for one in (header, row)))
+    (example,) = make(name, raw_data_dir=str(tmp_path), double_unordered=False).load("train").examples
+    assert (example.texts, example.label) == (texts, label)
+
+
+def test_a_column_that_is_there_twice_is_not_chosen_from(tmp_path):
+    write_lines(tmp_path / "a.csv", "text,text,label", "a,b,x", "c,d,y")
+    with pytest.raises(UserError, match="the column 'text' is there twice"):
+        learned_texts(tmp_path / "a.csv")
+    write_lines(tmp_path / "a.csv", "text,note,note,label", "a,b,B,x", "c,d,D,y")
+    assert learned_texts(tmp_path / "a.csv") == ["a", "c"]
+    table = tables.open_table(tmp_path / "a.csv")
+    assert next(table.rows).values == {"text": "a", "note": "b", "note_2": "B", "label": "x"}
+
+
+# Tags.
+
+
+def tagged(tmp_path, text, **given):
+    path = tmp_path / "train.txt"
+    path.write_bytes(text.encode())
+    return [list(zip(one.words, one.tags, strict=True)) for one in read_sentences(path, **given)]
+
+
+@pytest.mark.parametrize("word", ["10\u00a0000", "a\x85b", "x\x1fy", "東\u3000京", "a\u2028b", "\u00a0", "\x85", "", "a b"])
+def test_between_tabs_a_word_is_what_stands_there(tmp_path, word):
+    assert tagged(tmp_path, f"{word}\tB-X\nto\tO\n\nb\tO\n") == [[(word, "B-X"), ("to", "O")], [("b", "O")]]
+    write_lines(tmp_path / "ner" / "train.txt", f"{word}\tB-X", "to\tO", "")
+    task = make("ner", raw_data_dir=str(tmp_path))
+    split = task.load("train")
+    (row,) = task.answers(split, [{"predictions": np.zeros(2, int), "scores": np.ones(2)}])
+    assert row["words"] == [word, "to"]
+    task.write_submission("dev", split, [{"predictions": np.zeros(2, int), "scores": np.ones(2)}], tmp_path)
+    assert [one.words for one in read_sentences(tmp_path / "ner_dev.txt")] == [[word, "to"]]
+
+
+CONLL_U = """# sent_id = 1
+# text = Vámonos al mar
+1-2\tVámonos\t_\t_\t_\t_\t_\t_\t_\t_
+1\tVamos\tir\tVERB\t_\t_\t0\troot\t_\t_
+2\tnos\tnosotros\tPRON\t_\t_\t1\tobj\t_\tSpaceAfter=No
+2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_
+3\tmar\tmar\tNOUN\t_\t_\t1\tobl\t_\t_
+
+"""
+GERM_EVAL = "#\thttp://example.org/1 [2009-10-17]\n1\tSchartau\tB-PER\tO\n2\tsagte\tO\tO\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (CONLL_U, [[("Vamos", "VERB"), ("nos", "PRON"), ("mar", "NOUN")]]),
+        (GERM_EVAL, [[("Schartau", "B-PER"), ("sagte", "O")]]),
+        ("-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\nis VBZ O O\n", [[("EU", "B-ORG"), ("is", "O")]]),
+        ("EU\tB-ORG\r\nis\tO\r\n\r\nx\tO\r\n", [[("EU", "B-ORG"), ("is", "O")], [("x", "O")]]),
+        ("# id 1\nEU\tB-ORG\n#\tO\n#tag\tO\n\n", [[("EU", "B-ORG"), ("#", "O"), ("#tag", "O")]]),
+        ("# id = 1\nEU B-ORG\n# O\n \nx  O\n", [[("EU", "B-ORG"), ("#", "O")], [("x", "O")]]),
+        ("1 O\n2 O\n\n", [[("1", "O"), ("2", "O")]]),
+    ],
+    ids=["CoNLL-U", "GermEval", "CoNLL-2003", "CRLF", "comments", "blanks", "numbers are words"],
+)  # fmt: skip
+def test_layouts_of_tagged_words(tmp_path, text, expected):
+    assert tagged(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("tags", "learned"),
+    [
+        (["U-ORG", "B-LOC", "L-LOC"], ["S-ORG", "B-LOC", "E-LOC"]),
+        (["b-org", "i-org", "o"], ["B-org", "E-org", "O"]),
+        (["B-A", "M-A", "E-A"], ["B-A", "I-A", "E-A"]),
+    ],
+)
+def test_encodings_of_spans(tmp_path, tags, learned):
+    write_lines(tmp_path / "ner" / "train.txt", *(f"w{n}\t{tag}" for n, tag in enumerate(tags)), "")
+    assert make("ner", raw_data_dir=str(tmp_path)).load("train").examples[0].labels == learned
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_tables_of_words_and_tags(tmp_path, suffix):
+    rows = [{"id": "0", "tokens": ["EU", "is"], "ner_tags": [1, 0], "pos_tags": [0, 1]}]
+    path = tmp_path / f"train{suffix}"
+    path.write_bytes(content_of(rows, suffix))
+    described = {"type": "tagging", "held_out": 0, "files": {"train": str(path)}}
+    with pytest.raises(UserError, match="which tags are meant, ner_tags, pos_tags"):
+        make(described=described).load("train")
+    named = described | {"label_column": "ner_tags", "labels": ["O", "B-ORG"]}
+    assert make(described=named).load("train").examples[0].labels == ["S-ORG", "O"]
+    plain = described | {"label_column": "pos_tags", "spans": False}
+    assert make(described=plain).label_names == ["0", "1"]
+
+
+def test_tags_of_development_data_alone_count_as_wrong_and_are_told(tmp_path, capsys):
+    write_lines(tmp_path / "pos" / "train.txt", "a X", "b Y", "")
+    write_lines(tmp_path / "pos" / "dev.txt", "a X", "b Z", "")
+    task = make("pos", raw_data_dir=str(tmp_path))
+    split = task.load("dev")
+    assert "1 words have labels that are not in the training data ('Z')" in " ".join(capsys.readouterr().out.split())
+    assert split.features[0].labels["labels_mask"].tolist() == [1, 0]
+    assert task.scores(split, [{"predictions": np.array([0, 0]), "scores": np.ones(2)}])["accuracy"] == 50
+
+
+# Answers.
+
+
+def unspaced():
+    """A question of a text without blanks, in which the answer stands twice."""
+    context = "北京在北方。後にカフェで北京オペラを見た。"
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "カ", "##フ", "##ェ", "##て", "後", "##に", "##カ"]
+    tokens += [letter for letter in dict.fromkeys(context) if letter not in tokens and letter not in "オペラ見た"]
+    return context, WordpieceTokenizer(tokens)
+
+
+@pytest.mark.parametrize(("answer", "last"), [("北京", True), ("北京", False), ("カフェ", False), ("北方", False)])
+def test_the_answer_is_learned_where_the_file_says(tmp_path, answer, last):
+    context, tokenizer = unspaced()
+    start = context.rindex(answer) if last else context.index(answer)
+    asked = {"id": "1", "question": "北", "answers": [{"text": answer, "answer_start": start}]}
+    write_lines(tmp_path / "squadv1" / "train.json", json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [asked]}]}]}))
+    task = make("squadv1", tokenizer=tokenizer, raw_data_dir=str(tmp_path), max_seq_length=64)
+    split = task.load("train")
+    (feature,), (question, document, (window,)) = split.features, split.examples[0]
+    first, end = (feature.labels[name] - window.offset for name in ("start_positions", "end_positions"))
+    spans = tokenizer.spans_of(context, document.ids)
+    assert spans[first, 0] <= start < spans[first, 1] and spans[end, 1] >= start + len(answer)
+    assert context[spans[first, 0] : spans[end, 1]].startswith(answer[0]) and spans[end, 1] - spans[first, 0] <= 4
+
+
+@pytest.mark.parametrize(
+    "text", ["Müller's café, 10\u00a0km", "北京在北方", "Ｆｕｌｌ　ＷＩＤＴＨ", "한국어 텍스트", "a\u200bb\u0301c ſtraße", "ΣΊΣΥΦΟΣ!", ""]
+)
+def test_places_of_pieces_in_the_text(text):
+    tokenizer = support.tokenizer()
+    (ids,) = tokenizer.pieces([text])
+    spans = tokenizer.spans_of(text, ids)
+    assert spans.shape == (len(ids), 2) and (spans[:, 0] < spans[:, 1]).all() and (np.diff(spans[:, 0]) >= 0).all()
+    for number, (start, end) in zip(ids, spans, strict=True):
+        if number != tokenizer.special.unk:
+            piece = tokenizer.vocab[number].removeprefix("##")
+            assert piece in tokenizer.normalize([text[start:end].encode()])[0].decode().replace(" ", "")
+
+
+def squad_of_datasets(suffix):
+    answers = [{"text": ["file"], "answer_start": [4]}, {"text": [], "answer_start": []}]
+    rows = [
+        {"id": str(n), "title": "t", "context": "the file is open", "question": "what?", "answers": answer}
+        for n, answer in enumerate(answers)
+    ]
+    if suffix == "data":
+        return json.dumps({"version": "2.0", "data": rows}).encode()
+    if suffix == ".csv":
+        rows = [row | {"answers": json.dumps(row["answers"])} for row in rows]
+    return content_of(rows, suffix)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", "list", "data", ".csv"])
+def test_questions_of_a_table(tmp_path, capsys, suffix):
+    path = tmp_path / ("a.json" if suffix in ("list", "data") else f"a{suffix}")
+    path.write_bytes(squad_of_datasets(suffix))
+    for v2 in (True, False):
+        described = {"type": "qa", "v2": v2, "held_out": 0, "files": {"train": str(path)}}
+        split = make(described=described).load("train")
+        answerable = [(one.question.answers, one.question.is_impossible) for one in split.examples]
+        assert answerable == [(["file"], False), ([], True)][: 1 + v2]
+        start, end = (split.features[0].labels[f"{name}_positions"] for name in ("start", "end"))
+        assert support.tokenizer().readable(split.features[0].input_ids[start : end + 1]) == "file"
+    assert "1 questions without an answer are left out" in " ".join(capsys.readouterr().out.split())
+
+
+# What is held out.
+
+
+def test_no_text_is_on_both_sides_and_classes_keep_their_shares(tmp_path):
+    texts = [f"text {n}" for n in range(100)]
+    rows = [{"text": text, "label": "rare" if n % 10 == 0 else "common"} for n, text in enumerate(texts)]
+    rows += [{"text": f" TEXT  {n}", "label": rows[n]["label"]} for n in range(0, 100, 2)]
+    (tmp_path / "a.jsonl").write_bytes(content_of(rows, ".jsonl"))
+    task = make(described={"type": "classification", "held_out": 0.2, "files": {"train": str(tmp_path / "a.jsonl")}})
+    train, dev = (task.load(split).examples for split in ("train", "dev"))
+    norm = lambda part: {" ".join(one.texts[0].lower().split()) for one in part}  # noqa: E731
+    assert not norm(train) & norm(dev) and norm(train) | norm(dev) == set(texts)
+    assert len(dev) == 30 and sum(one.label == "rare" for one in dev) == 4
+    for kind, write in (("tagging", "{0} X\n\n{0} X\n"), ("qa", "")):
+        path = tmp_path / f"{kind}.{'txt' if write else 'jsonl'}"
+        answers = {"text": ["w"], "answer_start": [0]}
+        asked = [{"id": f"{n} {copy}", "context": f"w{n}", "question": "?", "answers": answers} for n in range(20) for copy in "ab"]
+        path.write_bytes(
+            "\n".join(write.format(f"w{n}") for n in range(20)).encode() if write else content_of(asked, ".jsonl")
+        )
+        described = {"type": kind, "held_out": 0.25, "files": {"train": str(path)}} | ({"spans": False} if write else {})
+        task = make(described=described)
+        words = [
+            {" ".join(one.words) if write else one.question.paragraph.text for one in task.load(split).examples}
+            for split in ("train", "dev")
+        ]
+        assert not words[0] & words[1] and [len(one) for one in words] == [15, 5]
+
+
+def test_a_perfect_score_on_one_class_is_no_collapse(tmp_path):
+    write_lines(tmp_path / "cola" / "dev.csv", "sentence,label", "a,1", "b,1")
+    task = make("cola", raw_data_dir=str(tmp_path))
+    same = [{"logits": np.array([0.0, 1.0]), "predictions": np.array(1)}] * 2
+    assert task.complaint(task.load("dev"), same) is None
+    write_lines(tmp_path / "cola" / "dev.csv", "sentence,label", "a,1", "b,0")
+    assert "collapsed" in (make("cola", raw_data_dir=str(tmp_path)).complaint(task.load("dev"), same) or "collapsed")
+
+
+def test_a_name_that_no_file_can_have(tmp_path):
+    with pytest.raises(UserError, match="model 'x{50,}.* is no name and no path: the name is too long"):
+        support.FinetuningConfig.from_dict({"model": "x" * 300, "data_dir": str(tmp_path)})
