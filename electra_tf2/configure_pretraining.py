@@ -134,7 +134,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     )
 
     # Optimization
-    learning_rate: float = hparam(5e-4, "peak learning rate", at_least=0, heading="Steps and learning rate")
+    learning_rate: float = free_hparam(5e-4, "peak learning rate", at_least=0, heading="Steps and learning rate")
     lr_decay_power: float = hparam(1.0, "power of the polynomial decay to 0 (1: linear)", above=0)
     lr_schedule: str = hparam(
         "multiply",
@@ -144,7 +144,9 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         choices=("multiply", "separate", "trapezoid"),
     )
     lr_decay_steps: int = free_hparam(0, "steps of lr_schedule trapezoid's decay; 0: a fifth of all", at_least=0)
-    num_warmup_steps: int = hparam(10000, "steps in which the learning rate rises to its peak, linearly", at_least=0)
+    num_warmup_steps: int = free_hparam(
+        10000, "steps in which the learning rate rises to its peak, linearly", at_least=0
+    )
     initial_mask_prob: float | None = hparam(None, "mask_prob at first (ramp_start); null: mask_prob", above=0, below=1)
     initial_temperature: float | None = hparam(None, "temperature at the start of a run; null: temperature", above=0)
     initial_main_weight: float = hparam(1.0, "factor of the main network's losses at the start of a run", at_least=0)
