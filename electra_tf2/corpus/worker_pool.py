@@ -1,8 +1,7 @@
 """Work on files or units, here or on several processes, with one progress for all.
 
-The builder's units (corpus/dataset_builder.py) and the counts of build_table.py (corpus/key_counts.py)
-run on it. Work is a generator: what it yields adds up to the progress, what it returns is the
-result.
+The builders of records and of papers' tables run on it. Work is a generator: what it yields adds up to the progress,
+what it returns is the result.
 """
 
 import concurrent.futures

@@ -17,8 +17,6 @@ import tf_keras
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.file_tokenizer import tokenizer_for
-from electra_tf2.formats.checkpoints import best_or_newest
-from electra_tf2.formats.tensor_file import FILE_NAME
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask, number_of_steps
@@ -33,6 +31,8 @@ from electra_tf2.finetune.trained_folder import (
     read_made_of,
     without_files,
 )
+from electra_tf2.formats.checkpoints import best_or_newest
+from electra_tf2.formats.tensor_file import FILE_NAME
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
 from electra_tf2.training.loop import Schedule, Trainer

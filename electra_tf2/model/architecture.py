@@ -68,7 +68,9 @@ class Architecture:
     hidden_dropout_prob: float = hparam(0.1, "dropout of embeddings and residual branches", at_least=0, below=1)
     attention_probs_dropout_prob: float = hparam(0.1, "dropout of the attention probabilities", at_least=0, below=1)
     max_position_embeddings: int = hparam(512, "positions that a model has embeddings or distances for", at_least=1)
-    type_vocab_size: int = hparam(2, "number of segments that are told apart; 1: both texts of a pair are alike; 0: none", at_least=0)
+    type_vocab_size: int = hparam(
+        2, "number of segments that are told apart; 1: both texts of a pair are alike; 0: none", at_least=0
+    )
     initializer_range: float = hparam(0.02, "standard deviation of initial kernels and embeddings", above=0)
     hidden_act: str = hparam(
         "gelu",
@@ -138,9 +140,9 @@ class Architecture:
         return self.hidden_size // self.num_attention_heads
 
     def shared_with(self, part: str) -> list[int]:
-        """Lists for every layer after which layer the weights of its part, "attention" or "ffn", are named.
+        """For each layer, the layer that names the weights of its part, "attention" or "ffn".
 
-        That is the uppermost that uses them, so that what goes by a layer's height, as fine-tuning's rates do, finds it.
+        That is the uppermost layer that uses them: rates of fine-tuning go by a layer's height.
         """
         layers = self.num_hidden_layers
         return [layers - 1] * layers if self.share_layers in ("all", part) else list(range(layers))
@@ -188,7 +190,9 @@ class Architecture:
             problems.append(f"local_attention has no relative_positions {self.relative_positions}: choose another")
         if self.starts_locally and not self.positions.starts_locally:
             able = ", ".join(name for name, scheme in SCHEMES.items() if scheme.starts_locally)
-            problems.append(f"relative_position_start local needs one of relative_positions {able}, got {self.relative_positions}")
+            problems.append(
+                f"relative_position_start local needs one of relative_positions {able}, got {self.relative_positions}"
+            )
         problems += self.positions.problems(self)
         return problems
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from electra_tf2.model import windows
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.kernels import cpu, xla
-from electra_tf2.model.kernels.cpu import MASKED_SCORE, Direction, between, reaches
 from electra_tf2.model.kernels.compilation import are_one_program, with_kernel
+from electra_tf2.model.kernels.cpu import MASKED_SCORE, Direction, between, reaches
 from electra_tf2.model.kernels.tiles import Bias, Tiling, queries_of_tile, tiled_attention
 from electra_tf2.model.layers import (
     Dense,
@@ -93,7 +93,7 @@ class AttentionContext(NamedTuple):
     allowed: bool [B, 1, 1 or L, L], which keys a query may attend to.
     position_bias: float32 [1, 1 or A, 1 or L, 1 or L], added to the scaled scores.
     positions: the network's position scheme.
-    rotation: angles by which queries and keys are rotated, of each block [n, 1, T, D/2] where there are blocks, or None.
+    rotation: angles of queries and keys, [n, 1, T, D/2] each where there are blocks; None: no rotation.
     tiling: how attention is cut into tiles; `allowed` is [B, 1, 1, L] then, whatever the direction, and
       `position_bias` [1 or A, 2L - 1], by distance. None: attention on whole arrays.
     blocks: how attention is cut into blocks of queries; `allowed` is [B n, 1, 1, K] then, `position_bias` [1, A, T, K].

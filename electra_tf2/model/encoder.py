@@ -5,8 +5,7 @@ scope, embedding block (own or shared) and attention direction. B batch, L lengt
 """
 
 import copy
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -16,8 +15,8 @@ from electra_tf2.model.attention import AttentionContext, Positions, SelfAttenti
 from electra_tf2.model.embeddings import Embeddings
 from electra_tf2.model.gated import GatedDense
 from electra_tf2.model.kernels import xla
-from electra_tf2.model.kernels.cpu import Direction
 from electra_tf2.model.kernels.compilation import keeping_little
+from electra_tf2.model.kernels.cpu import Direction
 from electra_tf2.model.layers import (
     Dense,
     LayerNorm,
@@ -117,9 +116,7 @@ class TransformerLayer(SizedLayer):
         return norm.of_sum(x, y, last.bias_or_zeros, seed, rate)
 
 
-def recomputed(
-    layer: TransformerLayer, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None
-) -> tf.Tensor:
+def recomputed(layer: TransformerLayer, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
     """Runs a layer of which nothing is kept but its input; its gradient computes it again, with the same dropout.
 
     Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".

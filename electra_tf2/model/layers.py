@@ -49,9 +49,7 @@ def dropped_out(x: tf.Tensor, seed: tf.Tensor, rate: float) -> tf.Tensor:
 
 
 @with_kernel(cpu.layer_norm, xla.layer_norm)
-def layer_norm(
-    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = cpu.LAYER_NORM_EPSILON
-) -> tf.Tensor:
+def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float = cpu.LAYER_NORM_EPSILON) -> tf.Tensor:
     """gamma (x - mean) / deviation + beta, over the last axis (Ba et al. 2016), epsilon 1e-12 as in the original."""
     mean = tf.reduce_mean(x, -1, keepdims=True)
     variance = tf.reduce_mean(tf.square(x - mean), -1, keepdims=True)

@@ -1,7 +1,7 @@
 """Cost of a pre-training run: parameters, floating-point operations and bytes of its parts; free of TensorFlow.
 
-Generator and main network are priced here, heads of objectives; a paper prices its own (`PretrainingConfig.further_parts`). run_pretraining
-prints the figures at start, flops_computation.py tables of them.
+Generator, main network and heads are priced here; a paper prices its own (`PretrainingConfig.further_parts`).
+run_pretraining prints the figures at start, flops_computation.py tables of them.
 """
 
 import dataclasses
@@ -79,9 +79,7 @@ def _heads(config: PretrainingConfig) -> list[Part]:
     if config.electra_objective or config.electric_objective:
         norm = norm_parameters(sizes, hidden) if sizes.head_style == "modernbert" else 0
         parameters = hidden * hidden + hidden + norm + hidden + 1
-        parts.append(
-            Part("detection head", parameters, 2 * length * (hidden * hidden + hidden), length * (hidden + 1))
-        )
+        parts.append(Part("detection head", parameters, 2 * length * (hidden * hidden + hidden), length * (hidden + 1)))
     if config.replace_mlm_objective:
         parts.append(_language_model(config, masked))
     if config.all_tokens_mlm_objective:

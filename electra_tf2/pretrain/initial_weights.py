@@ -14,9 +14,8 @@ from electra_tf2.formats.checkpoints import (
     generator_names,
     warm_start,
 )
-from electra_tf2.model.heads import TiedHead
 from electra_tf2.model.embeddings import DIFFERENCE
-from electra_tf2.model.heads import LanguageModelHead
+from electra_tf2.model.heads import LanguageModelHead, TiedHead
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say

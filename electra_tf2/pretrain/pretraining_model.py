@@ -28,9 +28,6 @@ from electra_tf2.pretrain.objectives.coco_lm import CopyDetection, CorrectiveLM,
 from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
 from electra_tf2.pretrain.objectives.electric import ClozeLM, NoiseContrastive
 from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective, StepValues
-from electra_tf2.pretrain.objectives.bert import MaskedLM
-from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
-from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective, StepValues
 from electra_tf2.pretrain.schedules import final_values
 from electra_tf2.util.papers import load_paper
 

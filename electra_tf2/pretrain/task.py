@@ -195,5 +195,7 @@ def make_task(
     eval_records: Records | None = None,
 ) -> PretrainingTask:
     """The task of a run: the core's, or that of its paper where it has one. Arguments as `PretrainingTask`."""
-    task_class = getattr(load_paper(config.paper, "model"), "Task", PretrainingTask) if config.paper else PretrainingTask
+    task_class = (
+        getattr(load_paper(config.paper, "model"), "Task", PretrainingTask) if config.paper else PretrainingTask
+    )
     return task_class(config, strategy, jit_compile, train_records, eval_records)

@@ -21,7 +21,15 @@ from absl import flags, logging
 
 from electra_tf2.util.environment import before_tensorflow
 from electra_tf2.util.errors import UserError, one_line, reason, shown
-from electra_tf2.util.hparams import all_hparams, closest, entries_of_dicts, layered, value_problem, value_type, with_home
+from electra_tf2.util.hparams import (
+    all_hparams,
+    closest,
+    entries_of_dicts,
+    layered,
+    value_problem,
+    value_type,
+    with_home,
+)
 from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
 from electra_tf2.util.reading import parse_json, read_json, read_text
 from electra_tf2.util.recipes import read_recipe, recipe_names

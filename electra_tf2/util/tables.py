@@ -97,7 +97,7 @@ def format_by_name(path: str | os.PathLike[str]) -> Format | None:
 
 
 def format_of(path: str | os.PathLike[str], content: str | None = None) -> Format:
-    """Says what a file is, by its name, or by its content where that is plainly something else or the name says nothing.
+    """Format of a file, by its name; by its content where the name says nothing or the content is plainly another.
 
     Args:
       content: its text, where that has been read.
@@ -297,7 +297,9 @@ def open_table(
 
 def _list_rows(values: list[Any], name: str) -> Iterator[Row]:
     for number, value in enumerate(values, start=1):
-        problem = "" if isinstance(value, dict) else f"{name}, row {number}: a JSON object is needed, got {shown(value)}"
+        problem = (
+            "" if isinstance(value, dict) else f"{name}, row {number}: a JSON object is needed, got {shown(value)}"
+        )
         yield Row(number, value if not problem else {}, problem)
 
 

@@ -10,15 +10,15 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.formats.huggingface_config import Casing
-from electra_tf2.inference.stored_model import StoredModel
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.inference.predictor import Predictor
 from electra_tf2.finetune.results import errors_of
-from electra_tf2.finetune.tasks.task import Features, HeadInput, Label
 from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.task import Features, HeadInput, Label
 from electra_tf2.finetune.tasks.text_heads import ChoiceHead
+from electra_tf2.formats.huggingface_config import Casing
+from electra_tf2.inference.predictor import Predictor
+from electra_tf2.inference.stored_model import StoredModel
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines

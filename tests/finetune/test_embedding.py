@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 
 import electra_tf2 as electra
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.embedding import ContrastHead, EmbeddingTask, read_texts
 from electra_tf2.finetune.tasks.task import HeadInput
-from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
-from tests.support import finetuning as support
 from tests.finetune.conftest import WORDS
 from tests.finetune.test_run_finetuning import results, run
+from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
 
 

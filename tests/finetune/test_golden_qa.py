@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.qa import QATask
 from electra_tf2.finetune.tasks.qa_answers import (
     answered_scores,
     exact,
@@ -13,8 +15,6 @@ from electra_tf2.finetune.tasks.qa_answers import (
     squad_v2_scores,
 )
 from electra_tf2.finetune.tasks.qa_files import max_context, read_questions
-from electra_tf2.finetune.tasks.qa import QATask
-from electra_tf2.finetune.tasks import make_tasks
 from tests.support import finetuning as support
 from tests.support import golden
 

@@ -10,9 +10,9 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.results import data_table, errors_of, labelled_lines, labelled_table, shown_errors
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
+from tests.finetune.conftest import WORDS
 from tests.support import finetuning as support
 from tests.support import golden
-from tests.finetune.conftest import WORDS
 from tests.support.finetuning import write_lines
 from tests.support.programs import run_program
 

@@ -7,13 +7,13 @@ import threading
 import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.settings.defaults import with_named
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.trained_folder import MadeOf
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.tables import Table
-from tests.support import finetuning as support
 from tests.finetune.test_run_finetuning import run
+from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
 
 QUESTION = {"qid": "1", "question": "?", "answers": ["a"], "detected_answers": [{"text": "a", "char_spans": [[0, 0]]}]}
@@ -80,7 +80,9 @@ def test_without_development_data_a_share_is_held_out_or_the_error_says_how(tmp_
     again, other = make(tmp_path, described), make(tmp_path, described, seed=1)
     assert [one.texts[0] for one in again.load("dev").examples] == parts[1]
     assert [one.texts[0] for one in other.load("dev").examples] != parts[1]
-    assert task.files("dev") == [path] and MadeOf(task.config, [task], None).scoring["scored_on"]["mine"].keys() == {"dev"}
+    assert task.files("dev") == [path] and MadeOf(task.config, [task], None).scoring["scored_on"]["mine"].keys() == {
+        "dev"
+    }
     write_lines(path.with_name("dev.csv"), "text,label", "own,1")
     assert [len(make(tmp_path, described).load(split).examples) for split in ("train", "dev")] == [20, 1]
     with pytest.raises(UserError, match="held_out is a share of the training data"):

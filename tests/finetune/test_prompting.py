@@ -1,6 +1,5 @@
 """Prompts: templates to wordpieces, demonstrations, few-shot splits, scores of label words, what is refused."""
 
-import functools
 import json
 
 import numpy as np
@@ -14,20 +13,26 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
-from electra_tf2.finetune.tasks.text import TextTask, few_shot_split
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.tasks.prompt import LabelWordHead, PromptTask, generator_sizes, language_model_head, parse_template
-from electra_tf2.finetune.tasks.task import HeadInput
-from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.settings.built_in import BUILT_IN
+from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.prompt import (
+    LabelWordHead,
+    PromptTask,
+    generator_sizes,
+    language_model_head,
+    parse_template,
+)
+from electra_tf2.finetune.tasks.task import HeadInput
+from electra_tf2.finetune.tasks.text import TextTask, few_shot_split
 from electra_tf2.finetune.weights import start
 from electra_tf2.model import kernels
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
-from tests.support import golden
 from tests.finetune.test_run_finetuning import run
+from tests.support import golden
 from tests.support.finetuning import write_lines
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -11,11 +11,11 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
 from electra_tf2.finetune.tasks.qa_answers import overlap_f1, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_files import Window, max_context, positions, read_questions, split_words, windows_of
-from electra_tf2.finetune.tasks.qa import AnswerHead, QATask
 from electra_tf2.finetune.tasks.task import HeadInput
-from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines

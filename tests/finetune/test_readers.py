@@ -14,9 +14,9 @@ import pytest
 
 from electra_tf2.corpus.text_files import Corpus
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.inference.predictor import open_rows
-from electra_tf2.finetune.tasks.conll import read_sentences
 from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.conll import read_sentences
+from electra_tf2.inference.predictor import open_rows
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
@@ -84,7 +84,10 @@ def contrasted_texts(path):
 def answered_texts(path):
     task = make(described={"type": "classification", "labels": ["a", "b"]})
     table = open_rows(str(path), task)
-    return [example.texts[0] for example in task.parse([task.located(table)(row.values) for row in table.rows], "x").examples]
+    return [
+        example.texts[0]
+        for example in task.parse([task.located(table)(row.values) for row in table.rows], "x").examples
+    ]
 
 
 READERS = {"learned": learned_texts, "contrasted": contrasted_texts, "answered": answered_texts}
@@ -190,7 +193,9 @@ HUGGING_FACE = {
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
 def test_built_in_tasks_read_a_tables_header(tmp_path, name, suffix):
     header, row, texts, label = HUGGING_FACE[name]
-    write_lines(tmp_path / name / f"train.{suffix}", *(("," if suffix == "csv" else "\t").join(one) for one in (header, row)))
+    write_lines(
+        tmp_path / name / f"train.{suffix}", *(("," if suffix == "csv" else "\t").join(one) for one in (header, row))
+    )
     (example,) = make(name, raw_data_dir=str(tmp_path), double_unordered=False).load("train").examples
     assert (example.texts, example.label) == (texts, label)
 
@@ -214,7 +219,9 @@ def tagged(tmp_path, text, **given):
     return [list(zip(one.words, one.tags, strict=True)) for one in read_sentences(path, **given)]
 
 
-@pytest.mark.parametrize("word", ["10\u00a0000", "a\x85b", "x\x1fy", "東\u3000京", "a\u2028b", "\u00a0", "\x85", "", "a b"])
+@pytest.mark.parametrize(
+    "word", ["10\u00a0000", "a\x85b", "x\x1fy", "東\u3000京", "a\u2028b", "\u00a0", "\x85", "", "a b"]
+)
 def test_between_tabs_a_word_is_what_stands_there(tmp_path, word):
     assert tagged(tmp_path, f"{word}\tB-X\nto\tO\n\nb\tO\n") == [[(word, "B-X"), ("to", "O")], [("b", "O")]]
     write_lines(tmp_path / "ner" / "train.txt", f"{word}\tB-X", "to\tO", "")
@@ -308,10 +315,13 @@ def test_the_answer_is_learned_where_the_file_says(tmp_path, answer, last):
     context, tokenizer = unspaced()
     start = context.rindex(answer) if last else context.index(answer)
     asked = {"id": "1", "question": "北", "answers": [{"text": answer, "answer_start": start}]}
-    write_lines(tmp_path / "squadv1" / "train.json", json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [asked]}]}]}))
+    write_lines(
+        tmp_path / "squadv1" / "train.json",
+        json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [asked]}]}]}),
+    )
     task = make("squadv1", tokenizer=tokenizer, raw_data_dir=str(tmp_path), max_seq_length=64)
     split = task.load("train")
-    (feature,), (question, document, (window,)) = split.features, split.examples[0]
+    (feature,), (_, document, (window,)) = split.features, split.examples[0]
     first, end = (feature.labels[name] - window.offset for name in ("start_positions", "end_positions"))
     spans = tokenizer.spans_of(context, document.ids)
     assert spans[first, 0] <= start < spans[first, 1] and spans[end, 1] >= start + len(answer)
@@ -319,7 +329,16 @@ def test_the_answer_is_learned_where_the_file_says(tmp_path, answer, last):
 
 
 @pytest.mark.parametrize(
-    "text", ["Müller's café, 10\u00a0km", "北京在北方", "Ｆｕｌｌ　ＷＩＤＴＨ", "한국어 텍스트", "a\u200bb\u0301c ſtraße", "ΣΊΣΥΦΟΣ!", ""]
+    "text",
+    [
+        "Müller's café, 10\u00a0km",
+        "北京在北方",
+        "Ｆｕｌｌ　ＷＩＤＴＨ",
+        "한국어 텍스트",
+        "a\u200bb\u0301c ſtraße",
+        "ΣΊΣΥΦΟΣ!",
+        "",
+    ],
 )
 def test_places_of_pieces_in_the_text(text):
     tokenizer = support.tokenizer()
@@ -375,11 +394,17 @@ def test_no_text_is_on_both_sides_and_classes_keep_their_shares(tmp_path):
     for kind, write in (("tagging", "{0} X\n\n{0} X\n"), ("qa", "")):
         path = tmp_path / f"{kind}.{'txt' if write else 'jsonl'}"
         answers = {"text": ["w"], "answer_start": [0]}
-        asked = [{"id": f"{n} {copy}", "context": f"w{n}", "question": "?", "answers": answers} for n in range(20) for copy in "ab"]
+        asked = [
+            {"id": f"{n} {copy}", "context": f"w{n}", "question": "?", "answers": answers}
+            for n in range(20)
+            for copy in "ab"
+        ]
         path.write_bytes(
             "\n".join(write.format(f"w{n}") for n in range(20)).encode() if write else content_of(asked, ".jsonl")
         )
-        described = {"type": kind, "held_out": 0.25, "files": {"train": str(path)}} | ({"spans": False} if write else {})
+        described = {"type": kind, "held_out": 0.25, "files": {"train": str(path)}} | (
+            {"spans": False} if write else {}
+        )
         task = make(described=described)
         words = [
             {" ".join(one.words) if write else one.question.paragraph.text for one in task.load(split).examples}
@@ -398,5 +423,5 @@ def test_a_perfect_score_on_one_class_is_no_collapse(tmp_path):
 
 
 def test_a_name_that_no_file_can_have(tmp_path):
-    with pytest.raises(UserError, match="model 'x{50,}.* is no name and no path: the name is too long"):
+    with pytest.raises(UserError, match=r"model 'x{50,}.* is no name and no path: the name is too long"):
         support.FinetuningConfig.from_dict({"model": "x" * 300, "data_dir": str(tmp_path)})

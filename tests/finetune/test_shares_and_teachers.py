@@ -1,24 +1,22 @@
 """Shares of the data, both orders, an intermediate task and a teacher's outputs."""
 
-import dataclasses
 import json
 import runpy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.finetune.tasks.targets import TEACHER, Classes, Scale, read_outputs
 from electra_tf2.finetune.evaluation import Evaluation
-from electra_tf2.finetune.tasks.task import HeadInput
 from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.targets import TEACHER, Classes, Scale, read_outputs
+from electra_tf2.finetune.tasks.task import HeadInput
 from electra_tf2.finetune.tasks.text_heads import ClassificationHead
 from electra_tf2.model.softmax import soft_losses
 from electra_tf2.util.errors import UserError
-from tests.support import finetuning as support
 from tests.finetune.test_run_finetuning import run
+from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
 from tests.support.programs import PACKAGE, flags_of_its_own
 

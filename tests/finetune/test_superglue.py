@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from electra_tf2.finetune.tasks.text import TextExample
-from electra_tf2.finetune.tasks.spans import wsc_spans
 from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.finetune.tasks.spans import wsc_spans
+from electra_tf2.finetune.tasks.text import TextExample
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.conll import bio, bioes, read_sentences, spans_of
 from electra_tf2.finetune.tasks.tagging import TaggingTask, tagging_scores
-from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines

@@ -61,7 +61,12 @@ def test_examples_without_a_label_are_left_out_aloud(tmp_path, capsys, kind, non
 
 @pytest.mark.parametrize(
     ("labels", "learned"),
-    [("+-", ["+", "-"]), (["1", "-1"], ["-1", "1"]), (["0", "1", "2", "-1"], ["0", "1", "2"]), (["a", "b", "-"], ["a", "b"])],
+    [
+        ("+-", ["+", "-"]),
+        (["1", "-1"], ["-1", "1"]),
+        (["0", "1", "2", "-1"], ["0", "1", "2"]),
+        (["a", "b", "-"], ["a", "b"]),
+    ],
 )
 def test_a_dash_or_minus_one_is_a_label_where_the_others_say_so(tmp_path, labels, learned):
     write_lines(tmp_path / "mine" / "train.csv", "text,label", *(f"{n},{label}" for n, label in enumerate(labels)))
@@ -71,7 +76,7 @@ def test_a_dash_or_minus_one_is_a_label_where_the_others_say_so(tmp_path, labels
 
 def test_minus_one_beside_two_classes_is_unclear(tmp_path):
     write_lines(tmp_path / "mine" / "train.csv", "text,label", "a,0", "b,1", "c,-1")
-    with pytest.raises(UserError, match='the label -1 beside 0 and 1 .* name the labels .*"labels"'):
+    with pytest.raises(UserError, match=r'the label -1 beside 0 and 1 .* name the labels .*"labels"'):
         make(tmp_path, described=OWN | {"held_out": 0}).load("train")
     named = OWN | {"held_out": 0, "labels": [-1, 0, 1]}
     assert len(make(tmp_path, described=named).load("train").examples) == 3

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.formats.checkpoints import CheckpointVariables
 from electra_tf2.finetune import weights
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.inference.predictor import open_rows
 from electra_tf2.finetune.tasks import make_tasks
+from electra_tf2.formats.checkpoints import CheckpointVariables
+from electra_tf2.inference.predictor import open_rows
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
+from tests.finetune.test_run_finetuning import results, run
 from tests.support import finetuning as support
 from tests.support import golden
-from tests.finetune.test_run_finetuning import results, run
 from tests.support.finetuning import write_lines
 from tests.support.programs import run_program
 

@@ -14,6 +14,7 @@ from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import one_program
 
+
 class Scheme:
     """Position scheme none, and base of the others.
 
@@ -119,9 +120,7 @@ def encode(
 
         def attend(y: np.ndarray, layer: str = layer) -> np.ndarray:
             qkv = dense(y, f"{layer}/attention/self/qkv")
-            context, probabilities = attention(
-                a, weights, qkv, mask, int(layer.removeprefix("encoder/layer_")), scheme
-            )
+            context, probabilities = attention(a, weights, qkv, mask, int(layer.removeprefix("encoder/layer_")), scheme)
             attention_maps.append(probabilities)
             return dense(context, f"{layer}/attention/output/dense")
 

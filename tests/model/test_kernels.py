@@ -25,7 +25,9 @@ def normal(*shape, seed=0, dtype=tf.float64):
 
 
 def attention(rate):
-    return lambda scores, values, bias: attention_module.attention(scores, values, ALLOWED, bias, SEED, scale=0.5, rate=rate)
+    return lambda scores, values, bias: attention_module.attention(
+        scores, values, ALLOWED, bias, SEED, scale=0.5, rate=rate
+    )
 
 
 def attention_again(rate):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.inference import network as inference_network
 from electra_tf2.formats.checkpoints import CheckpointVariables, original_names, warm_start
+from electra_tf2.inference import network as inference_network
 from electra_tf2.model import embeddings, encoder, generator, heads, other_generators, relative_positions
 from electra_tf2.model.architecture import make_architecture
 from electra_tf2.model.heads import CopyHead, ReplacedTokenHead

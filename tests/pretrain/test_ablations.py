@@ -53,7 +53,8 @@ def drawn_positions(masked):
 
 
 @pytest.mark.parametrize(
-    ("ablation", "everywhere"), [({}, True), (ELECTRA_15, False), (REPLACE, False), (ALL_TOKENS, True), (CORRECTIVE, False)]
+    ("ablation", "everywhere"),
+    [({}, True), (ELECTRA_15, False), (REPLACE, False), (ALL_TOKENS, True), (CORRECTIVE, False)],
 )
 def test_which_tokens_a_loss_learns_from(ablation, everywhere):
     model, masked = model_and_batch(**ablation)
@@ -89,7 +90,6 @@ def test_the_first_losses_are_those_of_knowing_nothing():
     kept = masked.input_mask.numpy().sum() - replaced
     expected = replaced * math.log(2 * vocabulary) - kept * math.log(0.5 + 0.5 / vocabulary)
     assert float(objective(forward, True).numerator) == pytest.approx(expected, rel=1e-5)
-
 
 
 # Two stages

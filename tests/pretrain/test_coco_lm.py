@@ -14,7 +14,6 @@ from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.objectives.coco_lm import (
     CopyDetection,
-    CorrectiveLM,
     SequenceContrast,
     contrastive_losses,
     corrective_losses,

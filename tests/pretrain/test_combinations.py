@@ -44,7 +44,13 @@ GENERATOR: list[dict[str, Any]] = [
 ]
 WITHOUT = {"mask_sampling": "without_replacement"}
 NEVER: dict[str, Any] = {"mask_unit": "span"}  # with replacement
-UNITS: list[dict[str, Any]] = [{}, WITHOUT, WITHOUT | {"mask_unit": "whole_word"}, WITHOUT | {"mask_unit": "span"}, NEVER]
+UNITS: list[dict[str, Any]] = [
+    {},
+    WITHOUT,
+    WITHOUT | {"mask_unit": "whole_word"},
+    WITHOUT | {"mask_unit": "span"},
+    NEVER,
+]
 POSITIONS: list[dict[str, Any]] = [
     {"relative_positions": name} for name, scheme in SCHEMES.items() if ".papers." not in type(scheme).__module__
 ]
@@ -93,7 +99,7 @@ def train(config: PretrainingConfig, graph: bool = False) -> None:
             places = tf.range(support.LENGTH)
             batch["input_ids"] = tf.where(places == 7, 3, batch["input_ids"])
             batch["segment_ids"] = tf.where(places > 7, batch["input_mask"], 0)
-            batch |= {field: batch["input_ids"][:, 1:7] for field in config.extra_fields}
+            batch |= dict.fromkeys(config.extra_fields, batch["input_ids"][:, 1:7])
             results.append(step(batch, tf.constant(number, tf.int64)))
     assert all(np.isfinite(float(loss)) for result in results for loss in result["losses"].values())
     assert all(np.isfinite(variable.numpy()).all() for variable in task.model.trainable_variables)

@@ -76,7 +76,9 @@ def test_a_checkpoint_is_read_with_the_tables_added_up(model, tmp_path):
     report = warm_start(encoder, path)
     assert not report.missing
     with kernels.off():
-        np.testing.assert_allclose(encoder(**support.batch_of()).sequence, model.encoder(**support.batch_of()).sequence, atol=1e-5)
+        np.testing.assert_allclose(
+            encoder(**support.batch_of()).sequence, model.encoder(**support.batch_of()).sequence, atol=1e-5
+        )
     again = PretrainingModel(config_of(seed=5))
     assert not warm_start(again, path).missing
     assert again.encoder is not None
@@ -104,7 +106,9 @@ def test_it_starts_from_a_model_with_one_set_of_tables(tmp_path, start):
         np.testing.assert_array_equal(getattr(model.generator.encoder.embeddings, name), wanted)
     np.testing.assert_array_equal(model.encoder.embeddings.word_embeddings, source.encoder.embeddings.word_embeddings)
     with kernels.off():
-        np.testing.assert_array_equal(model.encoder(**support.batch_of()).sequence, source.encoder(**support.batch_of()).sequence)
+        np.testing.assert_array_equal(
+            model.encoder(**support.batch_of()).sequence, source.encoder(**support.batch_of()).sequence
+        )
 
 
 def test_a_generator_of_its_own_does_not_move_the_main_networks_tables(tmp_path):

@@ -11,8 +11,8 @@ from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.masking_units import LONGEST_SPAN, span_lengths
 from electra_tf2.pretrain.masking_units import UNITS as MAKERS
-from tests.support import golden
 from tests.pretrain.test_masking import SETTINGS, SPECIAL
+from tests.support import golden
 
 VOCABULARY = golden.CHECKPOINT / "vocab.txt"
 TOKENS = load_vocab(VOCABULARY)
@@ -215,9 +215,7 @@ def test_spans_are_masked_as_in_spanberts_own_loop():
     ids[:, 0], ids[:, -1] = SPECIAL.cls, SPECIAL.sep
     ids = tf.constant(ids)
     batch = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.zeros_like(ids)}
-    config = config_of(
-        "span", length + 2, mask_prob=0.15, max_predictions_per_seq=wanted, mask_rates=[1.0, 0.0, 0.0]
-    )
+    config = config_of("span", length + 2, mask_prob=0.15, max_predictions_per_seq=wanted, mask_rates=[1.0, 0.0, 0.0])
     noise = noise_of(config, rows)
     found = masking.mask(config, batch, noise, SPECIAL, unit=unit_of(config))
     ours = (found.masked_input_ids != ids).numpy()[:, 1:-1]

@@ -23,7 +23,9 @@ CONTRAST = {
 def task_and_batch(tmp_path, parts, **overrides):
     settings = support.hparams(tmp_path, gradient_accumulation_steps=parts, **CONTRAST | overrides)
     task = PretrainingTask(PretrainingConfig.from_dict(settings), tf.distribute.get_strategy())
-    return task, *task._prepare(support.batch_of(), tf.constant([1, 2]), tf.constant(0), schedules.final_values(task.config))
+    return task, *task._prepare(
+        support.batch_of(), tf.constant([1, 2]), tf.constant(0), schedules.final_values(task.config)
+    )
 
 
 def step(tmp_path, parts, **overrides):

@@ -14,7 +14,6 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretrain_data import find_records, training_batches
 from electra_tf2.pretrain.task import PretrainingTask
-from electra_tf2.util.errors import UserError
 from tests.support import training as support
 
 OBJECTIVES: dict[str, dict[str, Any]] = {

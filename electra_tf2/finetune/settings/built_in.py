@@ -1,7 +1,7 @@
 """The tasks that are known by name: GLUE, SuperGLUE, SICK, RACE, question answering and tagging.
 
-One table: the class that learns a task, its settings, and the hparams in which a run of it alone differs. A task more is
-a line more. Free of TensorFlow, so that a wrong hparam is refused at once.
+One table: a task's class, its settings, and its default hparams when it is trained alone. A further task is a further
+line. Free of TensorFlow, so that a wrong hparam is refused at once.
 """
 
 import dataclasses

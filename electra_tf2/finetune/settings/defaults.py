@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.formats.folders import config_of, network_hparams, read_config, released
 from electra_tf2.finetune.settings.built_in import TaskSettings
 from electra_tf2.finetune.settings.own import check_names, settings_of, task_of_file
+from electra_tf2.formats.folders import config_of, network_hparams, read_config, released
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.recipes import has_section, is_recipe, read_recipe
+
 
 def with_named(given: Mapping[str, Any]) -> dict[str, Any]:
     """The hparams with those that follow from `model`, `train_file` and what belongs to it; the same if done again.

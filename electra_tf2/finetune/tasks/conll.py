@@ -99,7 +99,9 @@ def _layout(lines: Sequence[str]) -> _Layout:
         return _Layout(tabs, width, 1, 3)
     if not numbered:
         return _Layout(tabs, width)
-    two_levels = width > 3 and all(len(row) == width and _may_be_span(row[-1]) and _may_be_span(row[-2]) for row in rows)
+    two_levels = width > 3 and all(
+        len(row) == width and _may_be_span(row[-1]) and _may_be_span(row[-2]) for row in rows
+    )
     return _Layout(tabs, width, 1, -2 if two_levels else -1)  # GermEval: outer names before inner ones
 
 
@@ -142,7 +144,9 @@ def _of_table(path: Path, tagged: bool, columns: tuple[str, ...], labels: Sequen
             raise UserError(problem)
         words = next((row[name] for name in _OF_WORDS if name in row), None)
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise UserError(f"{where}: a list of words is needed, called words or tokens; it has {shown(', '.join(row))}")
+            raise UserError(
+                f"{where}: a list of words is needed, called words or tokens; it has {shown(', '.join(row))}"
+            )
         there = [name for name in columns or _OF_TAGS if name in row]
         if len(there) > 1:
             raise UserError(f"{where}: which tags are meant, {', '.join(there)}? Name them by label_column")

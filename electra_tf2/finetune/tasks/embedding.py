@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.encoding import pack
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.settings.built_in import BUILT_IN, TextSettings
 from electra_tf2.finetune.settings.metrics import pearson, spearman
 from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
@@ -97,8 +97,9 @@ class EmbeddingTask(Task):
                 alone = next((text for text, positive, _ in self._texts if not positive), None)
                 if alone is not None:
                     raise UserError(
-                        f"{self.path('train')}: {shown(alone)} has no other text beside it. Two passes over the same text differ by "
-                        "dropout alone, and this model has none: give --hidden-dropout-prob 0.1, or pairs"
+                        f"{self.path('train')}: {shown(alone)} has no other text beside it. Two passes over the "
+                        "same text differ by dropout alone, and this model has none: give "
+                        "--hidden-dropout-prob 0.1, or pairs"
                     )
         return self._texts
 
@@ -296,9 +297,7 @@ def read_texts(path: Path) -> list[tuple[str, str, str]]:
             raise UserError(f"{table.where(line)}: texts are needed, got {shown(row)}")
         if not text or not text.strip():
             names = ", ".join(_COLUMNS[0])
-            raise UserError(
-                f"{table.where(line)}: no text (a column named {names}); it has {shown(', '.join(row))}"
-            )
+            raise UserError(f"{table.where(line)}: no text (a column named {names}); it has {shown(', '.join(row))}")
         found.append((text, positive if positive and positive.strip() else "", negative or ""))
     if not found:
         raise UserError(f"{path} holds no texts")

@@ -14,7 +14,9 @@ from electra_tf2.util.errors import UserError
 
 # Inputs of a function by name, each a string [B], and the function.
 Signature = tuple[tuple[str, ...], Callable[..., dict[str, tf.Tensor]]]
-Predict = Callable[[dict[str, tf.Tensor], dict[str, tf.Tensor]], dict[str, tf.Tensor]]  # (inputs, labels) -> predictions
+Predict = Callable[
+    [dict[str, tf.Tensor], dict[str, tf.Tensor]], dict[str, tf.Tensor]
+]  # (inputs, labels) -> predictions
 
 
 class StringTokenizer(Protocol):

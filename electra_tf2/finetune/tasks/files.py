@@ -46,7 +46,7 @@ class TaskFiles:
         self._given, self._names, self.held_out = files or {}, file_names or {}, held_out
 
     def path(self, split: str) -> Path:
-        """The file or folder of a split: the one that was given, or the first in the task's folders by one of its names.
+        """File or folder of a split: the given one, else the first in the task's folders by one of its names.
 
         Raises:
           UserError: there is none; says where it was looked for.

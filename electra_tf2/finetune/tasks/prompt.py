@@ -20,19 +20,18 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.formats.checkpoints import CheckpointVariables
 from electra_tf2.corpus.encoding import truncated_lengths
-from electra_tf2.formats.folders import read_config
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.settings.built_in import Prompt, TextSettings
 from electra_tf2.finetune.tasks.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
+from electra_tf2.formats.checkpoints import CheckpointVariables
+from electra_tf2.formats.folders import read_config
 from electra_tf2.model.architecture import Architecture
-from electra_tf2.model.heads import vocabulary_head
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.generator import MaskedLanguageModel
-from electra_tf2.model.heads import CopyHead
+from electra_tf2.model.heads import CopyHead, vocabulary_head
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import places

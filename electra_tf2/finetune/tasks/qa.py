@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.tokenization import Located, WordpieceTokenizer
+from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
 from electra_tf2.finetune.tasks.files import same_text
 from electra_tf2.finetune.tasks.qa_answers import Decoded, answered_scores, decode, squad_v2_scores
 from electra_tf2.finetune.tasks.qa_files import (
@@ -22,7 +23,6 @@ from electra_tf2.finetune.tasks.qa_files import (
     split_words,
     windows_of,
 )
-from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
 from electra_tf2.finetune.tasks.task import (
     EmptyText,
     Features,
@@ -34,8 +34,8 @@ from electra_tf2.finetune.tasks.task import (
     Split,
     Task,
 )
-from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.layers import Dense, SeedStream, activation, glorot_uniform, shape_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_json
@@ -289,7 +289,11 @@ class QATask(Task):
         if "start_top_log_probs" in found:
             is_start = found["start_top_log_probs"] > least
             is_end = (found["end_top_log_probs"] > least) & is_start[..., np.newaxis]
-            nothing = {"end_top_log_probs": (is_end, least), "start_top_index": (is_start, 0), "end_top_index": (is_end, 0)}
+            nothing = {
+                "end_top_log_probs": (is_end, least),
+                "start_top_index": (is_start, 0),
+                "end_top_index": (is_end, 0),
+            }
             for name in nothing.keys() & found.keys():  # numbers alone of some formats
                 is_possible, otherwise = nothing[name]
                 found[name] = np.where(is_possible, found[name], otherwise).astype(found[name].dtype)
@@ -351,7 +355,10 @@ class QATask(Task):
             first, *_ = [next(rest) for _ in example.windows]
             window = example.windows[0]
             batch = {name: tf.constant(value[np.newaxis]) for name, value in first.items()}
-            starts, ends, scores = (value[0].numpy() for value in self._span_scores(batch, len(first["start_logits"]) if "start_logits" in first else 0))
+            starts, ends, scores = (
+                value[0].numpy()
+                for value in self._span_scores(batch, len(first["start_logits"]) if "start_logits" in first else 0)
+            )
             legal = (ends >= starts) & (ends - starts < self.config.max_answer_length)
             legal &= (starts >= window.offset) & (ends < window.offset + window.length)
             probability = np.exp(scores[legal].max(initial=_IMPOSSIBLE))

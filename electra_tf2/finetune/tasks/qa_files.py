@@ -1,5 +1,4 @@
-"""Questions about documents: SQuAD's JSON, MRQA's lines, tables; documents in windows that overlap, and answers in them.
-"""
+"""Files of questions about documents (SQuAD's JSON, MRQA's lines, tables), and documents in overlapping windows."""
 
 import itertools
 import re

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.file_tokenizer import FileTokenizer
 from electra_tf2.corpus.tokenization import Located, Words
-from electra_tf2.corpus.encoding import pack
 from electra_tf2.finetune.settings.built_in import TextSettings
 from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label

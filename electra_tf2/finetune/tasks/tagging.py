@@ -22,8 +22,8 @@ from electra_tf2.finetune.tasks.conll import (
     spans_of,
     words_of,
 )
-from electra_tf2.finetune.tasks.files import same_text
 from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
+from electra_tf2.finetune.tasks.files import same_text
 from electra_tf2.finetune.tasks.task import (
     EmptyText,
     Features,
@@ -35,8 +35,8 @@ from electra_tf2.finetune.tasks.task import (
     Split,
     Task,
 )
-from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.model.heads import PredictionHead
 from electra_tf2.model.layers import Dense, SeedStream, dropout, glorot_uniform
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically
@@ -171,8 +171,8 @@ class TaggingTask(Task):
         unknown = Counter(label for tags in labels for label in tags or () if label not in self.label_names)
         if unknown:
             say(
-                f"WARNING: {self.name} {split}: {sum(unknown.values()):,} words have labels that are not in the training "
-                f"data ({shown(', '.join(unknown))}) and count as wrong"
+                f"WARNING: {self.name} {split}: {sum(unknown.values()):,} words have labels that are not in the "
+                f"training data ({shown(', '.join(unknown))}) and count as wrong"
             )
         examples = [TaggedSentence(one.words, tags) for one, tags in zip(sentences, labels, strict=True)]
         return Split(examples, self._features(examples), labelled=labels[0] is not None)

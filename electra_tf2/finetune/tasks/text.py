@@ -1,6 +1,6 @@
 """One or two texts to a class or a number: what GLUE's tasks and tasks of one's own have in common.
 
-    table --util.tables--> TextExample --Target--> TextExample --packing--> Features
+table --util.tables--> TextExample --Target--> TextExample --packing--> Features
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.encoding import pack
+from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.finetune.settings.built_in import TextSettings
-from electra_tf2.finetune.tasks.files import predictions_file, same_text, write_json_lines
 from electra_tf2.finetune.settings.metrics import measured
-from electra_tf2.finetune.tasks.targets import TEACHER, Classes, Scale, Target, is_no_label, label_text, read_outputs
 from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
+from electra_tf2.finetune.tasks.files import predictions_file, same_text, write_json_lines
+from electra_tf2.finetune.tasks.targets import TEACHER, Classes, Scale, Target, is_no_label, label_text, read_outputs
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, open_texts, read_texts
 from electra_tf2.finetune.tasks.text_heads import ClassificationHead
@@ -163,8 +163,8 @@ class TextTask(Task):
         if len(kept) < len(rows):
             first = next(row for row in rows if not has_label(row.label))
             say(
-                f"WARNING: {self.name}: {len(rows) - len(kept):,} of {len(rows):,} examples are left out, which have no "
-                f"label; the first: {first.where}, {shown(first.label)}"
+                f"WARNING: {self.name}: {len(rows) - len(kept):,} of {len(rows):,} examples are left out, which have "
+                f"no label; the first: {first.where}, {shown(first.label)}"
             )
         if rows and not kept:
             raise UserError(f"{rows[0].where}: a label is needed, got {shown(rows[0].label)}")
@@ -393,7 +393,9 @@ class TextTask(Task):
         return self._measured(labels, constant)
 
     def _measured(self, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-        return measured(self.settings.metrics, labels, predicted, None if self.is_regression else self.target.num_classes)
+        return measured(
+            self.settings.metrics, labels, predicted, None if self.is_regression else self.target.num_classes
+        )
 
     def answers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
         return [self.target.answer(prediction) for prediction in self.averaged(split, predictions)[1]]

@@ -307,7 +307,7 @@ def to_compute_dtype(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def rounded(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Casts as `to_compute_dtype` does, in programs as well, where XLA would go on with the float32 that it came from."""
+    """Casts as `to_compute_dtype` does, in programs too, where XLA would go on with the float32 before the cast."""
     if dtype != tf.bfloat16:
         return tf.cast(x, dtype)
     bits, half = tf.bitcast(x, tf.uint32), tf.constant(16, tf.uint32)

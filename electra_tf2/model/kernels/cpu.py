@@ -17,12 +17,12 @@ from electra_tf2.model.kernels.compilation import (
     are_compiled_alone,
     bias_gradient,
     column_sums,
+    compiled,
     differentiable,
     halved_sum,
-    to_compute_dtype,
     row_sums,
+    to_compute_dtype,
     to_float32,
-    compiled,
 )
 
 Direction = Literal["both", "left_to_right", "right_to_left"]

@@ -22,6 +22,20 @@ from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
+from electra_tf2.model.kernels.compilation import (
+    Parts,
+    are_compiled_alone,
+    are_on,
+    are_one_program,
+    compiled,
+    differentiable,
+    in_sequence,
+    materialize,
+    row_maxima,
+    row_sums,
+    to_compute_dtype,
+    to_float32,
+)
 from electra_tf2.model.kernels.cpu import (
     MASKED_SCORE,
     Direction,
@@ -29,20 +43,6 @@ from electra_tf2.model.kernels.cpu import (
     dropped_out,
     reaches,
     summed_by_distance,
-)
-from electra_tf2.model.kernels.compilation import (
-    Parts,
-    are_compiled_alone,
-    are_on,
-    are_one_program,
-    differentiable,
-    in_sequence,
-    to_compute_dtype,
-    row_maxima,
-    row_sums,
-    materialize,
-    to_float32,
-    compiled,
 )
 from electra_tf2.model.kernels.xla import attention_again
 
@@ -154,7 +154,9 @@ def _gradients_of_tile(
     p = tf.exp(_biased(scores, *keys, place, attention) - normalizers)
     inner = row_sums(to_float32(upstream) * to_float32(values))
     to_scores = attention.scale * p * (_dropped_out(to_float32(to_dropped), seed, place, attention) - inner)
-    return to_compute_dtype(_dropped_out(p, seed, place, attention), scores.dtype), to_compute_dtype(to_scores, scores.dtype)
+    return to_compute_dtype(_dropped_out(p, seed, place, attention), scores.dtype), to_compute_dtype(
+        to_scores, scores.dtype
+    )
 
 
 class _Tiles:

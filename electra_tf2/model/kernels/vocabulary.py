@@ -18,12 +18,12 @@ from electra_tf2.model.kernels.compilation import (
     are_compiled_alone,
     bias_gradient,
     cast_weight,
+    compiled,
     differentiable,
     in_sequence,
-    to_compute_dtype,
     materialize,
+    to_compute_dtype,
     to_float32,
-    compiled,
 )
 
 BLOCK = 128  # words
@@ -141,7 +141,9 @@ class FusedSoftmax:
     def entropies(self) -> tf.Tensor:
         """Entropies float32 [...], in nats; no gradient."""
         sums = tf.reduce_sum(self._sums, 1)
-        entropies = tf.math.log(sums) - tf.reduce_sum(_weighted_sums(self._product, self._bias, self._maximum), 1) / sums
+        entropies = (
+            tf.math.log(sums) - tf.reduce_sum(_weighted_sums(self._product, self._bias, self._maximum), 1) / sums
+        )
         return tf.reshape(tf.stop_gradient(entropies), self._axes)
 
     def gradients(self, upstream: tf.Tensor, token_ids: tf.Tensor) -> Gradients:

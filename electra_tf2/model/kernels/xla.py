@@ -1,7 +1,7 @@
 """Kernels as parts of one program of the whole step, as GPUs and TPUs run it: the same formulas, other passes.
 
 There XLA decides what is one pass, from the formulas of many kernels at once. Left alone it keeps sums in float32, goes
-over rows once for each result, and ends each of hundreds of sums over tokens with a launch of its own. Here `materialize`
+over rows once for each result, and ends each of hundreds of sums over tokens with a launch of its own. `materialize`
 tells it which arrays to keep, in the type of the activations; a norm's gradient is one pass for the sums of its rows
 and one for all else; a pass that computes a gradient also sums it over the tokens of a sequence, and what is left to
 sum is summed for all weights at once (compilation.sums_at_once).
@@ -19,10 +19,10 @@ from electra_tf2.model.kernels.compilation import (
     cast_weight,
     differentiable,
     keeps_little,
-    to_compute_dtype,
+    materialize,
     part_sums,
     rounded,
-    materialize,
+    to_compute_dtype,
     to_float32,
 )
 
@@ -127,7 +127,9 @@ def _norm_gradient(
     """
     centred, to_y = to_float32(x) - mean, to_float32(upstream)
     to_n = to_y * to_float32(gamma)
-    variance, mean_to_n, mean_product = materialize(_mean(tf.square(centred) + epsilon), _mean(to_n), _mean(to_n * centred))
+    variance, mean_to_n, mean_product = materialize(
+        _mean(tf.square(centred) + epsilon), _mean(to_n), _mean(to_n * centred)
+    )
     # XLA makes a launch of its own of a root of each row, unless it seems to depend on all numbers of the row.
     inverse = tf.math.rsqrt(tf.where(tf.math.is_nan(centred), centred, variance))
     n = centred * inverse
@@ -197,9 +199,7 @@ def split_heads(product: tf.Tensor, bias: tf.Tensor, heads: int) -> Any:
         size = bias.shape[0] // 3
         rows, length, _ = tf.unstack(tf.shape(product))
         columns = [tf.reshape(tf.transpose(upstream, [0, 2, 1, 3]), [rows, length, size]) for upstream in upstreams]
-        padded = [
-            tf.pad(x, [[0, 0], [0, 0], [place * size, (2 - place) * size]]) for place, x in enumerate(columns)
-        ]
+        padded = [tf.pad(x, [[0, 0], [0, 0], [place * size, (2 - place) * size]]) for place, x in enumerate(columns)]
         joined = padded[0] + padded[1] + padded[2]
         if product.shape[0] % 2 == 0:
             joined = tf.reshape(joined, [rows // 2, 2 * length, 3 * size])

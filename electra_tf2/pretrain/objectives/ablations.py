@@ -7,8 +7,7 @@ import math
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.heads import vocabulary_head
-from electra_tf2.model.heads import CopyHead
+from electra_tf2.model.heads import CopyHead, vocabulary_head
 from electra_tf2.model.layers import Dense, truncated_normal
 from electra_tf2.model.softmax import token_log_probs
 from electra_tf2.pretrain.masking import MaskedBatch

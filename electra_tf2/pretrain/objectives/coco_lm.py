@@ -13,8 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.model.heads import ContrastHead
-from electra_tf2.model.heads import CopyHead
+from electra_tf2.model.heads import ContrastHead, CopyHead
 from electra_tf2.pretrain.masking import MaskedBatch
 from electra_tf2.pretrain.objectives.ablations import (
     MainLanguageModel,
@@ -24,7 +23,6 @@ from electra_tf2.pretrain.objectives.ablations import (
 )
 from electra_tf2.pretrain.objectives.contrast import Contrast, without_padding
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
-
 
 # Corrective language modelling.
 

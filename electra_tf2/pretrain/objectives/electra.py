@@ -14,6 +14,7 @@ from electra_tf2.pretrain.masking import MaskedBatch, update_positions
 from electra_tf2.pretrain.metrics import logit_histogram, probability_histogram
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Metrics, Networks, Objective, weighted_mean
 
+
 class Detection(Objective):
     """Binary cross-entropy over tokens that are fake or not, by a head of two layers on the main network's states."""
 
@@ -84,7 +85,6 @@ class Detection(Objective):
 
 class ReplacedTokenDetection(Detection):
     """Was this token replaced? A sample that is the original token was not (ELECTRA, section 2, L_Disc)."""
-
 
     def labels(self, forward: Forward) -> tf.Tensor:
         return forward.replaced.is_replaced

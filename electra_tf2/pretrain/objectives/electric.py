@@ -14,6 +14,7 @@ from electra_tf2.pretrain.objectives.bert import masked_lm_metrics
 from electra_tf2.pretrain.objectives.electra import Detection
 from electra_tf2.pretrain.objectives.objective import Forward, LossTerm, Networks, Objective, weighted_mean
 
+
 class ClozeLM(Objective):
     """Cross-entropy of every candidate token given all others, of a two-tower generator (Electric, section 2.4)."""
 
@@ -46,7 +47,6 @@ class NoiseContrastive(Detection):
     classifier's logit is E + log q + log(a / (1 - a)), q the two-tower model's probability of the token and a the
     share of noise, `mask_prob`. A perfect E is -log p(token | rest).
     """
-
 
     def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
         super().__init__(config, networks)

@@ -109,7 +109,7 @@ class Networks(NamedTuple):
 
 
 class Objective:
-    """A loss term: the weighted sum of losses over rows, tokens or positions, divided by the weights of the whole batch.
+    """A loss term: a weighted mean of losses over the rows, tokens or masked positions of the global batch.
 
     Layers that `__init__` keeps as attributes are trained and saved with the model.
 
