@@ -240,7 +240,7 @@ def _from_ours(path: str, saved: dict[str, Any], given: Given, checkpoint: str |
     hparams: type = config_class
     if config_class is PretrainingConfig:
         hparams = PretrainingConfig.extended(saved)  # a paper's, too: a teacher may be gone by now
-        saved = without_retired(saved, {field.name for field in dataclasses.fields(hparams)})
+    saved = without_retired(saved, {field.name for field in dataclasses.fields(hparams)})
     kept = {name: value for name, value in saved.items() if name not in places(hparams)}
     if config_class is FinetuningConfig:  # its own network, not that of a shipped model with the run's name
         kept["pretrained_model_dir"] = path
