@@ -22,7 +22,7 @@ from electra_tf2.formats.folders import read_config
 from electra_tf2.pretrain import diagnosis
 from electra_tf2.training.accelerators.devices import COMPILE_FOR_HELP, Device, find_devices
 from electra_tf2.training.cluster import this_host
-from electra_tf2.training.run_folder import RunFolder, suspect_checkpoint
+from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow, quiet_tensorflow
 from electra_tf2.util.errors import UserError, shown
@@ -49,7 +49,7 @@ def check_vocabulary(config: PretrainingConfig) -> None:
 
 
 def check_files(config: PretrainingConfig, training: bool) -> None:
-    """Before anything slow: what will be written can be, and --overwrite deletes nothing that is to be read."""
+    """Before anything slow: what will be written can be, and --overwrite renames nothing that is to be read."""
     folder = Path(config.model_dir)
     outputs = [folder / "config.json", folder / "events" / "events"] if training else []
     outputs += [Path(config.results_txt), Path(config.results_json)] if config.do_eval else []
@@ -62,7 +62,7 @@ def check_files(config: PretrainingConfig, training: bool) -> None:
     read = [(name, getattr(phase.config, name)) for phase in phases_of(config) for name in names]
     for name, path in ((name, Path(value).resolve()) for name, value in read if value):
         if path.is_relative_to(folder.resolve()):
-            raise UserError(f"--overwrite would delete {name} {path} with the run in {folder}: move it elsewhere first")
+            raise UserError(f"--overwrite would rename {name} {path} with the run in {folder}: move it elsewhere first")
 
 
 def print_summary(phase: Phase, whole: "Run", task: "PretrainingTask") -> None:
@@ -109,7 +109,7 @@ def main() -> int:
     chief = not this_host(config.strategy).number
     if chief and not dry_run:
         check_files(config, training)
-    advice = "Give another --model-name, or --overwrite to delete that run."
+    advice = "Give another --model-name, or --overwrite to rename that run."
     if not (config.do_train or dry_run):
         advice = "Evaluate it with its own."
     # With --overwrite a dry run, too, may have another configuration than the run that it would replace.
@@ -118,7 +118,7 @@ def main() -> int:
     if saved is not None and not folder.overwrite:
         check_retired(saved, {field.name for field in dataclasses.fields(config)}, config.model_dir)
     with folder if training else contextlib.nullcontext():
-        folder.check(config.to_json(), config.free_to_change)
+        folder.check(config.to_json(), config.free_to_change | {"learning_rate", "num_warmup_steps", "precision"})
         return run_phases(config, folder, dry_run)
 
 
@@ -160,7 +160,7 @@ def run_phases(config: PretrainingConfig, folder: RunFolder, dry_run: bool) -> i
 
     phases = every = phases_of(config)
     if len(every) > 1 and not dry_run:
-        done = None if folder.overwrite else newest_good(folder.path, suspect_checkpoint(folder.path))[0]
+        done = None if folder.overwrite else newest_good(folder.path)[0]
         if config.do_train:
             phases = [phase for phase in every if phase.end > (done or 0)] or every[-1:]
         else:

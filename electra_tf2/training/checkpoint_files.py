@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from electra_tf2.util.errors import UserError, reason
-from electra_tf2.util.files import write_atomically, write_json
+from electra_tf2.util.files import write_atomically, write_json, writing
 from electra_tf2.util.reading import parse_json, read_json, sha256_of
 
 PREFIX = "model.ckpt-"
@@ -105,6 +105,13 @@ def keep(folder: Path, step: int, count: int) -> list[int]:
         if match and int(match[1]) not in kept:
             path.unlink()
     return kept[::-1]
+
+
+def pass_over(folder: Path, step: int) -> None:
+    """Gives the files of a checkpoint names by which it is none."""
+    with writing(prefix(folder, step)):
+        for path in sorted(folder.glob(f"{PREFIX}{step}.*"), key=lambda path: path.suffix != ".index"):
+            path.rename(folder / f"ruined-{path.name}")
 
 
 def write_state(folder: Path, kept: list[int]) -> None:

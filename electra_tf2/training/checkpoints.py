@@ -122,14 +122,13 @@ class Checkpoints:
         self._snapshot: Snapshot | None = None
         self.writer = Writer()
 
-    def save(self, step: int, memory: Mapping[str, Any], then: Callable[[], None] = lambda: None) -> None:
+    def save(self, step: int, memory: Mapping[str, Any]) -> None:
         """Saves everything, as it is now, under the number of a step, after what is still being saved.
 
         It returns when the state has been copied; `writer` tells when it is on the disk, or why it cannot be.
 
         Args:
           memory: a JSON object that `restore` gives back.
-          then: what to do when the checkpoint is whole.
         """
         self.writer.wait()
         if self._snapshot is None:
@@ -142,7 +141,6 @@ class Checkpoints:
             with self._writing(self.folder, step):
                 _write(checkpoint, self.folder, step, memory)
                 self._tidy(step)
-            then()
 
         self.writer.start(write)
 
@@ -168,36 +166,37 @@ class Checkpoints:
             write_json(self._best_folder / _BEST, {"step": step, "value": value, "path": name})
             files.keep(self._best_folder, step, 1)
 
-    def newest(self, suspect: int | None = None) -> str:
-        """Path of the newest good checkpoint, for messages. `suspect` as in `restore`."""
-        for step in _candidates(self.folder, suspect):
+    def newest(self) -> str:
+        """Path of the newest good checkpoint, for messages."""
+        for step in files.steps(self.folder):
             with contextlib.suppress(UserError):
                 if files.problem(self.folder, step) is None:
                     return str(files.prefix(self.folder, step))
         return "none was saved yet"
 
-    def restore(self, suspect: int | None = None) -> tuple[int, dict[str, Any]] | None:
-        """Restores the newest good checkpoint. Returns its step and its memory; None if there is no checkpoint.
+    def pass_over(self, step: int) -> None:
+        """Renames the checkpoint of a step whose next one was not finite, as its weights may have been ruined before;
+        the only checkpoint stays."""
+        if step in files.steps(self.folder)[:-1]:
+            say(f"{files.prefix(self.folder, step)} may hold ruined weights: its files are called ruined-... now")
+            files.pass_over(self.folder, step)
 
-        Args:
-          suspect: the step of a checkpoint whose weights have been ruined before it was saved: the last resort.
+    def restore(self) -> tuple[int, dict[str, Any]] | None:
+        """Restores the newest good checkpoint. Returns its step and its memory; None if there is no checkpoint.
 
         Raises:
           UserError: there are checkpoints, but none is good; or it is another model's.
         """
-        step, problems = newest_good(self.folder, suspect)
+        step, problems = newest_good(self.folder)
         if step is not None:
             if problems:
                 say(f"WARNING: {'; '.join(problems)}. Going on from step {step:,}.")
-            if suspect in files.steps(self.folder) and step != suspect:
-                say(f"passing over the checkpoint of step {suspect:,}: the next step was not finite")
-            else:
-                self._warn_of_state(step)
+            self._warn_of_state(step)
             self._read(self._all, self.folder, step)
             return step, files.memory(self.folder, step)
         if problems:
             raise UserError(
-                f"{'; '.join(problems)}. To start anew at step 0, give another --model-name, or --overwrite to delete "
+                f"{'; '.join(problems)}. To start anew at step 0, give another --model-name, or --overwrite to rename "
                 "what is left of that run."
             )
         return None
@@ -268,19 +267,15 @@ def _write(checkpoint: tf.train.Checkpoint, folder: Path, step: int, memory: Map
     files.publish(folder, step, dict(memory))
 
 
-def newest_good(folder: Path, suspect: int | None = None) -> tuple[int | None, list[str]]:
+def newest_good(folder: Path) -> tuple[int | None, list[str]]:
     """Finds the step of the checkpoint that `Checkpoints.restore` restores, if one is good, and others' problems."""
     problems: list[str] = []
-    for step in _candidates(folder, suspect):
+    for step in files.steps(folder):
         problem = files.problem(folder, step) or _unreadable(folder, step)
         if problem is None:
             return step, problems
         problems.append(f"{files.prefix(folder, step)} is damaged ({problem})")
     return None, problems
-
-
-def _candidates(folder: Path, suspect: int | None) -> list[int]:
-    return sorted(files.steps(folder), key=lambda step: step == suspect)  # a stable sort
 
 
 def _unreadable(folder: Path, step: int) -> str | None:

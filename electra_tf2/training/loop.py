@@ -19,7 +19,7 @@ from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.training.device_loop import DeviceLoop, Pace, Totals, run_and_sum
 from electra_tf2.training.distribution import distribute, host_number, is_chief
 from electra_tf2.training.reporting import Reporter
-from electra_tf2.training.run_folder import GO_ON, after_checkpoint, mark_not_finite, suspect_checkpoint
+from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.training.task import Tensors, TrainingTask
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, say, track
@@ -94,7 +94,7 @@ class Trainer:
 
     def restore(self) -> int:
         """Restores the newest good checkpoint, if there is one. Returns the step."""
-        restored = self.checkpoints.restore(suspect_checkpoint(self.model_dir))
+        restored = self.checkpoints.restore()
         if restored is not None:
             self._saved, memory = restored
             match memory.get("since_report"):
@@ -229,7 +229,7 @@ class Trainer:
             self._check_folder()
             self._say_saving()
             if self.chief:
-                self.checkpoints.save(self.current_step, memory, lambda: after_checkpoint(self.model_dir))
+                self.checkpoints.save(self.current_step, memory)
             self._saved = self.current_step
         elif self.checkpoints.writer.is_busy:
             self._say_saving()
@@ -319,10 +319,10 @@ class Trainer:
             return
         self.checkpoints.writer.settle()
         if self.chief:
-            mark_not_finite(self.model_dir, step + 1)
+            self.checkpoints.pass_over(step)
         raise NotFinite(
             f"not finite at step {step + 1:,}: {', '.join(name for name, bad in first_bad.items() if bad == step)}. "
-            f"Nothing was saved since. Last good checkpoint: {self.checkpoints.newest(step)}. To go on from there, run "
+            f"Nothing was saved since. Last good checkpoint: {self.checkpoints.newest()}. To go on from there, run "
             "the command again, without --overwrite, with a lower learning_rate, more num_warmup_steps, or precision "
             "float32."
         )

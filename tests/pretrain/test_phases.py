@@ -89,7 +89,7 @@ def test_sequences_become_longer(tmp_path, monkeypatch):
         ({"pretrain_tfrecords": "/nowhere/*"}, "no file matches '/nowhere/*'"),
         ({"max_seq_length": 24}, "record 1 has length 16, but max_seq_length is 24"),
         ({"gradient_accumulation_steps": 4, "train_batch_size": 6}, "train_batch_size 6 is not divisible"),
-        ({"eval_tfrecords": "{run}/dev*"}, "--overwrite would delete eval_tfrecords"),
+        ({"eval_tfrecords": "{run}/dev*"}, "--overwrite would rename eval_tfrecords"),
     ],
 )
 def test_a_later_phase_is_checked_before_the_first_begins(tmp_path, change, message):

@@ -93,14 +93,7 @@ def test_a_longer_schedule_goes_on_and_overwrite_starts_again(run, trained, sett
     code, out, err = run(settings | {"learning_rate": 0.01, "electra_objective": False}, "--overwrite")
     assert code == 0 and "resuming" not in out, err
     assert [line["step"] for line in support.logged(tmp_path / "model")] == [1, 2, 3, 4]
-
-
-def test_overwrite_deletes_no_folder_that_is_not_a_model(run, settings, tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "thesis.tex").write_text("")
-    code, _, err = run(settings, "--overwrite")
-    assert code == 2 and "no config.json" in err
-    assert (tmp_path / "model" / "thesis.tex").exists()
+    assert [line["step"] for line in support.logged(tmp_path / "model.old-1")] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(
@@ -110,8 +103,8 @@ def test_overwrite_deletes_no_folder_that_is_not_a_model(run, settings, tmp_path
         ({"num_gpus": 99}, "num_gpus is 99"),
         ({"num_train_steps": 0, "num_warmup_steps": 0}, "less than one step"),
         ({"results_txt": "/proc/nowhere/x"}, "cannot write /proc/nowhere/x"),
-        ({"vocab_file": "{model}/vocab.txt"}, "--overwrite would delete vocab_file"),
-        ({"init_generator_checkpoint": "{model}"}, "--overwrite would delete init_generator_checkpoint"),
+        ({"vocab_file": "{model}/vocab.txt"}, "--overwrite would rename vocab_file"),
+        ({"init_generator_checkpoint": "{model}"}, "--overwrite would rename init_generator_checkpoint"),
     ],
 )
 def test_overwrite_with_a_mistake_leaves_the_run(run, settings, tmp_path, mistake, message):
@@ -170,10 +163,10 @@ def test_a_dry_run_of_an_overwrite_leaves_the_run_and_asks_nothing_of_evaluation
     model.mkdir()
     (model / "config.json").write_text(PretrainingConfig.from_dict(settings).to_json())
     (model / "model.ckpt-4.index").write_text("")
-    other = settings | {"learning_rate": 0.1}
+    other = settings | {"weight_decay_rate": 0.1}
     for words, advice in ((["--dry-run"], "or --overwrite"), (["--no-do-train", "--do-eval"], "Evaluate it with its")):
         code, _, err = run(other, *words)
-        assert code == 2 and "learning_rate was 0.002, is 0.1" in err and advice in err
+        assert code == 2 and "weight_decay_rate was 0.01, is 0.1" in err and advice in err
     other |= {"strategy": "mirrored", "eval_batch_size": 9, "electra_objective": False}
     code, out, err = run(other, "--dry-run", "--overwrite")
     assert code == 0 and "4 steps would take" in out, err

@@ -1,16 +1,15 @@
 """The folder of a run: what --overwrite leaves alone, who may train there, and with which configuration."""
 
 import json
-import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from electra_tf2.training import run_folder
-from electra_tf2.training.run_folder import RunFolder, after_checkpoint, mark_not_finite, suspect_checkpoint
+from electra_tf2.training.run_folder import RunFolder, fingerprint, read_made_of
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable
 from tests.support import golden
@@ -23,12 +22,6 @@ HPARAMS["vocab_file"] = str(VOCAB)
 
 def config(**changes):
     return json.dumps(HPARAMS | {"num_warmup_steps": 10, "precision": "bfloat16"} | changes)
-
-
-def finish(path, step=5):
-    """Does what the loop does at a first checkpoint."""
-    (path / f"model.ckpt-{step}.index").write_text("new")
-    after_checkpoint(path)
 
 
 @pytest.fixture
@@ -51,134 +44,50 @@ def others(path):
     return sorted(one.name for one in path.parent.iterdir() if one != path)
 
 
-def test_overwrite_deletes_the_old_run_at_the_new_ones_first_checkpoint(old):
-    with RunFolder(old, overwrite=True) as folder:
-        folder.check(config(learning_rate=0.3), set())
-        assert is_old(old)
-        folder.begin(config(learning_rate=0.3), VOCAB)
-        assert is_old(old.with_name("model.overwritten")) and not list(old.glob("model.ckpt*"))
-        finish(old)
-    assert others(old) == []
-    assert json.loads((old / "config.json").read_text())["learning_rate"] == 0.3
-    assert sorted(path.name for path in old.iterdir()) == ["config.json", "model.ckpt-5.index", "vocab.txt"]
+def test_overwrite_gives_the_old_run_another_name_and_says_so(old, capsys):
+    for number in (1, 2):
+        with RunFolder(old, overwrite=True) as folder:
+            folder.check(config(learning_rate=0.3), set())
+            assert (old / "model.ckpt-9.index").exists()
+            folder.begin(config(learning_rate=0.3), VOCAB)
+        assert f"what was in {old} is in {old}.old-{number} now" in capsys.readouterr().out
+        assert json.loads((old / "config.json").read_text())["learning_rate"] == 0.3
+        assert sorted(path.name for path in old.iterdir()) == ["config.json", "vocab.txt"]
+        (old / "model.ckpt-9.index").write_text("newer")
+    assert is_old(old.with_name("model.old-1"))
+    assert others(old) == ["model.old-1", "model.old-2"] and not list(old.parent.glob("*/.lock"))
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_new_run_that_cannot_start_leaves_the_old_one(old, capsys, begun):
-    with pytest.raises(UserError, match="no file matches"), RunFolder(old, overwrite=True) as folder:
-        if begun:
-            folder.begin(config(), VOCAB)
+def test_a_new_run_that_cannot_start_leaves_the_old_one(old):
+    with pytest.raises(UserError, match="no file matches"), RunFolder(old, overwrite=True):
         raise UserError("no file matches")
     assert is_old(old) and others(old) == []
-    assert ("is in" in capsys.readouterr().out) == begun
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("moment", ["moved", "marked", "begun"])
-def test_a_new_run_that_was_killed_before_its_first_checkpoint_gives_the_old_one_back(
-    old, monkeypatch, moment, overwrite
-):
-    killed = RunFolder(old, overwrite=True)
-    killed.__enter__()
-    write = run_folder.write_atomically
-
-    def until_killed(path, text):
-        if moment == "moved" or (moment == "marked" and path.name == "config.json"):
-            raise KeyboardInterrupt
-        write(path, text)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(run_folder, "write_atomically", until_killed)
-        if moment == "begun":
-            killed.begin(config(), VOCAB)
-        else:
-            with pytest.raises(KeyboardInterrupt):
-                killed.begin(config(), VOCAB)
-    killed._lock.close()  # as the operating system does
-    with RunFolder(old, overwrite=overwrite) as folder:
-        folder.check(config(), set())
-        assert is_old(old) and others(old) == []
+def test_a_new_run_that_came_to_no_checkpoint_is_not_set_aside_in_turn(old):
+    for _ in range(2):
+        with RunFolder(old, overwrite=True) as folder:
+            folder.begin(config(), VOCAB)
+    assert others(old) == ["model.old-1"] and is_old(old.with_name("model.old-1"))
 
 
-def test_a_run_that_was_killed_after_its_first_checkpoint_has_overwritten(old):
-    killed = RunFolder(old, overwrite=True)
-    killed.__enter__()
-    killed.begin(config(), VOCAB)
-    (old / "model.ckpt-5.index").write_text("new")  # and then it is killed
-    killed._lock.close()
-    with RunFolder(old):
-        assert (old / "model.ckpt-5.index").exists() and others(old) == []
-
-
-def test_a_run_that_was_killed_within_its_first_checkpoint_gives_the_old_one_back(old):
-    killed = RunFolder(old, overwrite=True)
-    killed.__enter__()
-    killed.begin(config(), VOCAB)
-    (old / "model.ckpt-5.json").write_text("{}")  # the first of a checkpoint's files to get its name
-    killed._lock.close()
-    with RunFolder(old):
-        assert is_old(old) and others(old) == []
-
-
-def test_another_run_whose_name_ends_in_overwritten_is_left_alone(old):
-    other = old.with_name("model.overwritten")
-    old.rename(other)
-    with RunFolder(old) as folder:
-        folder.begin(config(), VOCAB)
-        finish(old)
-    assert is_old(other) and (old / "model.ckpt-5.index").exists()
-    with pytest.raises(UserError, match=r"cannot write .*model\.overwritten"), RunFolder(old, overwrite=True) as folder:
-        folder.begin(config(), VOCAB)
-    assert is_old(other) and (old / "model.ckpt-5.index").exists()
-
-
-def test_a_run_that_was_moved_aside_and_deleted_by_hand_is_told(old, capsys):
-    killed = RunFolder(old, overwrite=True)
-    killed.__enter__()
-    killed.begin(config(), VOCAB)
-    killed._lock.close()
-    shutil.rmtree(old.with_name("model.overwritten"))
-    with RunFolder(old) as folder:
-        folder.check(config(), set())
-    assert "model.overwritten any more" in capsys.readouterr().out
-    assert (old / "config.json").exists() and not (old / ".overwriting").exists()
-
-
-def test_the_checkpoint_before_a_stop_is_suspect(tmp_path):
-    assert suspect_checkpoint(tmp_path) is None
-    mark_not_finite(tmp_path, 9)
-    assert suspect_checkpoint(tmp_path) == 8
-
-
-@pytest.mark.parametrize("content", ["{}", '{"step": "five"}', '{"step": null}'])
-def test_a_stop_that_names_no_step_is_one_line(tmp_path, content):
-    (tmp_path / "not_finite.json").write_text(content)
-    with pytest.raises(UserError, match=r"not_finite\.json names no step: delete it"):
-        suspect_checkpoint(tmp_path)
-
-
-def test_overwrite_unlinks_a_link_and_leaves_what_it_points_to(old, tmp_path):
+def test_overwrite_renames_a_link_and_leaves_what_it_points_to(old, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(old)
     with RunFolder(link, overwrite=True) as folder:
         folder.begin(config(), VOCAB)
-        finish(link)
-    assert is_old(old) and not link.is_symlink() and (link / "model.ckpt-5.index").exists()
-    assert others(old) == ["link"]
+    assert is_old(old) and not link.is_symlink() and link.with_name("link.old-1").readlink() == old
+    assert others(old) == ["link", "link.old-1"]
 
 
-@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"hidden_size": 768}'])
-def test_overwrite_takes_no_folder_without_a_configuration_of_ours(tmp_path, content):
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"hidden_size": 768}'])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_with_another_programs_configuration_is_left_alone(tmp_path, content, overwrite):
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "thesis.tex").write_text("")
-    if content is not None:
-        (tmp_path / "model" / "config.json").write_text(content)
-    with (
-        pytest.raises(UserError, match=r"holds no config\.json of a run"),
-        RunFolder(tmp_path / "model", overwrite=True),
-    ):
-        pass
-    assert {path.name for path in (tmp_path / "model").iterdir()} <= {"config.json", "thesis.tex"}
+    (tmp_path / "model" / "config.json").write_text(content)
+    with pytest.raises(UserError, match=r"config\.json"), RunFolder(tmp_path / "model", overwrite=overwrite) as folder:
+        folder.check(config(), set())
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["config.json"]
 
 
 def test_only_the_chief_moves_and_writes(old):
@@ -200,7 +109,7 @@ def test_one_process_at_a_time(old):
 
 def test_a_killed_process_holds_nothing(tmp_path):
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom training.run_folder import RunFolder\n"
+        "import sys, time\nfrom pathlib import Path\nfrom electra_tf2.training.run_folder import RunFolder\n"
         f"with RunFolder(Path({str(tmp_path / 'model')!r})):\n    print('held', flush=True)\n    time.sleep(600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE) as process:
@@ -266,32 +175,50 @@ def test_another_vocabulary_of_the_same_size_is_refused(old, tmp_path):
         folder.check(config(vocab_file=str(swapped)), {"vocab_file"})
 
 
-def test_after_a_loss_that_was_not_finite_the_remedies_may_change(old, capsys):
-    mark_not_finite(old, 12)
+def test_a_run_that_goes_on_says_what_changed(old, capsys):
     with RunFolder(old) as folder:
-        for change in ({"train_batch_size": 9}, {"precision": "float16"}):
-            with pytest.raises(UserError, match="other hparams"):
-                folder.check(config(**change), set())
-        mended = config(learning_rate=0.05, num_warmup_steps=99, precision="float32")
-        folder.check(mended, set())
-        told = capsys.readouterr().out
-        assert "learning_rate was 0.1, is 0.05; num_warmup_steps was 10, is 99; precision was 'bfloat16'" in told
-        folder.begin(mended, VOCAB)
-        finish(old, 13)
-        with pytest.raises(UserError, match="other hparams"):  # only after such a stop
-            folder.check(config(), set())
+        changed = config(learning_rate=0.05, num_warmup_steps=99, precision="float32", do_train=False)
+        folder.check(changed, {"learning_rate", "num_warmup_steps", "precision"})
+        folder.begin(changed, VOCAB)
+        told = "learning_rate was 0.1, is 0.05; num_warmup_steps was 10, is 99; precision was 'bfloat16', is 'float32'"
+        assert capsys.readouterr().out == f"going on with other hparams: {told}\n"
+        folder.begin(changed, VOCAB)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_run_that_is_made_of_other_files_is_refused(old, tmp_path):
+    data = tmp_path / "data"
+
+    def made_of():
+        return fingerprint({"train data": [data], "dev data": [tmp_path / "none"]})
+
+    data.write_text("a")
+    before = made_of()
+    with RunFolder(old, overwrite=True) as folder:
+        folder.begin(config(), VOCAB, before)
+    (old / "model.ckpt-5.index").write_text("new")
+    with RunFolder(old) as folder:
+        folder.check(config(), set(), made_of=before)
+        data.write_text("b")
+        with pytest.raises(UserError, match="made of other files: train data"):
+            folder.check(config(), set(), made_of=made_of())
+        folder.begin(config(), VOCAB, made_of())  # goes on, and is still made of what it began with
+    assert read_made_of(old) == before and list(before) == ["train data"]
 
 
 def test_what_killed_processes_left_behind_is_removed(old):
     for name in (".saving/model.ckpt-12.data-00000-of-00001", "best/.saving/x"):
         (old / name).parent.mkdir(parents=True, exist_ok=True)
         (old / name).write_text("")
-    (old / "config.json.123.tmp").write_text("")
-    (old / "best" / "best.json.77.tmp").write_text("")
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    for name in ("config.json", "best/best.json"):
+        (old / f"{name}.{socket.gethostname()}-{ended.pid}.tmp").write_text("")
+    (old / "notes.tmp").write_text("")  # not ours
     with RunFolder(old) as folder:
         folder.begin(config(), VOCAB)
     left = sorted(str(path.relative_to(old)) for path in old.rglob("*") if path.is_file())
-    assert left == ["config.json", "finetuning_models/precious", "model.ckpt-9.index", "vocab.txt"]
+    assert left == ["config.json", "finetuning_models/precious", "model.ckpt-9.index", "notes.tmp", "vocab.txt"]
 
 
 def test_what_cannot_be_written_is_known_before_training(tmp_path):

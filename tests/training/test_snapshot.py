@@ -200,7 +200,6 @@ def test_a_loss_that_is_not_finite_waits_for_the_checkpoint_that_it_names(tmp_pa
     runner.checkpoints.writer.settle = settling
     with pytest.raises(UserError, match=r"not finite at step 13: loss\..*model\.ckpt-10\. "):
         runner.train()
-    assert (tmp_path / "not_finite.json").exists()
 
 
 def test_a_writer_tells_what_went_wrong_once_and_works_on():
