@@ -19,6 +19,7 @@ from electra_tf2.inference.stored_model import StoredModel, read_model
 from electra_tf2.model import kernels
 from electra_tf2.model.heads import PredictionHead
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import no_pattern
 
 TOLERANCE = 1e-5  # in float32; narrower weights differ by more, which is reported
 SENTENCES: tuple[Text, ...] = (
@@ -105,8 +106,9 @@ def huggingface_difference(model: StoredModel, exported: Exported, folder: str, 
 def tf_models_difference(model: StoredModel, prefix: str) -> float:
     """The largest difference between our states and those of tf-models' encoder with the checkpoint's weights."""
     encoder = tf_models.build_encoder(model.architecture)
-    status = tf.train.Checkpoint(encoder=encoder).read(prefix)
-    status.assert_existing_objects_matched().expect_partial()
+    with no_pattern(prefix) as readable:
+        status = tf.train.Checkpoint(encoder=encoder).read(readable)
+        status.assert_existing_objects_matched().expect_partial()
     encoded = check_inputs(model)
     theirs = encoder(
         {"input_word_ids": encoded.input_ids, "input_mask": encoded.input_mask, "input_type_ids": encoded.segment_ids}
@@ -116,7 +118,8 @@ def tf_models_difference(model: StoredModel, prefix: str) -> float:
 
 def saved_model_difference(model: StoredModel, folder: str | Path) -> float:
     """The largest difference between our states and those of a SavedModel, from strings."""
-    loaded = tf.saved_model.load(str(folder))
+    with no_pattern(folder) as readable:
+        loaded = tf.saved_model.load(readable)
     differences = []
     for sentence in SENTENCES:
         alone = [sentence] if isinstance(sentence, str) else list(sentence)

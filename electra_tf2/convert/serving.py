@@ -16,6 +16,7 @@ from electra_tf2.convert.self_check import largest
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.inference.predictor import Predictor
+from electra_tf2.util.reading import no_pattern
 
 _TEXTS = (("A first text.", "And a second one, Müller's: 42!"), ("Short.", "Of it."))  # of the self-check
 
@@ -39,7 +40,8 @@ def _predict(
 
 def difference_from_strings(predictor: Predictor, folder: str | Path) -> float:
     """The largest difference between a SavedModel's numbers and those of `predict`, on fixed texts."""
-    loaded = tf.saved_model.load(str(folder))
+    with no_pattern(folder) as readable:
+        loaded = tf.saved_model.load(readable)
     differences: list[float] = []
     for number, task in enumerate(predictor.tasks):
         signature = loaded.signatures[task.name]

@@ -21,7 +21,7 @@ from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.files import write_json
 from electra_tf2.util.progress import say
-from electra_tf2.util.reading import read_json
+from electra_tf2.util.reading import no_pattern, read_json
 
 
 class Snapshot:
@@ -234,7 +234,8 @@ class Checkpoints:
     def _read(self, checkpoint: tf.train.Checkpoint, folder: Path, step: int) -> None:
         path = str(files.prefix(folder, step))
         try:
-            checkpoint.read(path).assert_existing_objects_matched().expect_partial()
+            with no_pattern(path) as readable:
+                checkpoint.read(readable).assert_existing_objects_matched().expect_partial()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise UserError(f"{path} is not a checkpoint of this model: {error}") from None
 
@@ -283,9 +284,10 @@ def _unreadable(folder: Path, step: int) -> str | None:
     if files.has_checksums(folder, step):
         return None
     try:
-        reader = tf.train.load_checkpoint(str(files.prefix(folder, step)))
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
+        with no_pattern(files.prefix(folder, step)) as readable:
+            reader = tf.train.load_checkpoint(readable)
+            for name in reader.get_variable_to_shape_map():
+                reader.get_tensor(name)
     except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
         if os.strerror(errno.EIO) in str(error):
             raise UserError(f"cannot read the checkpoint {files.prefix(folder, step)} now: {error}") from None

@@ -143,7 +143,9 @@ class TrainingTask:
             gradients = sums_at_once([scattered(one) for one in tape.gradient(scaled, variables)])
             if self._dense:
                 gradients = [
-                    tf.zeros(variable.shape) if gradient is None else tf.convert_to_tensor(gradient)
+                    tf.zeros(variable.shape)
+                    if gradient is None
+                    else tf.ensure_shape(tf.convert_to_tensor(gradient), variable.shape)  # rows of a lookup forget it
                     for variable, gradient in zip(variables, gradients, strict=True)
                 ]
             return gradients, result

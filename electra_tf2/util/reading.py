@@ -4,11 +4,13 @@ Every program reads its hparams, recipes, configurations, vocabularies and tasks
 them has to know what an operating system, a codec or a parser may raise. util.files is the door out.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,6 +71,27 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
         raise UserError(f"{what}: there is no file {path}") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise UserError(f"{what}: cannot read {shown(str(path))}: {reason(error)}") from None
+
+
+@contextlib.contextmanager
+def no_pattern(path: str | Path) -> Iterator[str]:
+    """A path by which TensorFlow finds a checkpoint (its prefix) or a SavedModel (its folder), valid in here.
+
+    Its reading operations take a path for a pattern and find nothing in a folder called "run [1]", so such paths are
+    read through links. All reading of checkpoints and SavedModels goes through here.
+    """
+    path = Path(path)
+    if not re.search(r"[][*?\\]", str(path)):
+        yield str(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder).resolve() / "link"
+        if path.is_dir():
+            link.symlink_to(path.absolute())
+        for file in path.parent.iterdir() if path.parent.is_dir() else ():
+            if file.name.startswith(f"{path.name}."):
+                link.with_name(f"link{file.name.removeprefix(path.name)}").symlink_to(file.absolute())
+        yield str(link)
 
 
 def sha256_of(path: str | os.PathLike[str], start: int = 0, end: int | None = None) -> str:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.training import checkpoint_files as files
-from electra_tf2.training.checkpoints import Checkpoints, newest_good
+from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.util.errors import UserError
 from tests.training import toy
 
