@@ -273,7 +273,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
                 f"class_weights are for classification without prompts, not for {no_classes or ', '.join(tasks)}",
             ),
         ]
-        problems = self.device_problems([architecture.head_size]) + self.batch_problems(self.train_batch_size)
+        problems = self.device_problems() + self.batch_problems(self.train_batch_size)
         problems += architecture.problems() + architecture.length_problems(self.max_seq_length)
         return problems + [problem for is_there, problem in wrong if is_there]
 

@@ -548,8 +548,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         yield from self.masking_problems()
         yield from self.schedule_problems()
         yield from self.batch_problems(self.train_batch_size)
-        networks = [main, self.generator_architecture] if self.has_masked_lm_generator else [main]
-        yield from self.device_problems([network.head_size for network in networks])
+        yield from self.device_problems()
         try:
             phases_of(self)
         except UserError as error:

@@ -27,6 +27,7 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.kernels import cpu
+from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.pretrain import lowering
 from electra_tf2.training.accelerators.compiling import lowered
 from electra_tf2.training.accelerators.program import Program
@@ -104,7 +105,7 @@ def steps_of_recipe(recipe: str) -> Iterator[tuple[str, Program]]:
     task = lowering.task_to_lower(config)
     yield "training", Program(lowering.training_program(config, task))
     batch = lowering.empty_batch(config, config.eval_batch_size)
-    yield "evaluation", Program(lowered(task.compiled(task.eval_step), batch, tf.constant(0, tf.int64)))
+    yield "evaluation", Program(lowered(one_program(task.eval_step), batch, tf.constant(0, tf.int64)))
 
 
 # Fine-tuning: a task of each kind.
@@ -166,7 +167,7 @@ def steps_of_kind(kind: str) -> Iterator[tuple[str, Program]]:
     task = steps.task(config)
     yield "training", Program(steps.training_program(config, task))
     step = functools.partial(task.forward_rows, number=0)
-    yield "prediction", Program(lowered(task.compiled(step), steps.empty_batch(config, config.eval_batch_size)))
+    yield "prediction", Program(lowered(one_program(step), steps.empty_batch(config, config.eval_batch_size)))
 
 
 # What is checked.

@@ -14,7 +14,7 @@ from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
 from electra_tf2.training.optimization import Schedule
 from electra_tf2.training.optimizers import make_optimizer
-from electra_tf2.training.task import TrainingTask
+from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.environment import untuned
 
 _TRAIN = 3  # first word of the seeds of training steps; pre-training has 1 and 2
@@ -136,20 +136,19 @@ class FinetuningTask(TrainingTask):
             ),
             norm_of_slices=original,
         )
-        self._gradients = self.compiled(self._gradients_of_rows)
-        self.train_step = self.compiled_step(self._train_step)
-        self._forward = self.compiled(self.forward_rows)
         self._predict_step = tf.function(self._predict_batch, reduce_retracing=True, autograph=False)
 
     # A step, in replica context.
 
-    def _train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
+    @compiled_step
+    def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of_replica(self.seed_of(_TRAIN, step))
         scale = self.scale()
         gradients, result = self._gradients(batch, seed, scale)
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
 
-    def _gradients_of_rows(
+    @compiled
+    def _gradients(
         self, batch: Batch, seed: tf.Tensor, scale: tf.Tensor
     ) -> tuple[list[tf.Tensor], dict[str, Any]]:
         """Gradients of the sum of these rows' losses, of each row that of its own task."""
@@ -210,9 +209,10 @@ class FinetuningTask(TrainingTask):
 
     def _predict_batch(self, batch: Batch, number: int, alone: bool) -> dict[str, Any]:
         if alone:
-            return self._forward(batch, number)
-        return self.strategy.run(self._forward, args=(batch, number))
+            return self.forward_rows(batch, number)
+        return self.strategy.run(self.forward_rows, args=(batch, number))
 
+    @compiled
     def forward_rows(self, batch: Batch, number: int) -> dict[str, Any]:
         output = self.model.predict(batch, number)
         return {"row": batch["row"], "losses": output.losses, "predictions": output.predictions}

@@ -23,7 +23,7 @@ from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.optimizers import AVERAGE
 from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import read_json
+from electra_tf2.util.reading import no_pattern, read_json
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _FUSED = "/self/qkv/"
@@ -122,7 +122,8 @@ class TensorFlowCheckpoint:
             if problem is not None:
                 raise UserError(f"{prefix} is damaged: {problem}")
         try:
-            self._reader = tf.train.load_checkpoint(prefix)
+            with no_pattern(prefix) as readable:
+                self._reader = tf.train.load_checkpoint(readable)
             self._shapes = self._reader.get_variable_to_shape_map()
             self._keys = {name: name for name in self._shapes}
             if _OBJECT_GRAPH in self._shapes:

@@ -17,7 +17,7 @@ from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.loop import ratios
 from electra_tf2.training.optimization import Schedule
 from electra_tf2.training.optimizers import make_optimizer
-from electra_tf2.training.task import TrainingTask
+from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.papers import load_paper
 
 # First words of the seeds of training steps and evaluation batches.
@@ -60,14 +60,11 @@ class PretrainingTask(TrainingTask):
             decay_steps=config.decay_steps,
         )
         self.optimizer = make_optimizer(config, self.model.trained_variables, schedule, self.model.decays)
-        self._prepare = self.compiled(self._prepare_rows)
-        self._gradients = self.compiled(self._gradients_of_rows)
-        self._forward = self.compiled(self._forward_rows)
-        self.train_step = self.compiled_step(self._train_step)
 
     # A step, in replica context.
 
-    def _train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
+    @compiled_step
+    def train_step(self, batch: Batch, step: tf.Tensor) -> dict[str, Any]:
         seed = self.seed_of(_TRAIN, step)
         values = self.step_values(step)
         masked, normalizers = self._prepare(batch, seed, self._row_offset(batch), values)
@@ -91,13 +88,15 @@ class PretrainingTask(TrainingTask):
         masked, _ = self._prepare(batch, self.seed_of(_EVALUATE, step), self._row_offset(batch), values)
         return self._forward(masked)
 
-    def _prepare_rows(
+    @compiled
+    def _prepare(
         self, batch: Batch, seed: tf.Tensor, row_offset: tf.Tensor, values: StepValues
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
         rows = batch["input_ids"].shape[0]
         return self.model.prepare(batch, seed, row_offset, rows * self.replicas, values)
 
-    def _gradients_of_rows(
+    @compiled
+    def _gradients(
         self,
         masked: MaskedBatch,
         normalizers: dict[str, tf.Tensor],
@@ -134,7 +133,8 @@ class PretrainingTask(TrainingTask):
             1.0 / self.config.gradient_accumulation_steps,
         )
 
-    def _forward_rows(self, masked: MaskedBatch) -> dict[str, Any]:
+    @compiled
+    def _forward(self, masked: MaskedBatch) -> dict[str, Any]:
         outputs = self.model(masked)
         return {"metrics": outputs.metrics, "histograms": outputs.histograms}
 

@@ -94,10 +94,8 @@ def rows_of_host(strategy: tf.distribute.Strategy, global_batch_size: int) -> sl
 def wants_xla(config: DeviceHparams) -> bool:
     """Decides that the whole step is compiled: as `jit_compile` says, and on GPUs and TPUs where it is "auto"."""
     if config.jit_compile == "auto":
-        wanted = bool(tf.config.list_logical_devices("GPU")) or config.use_tpu or config.strategy == "tpu"
-    else:
-        wanted = config.jit_compile == "true"
-    return wanted
+        return bool(tf.config.list_logical_devices("GPU")) or config.use_tpu or config.strategy == "tpu"
+    return config.jit_compile == "true"
 
 
 def check_batch(name: str, size: int, strategy: tf.distribute.Strategy, parts: int = 1) -> None:

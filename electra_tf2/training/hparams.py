@@ -5,7 +5,7 @@ Both configurations inherit them; `training.optimization` and `training.distribu
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from electra_tf2.model.architecture import MODEL_SIZES, Architecture, make_architecture
@@ -109,13 +109,6 @@ class DeviceHparams:
         "encoder layer only the input is kept",
         choices=("none", "selective", "layers"),
     )
-    attention_implementation: str = free_hparam(
-        "xla",
-        "what computes attention in a step that is compiled as a whole: xla; cudnn: the fused kernels of NVIDIA's "
-        "cuDNN, which write no pairs of positions to memory, on GPUs from the A100 on in bfloat16 or float16; with "
-        "dropout of attention the one run of it crashed (docs/devices.md)",
-        choices=("xla", "cudnn"),
-    )
     jit_compile: str = free_hparam(
         "auto", "whether the whole step is compiled with XLA; auto: on GPUs and TPUs", choices=("auto", "true", "false")
     )
@@ -132,26 +125,9 @@ class DeviceHparams:
     tpu_job_name: str | None = free_hparam(None, "job name of the TPU workers", place="other")
     num_tpu_cores: int = free_hparam(1, "TPU cores that are expected; checked against what is found", at_least=1)
 
-    def device_problems(self, head_sizes: Sequence[int]) -> list[str]:
-        """Lists what is wrong with the combination.
-
-        Args:
-          head_sizes: of the networks.
-        """
+    def device_problems(self) -> list[str]:
+        """Lists what is wrong with the combination."""
         problems = []
-        if self.attention_implementation == "cudnn":
-            if self.precision == "float32":
-                problems.append("attention_implementation cudnn needs precision bfloat16 or float16")
-            if self.strategy == "tpu" or self.use_tpu:
-                problems.append("attention_implementation cudnn is for NVIDIA GPUs: use xla on TPUs")
-            if self.jit_compile == "false":
-                problems.append("attention_implementation cudnn needs jit_compile true or auto")
-            problems += [
-                "attention_implementation cudnn needs heads of a multiple of 8 columns, 128 at most, not "
-                f"{size}: use xla"
-                for size in dict.fromkeys(head_sizes)
-                if size % 8 or size > 128
-            ]
         if (self.strategy == "tpu" or self.use_tpu) and self.precision == "float16":
             problems.append("precision float16 is not for TPUs: use bfloat16")
         if self.use_tpu and self.strategy not in ("auto", "tpu"):

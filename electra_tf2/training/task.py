@@ -4,9 +4,10 @@
 is seeds, micro-batches, loss scaling, the update.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import tensorflow as tf
 
@@ -16,6 +17,35 @@ from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.util.environment import compile_unseen
 
 Tensors = Any  # a nested structure of tensors
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class _Compiled:
+    """Descriptor of a method that is one XLA program of each task that is to be compiled."""
+
+    def __init__(self, method: Callable[..., Any], whole_step: bool) -> None:
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]
+        self._method, self._whole_step = method, whole_step
+
+    def __get__(self, task: Any, owner: type | None = None) -> Any:
+        if task is None:
+            return self
+        functions = task.__dict__.setdefault("_functions", {})  # by this and not by name: a subclass may call super()
+        if self not in functions:
+            function = functools.partial(self._method, task)
+            is_compiled = task.jit_compile and not (self._whole_step and task.replicas > 1)
+            functions[self] = one_program(function) if is_compiled else function
+        return functions[self]
+
+
+def compiled(method: Method) -> Method:
+    """Marks a method of a TrainingTask as a part of the step that XLA compiles, where the task is to be compiled."""
+    return cast(Method, _Compiled(method, whole_step=False))
+
+
+def compiled_step(method: Method) -> Method:
+    """Marks a whole step: compiled on one replica; of several, reductions and update stay outside of XLA."""
+    return cast(Method, _Compiled(method, whole_step=True))
 
 
 class Optimizer(Protocol):
@@ -33,7 +63,7 @@ class TrainingTask:
     """Base of the tasks that the training loop runs; create it under the strategy's scope.
 
     Args:
-      jit_compile: compile with XLA what `compiled` is given.
+      jit_compile: compile with XLA what is marked as `compiled`.
       seed: every random draw is a function of it, the step and the row or replica.
       precision: float16 gets a loss scale.
       micro_batches: that a replica's rows are split into.
@@ -42,16 +72,12 @@ class TrainingTask:
     Attributes:
       shown: names of the losses and metrics that are printed, of training and of an evaluation; all if empty.
       summed_examples: examples that a loss is the sum over; means are shown. 1 for losses that are means.
-      train_step: (batch, step) -> one update in replica context. Returns {"losses": name -> scalar whose sum over
-        replicas is the loss, "watched": likewise, other values that must be finite, "metrics": name -> (numerator,
-        denominator)}.
     """
 
     model: tf.Module
     optimizer: Optimizer
     shown: Sequence[str] = ()
     summed_examples = 1
-    train_step: Callable[[Tensors, tf.Tensor], dict[str, Tensors]]
 
     def __init__(
         self,
@@ -68,7 +94,16 @@ class TrainingTask:
         self.loss_scale = LossScale() if precision == "float16" else None
         self._run_seed, self._micro_batches, self._dense = seed, micro_batches, dense_gradients
 
-    # What the loop asks for besides a step.
+    # What the loop asks for.
+
+    def train_step(self, batch: Tensors, step: tf.Tensor) -> dict[str, Tensors]:
+        """Makes one update, in replica context.
+
+        Returns:
+          {"losses": name -> scalar whose sum over replicas is the loss, "watched": likewise, other values that must be
+          finite, "metrics": name -> (numerator, denominator)}.
+        """
+        raise NotImplementedError
 
     def training_data(self, position: int) -> tf.data.Dataset:
         """Batches of this host, from the example at `position` on."""
@@ -94,13 +129,6 @@ class TrainingTask:
         raise NotImplementedError
 
     # Parts of a step.
-
-    def compiled(self, function: Any) -> Any:
-        return one_program(function) if self.jit_compile else function
-
-    def compiled_step(self, function: Any) -> Any:
-        """Compiles a whole step on one replica; of several, reductions and update stay outside of XLA."""
-        return function if self.replicas > 1 else self.compiled(function)
 
     def seed_of(self, purpose: int, step: tf.Tensor) -> tf.Tensor:
         """int32 [2], the same on every replica; `purpose` tells apart what is drawn at the same step."""
