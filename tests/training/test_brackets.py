@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from electra_tf2.inference import load
+from electra_tf2 import load
 from electra_tf2.util.reading import no_pattern
 from tests.support import finetuning, golden
 from tests.support import training as support
