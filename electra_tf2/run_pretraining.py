@@ -4,8 +4,7 @@
 
 trains the recipe of that name on <data-dir>/pretrain_tfrecords with <data-dir>/vocab.txt. The same command resumes a
 run that was stopped. --do-eval --no-do-train evaluates the newest checkpoint; --dry-run shows what would happen, times
-a few steps and leaves nothing behind. --dry-run --compile-for h100 says, on any machine, whether the step fits that
-device, and with which settings if not.
+a few steps and leaves nothing behind.
 """
 
 import contextlib
@@ -20,11 +19,10 @@ from electra_tf2.configure_pretraining import Phase, PretrainingConfig, phases_o
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.formats.folders import read_config
 from electra_tf2.pretrain import diagnosis
-from electra_tf2.training.accelerators.devices import COMPILE_FOR_HELP, Device, find_devices
 from electra_tf2.training.cluster import this_host
 from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util import flags as util_flags
-from electra_tf2.util.environment import import_tensorflow, quiet_tensorflow
+from electra_tf2.util.environment import import_tensorflow
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import check_writable, write_atomically, write_json
 from electra_tf2.util.hparams import free_on_resume, places
@@ -95,7 +93,7 @@ def print_summary(phase: Phase, whole: "Run", task: "PretrainingTask") -> None:
 
 def main() -> int:
     config = util_flags.config_from_flags(PretrainingConfig)
-    dry_run, devices = flags.FLAGS.dry_run, find_devices(flags.FLAGS.compile_for)
+    dry_run = flags.FLAGS.dry_run
     if not (config.do_train or config.do_eval or dry_run):
         raise UserError("do_train and do_eval are both false: nothing to do")
     training = config.do_train and not dry_run
@@ -104,8 +102,6 @@ def main() -> int:
     if lacking := list(config.lacking()):
         raise UserError("; ".join(lacking))
     check_vocabulary(config)
-    if devices:
-        return compile_step(config, devices)
     chief = not this_host(config.strategy).number
     if chief and not dry_run:
         check_files(config, training)
@@ -120,20 +116,6 @@ def main() -> int:
     with folder if training else contextlib.nullcontext():
         folder.check(config.to_json(), config.free_to_change | {"learning_rate", "num_warmup_steps", "precision"})
         return run_phases(config, folder, dry_run)
-
-
-def compile_step(config: PretrainingConfig, devices: list[Device]) -> int:
-    """--compile-for: whether the training step fits devices, of several phases that of the largest batch in tokens."""
-    quiet_tensorflow()
-    import_tensorflow()
-    from electra_tf2.pretrain.lowering import training_program
-    from electra_tf2.training.accelerators.fitting import report
-
-    largest = max(
-        (phase.config for phase in phases_of(config)), key=lambda one: one.train_batch_size * one.max_seq_length
-    )
-    report(largest, devices, training_program)
-    return 0
 
 
 class Run(NamedTuple):
@@ -211,12 +193,12 @@ def run(phase: Phase, data: "tuple[Records | None, Records | None]", whole: Run,
     from electra_tf2.pretrain.initial_weights import load_initial_weights
     from electra_tf2.pretrain.task import make_task
     from electra_tf2.training.distribution import wants_xla
-    from electra_tf2.training.loop import Schedule, Trainer
+    from electra_tf2.training.loop import LoopSchedule, Trainer
 
     with strategy.scope():
         task = make_task(config, strategy, wants_xla(config), *data)
     print_summary(phase, whole, task)
-    schedule = Schedule(
+    schedule = LoopSchedule(
         num_train_steps=phase.end,
         iterations_per_loop=config.iterations_per_loop,
         save_checkpoints_steps=config.save_checkpoints_steps,
@@ -297,7 +279,6 @@ _FIRST = (
     *("model_size", "vocab_size", "do_lower_case"),
 )
 flags.DEFINE_bool("dry_run", False, "show what would happen, time a few steps, leave nothing behind")
-flags.DEFINE_string("compile_for", None, COMPILE_FOR_HELP)
 util_flags.define_hparam_flags(PretrainingConfig)
 
 

@@ -24,13 +24,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from benchmarks import compiled_step as lowering
+from benchmarks.compiled_program import Program
+from benchmarks.compiled_step import lowered
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.model.kernels import cpu
 from electra_tf2.model.kernels.compilation import one_program
-from electra_tf2.pretrain import lowering
-from electra_tf2.training.accelerators.compiling import lowered
-from electra_tf2.training.accelerators.program import Program
 from electra_tf2.util.recipes import recipe_names
 from tests.support import finetuning, recipes
 from tests.support.finetuning import write_lines

@@ -12,7 +12,7 @@ from electra_tf2.finetune.tasks.task import HeadInput, HeadOutput, Prediction, T
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
-from electra_tf2.training.optimization import Schedule
+from electra_tf2.training.optimization import LearningRateSchedule
 from electra_tf2.training.optimizers import make_optimizer
 from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.environment import untuned
@@ -119,7 +119,7 @@ class FinetuningTask(TrainingTask):
         self.summed_examples = config.train_batch_size if config.loss_reduction == "sum" else 1
         self.model = FinetuningModel(config, tasks, seed)
         self.num_train_steps = number_of_steps(config, table.examples) if table is not None else 0
-        schedule = Schedule(
+        schedule = LearningRateSchedule(
             peak=config.learning_rate,
             num_train_steps=self.num_train_steps,
             num_warmup_steps=int(self.num_train_steps * config.warmup_proportion),

@@ -35,7 +35,7 @@ from electra_tf2.formats.checkpoints import best_or_newest
 from electra_tf2.formats.tensor_file import FILE_NAME
 from electra_tf2.training import checkpoint_files
 from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
-from electra_tf2.training.loop import Schedule, Trainer
+from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable, write_json
@@ -136,7 +136,7 @@ class Trials:
             seed = config.seed + trial - 1
             task = FinetuningTask(config, self.tasks, self.strategy, wants_xla(config), train, seed)
         steps_of_epoch = min(steps, -(-train.examples // config.train_batch_size))
-        schedule = Schedule(
+        schedule = LoopSchedule(
             num_train_steps=steps,
             iterations_per_loop=config.iterations_per_loop,
             save_checkpoints_steps=config.save_checkpoints_steps,

@@ -15,7 +15,7 @@ from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.loop import ratios
-from electra_tf2.training.optimization import Schedule
+from electra_tf2.training.optimization import LearningRateSchedule
 from electra_tf2.training.optimizers import make_optimizer
 from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.papers import load_paper
@@ -51,7 +51,7 @@ class PretrainingTask(TrainingTask):
         for objective in self.model.objectives:
             of_frequencies = ["unigram_entropy"] if objective.loss_name == "masked_lm_loss" else []
             self.shown += [objective.loss_name, *of_frequencies, *objective.shown]
-        schedule = Schedule(
+        schedule = LearningRateSchedule(
             peak=config.learning_rate,
             num_train_steps=config.num_train_steps,
             num_warmup_steps=config.num_warmup_steps,

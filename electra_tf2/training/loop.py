@@ -25,7 +25,7 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import Progress, say, track
 
 
-class Schedule(NamedTuple):
+class LoopSchedule(NamedTuple):
     """When things happen, in steps."""
 
     num_train_steps: int
@@ -62,7 +62,7 @@ class Trainer:
         self,
         task: TrainingTask,
         strategy: tf.distribute.Strategy,
-        schedule: Schedule,
+        schedule: LoopSchedule,
         model_dir: str,
         evaluate: Callable[[], dict[str, float]] | None = None,
         best_metric: str | None = None,

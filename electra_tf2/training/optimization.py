@@ -20,7 +20,7 @@ from electra_tf2.training.loss_scale import LossScale
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule:
+class LearningRateSchedule:
     """Polynomial decay to zero with a linear warm-up.
 
     `separate` False multiplies the two, both counted from step 0, as the original does; True starts the decay when

@@ -11,7 +11,7 @@ from electra_tf2.finetune.model import FinetuningTask, layer_multiplier, number_
 from electra_tf2.finetune.settings import metrics
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.formats.checkpoints import warm_start
-from electra_tf2.training.optimization import AdamW, Schedule
+from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from tests.support import finetuning as support
 from tests.support import golden
 from tests.support.golden import assign_original, original_values
@@ -104,7 +104,7 @@ def test_logits_losses_and_three_steps_are_the_originals(case):
     assert golden.relative_error(output.losses, arrays[f"{case}/per_example_loss"]) < golden.FORWARD_TOLERANCE
 
     optimizer: Any = training.optimizer
-    optimizer.schedule = Schedule(1e-3, 10, 1)
+    optimizer.schedule = LearningRateSchedule(1e-3, 10, 1)
     for step in range(3):
         result = training.train_step(batch, tf.constant(step, tf.int64))
         loss = float(result["losses"]["loss"])
@@ -117,7 +117,7 @@ def test_by_default_the_norm_is_that_of_the_whole_gradient():
     slices = tf.IndexedSlices(tf.constant([[3.0], [3.0]]), tf.constant([0, 0]), tf.constant([2, 1]))
     variable = tf.Variable(tf.zeros([2, 1]))
     norms = [
-        float(AdamW([variable], Schedule(1.0, 10, 1), lambda variable: False, norm_of_slices=original).apply([slices]))
+        float(AdamW([variable], LearningRateSchedule(1.0, 10, 1), lambda variable: False, norm_of_slices=original).apply([slices]))
         for original in (False, True)
     ]
     assert norms == pytest.approx([6.0, math.sqrt(18.0)])

@@ -1,6 +1,5 @@
-"""Devices to compile for, what their compilers' programs are read for, the search for what fits, and what is unused."""
+"""Devices to compile for, the search for what fits, and accelerators that are there and unused."""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -8,46 +7,30 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from electra_tf2.training.accelerators import compiling, fitting, unused
-from electra_tf2.training.accelerators.compiling import Compiled, lowered, roofline_seconds, tables_without_values
-from electra_tf2.training.accelerators.devices import DEVICES, find_device, find_devices
-from electra_tf2.training.accelerators.program import Kernel, Program
+from benchmarks import compiled, compiled_step
+from benchmarks.compiled_devices import DEVICES, find_device, find_devices
+from benchmarks.compiled_program import Program
+from benchmarks.compiled_step import lowered, tables_without_values
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.training import distribution
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util.errors import UserError
-from tests.support import golden
-from tests.support.programs import run_program
 
 H100, V5E = find_device("h100"), find_device("v5e")
-
-
-@dataclasses.dataclass(frozen=True)
-class Config(DeviceHparams):
-    train_batch_size: int = 64
-    max_seq_length: int = 16
-    gradient_accumulation_steps: int = 1
+GB = 10**9
 
 
 def program_of(function: Any, *shapes: list[int]) -> Program:
-    compiled = tf.function(function, jit_compile=True, autograph=False)
-    return Program(lowered(compiled, *[tf.zeros(shape) for shape in shapes]))
+    step = tf.function(function, jit_compile=True, autograph=False)
+    return Program(lowered(step, *[tf.zeros(shape) for shape in shapes]))
 
 
 def test_devices_are_found_by_name_and_unknown_ones_answered_with_the_list() -> None:
-    assert [device.name for device in find_devices("H100, v5e")] == ["h100", "v5e"] and find_devices(None) == []
+    assert [device.name for device in find_devices("H100, v5e")] == ["h100", "v5e"]
     with pytest.raises(UserError, match=r"'h10'; did you mean 'h100'\? \(one of t4, l4, a100_40.*v6e\)"):
         find_device("h10")
     for device in DEVICES.values():
-        assert device.is_tpu == device.name.startswith("v") and device.peaks["bfloat16"] >= device.peaks["float32"]
-
-
-def test_products_in_loops_count_as_often_as_they_run() -> None:
-    def repeated(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
-        first = x @ w
-        return tf.while_loop(lambda i, _: i < 5, lambda i, y: (i + 1, y @ w), (tf.constant(1), first))[1]
-
-    program = program_of(repeated, [8, 16], [16, 16])
-    assert program.product_flops() == 5 * 2 * 8 * 16 * 16
-    assert program.argument_bytes == 4 * (8 * 16 + 16 * 16)
+        assert device.is_tpu == device.name.startswith("v")
 
 
 def test_a_program_is_read_for_constants_types_and_calls() -> None:
@@ -60,69 +43,14 @@ def test_a_program_is_read_for_constants_types_and_calls() -> None:
     assert dynamic.dynamic_shapes()
 
 
-def test_the_roofline_is_products_at_their_peak_and_the_rest_at_the_bandwidth() -> None:
-    kernels = (
-        Kernel(3, int(H100.bandwidth / 1000), False, "fusion", ""),
-        Kernel(10, 8, False, "fusion", ""),
-        Kernel(1, 8, True, "custom-call", ""),
-    )
-    flops = int(H100.peaks["bfloat16"] / 100)
-    expected = 3 / 1000 + 10 * 2e-6 + 1 / 100
-    assert roofline_seconds(H100, kernels, flops, "bfloat16") == pytest.approx(expected, rel=1e-4)
-
-
-GB = 10**9
-
-
-def compiler(per_row: float, fixed: float, memory: int, layers: float = 0.125) -> Any:
-    """A compiler of steps whose memory is linear in the rows of a micro-batch: half as many bytes with less precision,
-    so many of them with recomputation of layers, three quarters with that of what is cheap. A "program" is the JSON of
-    a configuration."""
-
-    def compile_for(device: Any, program: bytes, precision: str) -> Compiled:
-        config = json.loads(program)
-        rows = config["train_batch_size"] // config["gradient_accumulation_steps"]
-        share = 0.5 if precision == "bfloat16" else 1.0
-        share *= {"none": 1.0, "selective": 0.75, "layers": layers}[config["recompute"]]
-        needed = int(fixed + share * rows * per_row)
-        return Compiled(needed <= memory, needed, kernels=1, steps_per_second=1.0)
-
-    return compile_for
-
-
-class OfNothing:
-    argument_bytes = 0
-
-    def __init__(self, program: bytes) -> None:
-        del program
-
-
-def searched(
-    monkeypatch: pytest.MonkeyPatch, per_row: float, fixed: float = 0.0, layers: float = 0.125, length: int = 16
-) -> tuple[list[fitting.Row], list[fitting.Row]]:
-    """The rows of a search on a device of 81 GB, and those that were shown."""
-    monkeypatch.setattr(fitting, "compile_for", compiler(per_row * GB, fixed * GB, 81 * GB, layers))
-    monkeypatch.setattr(fitting, "Program", OfNothing)
-    shown: list[fitting.Row] = []
-    device = H100._replace(memory=81 * GB)
-    search = fitting.Fitting[Config](
-        device, lambda config: json.dumps(dataclasses.asdict(config)).encode(), shown.append
-    )
-    return search.search(Config(max_seq_length=length)), shown
-
-
-@pytest.mark.parametrize("first", [1 << 17, 8 * 16])
+@pytest.mark.parametrize("first", [1 << 17, 8 * 128])
 @pytest.mark.parametrize(
     ("per_row", "fixed", "answer"),
     [
         (1.0, 0.0, "it fits as configured"),
-        (
-            2.0,
-            0.0,
-            "precision bfloat16, or with recompute layers, or with gradient_accumulation_steps 2 (micro-batches of 32)",
-        ),
-        (1.5, 0.0, "precision bfloat16, or with recompute selective, or with recompute layers"),
-        (10.0, 0.0, "recompute layers, or with gradient_accumulation_steps 8 (micro-batches of 8)"),
+        (2.0, 0.0, "it fits as configured, gradient_accumulation_steps 2 (micro-batches of 32), or with precision bfl"),
+        (10.0, 0.0, "gradient_accumulation_steps 8 (micro-batches of 8), or with precision bfloat16, gradient_acc"),
+        (10.0, 0.0, "or with recompute layers"),
         (10.0, 30.0, "gradient_accumulation_steps 16 (micro-batches of 4)"),
         (80.0, 0.0, "gradient_accumulation_steps 64 (micro-batches of 1)"),
         (900.0, 0.0, "precision bfloat16, recompute layers, gradient_accumulation_steps 64 (micro-batches of 1)"),
@@ -132,80 +60,48 @@ def searched(
 def test_the_search_finds_the_largest_micro_batch(
     monkeypatch: pytest.MonkeyPatch, per_row: float, fixed: float, answer: str, first: int
 ) -> None:
-    monkeypatch.setattr(fitting, "_FIRST", first)
-    rows, shown = searched(monkeypatch, per_row, fixed)
-    assert answer in fitting.verdict(rows)
-    assert len(shown) <= 14 and all(len(fitting.cells(row, H100)) == len(fitting.HEADINGS) for row in shown)
+    """Memory is linear in the rows: half of it with less precision, an eighth with recomputation."""
+    monkeypatch.setattr(compiled, "_FIRST", first)
+    config = PretrainingConfig.from_dict({"model_name": "m", "data_dir": "d", "train_batch_size": 64})
+    tried: list[int] = []
 
+    def memory_of(config: PretrainingConfig) -> tuple[int, int, float]:
+        rows = config.train_batch_size // config.gradient_accumulation_steps
+        tried.append(rows)
+        share = (0.5 if config.precision == "bfloat16" else 1.0) * {"none": 1.0, "layers": 0.125}[config.recompute]
+        return int((fixed + share * rows * per_row) * GB), 0, 1.0
 
-@pytest.mark.parametrize(("layers", "least"), [(1.25, "selective"), (0.125, "layers")])
-def test_micro_batches_go_with_the_recomputation_that_takes_the_least_memory(
-    monkeypatch: pytest.MonkeyPatch, layers: float, least: str
-) -> None:
-    rows, _ = searched(monkeypatch, 900.0, layers=layers)
-    assert rows[-1].name.startswith(f"precision bfloat16, recompute {least}, ")
-
-
-def test_selective_recomputation_is_not_tried_where_it_is_always_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    for length, tried in ((511, {"recompute selective", "recompute layers"}), (512, {"recompute layers"})):
-        rows, _ = searched(monkeypatch, 2.0, layers=0.5, length=length)
-        assert {row.name.split(",")[0] for row in rows if row.name.startswith("recompute")} == tried
-
-
-def test_of_a_large_batch_a_micro_batch_is_compiled_and_the_whole_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "_FIRST", 8 * 16)  # tokens: 8 of 64 sequences
-    monkeypatch.setattr(fitting, "compile_for", compiler(9.0 * GB, 0, 81 * GB))
-    monkeypatch.setattr(fitting, "Program", OfNothing)
-    lowered_sizes: list[int] = []
-
-    def lower(config: Config) -> bytes:
-        lowered_sizes.append(config.train_batch_size // config.gradient_accumulation_steps)
-        return json.dumps(dataclasses.asdict(config)).encode()
-
-    search = fitting.Fitting[Config](H100._replace(memory=81 * GB), lower, lambda row: None)
-    whole, part = search.as_it_is(Config(), "as it is")
-    assert (whole.name, whole.micro_batch, whole.compiled.memory) == ("as it is, predicted", 64, 64 * 9 * GB)
-    assert part.compiled.fits and lowered_sizes == [8]
-    (largest,) = search.largest_micro_batch(Config(), [whole, part], "")
-    assert largest is part and lowered_sizes == [8]  # 16 sequences would take 144 GB
+    search = compiled.Search(H100._replace(memory=81 * GB), memory_of, lambda row: None)
+    assert answer in compiled.verdict(config, search.run(config))
+    assert len(tried) <= 20 and tried[0] == (64 if first > 8 * 128 else 8)
 
 
 def test_what_compilers_say_of_steps_that_are_too_large() -> None:
     says = "RESOURCE_EXHAUSTED: the total memory required for HLO temporaries (41.04G) exceeds available HBM (15.75G)."
-    assert compiling._refused_bytes(says, 100) == 100 + int(41.04 * 2**30)
-    assert compiling._refused_bytes("Ran out of memory in memory space hbm. Used 17.5G of 15.75G hbm.", 100) == int(
+    assert compiled_step._refused_bytes(says, 100) == 100 + int(41.04 * 2**30)
+    assert compiled_step._refused_bytes("Ran out of memory in memory space hbm. Used 17.5G of 15.75G hbm.", 100) == int(
         17.5 * 2**30
     )
-    assert compiling._refused_bytes("INVALID_ARGUMENT: something else (41.04G)", 100) is None
+    assert compiled_step._refused_bytes("INVALID_ARGUMENT: something else (41.04G)", 100) is None
 
 
-ANSWER = {
-    "seconds": 2.0,
-    "host_bytes": 7,
-    "arguments": 100,
-    "outputs": 40,
-    "aliases": 30,
-    "temporaries": 1000,
-    "code": 5,
-}
-
-
-@pytest.mark.parametrize(("temporaries", "fits"), [(1000, True), (90 * GB, False)])
+@pytest.mark.parametrize("python_there", [True, False])
 def test_a_compilation_is_a_process_whose_answer_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporaries: int, fits: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python_there: bool
 ) -> None:
-    """The compiler is one that gives the program back as it is."""
+    answer = {"seconds": 2.0, "arguments": 100, "outputs": 40, "aliases": 30, "temporaries": 1000, "code": 5}
     python = tmp_path / "python"
-    answer = json.dumps(ANSWER | {"temporaries": temporaries})
-    python.write_text(f'#!/bin/sh\ngrep -q H100 "$3" && cp "$2" "$4" && echo noise && echo \'{answer}\'\n')
-    python.chmod(0o755)
+    if python_there:
+        python.write_text(f"#!/bin/sh\ngrep -q H100 \"$3\" && echo noise && echo '{json.dumps(answer)}'\n")
+        python.chmod(0o755)
     monkeypatch.setenv("ACCELERATORS_PYTHON", str(python))
     product = tf.function(lambda x, w: tf.tanh(x @ w), jit_compile=True, autograph=False)
-    found = compiling.compile_for(H100, lowered(product, tf.zeros([8, 16]), tf.zeros([16, 32])), "bfloat16")
-    assert (found.fits, found.memory, found.seconds) == (fits, 100 + 40 - 30 + 5 + temporaries, 2.0)
-    assert found.flops == 2 * 8 * 16 * 32
-    (dot,) = [kernel for kernel in found.all_kernels if kernel.is_product]
-    assert dot.bytes == 4 * (8 * 16 + 16 * 32 + 8 * 32) and dot.times == 1
+    program = lowered(product, tf.zeros([8, 16]), tf.zeros([16, 32]))
+    if python_there:
+        assert compiled_step.memory_of(H100, program) == (100 + 40 - 30 + 5 + 1000, 4 * (8 * 16 + 16 * 32), 2.0)
+    else:
+        with pytest.raises(UserError, match=r"ACCELERATORS_PYTHON: .* cannot be run"):
+            compiled_step.memory_of(H100, program)
 
 
 def test_a_step_is_lowered_without_the_values_of_its_weights() -> None:
@@ -237,13 +133,8 @@ def test_without_the_extra_one_line_says_how_to_install_it(tmp_path: Path, monke
     python.write_text('#!/bin/sh\necho \'{"missing": "libtpu"}\'\n')
     python.chmod(0o755)
     monkeypatch.setenv("ACCELERATORS_PYTHON", str(python))
-    words = ["--data-dir", str(tmp_path), "--vocab-file", str(golden.CHECKPOINT / "vocab.txt"), "--vocab-size", "600"]
-    words += ["--model-name", "electra_small", "--dry-run", "--compile-for"]
-    done = run_program("run_pretraining.py", *words, "v5e")
-    hint = "error: compiling for v5e needs libtpu, of the extra accelerators: pip install 'electra-tf2[accelerators]'"
-    assert done.returncode == 2 and done.errors == [hint]
-    done = run_program("run_pretraining.py", *words, "v5f")
-    assert done.returncode == 2 and "unknown device 'v5f'" in done.errors[0]
+    with pytest.raises(UserError, match=r"for v5e needs libtpu, of .*: pip install 'electra-tf2\[accelerators\]'"):
+        compiled_step.check_compiler(V5E)
 
 
 @pytest.mark.parametrize(
@@ -266,15 +157,15 @@ def test_accelerators_that_are_there_and_unused_are_named(
     gpus: int,
     says: str | None,
 ) -> None:
-    monkeypatch.setattr(unused, "_NVIDIA", (tmp_path / "version",))
-    monkeypatch.setattr(unused, "_TPU_FOLDERS", ((tmp_path, "accel*"), (tmp_path / "vfio", "[0-9]*")))
+    monkeypatch.setattr(distribution, "_NVIDIA", (tmp_path / "version",))
+    monkeypatch.setattr(distribution, "_TPU_FOLDERS", ((tmp_path, "accel*"), (tmp_path / "vfio", "[0-9]*")))
     for name in ("CUDA_VISIBLE_DEVICES", "TPU_NAME"):
         monkeypatch.delenv(name, raising=False)
     if driver:
         (tmp_path / "version").touch()
     if tpu:
         (tmp_path / "accel0").touch()
-    line = unused.unused_accelerator(Config(**settings), gpus)
+    line = distribution.unused_accelerator(DeviceHparams(**settings), gpus)
     assert (line is None) == (says is None) and (says is None or (says in str(line) and "\n" not in str(line)))
     monkeypatch.setenv("TPU_NAME", "mine")
-    assert gpus or settings or driver or unused.unused_accelerator(Config(), 0)
+    assert gpus or settings or driver or distribution.unused_accelerator(DeviceHparams(), 0)

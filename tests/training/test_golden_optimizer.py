@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from electra_tf2.formats.checkpoints import original_names, warm_start
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.training.optimization import AdamW, Schedule
+from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from tests.support import golden
 
 
@@ -14,7 +14,7 @@ def test_three_steps():
     expected, batch = golden.load_arrays("gradients"), golden.load_arrays("batch")
     model = PretrainingModel(golden.config())
     warm_start(model, str(golden.CHECKPOINT))
-    optimizer = AdamW(model.trainable_variables, Schedule(5e-4, 10, 2), model.decays)
+    optimizer = AdamW(model.trainable_variables, LearningRateSchedule(5e-4, 10, 2), model.decays)
     masked = golden.masked_batch(model, batch)
     for step in range(3):
         with tf.GradientTape() as tape:

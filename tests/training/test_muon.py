@@ -11,7 +11,7 @@ from electra_tf2.formats.checkpoints import CheckpointVariables
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.muon import Muon, matrices_in, orthogonalised
-from electra_tf2.training.optimization import AdamW, Schedule
+from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from electra_tf2.training.optimizers import WeightAverage
 from tests.support import training as support
 
@@ -26,7 +26,7 @@ SHAPES = {
 }
 MATRICES = dict(zip(SHAPES, (3, 1, 1, 1, 0, 0), strict=True))
 MOMENTUM, FACTOR, DECAY = 0.9, 0.5, 0.1
-SCHEDULE = Schedule(0.1, 10, 3)
+SCHEDULE = LearningRateSchedule(0.1, 10, 3)
 
 
 def random_values(seed):
@@ -140,9 +140,9 @@ def test_everything_else_is_adamws():
 def test_entries_of_an_update_are_as_large_as_adamws():
     matrix = np.random.RandomState(0).standard_normal([192, 768]).astype(np.float32)
     variable = tf.Variable(tf.zeros([192, 768]), name=f"{LAYER}/intermediate/dense/kernel")
-    AdamW([variable], Schedule(1.0, 10, 0), lambda _: False, muon=Muon([variable], 0.95, 5, 1.0, "bfloat16")).apply(
-        [tf.constant(matrix)]
-    )
+    AdamW(
+        [variable], LearningRateSchedule(1.0, 10, 0), lambda _: False, muon=Muon([variable], 0.95, 5, 1.0, "bfloat16")
+    ).apply([tf.constant(matrix)])
     assert np.sqrt((variable.numpy() ** 2).mean()) == pytest.approx(0.2, rel=0.25)  # Liu et al. 2025, section 2.2
 
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from electra_tf2.training.loss_scale import LossScale
-from electra_tf2.training.optimization import AdamW, Schedule
+from electra_tf2.training.optimization import AdamW, LearningRateSchedule
 from tests.support import training as support
 
 SHAPES = {"dense/kernel": (3, 2), "dense/bias": (2,), "table": (5, 4)}
@@ -78,7 +78,9 @@ def check(variables, optimizer, expected, rtol=1e-5):
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
-@pytest.mark.parametrize("schedule", [Schedule(0.1, 10, 3), Schedule(0.1, 10, 3, power=2.0, separate=True)])
+@pytest.mark.parametrize(
+    "schedule", [LearningRateSchedule(0.1, 10, 3), LearningRateSchedule(0.1, 10, 3, power=2.0, separate=True)]
+)
 def test_ten_steps_equal_the_reference(mode, schedule):
     variables, optimizer = make_optimizer(schedule)
     apply = (
@@ -94,7 +96,7 @@ def test_ten_steps_equal_the_reference(mode, schedule):
 
 def test_replicas_sum_their_gradients_before_clipping():
     strategy = support.two_replicas()
-    schedule = Schedule(0.1, 10, 3)
+    schedule = LearningRateSchedule(0.1, 10, 3)
     with strategy.scope():
         variables, optimizer = make_optimizer(schedule)
 
@@ -117,7 +119,7 @@ def test_replicas_sum_their_gradients_before_clipping():
 
 
 def test_a_variable_without_gradient_decays_only():
-    variables, optimizer = make_optimizer(Schedule(0.1, 10, 0))
+    variables, optimizer = make_optimizer(LearningRateSchedule(0.1, 10, 0))
     optimizer.apply([None, None, None])
     for variable, (name, value) in zip(variables, initial_values().items(), strict=True):
         factor = 1.0 if name == "dense/bias" else 1 - 0.1 * MULTIPLIERS[name] * 0.01
@@ -126,14 +128,14 @@ def test_a_variable_without_gradient_decays_only():
 
 def test_sparse_gradients_count_repeated_rows():
     variable = tf.Variable(tf.ones([4, 2]), name="table")
-    optimizer = AdamW([variable], Schedule(0.1, 10, 0), decays=lambda _: False)
+    optimizer = AdamW([variable], LearningRateSchedule(0.1, 10, 0), decays=lambda _: False)
     optimizer.apply([tf.IndexedSlices(tf.constant([[3.0, 0.0], [1.0, 0.0]]), tf.constant([2, 2]), tf.constant([4, 2]))])
     assert optimizer.means[0].numpy()[2, 0] == pytest.approx(0.1)  # 4, clipped to 1
     assert np.count_nonzero(optimizer.means[0].numpy()) == 1
 
 
 def test_a_checkpoint_holds_all_that_the_next_step_needs(tmp_path):
-    schedule = Schedule(0.1, 10, 3)
+    schedule = LearningRateSchedule(0.1, 10, 3)
     variables, optimizer = make_optimizer(schedule)
     for step in range(5):
         optimizer.apply([tf.constant(g) for g in gradients_of_step(step).values()])
@@ -151,25 +153,25 @@ def test_a_checkpoint_holds_all_that_the_next_step_needs(tmp_path):
 @given(st.integers(1, 1000), st.integers(0, 500), st.integers(0, 1500), st.sampled_from([0.5, 1.0, 2.0]), st.booleans())
 def test_the_schedule_is_its_formula(num_train_steps, num_warmup_steps, step, power, separate):
     assume(num_warmup_steps < num_train_steps)
-    schedule = Schedule(1.0, num_train_steps, num_warmup_steps, power, separate)
+    schedule = LearningRateSchedule(1.0, num_train_steps, num_warmup_steps, power, separate)
     rate = float(schedule(tf.constant(step, tf.int64)))
     assert rate == pytest.approx(reference_rate(schedule, step), abs=1e-3 if power < 1 else 1e-5)
     assert 0 <= rate <= 1
 
 
 def test_the_schedule_at_its_corners():
-    multiplied, separate = Schedule(1.0, 100, 10), Schedule(1.0, 100, 10, separate=True)
+    multiplied, separate = LearningRateSchedule(1.0, 100, 10), LearningRateSchedule(1.0, 100, 10, separate=True)
     assert [float(multiplied(step)) for step in (0, 5, 10, 100, 101)] == pytest.approx([0, 0.475, 0.9, 0, 0])
     assert [float(separate(step)) for step in (0, 5, 10, 55, 100)] == pytest.approx([0, 0.5, 1, 0.5, 0])
-    trapezoid = Schedule(1.0, 100, 10, decay_steps=20)
+    trapezoid = LearningRateSchedule(1.0, 100, 10, decay_steps=20)
     assert [float(trapezoid(step)) for step in (0, 5, 10, 80, 90, 100)] == pytest.approx([0, 0.5, 1, 1, 0.5, 0])
-    longer = Schedule(1.0, 1000, 10, decay_steps=20)
+    longer = LearningRateSchedule(1.0, 1000, 10, decay_steps=20)
     assert [float(longer(step)) for step in range(80)] == [float(trapezoid(step)) for step in range(80)]
-    assert float(Schedule(1.0, 100, 0)(0)) == 1.0  # the original divides 0 by 0 here
+    assert float(LearningRateSchedule(1.0, 100, 0)(0)) == 1.0  # the original divides 0 by 0 here
 
 
 def test_bias_correction_is_the_published_adams():
-    schedule = Schedule(0.1, 10, 3)
+    schedule = LearningRateSchedule(0.1, 10, 3)
     variables, optimizer = make_optimizer(schedule, bias_correction=True)
     for step in range(10):
         optimizer.apply([tf.constant(g) for g in gradients_of_step(step).values()])
@@ -179,13 +181,13 @@ def test_bias_correction_is_the_published_adams():
 def test_epsilon_is_added_after_the_bias_correction():
     """A gradient as small as epsilon makes half a step, which it would not if the root were corrected with it."""
     variable = tf.Variable([1.0])
-    optimizer = AdamW([variable], Schedule(0.1, 10, 0), decays=lambda _: False, bias_correction=True)
+    optimizer = AdamW([variable], LearningRateSchedule(0.1, 10, 0), decays=lambda _: False, bias_correction=True)
     optimizer.apply([tf.constant([1e-6])])
     assert float(variable[0]) == pytest.approx(0.95, abs=1e-4)
 
 
 def test_an_overflow_changes_the_scale_and_the_step_only():
-    variables, optimizer = make_optimizer(Schedule(0.1, 10, 0))
+    variables, optimizer = make_optimizer(LearningRateSchedule(0.1, 10, 0))
     scale = LossScale(initial=8.0, growth_steps=2)
     for bad in (np.inf, np.nan):
         optimizer.apply([tf.constant(g) * bad for g in gradients_of_step(0).values()], scale)
@@ -197,7 +199,7 @@ def test_an_overflow_changes_the_scale_and_the_step_only():
 
 
 def test_the_scale_divides_the_gradients_and_grows_after_good_steps():
-    schedule = Schedule(0.1, 10, 3)
+    schedule = LearningRateSchedule(0.1, 10, 3)
     variables, optimizer = make_optimizer(schedule)
     scale = LossScale(initial=8.0, growth_steps=3)
     scales = []

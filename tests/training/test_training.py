@@ -9,7 +9,7 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.pretrain.pretrain_data import find_records
 from electra_tf2.pretrain.task import PretrainingTask
-from electra_tf2.training.loop import Schedule, Trainer
+from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.util.errors import UserError
 from tests.support import training as support
 
@@ -36,7 +36,7 @@ def trainer(data_dir, model_dir, strategy=None, **overrides):
             find_records(config.pretrain_tfrecords, config, "pretrain_tfrecords"),
             find_records(config.eval_tfrecords, config, "eval_tfrecords"),
         )
-    schedule = Schedule(
+    schedule = LoopSchedule(
         config.num_train_steps,
         config.iterations_per_loop,
         config.save_checkpoints_steps,

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from electra_tf2.training.loop import Schedule, Trainer
+from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.training.optimization import AdamW
-from electra_tf2.training.optimization import Schedule as Rates
+from electra_tf2.training.optimization import LearningRateSchedule as Rates
 from electra_tf2.training.optimizers import WeightAverage
 from electra_tf2.training.task import TrainingTask
 
@@ -49,7 +49,7 @@ def trainer(folder, evaluate=None, bad_at=-1, bad_gradient_at=-1, precision="flo
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = Toy(strategy, bad_at, bad_gradient_at=bad_gradient_at, precision=precision, ema_decay=ema_decay)
-    times = Schedule(
+    times = LoopSchedule(
         **{
             "num_train_steps": 20,
             "iterations_per_loop": 5,

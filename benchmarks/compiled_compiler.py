@@ -1,13 +1,12 @@
 """Compiles a program with XLA's own compiler for an accelerator that is not there. Runs as a program of its own:
 
-  python compiler.py PROGRAM TARGET OPTIMISED
-  python compiler.py gpu|tpu
+  python compiled_compiler.py PROGRAM TARGET
+  python compiled_compiler.py gpu|tpu
 
 in an environment with jax and libtpu (TPUs), or jax, jax-cuda12-plugin and jax-cuda12-pjrt (NVIDIA GPUs). PROGRAM is a
-serialised HloModuleProto, TARGET a file with a topology's name or a GPU's description, OPTIMISED the file for the
-compiler's result, of PROGRAM's type. The last line of the output is JSON: processor's seconds and host_bytes of the
-compilation, bytes of arguments, outputs, aliases (arguments that outputs replace), temporaries and code; or `error`,
-what the compiler said. The second form only says what is missing: null if nothing is.
+serialised HloModuleProto, TARGET a file with a topology's name or a GPU's description. The last line of the output is
+JSON: processor's seconds of the compilation, bytes of arguments, outputs, aliases (arguments that outputs replace),
+temporaries and code; or `error`, what the compiler said. The second form only says what is missing: null if nothing is.
 
 Alone with the standard library at the start, because that environment need not be this project's.
 """
@@ -15,7 +14,6 @@ Alone with the standard library at the start, because that environment need not 
 import importlib.util
 import json
 import os
-import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,7 +38,7 @@ def _prepare(is_gpu: bool) -> None:
         os.environ.pop("XLA_FLAGS", None)
 
 
-def compile_program(program: bytes, target: str, optimised: Path) -> dict[str, Any]:
+def compile_program(program: bytes, target: str) -> dict[str, Any]:
     """Compiles a program for one chip of a target. Returns what the module's docstring says."""
     is_gpu = "{" in target
     _prepare(is_gpu)
@@ -67,10 +65,8 @@ def compile_program(program: bytes, target: str, optimised: Path) -> dict[str, A
         compiled = chip.client.compile(ir.Module.parse(stable), _jax.DeviceList((chip,)), options)
     seconds = _processor_seconds() - start
     memory = compiled.get_compiled_memory_stats()
-    optimised.write_bytes(compiled.hlo_modules()[0].as_serialized_hlo_module_proto())
     return {
         "seconds": seconds,
-        "host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "arguments": memory.argument_size_in_bytes,
         "outputs": memory.output_size_in_bytes,
         "aliases": memory.alias_size_in_bytes,
@@ -101,9 +97,9 @@ def main() -> None:
     if len(sys.argv) == 2:
         print(json.dumps({"missing": missing(sys.argv[1])}))
         return
-    program, target, optimised = (Path(path) for path in sys.argv[1:4])
+    program, target = (Path(path) for path in sys.argv[1:3])
     try:
-        result = compile_program(program.read_bytes(), target.read_text(), optimised)
+        result = compile_program(program.read_bytes(), target.read_text())
     except Exception as error:  # whatever a compiler raises is an answer
         result = {"error": str(error)}
     print(json.dumps(result), flush=True)

@@ -1,8 +1,8 @@
-"""A step lowered on this machine's processor and compiled for an accelerator that is not there: whether it fits, what
-it launches and moves, and how fast it could be.
+"""A pre-training step as an XLA program, lowered on this machine's processor and compiled for an accelerator that is
+not there.
 
-The compilers come with the extra `accelerators`, and run in a process of their own (training.accelerators.compiler), by
-the Python that ACCELERATORS_PYTHON names or by this one.
+The compilers come with the extra `accelerators`, and run in a process of their own (benchmarks/compiled_compiler.py),
+by the Python that ACCELERATORS_PYTHON names or by this one.
 """
 
 import contextlib
@@ -14,50 +14,21 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from electra_tf2.training.accelerators import compiler
-from electra_tf2.training.accelerators.devices import Device
-from electra_tf2.training.accelerators.program import Kernel, Program
+from benchmarks import compiled_compiler
+from benchmarks.compiled_devices import Device
+from benchmarks.compiled_program import Program
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.records import RecordFormat
+from electra_tf2.pretrain.masking import Batch
+from electra_tf2.pretrain.task import PretrainingTask
 from electra_tf2.util.errors import UserError
 
 INSTALL = "pip install 'electra-tf2[accelerators]'"
-ASSUMPTIONS = (
-    "Steps/s are a roofline: matrix products at the peak of their precision or at the memory's bandwidth, whichever "
-    "takes longer; every other kernel at the bandwidth, and on GPUs 2 us for each launch at least; operands and "
-    "results of every kernel move from and to memory once. Nothing here was measured on a device."
-)
-
-
-class Compiled(NamedTuple):
-    """A compiler's figures of a step on a device.
-
-    Attributes:
-      fits: into the device's memory.
-      memory: bytes that the step takes: arguments, results that replace none, temporaries, code.
-      seconds, host_bytes: of the compilation; seconds of a processor.
-      arguments, temporaries: bytes of these alone.
-      kernels: launches of a step.
-      moved: bytes that they move.
-      flops: of matrix products.
-      steps_per_second: `ASSUMPTIONS`.
-      all_kernels: each of them; empty where the compiler refused the step for its memory.
-    """
-
-    fits: bool
-    memory: int
-    seconds: float = 0.0
-    host_bytes: int = 0
-    arguments: int = 0
-    temporaries: int = 0
-    kernels: int = 0
-    moved: int = 0
-    flops: int = 0
-    steps_per_second: float = 0.0
-    all_kernels: tuple[Kernel, ...] = ()
 
 
 @contextlib.contextmanager
@@ -96,52 +67,47 @@ def lowered(step: Any, *arguments: Any) -> bytes:
     return bytes(module.SerializeToString())
 
 
-def compile_for(device: Device, program: bytes, precision: str) -> Compiled:
+def task_to_lower(config: PretrainingConfig) -> PretrainingTask:
+    """The task of a configuration on one device, compiled with XLA. Its weights have no values."""
+    with tables_without_values():
+        return PretrainingTask(config, tf.distribute.get_strategy(), jit_compile=True)
+
+
+def empty_batch(config: PretrainingConfig, rows: int) -> Batch:
+    """int32 [rows, max_seq_length] of ones for every field of a record that the configuration reads."""
+    record = RecordFormat(config.max_seq_length, config.vocab_size, bool(config.extra_fields))
+    return {name: tf.ones([rows, config.max_seq_length], tf.int32) for name in record.limits}
+
+
+def training_program(config: PretrainingConfig, task: PretrainingTask | None = None) -> bytes:
+    """HloModuleProto of a training step."""
+    batch, task = empty_batch(config, config.train_batch_size), task or task_to_lower(config)
+    return lowered(task.train_step, batch, tf.constant(0, tf.int64))
+
+
+def memory_of(device: Device, program: bytes) -> tuple[int, int, float]:
     """Compiles a lowered step.
 
-    Args:
-      precision: of the products, whose peak counts.
+    Returns:
+      Bytes that the step takes (arguments, results that replace none, temporaries, code), bytes of the arguments alone,
+      and a processor's seconds of the compilation, 0 if the compiler refused the step for its memory.
 
     Raises:
       UserError: the extra is not installed, or the compiler refuses the step for another reason than its size.
     """
+    arguments = Program(program).argument_bytes
     with tempfile.TemporaryDirectory() as folder:
-        source, target, optimised = (Path(folder) / name for name in ("program", "target", "optimised"))
+        source, target = Path(folder) / "program", Path(folder) / "target"
         source.write_bytes(program)
         target.write_text(device.target)
-        answer = _answer(device, [str(path) for path in (source, target, optimised)])
-        compiled = optimised.read_bytes() if optimised.exists() else b""
+        answer = _answer(device, [str(source), str(target)])
     if "error" in answer:
-        needed = _refused_bytes(answer["error"], Program(program).argument_bytes)
+        needed = _refused_bytes(answer["error"], arguments)
         if needed is None:
             raise UserError(f"the compiler for {device.name} refuses the step: {answer['error'][:500]}")
-        return Compiled(False, needed)
+        return needed, arguments, 0.0
     memory = sum(answer[name] for name in ("arguments", "outputs", "temporaries", "code")) - answer["aliases"]
-    kernels, flops = tuple(Program(compiled).kernels()), Program(program).product_flops()
-    return Compiled(
-        memory <= device.memory,
-        memory,
-        answer["seconds"],
-        answer["host_bytes"],
-        answer["arguments"],
-        answer["temporaries"],
-        sum(kernel.times for kernel in kernels),
-        sum(kernel.times * kernel.bytes for kernel in kernels),
-        flops,
-        1 / roofline_seconds(device, kernels, flops, precision),
-        kernels,
-    )
-
-
-def roofline_seconds(device: Device, kernels: tuple[Kernel, ...], flops: int, precision: str) -> float:
-    """Least time of a step under `ASSUMPTIONS`."""
-    products = sum(kernel.times * kernel.bytes for kernel in kernels if kernel.is_product) / device.bandwidth
-    others = sum(
-        kernel.times * max(kernel.bytes / device.bandwidth, device.launch_seconds)
-        for kernel in kernels
-        if not kernel.is_product
-    )
-    return max(products, flops / device.peaks.get(precision, device.peaks["float32"])) + others
+    return memory, arguments, answer["seconds"]
 
 
 def check_compiler(device: Device) -> None:
@@ -152,14 +118,13 @@ def check_compiler(device: Device) -> None:
 
 
 def _answer(device: Device, arguments: list[str]) -> dict[str, Any]:
-    """The answer of training.accelerators.compiler."""
+    """The answer of benchmarks/compiled_compiler.py."""
     python = os.environ.get("ACCELERATORS_PYTHON", sys.executable)
     # The compiler needs no device, and would keep others from one.
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+    command = [python, compiled_compiler.__file__, *arguments]
     try:
-        done = subprocess.run(
-            [python, compiler.__file__, *arguments], capture_output=True, text=True, env=environment, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     except OSError as error:
         raise UserError(f"ACCELERATORS_PYTHON: {python} cannot be run: {error.strerror}") from None
     lines = done.stdout.strip().splitlines()

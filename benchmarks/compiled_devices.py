@@ -1,0 +1,117 @@
+"""Accelerators to compile for without having one: sizes from their makers' public data sheets.
+
+XLA's compiler for GPUs reads a description of the device in the format of its own target configurations
+(openxla/xla, xla/backends/gpu/target_config/specs); that for TPUs knows them by name. No TensorFlow here.
+"""
+
+from typing import NamedTuple
+
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import closest
+
+# TensorFlow's allocator leaves a twentieth of a GPU's memory to the system (MinSystemMemory in gpu_device.cc).
+_USABLE = 0.95
+
+
+class Device(NamedTuple):
+    """One chip.
+
+    Attributes:
+      memory: bytes that a step may take.
+      target: what XLA's compiler is told: a description of a GPU, the name of a TPU's topology.
+    """
+
+    name: str
+    full_name: str
+    memory: int
+    target: str
+
+    @property
+    def is_tpu(self) -> bool:
+        return "{" not in self.target
+
+
+# Name, model, CUDA's compute capability, streaming multiprocessors, of each of them float32 units, threads at most and
+# KiB of shared memory, MiB of second-level cache, GHz, bytes of memory, GB/s.
+_GPUS = (
+    ("t4", "Tesla T4", (7, 5), 40, 64, 1024, 64, 4, 1.59, 15843721216, 320.064),
+    ("l4", "NVIDIA L4", (8, 9), 58, 128, 1536, 100, 48, 2.04, 23580639232, 300.096),
+    ("a100_40", "NVIDIA A100-SXM4-40GB", (8, 0), 108, 64, 2048, 164, 40, 1.41, 42331013120, 1555.2),
+    ("a100_80", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 2048, 164, 40, 1.41, 85100068864, 2039.04),
+    ("h100", "NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 2048, 228, 50, 1.98, 84978434048, 3352.32),
+    ("h200", "NVIDIA H200 141GB HBM3e", (9, 0), 132, 128, 2048, 228, 50, 1.98, 151397597184, 4800.0),
+)
+
+
+def _gpu(
+    name: str,
+    full_name: str,
+    capability: tuple[int, int],
+    cores: int,
+    units: int,
+    threads: int,
+    shared: int,
+    cache: int,
+    clock: float,
+    memory: int,
+    bandwidth: float,
+) -> Device:
+    """A row of `_GPUS`; a block may use 1 kB less of the shared memory."""
+    major, minor = capability
+    target = f"""gpu_device_info {{
+  threads_per_block_limit: 1024
+  threads_per_warp: 32
+  shared_memory_per_block: 49152
+  shared_memory_per_core: {shared << 10}
+  threads_per_core_limit: {threads}
+  core_count: {cores}
+  fpus_per_core: {units}
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+  memory_bandwidth: {round(bandwidth * 1e9)}
+  l2_cache_size: {cache << 20}
+  clock_rate_ghz: {clock}
+  device_memory_size: {memory}
+  shared_memory_per_block_optin: {(shared - (major > 7)) << 10}
+  cuda_compute_capability {{ major: {major} minor: {minor} }}
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 8 patch: 0 }}
+runtime_version {{ major: 12 minor: 8 }}
+device_description_str: "{full_name}"
+"""
+    return Device(name, full_name, int(_USABLE * memory), target)
+
+
+def _tpu(name: str, memory: float) -> Device:
+    """A TPU, with the GiB of a chip."""
+    # Some hundred MB are the runtime's; the compiler itself refuses what does not fit.
+    return Device(name, f"TPU {name}", int(memory * 2**30) - (256 << 20), f"{name}:2x2x1")
+
+
+DEVICES = {
+    device.name: device
+    for device in (
+        *(_gpu(*row) for row in _GPUS),
+        *(_tpu(*row) for row in (("v4", 32), ("v5e", 16), ("v5p", 95), ("v6e", 32))),
+    )
+}
+
+
+def find_device(name: str) -> Device:
+    """The device of that name.
+
+    Raises:
+      UserError: there is none; the message lists those that there are.
+    """
+    if name not in DEVICES:
+        raise UserError(f"unknown device {name!r}{closest(name, DEVICES)} (one of {', '.join(DEVICES)})")
+    return DEVICES[name]
+
+
+def find_devices(names: str) -> list[Device]:
+    """Those of a list with commas. Raises UserError as `find_device`."""
+    return [find_device(name.strip().lower()) for name in names.split(",")]

@@ -1,0 +1,79 @@
+"""The contents of an XLA program, as TensorFlow lowers a step: operations, constants, types, calls of the host."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from tensorflow.compiler.xla import xla_data_pb2
+from tensorflow.compiler.xla.service import hlo_pb2
+
+_BITS = {"PRED": 8, "BF16": 16, "C64": 64, "C128": 128, "TOKEN": 0, "TUPLE": 0, "OPAQUE_TYPE": 0}
+_NO_OPERATION = {"parameter", "constant", "tuple", "get-tuple-element", "opt-barrier"}
+_HOST = ("infeed", "outfeed", "send", "recv", "custom-call")
+
+
+class Program:
+    """A program.
+
+    Args:
+      serialised: HloModuleProto.
+    """
+
+    def __init__(self, serialised: bytes) -> None:
+        self._module = hlo_pb2.HloModuleProto.FromString(serialised)
+
+    def instructions(self) -> Iterator[Any]:
+        """All HloInstructionProtos, those of loops and fusions once."""
+        for computation in self._module.computations:
+            yield from computation.instructions
+
+    @property
+    def operations(self) -> int:
+        """Operations of the program's text, but those that only give, name or order values."""
+        return sum(i.opcode not in _NO_OPERATION for i in self.instructions())
+
+    @property
+    def largest_constant(self) -> int:
+        """Bytes."""
+        return max((_bytes(i.shape) for i in self.instructions() if i.opcode == "constant"), default=0)
+
+    @property
+    def types(self) -> set[str]:
+        """Types of all arrays: F32, BF16, S32, ..."""
+        return {_type(shape) for i in self.instructions() for shape in _arrays(i.shape)}
+
+    def host_calls(self) -> list[str]:
+        """Operations that wait for the host."""
+        return [f"{i.opcode} {i.custom_call_target}".strip() for i in self.instructions() if i.opcode.startswith(_HOST)]
+
+    def dynamic_shapes(self) -> list[str]:
+        """Names of what has a size that is known at run time only."""
+        return [i.name for i in self.instructions() if any(any(a.is_dynamic_dimension) for a in _arrays(i.shape))]
+
+    @property
+    def argument_bytes(self) -> int:
+        entry = next(one for one in self._module.computations if one.id == self._module.entry_computation_id)
+        return sum(_bytes(i.shape) for i in entry.instructions if i.opcode == "parameter")
+
+
+def _arrays(shape: Any) -> Iterator[Any]:
+    """The arrays of a shape, which may be a tuple of tuples."""
+    if _type(shape) == "TUPLE":
+        for inner in shape.tuple_shapes:
+            yield from _arrays(inner)
+    else:
+        yield shape
+
+
+def _type(shape: Any) -> str:
+    return str(xla_data_pb2.PrimitiveType.Name(shape.element_type))
+
+
+def _bytes(shape: Any) -> int:
+    """Bytes of all arrays of a shape, without padding."""
+    total = 0
+    for array in _arrays(shape):
+        name = _type(array)
+        bits = _BITS.get(name, 0) or int("".join(filter(str.isdigit, name.partition("E")[0])) or 0)
+        total += math.prod(array.dimensions) * bits // 8
+    return total
