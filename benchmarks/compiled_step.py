@@ -25,7 +25,7 @@ from benchmarks.compiled_program import Program
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.records import RecordFormat
 from electra_tf2.pretrain.masking import Batch
-from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.pretrain.task import PretrainingTask, make_task
 from electra_tf2.util.errors import UserError
 
 INSTALL = "pip install 'electra-tf2[accelerators]'"
@@ -70,7 +70,7 @@ def lowered(step: Any, *arguments: Any) -> bytes:
 def task_to_lower(config: PretrainingConfig) -> PretrainingTask:
     """The task of a configuration on one device, compiled with XLA. Its weights have no values."""
     with tables_without_values():
-        return PretrainingTask(config, tf.distribute.get_strategy(), jit_compile=True)
+        return make_task(config, tf.distribute.get_strategy(), jit_compile=True)
 
 
 def empty_batch(config: PretrainingConfig, rows: int) -> Batch:
