@@ -29,8 +29,6 @@ EXCEPTIONS = {
     ("configure_finetuning", "finetune.settings.built_in"),
     ("configure_finetuning", "finetune.settings.defaults"),
     ("configure_finetuning", "finetune.settings.own"),
-    ("formats.checkpoints", "training.checkpoint_files"),
-    ("formats.checkpoints", "training.optimizers"),
 }
 CONFIGURATION = {
     "configure_pretraining",

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from electra_tf2.training.checkpoint_files import write_state
+from electra_tf2.formats.checkpoint_files import write_state
 from tests.corpus.test_build_pretraining_dataset import write_corpus
 from tests.support import golden, training
 from tests.support.finetuning import write_lines

@@ -13,7 +13,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
 from electra_tf2.training.optimization import LearningRateSchedule
-from electra_tf2.training.optimizers import make_optimizer
+from electra_tf2.training.optimization import make_optimizer
 from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.environment import untuned
 

@@ -19,7 +19,7 @@ from electra_tf2.formats.checkpoints import (
     generator_names,
     warm_start,
 )
-from electra_tf2.training import checkpoint_files
+from electra_tf2.formats import checkpoint_files
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown

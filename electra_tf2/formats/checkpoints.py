@@ -14,20 +14,19 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.huggingface import HuggingFaceWeights
 from electra_tf2.formats.huggingface_config import is_huggingface
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, TensorFile, finite
 from electra_tf2.model.embeddings import DIFFERENCE
-from electra_tf2.training import checkpoint_files
-from electra_tf2.training.optimizers import AVERAGE
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.reading import no_pattern, read_json
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _FUSED = "/self/qkv/"
-_AVERAGE = f"/{AVERAGE}"
+_AVERAGE = f"/{checkpoint_files.AVERAGE}"
 # Endings of names that belong to the optimizer and the training loop.
 _BOOKKEEPING = ("adam_m", "adam_v", "muon_m", _AVERAGE, "global_step", "save_counter", "/m", "/v")
 _PARTS = ("/self/query/", "/self/key/", "/self/value/")

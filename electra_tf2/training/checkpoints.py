@@ -1,7 +1,7 @@
 """Saving and restoring a run: weights, optimizer, step and loss scale, and the weights that did best.
 
 A checkpoint is written while training goes on, of a copy of the state (training.checkpoints): aside, then it gets
-checksums and its name (training.checkpoint_files). One that is damaged is passed over, aloud, for the newest good one;
+checksums and its name (formats.checkpoint_files). One that is damaged is passed over, aloud, for the newest good one;
 where none is good nothing starts anew.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from electra_tf2.training import checkpoint_files as files
+from electra_tf2.formats import checkpoint_files as files
 from electra_tf2.training.run_folder import GO_ON
 from electra_tf2.util.errors import UserError, reason
 from electra_tf2.util.files import write_json
@@ -117,7 +117,6 @@ class Checkpoints:
     def __init__(self, folder: Path, tracked: Mapping[str, tf.Module], keep: int) -> None:
         self.folder, self._keep, self._tracked = folder, keep, tracked
         self._best_folder = folder / "best"
-        self._all = tf.train.Checkpoint(**tracked)
         self._model = tf.train.Checkpoint(model=tracked["model"])
         self._snapshot: Snapshot | None = None
         self.writer = Writer()
@@ -192,7 +191,7 @@ class Checkpoints:
             if problems:
                 say(f"WARNING: {'; '.join(problems)}. Going on from step {step:,}.")
             self._warn_of_state(step)
-            self._read(self._all, self.folder, step)
+            self._read(self._tracked, self.folder, step)
             return step, files.memory(self.folder, step)
         if problems:
             raise UserError(
@@ -220,7 +219,7 @@ class Checkpoints:
         problem = files.problem(self._best_folder, step)
         if problem is not None:
             raise UserError(f"{files.prefix(self._best_folder, step)} is damaged ({problem})")
-        self._read(self._model, self._best_folder, step)
+        self._read({"model": self._tracked["model"]}, self._best_folder, step)
         return step
 
     def _read_best(self) -> dict[str, Any] | None:
@@ -231,10 +230,14 @@ class Checkpoints:
             raise UserError(f"{self._best_folder / _BEST} names no step and value: delete it to start a new one")
         return best
 
-    def _read(self, checkpoint: tf.train.Checkpoint, folder: Path, step: int) -> None:
+    def _read(self, tracked: Mapping[str, tf.Module], folder: Path, step: int) -> None:
         path = str(files.prefix(folder, step))
         try:
             with no_pattern(path) as readable:
+                names = [name for name, _ in tf.train.list_variables(readable)]
+                if not any(name.startswith("loss_scale/") for name in names):  # it goes on in float16 from now on only
+                    tracked = {name: one for name, one in tracked.items() if name != "loss_scale"}
+                checkpoint = tf.train.Checkpoint(**tracked)
                 checkpoint.read(readable).assert_existing_objects_matched().expect_partial()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise UserError(f"{path} is not a checkpoint of this model: {error}") from None

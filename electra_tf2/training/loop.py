@@ -120,6 +120,7 @@ class Trainer:
         """Trains to `num_train_steps`. Returns 0, or 143 or 130 if a SIGTERM or SIGINT stopped it after saving. Raises
         UserError: fewer than one step; a loss or gradient that is not finite; what cannot be written."""
         schedule, start = self.schedule, self.current_step
+        self._start = start
         if schedule.num_train_steps < 1:
             raise UserError("there is less than one step to train: raise num_train_steps or num_train_epochs")
         self.model_dir.mkdir(parents=True, exist_ok=True)
@@ -127,9 +128,8 @@ class Trainer:
         self.reporter.resume(start)
         try:
             with self._explaining():
-                if start and self._evaluation_is_due(start) and not self.reporter.evaluation_file(start).exists():
-                    say(f"making up for the evaluation at step {start:,}, which was interrupted")
-                    self._evaluate_in_training(start)
+                if start:
+                    self._evaluate_if_due(start)
                 if start >= schedule.num_train_steps:
                     if self._saved == start and self.chief:
                         self.checkpoints.tidy(start)
@@ -187,9 +187,8 @@ class Trainer:
                     self._save({"since_report": [done, sums]} if done else {})
             if stop:
                 return
-            if self._evaluation_is_due(step):
-                with progress.pause():
-                    self._evaluate_in_training(step)
+            with progress.pause():
+                self._evaluate_if_due(step)
 
     def _resumed_totals(self, nothing: Totals) -> tuple[int, Totals]:
         """Steps and totals since the last report; those of the checkpoint, if it was saved between two reports."""
@@ -238,11 +237,6 @@ class Trainer:
         if self._signal is not None:
             say(f"{signal.Signals(self._signal).name}: saving step {self.current_step:,}")
 
-    def _evaluation_is_due(self, step: int) -> bool:
-        schedule, every = self.schedule, self.schedule.eval_every_steps
-        at_end = step == schedule.num_train_steps and self._best_metric is not None
-        return bool(every) and (step % every == 0 or at_end)
-
     def _stops_early(self, step: int) -> bool:
         """Saves and tells whether the last `patience` evaluations, the one at this step among them, were no better."""
         every = self.schedule.eval_every_steps
@@ -258,7 +252,13 @@ class Trainer:
         self._save({})
         return True
 
-    def _evaluate_in_training(self, step: int) -> None:
+    def _evaluate_if_due(self, step: int) -> None:
+        """Evaluates, unless a run that was stopped right here had got to it."""
+        every, is_last = self.schedule.eval_every_steps, step == self.schedule.num_train_steps
+        if not every or (step % every and not (is_last and self._best_metric is not None)):
+            return
+        if step == self._start and self.reporter.evaluation_file(step).exists():
+            return
         with self.task.optimizer.averaged():
             self._may_abandon = host_number(self.strategy) is None
             try:

@@ -9,12 +9,10 @@ learning rate and one weight decay serve both.
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
-
-from electra_tf2.training.optimization import if_all_finite
 
 # Of x -> a x + b x^3 + c x^5, steep at 0 (Jordan et al. 2024, "tuning the coefficients").
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -140,3 +138,11 @@ class Muon(tf.Module):
             variable.assign(variable * rates.get("kept", 1.0) - rates["lr"] * update.direction)
 
         if_all_finite(keep, change)
+
+
+def if_all_finite(keep: tf.Tensor | None, change: Callable[[], None]) -> None:
+    """Makes a change unless `keep` is false."""
+    if keep is None:
+        change()
+    else:
+        tf.cond(keep, change, lambda: None)

@@ -2,21 +2,24 @@
 
 Gradients arrive already summed over micro-batches; `AdamW.apply` sums them over replicas, clips the result and
 updates. The original clips before that sum on TPUs (docs/differences.md). The matrices of hidden layers may be Muon's
-(training.muon), and a moving average of all weights may be kept.
+(training.muon), a moving average of all weights may be kept, and float16 has a loss scale. `make_optimizer` makes what
+hparams describe.
 """
 
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.formats.checkpoint_files import AVERAGE
 from electra_tf2.model.kernels.compilation import global_norm, in_one_array
-from electra_tf2.training.loss_scale import LossScale
+from electra_tf2.training.hparams import OptimizerHparams
+from electra_tf2.training.muon import Muon, if_all_finite
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,26 +52,68 @@ class LearningRateSchedule:
         return rate
 
 
-class Muon(Protocol):
-    """Updates some variables in Adam's place (training.muon)."""
+class LossScale(tf.Module):
+    """Dynamic loss scaling for float16 (Micikevicius et al. 2018): halve on overflow, double after 2,000 good steps."""
 
-    rate_factor: float
+    def __init__(self, initial: float = 2.0**15, growth_steps: int = 2000) -> None:
+        super().__init__(name="loss_scale")
+        self.growth_steps = growth_steps
+        aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self.scale = tf.Variable(initial, trainable=False, aggregation=aggregation, name="loss_scale")
+        self.good_steps = tf.Variable(0, trainable=False, aggregation=aggregation, name="loss_scale_good_steps")
 
-    def momentum_of(self, index: int) -> tf.Variable | None: ...
+    def update(self, finite: tf.Tensor) -> None:
+        """Adjusts the scale after a step whose gradients were all finite, or not."""
+        good = tf.where(finite, self.good_steps + 1, 0)
+        grow = good >= self.growth_steps
+        halved = tf.maximum(self.scale / 2.0, 1.0)
+        self.scale.assign(tf.where(finite, tf.where(grow, self.scale * 2.0, self.scale), halved))
+        self.good_steps.assign(tf.where(grow, 0, good))
 
-    def updates(self, gradients: Sequence[tf.Tensor], factor: Any) -> dict[int, Any]: ...
 
-    def step(self, variable: tf.Variable, momentum: tf.Variable, update: Any, rates: Any, keep: Any) -> None: ...
+class WeightAverage:
+    """Moving average of variables, with a memory that grows to `decay`: min(decay, t / (t + 10)) after t updates.
 
+    Attributes:
+      values: the averages, variables named after those that they follow.
+    """
 
-class Average(Protocol):
-    """Follows the variables (training.optimizers.WeightAverage)."""
+    def __init__(self, variables: Sequence[tf.Variable], decay: float) -> None:
+        self._variables, self._decay = list(variables), decay
+        self.values = [
+            tf.Variable(tf.zeros(one.shape, one.dtype), trainable=False, name=f"{one.name.split(':')[0]}/{AVERAGE}")
+            for one in variables
+        ]
 
-    values: list[tf.Variable]
+    def update(self, step: tf.Tensor) -> None:
+        """Moves the averages on after the update of 0-based `step`; the first is the variable itself."""
+        done = tf.cast(step, tf.float32)
+        share = 1.0 - tf.minimum(self._decay, done / (done + 10.0))
 
-    def update(self, step: tf.Tensor) -> None: ...
+        def follow(average: tf.Variable, variable: tf.Variable, share: tf.Tensor) -> None:
+            average.assign_sub(share * (average - variable))
 
-    def swapped(self) -> AbstractContextManager[None]: ...
+        def update_all(strategy: Any, share: Any) -> None:
+            for variable, average in zip(self._variables, self.values, strict=True):
+                for_every_copy(strategy, average, follow, (variable, share))
+
+        for_all_replicas(update_all, (share,))
+
+    @contextlib.contextmanager
+    def swapped(self) -> Iterator[None]:
+        """The variables hold their averages meanwhile; on the host."""
+
+        def swap() -> None:
+            for variable, average in zip(self._variables, self.values, strict=True):
+                value = variable.numpy()
+                variable.assign(average)
+                average.assign(value)
+
+        swap()
+        try:
+            yield
+        finally:
+            swap()
 
 
 class AdamW(tf.Module):
@@ -102,7 +147,7 @@ class AdamW(tf.Module):
         norm_of_slices: bool = False,
         bias_correction: bool = False,
         muon: Muon | None = None,
-        average: Average | None = None,
+        average: WeightAverage | None = None,
     ) -> None:
         super().__init__(name="adamw")
         self.schedule = schedule
@@ -236,14 +281,6 @@ def for_every_copy(
         strategy.extended.update(variable, function, args=arguments, group=False)
 
 
-def if_all_finite(keep: tf.Tensor | None, change: Callable[[], None]) -> None:
-    """Makes a change unless `keep` is false."""
-    if keep is None:
-        change()
-    else:
-        tf.cond(keep, change, lambda: None)
-
-
 def _update(
     variable: tf.Variable,
     mean: tf.Variable,
@@ -263,3 +300,33 @@ def _update(
         tf.raw_ops.ResourceApplyAdam(**handles, lr=rates["lr"], grad=gradient * factor, **adam)
 
     if_all_finite(keep, change)
+
+
+def make_optimizer(
+    hparams: OptimizerHparams,
+    variables: Sequence[tf.Variable],
+    schedule: Callable[[tf.Tensor], tf.Tensor],
+    decays: Callable[[tf.Variable], bool],
+    lr_multiplier: Callable[[tf.Variable], float] = lambda variable: 1.0,
+    norm_of_slices: bool = False,
+) -> AdamW:
+    """The optimizer that the hparams describe; the other arguments are `AdamW`'s."""
+    muon = None
+    if hparams.optimizer == "muon":
+        settings = (hparams.muon_momentum, hparams.muon_ns_steps, hparams.muon_learning_rate_factor)
+        muon = Muon(variables, *settings, hparams.muon_precision)
+    return AdamW(
+        variables,
+        schedule,
+        decays,
+        weight_decay_rate=hparams.weight_decay_rate,
+        beta1=hparams.adam_beta1,
+        beta2=hparams.adam_beta2,
+        epsilon=hparams.adam_epsilon,
+        clip_norm=hparams.clip_norm,
+        lr_multiplier=lr_multiplier,
+        norm_of_slices=norm_of_slices,
+        bias_correction=hparams.adam_bias_correction,
+        muon=muon,
+        average=WeightAverage(variables, hparams.ema_decay) if hparams.ema_decay else None,
+    )

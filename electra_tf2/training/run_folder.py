@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.training import checkpoint_files
+from electra_tf2.formats import checkpoint_files
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import lock, remove_left_over, write_atomically, write_json, writing
 from electra_tf2.util.progress import say

@@ -6,14 +6,13 @@ is seeds, micro-batches, loss scaling, the update.
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
 from electra_tf2.model.kernels.compilation import one_program, scattered, sums_at_once, unfolded_zeros
 from electra_tf2.model.layers import shape_of
-from electra_tf2.training.loss_scale import LossScale
+from electra_tf2.training.optimization import AdamW, LossScale
 from electra_tf2.util.environment import compile_unseen
 
 Tensors = Any  # a nested structure of tensors
@@ -48,17 +47,6 @@ def compiled_step(method: Method) -> Method:
     return cast(Method, _Compiled(method, whole_step=True))
 
 
-class Optimizer(Protocol):
-    """Makes updates in replica context (training.optimization.AdamW)."""
-
-    step: tf.Variable
-    schedule: Callable[[tf.Tensor], tf.Tensor]
-
-    def averaged(self) -> AbstractContextManager[None]: ...
-
-    def apply(self, gradients: Sequence[Any], loss_scale: LossScale | None = None) -> tf.Tensor: ...
-
-
 class TrainingTask:
     """Base of the tasks that the training loop runs; create it under the strategy's scope.
 
@@ -75,7 +63,7 @@ class TrainingTask:
     """
 
     model: tf.Module
-    optimizer: Optimizer
+    optimizer: AdamW
     shown: Sequence[str] = ()
     summed_examples = 1
 

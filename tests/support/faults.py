@@ -34,7 +34,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from electra_tf2.training import checkpoint_files
+from electra_tf2.formats import checkpoint_files
 from electra_tf2.util.files import write_json
 from tests import test_kills
 from tests.support import golden, programs

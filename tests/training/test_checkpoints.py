@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from electra_tf2.training import checkpoint_files as files
+from electra_tf2.formats import checkpoint_files as files
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.util.errors import UserError
 from tests.training import toy

@@ -288,3 +288,11 @@ def test_timing_saves_nothing(tmp_path):
 def test_old_checkpoints_are_deleted(tmp_path):
     toy.trainer(tmp_path, num_train_steps=5, save_checkpoints_steps=1, keep_checkpoint_max=2).train()
     assert sorted(path.stem for path in tmp_path.glob("*.index")) == ["model.ckpt-4", "model.ckpt-5"]
+
+
+@pytest.mark.parametrize(("first", "then"), [("float32", "float16"), ("float16", "float32"), ("bfloat16", "float16")])
+def test_a_run_goes_on_in_another_precision(tmp_path, first, then):
+    assert toy.trainer(tmp_path, precision=first, num_train_steps=10).train() == 0
+    again = toy.trainer(tmp_path, precision=then)
+    assert again.restore() == 10 and again.train() == 0
+    assert np.isfinite([line["loss"] for line in logged(tmp_path)]).all()

@@ -9,10 +9,8 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats.checkpoints import CheckpointVariables
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
-from electra_tf2.training.loss_scale import LossScale
 from electra_tf2.training.muon import Muon, matrices_in, orthogonalised
-from electra_tf2.training.optimization import AdamW, LearningRateSchedule
-from electra_tf2.training.optimizers import WeightAverage
+from electra_tf2.training.optimization import AdamW, LearningRateSchedule, LossScale, WeightAverage
 from tests.support import training as support
 
 LAYER = "electra/encoder/layer_0"

@@ -8,8 +8,7 @@ import tensorflow as tf
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from electra_tf2.training.loss_scale import LossScale
-from electra_tf2.training.optimization import AdamW, LearningRateSchedule
+from electra_tf2.training.optimization import AdamW, LearningRateSchedule, LossScale
 from tests.support import training as support
 
 SHAPES = {"dense/kernel": (3, 2), "dense/bias": (2,), "table": (5, 4)}

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.formats import checkpoint_files as files
 from electra_tf2.pretrain.task import PretrainingTask
-from electra_tf2.training import checkpoint_files as files
 from electra_tf2.training.checkpoints import Checkpoints, Snapshot, Writer
 from electra_tf2.util.errors import UserError
 from tests.support import training as support

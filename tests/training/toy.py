@@ -3,9 +3,8 @@
 import tensorflow as tf
 
 from electra_tf2.training.loop import LoopSchedule, Trainer
-from electra_tf2.training.optimization import AdamW
+from electra_tf2.training.optimization import AdamW, WeightAverage
 from electra_tf2.training.optimization import LearningRateSchedule as Rates
-from electra_tf2.training.optimizers import WeightAverage
 from electra_tf2.training.task import TrainingTask
 
 

@@ -21,6 +21,7 @@ from electra_tf2.util.files import write_atomically, write_json, writing
 from electra_tf2.util.reading import parse_json, read_json, sha256_of
 
 PREFIX = "model.ckpt-"
+AVERAGE = "average"  # last part of the name of a variable's moving average
 _STAGING = ".saving"
 
 
