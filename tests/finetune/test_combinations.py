@@ -15,6 +15,7 @@ from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.task_classes import make_tasks
 from electra_tf2.util.flags import read_recipe
+from electra_tf2.util.papers import load_paper
 from tests.support import finetuning
 
 # One recipe for each kind of network, and BERT's with a separate first projection of the embeddings.
@@ -58,6 +59,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("recipe", "option"), cases())
 def test_two_steps_of_every_network_with_every_option(data: Path, recipe: str, option: str) -> None:
     network = read_recipe(recipe)
+    if "paper" in network:  # whose positions are known from now on
+        load_paper(network["paper"], "config")
     sizes = network.get("model_hparam_overrides", {}) | SIZES
     settings = {"model_size": "small", "model_hparam_overrides": sizes, "embedding_size": 16, "init_checkpoint": None}
     settings |= {"raw_data_dir": str(data), "train_batch_size": 4, "max_seq_length": 16, "learning_rate": 1e-3}
