@@ -219,12 +219,12 @@ def _run_well(words: list[str], folder: Path) -> None:
 
 
 def _holds_a_run(folder: Path) -> str | None:
-    """The old run is there, or aside, until the new one has a whole checkpoint."""
-    for place in (folder, folder.with_name(f"{folder.name}.overwritten")):
+    """The old run is there, or has the name that --overwrite gave it."""
+    for place in (folder, *folder.parent.glob(f"{folder.name}.old-*")):
         for index in place.glob("model.ckpt-*.index"):
             if checkpoint_files.problem(place, int(index.stem.rpartition("-")[2])) is None:
                 return None
-    return "neither the old run nor a checkpoint of the new one is left"
+    return "the old run is gone"
 
 
 def multi_task(data: Path) -> Program:
