@@ -113,6 +113,7 @@ def pass_over(folder: Path, step: int) -> None:
     with writing(prefix(folder, step)):
         for path in sorted(folder.glob(f"{PREFIX}{step}.*"), key=lambda path: path.suffix != ".index"):
             path.rename(folder / f"ruined-{path.name}")
+    write_state(folder, steps(folder)[::-1])
 
 
 def write_state(folder: Path, kept: list[int]) -> None:

@@ -14,7 +14,7 @@ from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.task_classes import make_tasks
-from electra_tf2.util.flags import read_recipe
+from electra_tf2.util.recipes import read_recipe
 from electra_tf2.util.papers import load_paper
 from tests.support import finetuning
 
