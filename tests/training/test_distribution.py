@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.training import distribution, local_hosts
+from electra_tf2.training import distribution
 from electra_tf2.training.cluster import Host, this_host
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.util.errors import UserError
+from tests.support import local_hosts
 from tests.support import training as support
 from tests.support.programs import run_program, start_forked
 
@@ -99,7 +100,7 @@ def running(logs, hparams):
 
 def local(*words):
     return subprocess.run(
-        [sys.executable, "-m", "electra_tf2.training.local_hosts", *words],
+        [sys.executable, "-m", "tests.support.local_hosts", *words],
         cwd=support.ROOT,
         capture_output=True,
         text=True,

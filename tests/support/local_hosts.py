@@ -1,6 +1,6 @@
 """Several hosts of a multi-worker job as processes of this machine, to try such a job out or to test it.
 
-  python -m electra_tf2.training.local_hosts 2 -m electra_tf2 pretrain --model-name tried --strategy multi_worker
+  python -m tests.support.local_hosts 2 -m electra_tf2 pretrain --model-name tried --strategy multi_worker
 
 Every process gets a TF_CONFIG of its own; its lines are printed behind its number. A
 signal goes to all of them. Ends when all have ended, with the first exit code that is not 0.
