@@ -75,8 +75,8 @@ def task_to_lower(config: PretrainingConfig) -> PretrainingTask:
 
 def empty_batch(config: PretrainingConfig, rows: int) -> Batch:
     """int32 [rows, max_seq_length] of ones for every field of a record that the configuration reads."""
-    record = RecordFormat(config.max_seq_length, config.vocab_size, bool(config.extra_fields))
-    return {name: tf.ones([rows, config.max_seq_length], tf.int32) for name in record.limits}
+    fields = RecordFormat(config.max_seq_length, config.vocab_size, config.extra_fields).fields
+    return {name: tf.ones([rows, field.length], tf.int32) for name, field in fields.items()}
 
 
 def training_program(config: PretrainingConfig, task: PretrainingTask | None = None) -> bytes:
