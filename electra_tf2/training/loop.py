@@ -128,8 +128,8 @@ class Trainer:
         self.reporter.resume(start)
         try:
             with self._explaining():
-                if start:
-                    self._evaluate_if_due(start)
+                if start and self._evaluation_is_due(start):
+                    self._evaluate_in_training(start)
                 if start >= schedule.num_train_steps:
                     if self._saved == start and self.chief:
                         self.checkpoints.tidy(start)
@@ -187,8 +187,9 @@ class Trainer:
                     self._save({"since_report": [done, sums]} if done else {})
             if stop:
                 return
-            with progress.pause():
-                self._evaluate_if_due(step)
+            if self._evaluation_is_due(step):
+                with progress.pause():
+                    self._evaluate_in_training(step)
 
     def _resumed_totals(self, nothing: Totals) -> tuple[int, Totals]:
         """Steps and totals since the last report; those of the checkpoint, if it was saved between two reports."""
@@ -252,13 +253,14 @@ class Trainer:
         self._save({})
         return True
 
-    def _evaluate_if_due(self, step: int) -> None:
-        """Evaluates, unless a run that was stopped right here had got to it."""
+    def _evaluation_is_due(self, step: int) -> bool:
+        """Tells whether to evaluate at a step; not again where a run goes on that had got to it."""
         every, is_last = self.schedule.eval_every_steps, step == self.schedule.num_train_steps
         if not every or (step % every and not (is_last and self._best_metric is not None)):
-            return
-        if step == self._start and self.reporter.evaluation_file(step).exists():
-            return
+            return False
+        return step != self._start or not self.reporter.evaluation_file(step).exists()
+
+    def _evaluate_in_training(self, step: int) -> None:
         with self.task.optimizer.averaged():
             self._may_abandon = host_number(self.strategy) is None
             try:
