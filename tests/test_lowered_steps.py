@@ -166,8 +166,8 @@ def steps_of_kind(kind: str) -> Iterator[tuple[str, Program]]:
     steps = Lowering(config)
     task = steps.task(config)
     yield "training", Program(steps.training_program(config, task))
-    step = functools.partial(task.forward_rows, number=0)
-    yield "prediction", Program(lowered(one_program(step), steps.empty_batch(config, config.eval_batch_size)))
+    step = one_program(lambda batch: task.forward_rows(batch, 0))
+    yield "prediction", Program(lowered(step, steps.empty_batch(config, config.eval_batch_size)))
 
 
 # What is checked.
