@@ -188,7 +188,7 @@ MUTATIONS = {
          "tf.constant([self._run_seed, purpose]), 0)",
          "training/test_seeds.py::test_no_two_draws_of_dropout_have_the_same_seed"),
     ],
-    "training/checkpoint_files.py": [
+    "formats/checkpoint_files.py": [
         ("checksums are not compared",
          "if sha256_of(folder / name) != expected]",
          "if not sha256_of(folder / name)]",
