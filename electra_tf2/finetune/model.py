@@ -12,8 +12,7 @@ from electra_tf2.finetune.tasks.task import HeadInput, HeadOutput, Prediction, T
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Layer, SeedStream
 from electra_tf2.training.distribution import distribute, host_number, rows_of_host
-from electra_tf2.training.optimization import LearningRateSchedule
-from electra_tf2.training.optimization import make_optimizer
+from electra_tf2.training.optimization import LearningRateSchedule, make_optimizer
 from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.environment import untuned
 
@@ -148,9 +147,7 @@ class FinetuningTask(TrainingTask):
         return result | {"watched": {"gradient_norm": self.update(gradients, scale)}}
 
     @compiled
-    def _gradients(
-        self, batch: Batch, seed: tf.Tensor, scale: tf.Tensor
-    ) -> tuple[list[tf.Tensor], dict[str, Any]]:
+    def _gradients(self, batch: Batch, seed: tf.Tensor, scale: tf.Tensor) -> tuple[list[tf.Tensor], dict[str, Any]]:
         """Gradients of the sum of these rows' losses, of each row that of its own task."""
 
         def forward(rows: Batch, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:

@@ -12,6 +12,7 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.model import FinetuningModel, FinetuningTask, layer_of
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.trained_folder import TASKS
+from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.checkpoints import (
     CheckpointVariables,
     LoadReport,
@@ -19,7 +20,6 @@ from electra_tf2.formats.checkpoints import (
     generator_names,
     warm_start,
 )
-from electra_tf2.formats import checkpoint_files
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown

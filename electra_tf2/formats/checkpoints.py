@@ -5,6 +5,8 @@ checkpoints hold the same variables under the same names, but for the query, key
 are one fused variable here. formats.huggingface translates the other names.
 """
 
+import contextlib
+import weakref
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NamedTuple
@@ -120,9 +122,10 @@ class TensorFlowCheckpoint:
             problem = checkpoint_files.problem(Path(folder), int(step))
             if problem is not None:
                 raise UserError(f"{prefix} is damaged: {problem}")
+        links = contextlib.ExitStack()
+        weakref.finalize(self, links.close)  # tensors are read when they are asked for
         try:
-            with no_pattern(prefix) as readable:
-                self._reader = tf.train.load_checkpoint(readable)
+            self._reader = tf.train.load_checkpoint(links.enter_context(no_pattern(prefix)))
             self._shapes = self._reader.get_variable_to_shape_map()
             self._keys = {name: name for name in self._shapes}
             if _OBJECT_GRAPH in self._shapes:

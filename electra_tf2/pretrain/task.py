@@ -15,8 +15,7 @@ from electra_tf2.pretrain.pretrain_data import Records
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.training.distribution import rows_of_host
 from electra_tf2.training.loop import ratios
-from electra_tf2.training.optimization import LearningRateSchedule
-from electra_tf2.training.optimization import make_optimizer
+from electra_tf2.training.optimization import LearningRateSchedule, make_optimizer
 from electra_tf2.training.task import TrainingTask, compiled, compiled_step
 from electra_tf2.util.papers import load_paper
 

@@ -80,10 +80,10 @@ def no_pattern(path: str | Path) -> Iterator[str]:
     Its reading operations take a path for a pattern and find nothing in a folder called "run [1]", so such paths are
     read through links. All reading of checkpoints and SavedModels goes through here.
     """
-    path = Path(path)
-    if not re.search(r"[][*?\\]", str(path)):
+    if not re.search(r"[][*?\\]", str(path)) or "://" in str(path):  # of other file systems than the local one
         yield str(path)
         return
+    path = Path(path)
     with tempfile.TemporaryDirectory() as folder:
         link = Path(folder).resolve() / "link"
         if path.is_dir():

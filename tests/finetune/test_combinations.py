@@ -1,5 +1,5 @@
-"""Every kind of network with every option of training: two steps of fine-tuning each, with a finite loss and weights that
-have moved."""
+"""Every kind of network with every option of training: two steps of fine-tuning each, with a finite loss and weights
+that have moved."""
 
 import itertools
 import json
@@ -13,9 +13,9 @@ import tensorflow as tf
 from electra_tf2.corpus.file_tokenizer import tokenizer_for
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
-from electra_tf2.finetune.task_classes import make_tasks
-from electra_tf2.util.recipes import read_recipe
+from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.util.papers import load_paper
+from electra_tf2.util.recipes import read_recipe
 from tests.support import finetuning
 
 # One recipe for each kind of network, and BERT's with a separate first projection of the embeddings.

@@ -117,7 +117,11 @@ def test_by_default_the_norm_is_that_of_the_whole_gradient():
     slices = tf.IndexedSlices(tf.constant([[3.0], [3.0]]), tf.constant([0, 0]), tf.constant([2, 1]))
     variable = tf.Variable(tf.zeros([2, 1]))
     norms = [
-        float(AdamW([variable], LearningRateSchedule(1.0, 10, 1), lambda variable: False, norm_of_slices=original).apply([slices]))
+        float(
+            AdamW([variable], LearningRateSchedule(1.0, 10, 1), lambda variable: False, norm_of_slices=original).apply(
+                [slices]
+            )
+        )
         for original in (False, True)
     ]
     assert norms == pytest.approx([6.0, math.sqrt(18.0)])

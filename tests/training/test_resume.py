@@ -72,7 +72,7 @@ def test_other_hparams_are_refused_in_the_same_folder(data_dir, uninterrupted):
     unnamed = {name: value for name, value in saved.items() if name not in ("optimizer", "ema_decay")}
     given = settings(data_dir, "uninterrupted", optimizer)
     cases = [
-        (given | {"learning_rate": 0.5}, saved, "learning_rate was 0.002, is 0.5"),
+        (given | {"adam_beta1": 0.5}, saved, "adam_beta1 was 0.9, is 0.5"),
         (given | {"optimizer": other}, saved, f"optimizer was '{optimizer}', is '{other}'"),
     ]
     if optimizer == "adamw":  # a run from before there was a choice
