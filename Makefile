@@ -1,7 +1,7 @@
 # Everything on a fresh machine: `make demo` and `make test` need Python 3.10-3.13 and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
-# Processes that share the tests; each grows to several GB, as what XLA compiled is kept.
+# Files of tests that run at the same time, each in a process of its own, of 1 to 2 GB.
 JOBS ?= 2
 # The versions that are installed.
 CONSTRAINTS ?= constraints.txt
@@ -16,7 +16,7 @@ demo: $(VENV)/installed
 	$(RUN) -m demo.run_demo
 
 test: $(VENV)/installed
-	$(RUN) -m pytest -n $(JOBS) --dist worksteal
+	$(RUN) -m tests.support.run --jobs $(JOBS)
 
 lint: $(VENV)/installed
 	$(VENV)/bin/ruff check .
