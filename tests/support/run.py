@@ -122,7 +122,19 @@ def main() -> int:
         f"{sum(result.seconds for result in results):.0f} s of processors; the largest process took "
         f"{max(result.memory for result in results) / 1e9:.1f} GB"
     )
+    counts = {
+        kind: sum(counted(result, kind) for result in results) for kind in ("passed", "failed", "error", "skipped")
+    }
+    broken = sum(not counted(result, "failed") + counted(result, "error") for result in bad)  # died, or not collected
+    failed = counts["failed"] + counts["error"] + broken
+    print(f"{counts['passed']} passed, {failed} failed, {counts['skipped']} skipped")
     return int(bool(bad))
+
+
+def counted(result: Result, kind: str) -> int:
+    """Tests of a kind in pytest's last line."""
+    found = re.search(rf"(\d+) {kind}", result.output.rstrip().rpartition("\n")[2])
+    return int(found[1]) if found else 0
 
 
 if __name__ == "__main__":
