@@ -24,7 +24,6 @@ Every conversion is checked: fixed sentences go through our network and through 
 disk, and the largest difference is printed; above 1e-5 in float32 the command fails.
 """
 
-import functools
 import importlib.util
 import json
 import re
@@ -41,7 +40,7 @@ from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import remove_left_over, write_atomically
 
 if TYPE_CHECKING:
-    from electra_tf2.inference.predictor import Predictor
+    from electra_tf2.convert.network_file import Exportable
     from electra_tf2.inference.stored_model import StoredModel
 
 
@@ -212,46 +211,29 @@ def to_saved_model(model: "StoredModel", target: Path) -> Written:
 
 
 def to_onnx(model: "StoredModel", target: Path) -> Written:
-    needed("onnx", "onnx", "onnxruntime")
-    from electra_tf2.convert import network_file, onnx_network
+    needed("onnx", "onnx", "onnxruntime", "tf2onnx")
+    from electra_tf2.convert.onnx import write_onnx
 
-    predictor, part = of_fine_tuned(model)
-    if predictor is None:
-        make, compared = functools.partial(onnx_network.pretrained, model, part), network_file.comparison(model, part)
-    else:
-        from electra_tf2.convert import onnx_heads
-
-        make = functools.partial(onnx_heads.fine_tuned, predictor, model)
-        compared = onnx_heads.comparison(predictor, model)
-    written, difference = onnx_network.write_onnx(target, model, make, compared, flags.FLAGS.quantize == "int8")
-    return written, difference, "that of ONNX Runtime"
+    return *write_onnx(target, model, exportable(model), flags.FLAGS.quantize == "int8"), "that of ONNX Runtime"
 
 
 def to_litert(model: "StoredModel", target: Path) -> Written:
-    from electra_tf2.convert import litert, network_file
+    from electra_tf2.convert.litert import write_litert
 
-    predictor, part = of_fine_tuned(model)
-    if predictor is None:
-        made, compared = litert.pretrained(model, part), network_file.comparison(model, part)
-    else:
-        from electra_tf2.convert import head_outputs
-
-        made, compared = head_outputs.for_litert(predictor), head_outputs.compared(predictor, model)
-    written, difference = litert.write_litert(target, model, made, compared, flags.FLAGS.quantize == "int8")
-    return written, difference, "that of LiteRT"
+    return *write_litert(target, model, exportable(model), flags.FLAGS.quantize == "int8"), "that of LiteRT"
 
 
-def of_fine_tuned(model: "StoredModel") -> "tuple[Predictor | None, str]":
-    """Makes the predictor whose heads are to be written, None without any, and names the part that is written."""
+def exportable(model: "StoredModel") -> "Exportable":
+    """The network of --part, with the heads of a fine-tuned model."""
     from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.convert import head_outputs, network_file
+    from electra_tf2.inference.predictor import Predictor
     from electra_tf2.inference.stored_model import embeds
 
     part = flags.FLAGS.part or "main"
     if not isinstance(model.config, FinetuningConfig) or part != "main" or embeds(model):
-        return None, part
-    from electra_tf2.inference.predictor import Predictor
-
-    return Predictor(model, model.tokenizer()), part
+        return network_file.pretrained(model, part)
+    return head_outputs.fine_tuned(Predictor(model, model.tokenizer()), model)
 
 
 def needed(extra: str, *modules: str) -> None:

@@ -15,6 +15,7 @@ they are sorted by f + lambda * score, lambda chosen on the development file by 
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,7 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
     import numpy as np
 
     import electra_tf2
+    from electra_tf2.corpus.encoding import LongTexts
 
     values = flags.FLAGS
     model = electra_tf2.load(values.model, generator=values.generator, precision=values.precision)
@@ -118,12 +120,19 @@ def scores(lists: "list[list[str]]") -> "list[np.ndarray]":
         print(f"note: {note}", file=sys.stderr)
     distinct = sorted(dict.fromkeys(text for texts in lists for text in texts), key=len)  # an order without hashes
     found: dict[str, float] = {}
-    with Progress("sentence", len(distinct), unit="sentences", file=sys.stderr) as progress:
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        Progress("sentence", len(distinct), unit="sentences", file=sys.stderr) as progress,
+    ):
+        warnings.simplefilter("always")
         for start in range(0, len(distinct), values.batch_size):
             part = distinct[start : start + values.batch_size]
             of_part = model.score(part, values.batch_size, values.mask_prob, values.method)
             found |= dict(zip(part, of_part.tolist(), strict=True))
             progress.update(start + len(part))
+    cut = [warning.message for warning in caught if isinstance(warning.message, LongTexts)]
+    if cut:
+        print(f"WARNING: {LongTexts.all_of(cut, len(distinct), model.max_length)}", file=sys.stderr)
     return [np.array([found[text] for text in texts], np.float32) for texts in lists]
 
 

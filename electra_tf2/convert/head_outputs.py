@@ -4,14 +4,13 @@ What an answer is, each task says (`Task.answer_outputs`). B batch, L length.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.convert.litert import Function
-from electra_tf2.convert.network_file import INPUTS, Comparison
+from electra_tf2.convert.network_file import INPUTS, Exportable
 from electra_tf2.convert.self_check import check_inputs
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.inference.predictor import Predictor
@@ -20,33 +19,29 @@ from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 
 
-def compared(predictor: Predictor, model: StoredModel) -> Comparison:
-    """The fixed sentences and what the heads say of them; all of them as often as there are candidates.
+def fine_tuned(predictor: Predictor, model: StoredModel) -> Exportable:
+    """The answers of a fine-tuned model, by "task.name" (`answers_of`).
 
-    Further inputs mark spans: the second token, and the two after it.
+    They are compared on the fixed sentences, all of them as often as there are candidates; further inputs mark spans:
+    the second token, and the two after it.
+
+    Raises:
+      UserError: the input of a task is more than text.
     """
-    encoded, longest = check_inputs(model), predictor.config.max_seq_length
+    refuse_prompts(predictor)
+    longest, encoded = predictor.config.max_seq_length, check_inputs(model)
     rows = Encoded(*(np.tile(value[:, :longest], [predictor.tasks[0].choices, 1]) for value in encoded))
     names = dict.fromkeys(name for task in predictor.tasks for name in task.further_inputs)
     marks = {name: np.zeros_like(rows.input_ids) for name in names}
     for number, mark in enumerate(marks.values()):
         mark[:, 1 + number : 2 + 2 * number] = 1
-    found = answers_of(predictor, rows, {name: tf.constant(mark) for name, mark in marks.items()})
-
-    ours = comparable(predictor, {name: value.numpy() for name, value in found.items()})
-    return Comparison(rows, marks, ours, functools.partial(comparable, predictor))
-
-
-def for_litert(predictor: Predictor) -> tuple[Function, Sequence[tf.Variable], dict[str, Any]]:
-    """As convert.litert.pretrained; outputs are those of `answers_of`."""
-    refuse_prompts(predictor)
 
     def outputs(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return answers_of(predictor, Encoded(*(inputs[name] for name in INPUTS)), inputs)
 
-    tasks = {task.name: task.facts() for task in predictor.tasks}
-    about = {"tasks": tasks, "max_length": predictor.config.max_seq_length}
-    return outputs, predictor.model.trainable_variables, about
+    about = {"tasks": {task.name: task.facts() for task in predictor.tasks}, "max_length": longest}
+    variables = predictor.model.trainable_variables
+    return Exportable(outputs, variables, about, rows, marks, functools.partial(comparable, predictor))
 
 
 def refuse_prompts(predictor: Predictor) -> None:

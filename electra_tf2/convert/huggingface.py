@@ -77,9 +77,11 @@ def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
         weights = weights | {f"{embeddings}/word_embeddings": words}
     elif f"{embeddings}/word_embeddings" not in weights:
         embeddings = "electra/embeddings"
-    head = _head(model, part, a, "ModernBert" if modern else "Electra")
-    kind = "modernbert" if modern else "bert" if head.class_name.startswith("Bert") else "electra"
-    class_name = head.class_name or ("ModernBertModel" if modern else "ElectraModel")
+    was_bert = model.class_name.startswith("Bert") and not own and a.embedding_size == a.hidden_size
+    family = "ModernBert" if modern else "Bert" if was_bert else "Electra"
+    head = _head(model, part, a, family)
+    class_name = head.class_name or f"{family}Model"
+    kind = next(name.lower() for name in ("ModernBert", "Bert", "Electra") if class_name.startswith(name))
     prefix = "" if not head.class_name else "model." if modern else f"{kind}."
     config = config_of(a, kind, class_name)
     tensors = names.to_theirs(names.encoder(a, prefix, modern, scope, embeddings), weights) | head.tensors
@@ -113,7 +115,8 @@ def write_huggingface(folder: str | Path, model: StoredModel, exported: Exported
 def write_tokenizer_of(model: StoredModel, folder: Path, max_length: int) -> None:
     """Writes a model's tokenizer for transformers; one that came as a tokenizer.json as it was."""
     if not model.tokenizer_file:
-        write_tokenizer(folder, model.tokens, model.casing, max_length)
+        segments = min(2, model.architecture.type_vocab_size or 2)
+        write_tokenizer(folder, model.tokens, model.casing, max_length, segments)
         return
     write_atomically(folder / TOKENIZER_FILE, read_text(model.tokenizer_file, "tokenizer"))
     (folder / VOCABULARY).unlink(missing_ok=True)  # of a model that was here before
@@ -123,8 +126,13 @@ def write_tokenizer_of(model: StoredModel, folder: Path, max_length: int) -> Non
     write_json(folder / "tokenizer_config.json", settings)
 
 
-def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length: int) -> None:
-    """Writes vocab.txt, tokenizer.json and tokenizer_config.json, for transformers' fast and slow tokenizers."""
+def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length: int, segments: int = 2) -> None:
+    """Writes vocab.txt, tokenizer.json and tokenizer_config.json, for transformers' fast and slow tokenizers.
+
+    Args:
+      segments: number of segments that the network tells apart; with 1, both texts of a pair are of the first.
+    """
+    second = segments - 1
     special = {token: tokens.index(token) for token in SPECIAL_TOKENS}
     pieces = WordPiece(
         vocab={token: number for number, token in enumerate(tokens)},
@@ -143,7 +151,7 @@ def write_tokenizer(folder: Path, tokens: list[str], casing: Casing, max_length:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{CLS}:0 $A:0 {SEP}:0",
-        pair=f"{CLS}:0 $A:0 {SEP}:0 $B:1 {SEP}:1",
+        pair=f"{CLS}:0 $A:0 {SEP}:0 $B:{second} {SEP}:{second}",
         special_tokens=[(CLS, special[CLS]), (SEP, special[SEP])],
     )
     tokenizer.decoder = decoders.WordPiece(prefix="##")
@@ -171,13 +179,15 @@ def _head(model: StoredModel, part: str, a: Architecture, family: str) -> _Head:
         return alone
     scope, said = "discriminator_predictions", dict[str, Any]()
     if part == "main" and f"{scope}/dense/kernel" in weights:
-        class_name = f"{family}ForTokenClassification" if modern else f"{family}ForPreTraining"
+        class_name = "ModernBertForTokenClassification" if modern else "ElectraForPreTraining"
         said = _labels(names.DETECTION_LABELS) if modern else {}
     elif "generator_predictions/dense/kernel" in weights and (part == "generator" or not model.has_generator):
         scope = "generator_predictions"
-        if not modern and a.embedding_size == a.hidden_size and not model.has_generator:
+        was_electra = model.class_name.startswith("Electra") and a.hidden_act == "gelu"
+        if not modern and a.embedding_size == a.hidden_size and not model.has_generator and not was_electra:
             family = "Bert"
         elif not modern and a.hidden_act != "gelu":
+            # whose head has this activation whatever hidden_act says
             act = a.hidden_act
             raise UserError(f"Hugging Face's ElectraForMaskedLM has no head with hidden_act {act!r}: {ELSEWHERE}")
         class_name = f"{family}ForMaskedLM"
@@ -238,6 +248,8 @@ def _task_head(model: StoredModel, config: FinetuningConfig, family: str) -> _He
             family = "Bert"  # whose pooler is this layer
             if a.embedding_size != a.hidden_size:
                 return without("a tanh layer before the classes, where ELECTRA's class has gelu")
+        else:
+            family = "Electra"
     class_name = f"{family}For{kind}"
     return _Head(class_name, names.to_theirs(names.task_head(class_name, scope, a), weights), said, left_out)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import Exported, to_huggingface, training_of, write_huggingface
 from electra_tf2.formats.folders import read_config
@@ -34,8 +33,6 @@ def write_sentence_transformer(folder: Path, model: StoredModel, dtype: str = "f
     exported, pooling = to_huggingface(model, "body"), pooling_of(model)
     write_huggingface(folder, model, exported, dtype)
     longest = min(512, model.architecture.max_position_embeddings)
-    if isinstance(model.config, FinetuningConfig):
-        longest = min(longest, model.config.max_seq_length)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
     hidden, width = model.architecture.hidden_size, pooling.width(model)
     said = {name: mode == pooling.mode for mode, name in _MODES.items()}

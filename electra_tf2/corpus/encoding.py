@@ -1,5 +1,7 @@
 """Texts as a network reads them: "[CLS] text [SEP]" or "[CLS] text [SEP] text [SEP]", padded to one length."""
 
+import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +33,25 @@ class Encoded(NamedTuple):
         return self.input_mask.sum(-1)
 
 
+class LongTexts(UserWarning):
+    """Texts were cut.
+
+    texts: number of them. of: number of all texts. tokens: those that were left out. limit: the longest input.
+    """
+
+    def __init__(self, texts: int, of: int, tokens: int, limit: int) -> None:
+        super().__init__(
+            f"{texts:,} of {of:,} texts are longer than the {limit:,} tokens that the model reads, and were cut: "
+            f"{tokens:,} tokens do not count"
+        )
+        self.texts, self.of, self.tokens, self.limit = texts, of, tokens, limit
+
+    @classmethod
+    def all_of(cls, parts: Sequence["LongTexts"], of: int, limit: int) -> "LongTexts":
+        """One warning for several calls on `of` texts."""
+        return cls(sum(part.texts for part in parts), of, sum(part.tokens for part in parts), limit)
+
+
 def encode(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: int) -> Encoded:
     """Tokenises texts and pairs of texts and pads them to the longest. Arguments and errors as `rows_of`."""
     return padded(rows_of(tokenizer, texts, max_length), tokenizer.special)
@@ -44,11 +65,42 @@ def rows_of(tokenizer: WordpieceTokenizer, texts: Sequence[Text], max_length: in
 
     Raises:
       UserError: `texts` is no list, or one of it is neither a text nor a pair.
+
+    Warns:
+      LongTexts: some were cut.
     """
     refuse_single(texts)
     pairs = [_parts(text) for text in texts]
     pieces = iter(tokenizer.pieces([part for pair in pairs for part in pair]))
-    return [Row(*pack([next(pieces) for _ in pair], tokenizer.special, max_length)) for pair in pairs]
+    parts = [[next(pieces) for _ in pair] for pair in pairs]
+    lost = [sum(map(len, of_text)) - (max_length - 1 - len(of_text)) for of_text in parts]
+    lost = [count for count in lost if count > 0]
+    if lost:
+        warnings.warn(LongTexts(len(lost), len(parts), sum(lost), max_length), stacklevel=3)
+    return [Row(*pack(of_text, tokenizer.special, max_length)) for of_text in parts]
+
+
+class Window(NamedTuple):
+    """A part of a long text that is read at once, and the tokens that it answers for.
+
+    start: number of its first token in the text. row: the input. kept: tokens of the text, from and to, which this
+    window shows with more around them than its neighbours do.
+    """
+
+    start: int
+    row: Row
+    kept: slice
+
+
+def windows_of(pieces: np.ndarray, special: SpecialIds, max_length: int) -> list[Window]:
+    """Cuts a text's tokens, int32 [pieces], into windows that overlap by half; each token is kept by one of them."""
+    room = max_length - 2
+    last = max(0, len(pieces) - room)
+    starts = [*range(0, last, max(1, room // 2)), last]
+    borders = [0, *((start + before + room) // 2 for before, start in itertools.pairwise(starts)), len(pieces)]
+    rows = [Row(*pack([pieces[start : start + room]], special, max_length)) for start in starts]
+    kept = itertools.starmap(slice, itertools.pairwise(borders))
+    return [Window(*window) for window in zip(starts, rows, kept, strict=True)]
 
 
 def padded(rows: Sequence[Row], special: SpecialIds) -> Encoded:

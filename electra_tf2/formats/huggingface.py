@@ -9,12 +9,13 @@ are left out, and reported.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from electra_tf2.formats import huggingface_names as names
 from electra_tf2.formats.folders import read_config
-from electra_tf2.formats.huggingface_config import network_of
+from electra_tf2.formats.huggingface_config import labels_of, network_of
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, TensorFile
 from electra_tf2.model.architecture import make_architecture
 from electra_tf2.util.errors import UserError, shown
@@ -77,6 +78,8 @@ class HuggingFaceWeights:
         if config is None:
             raise UserError(f"{folder} has no config.json")
         network, modern = network_of(config, self.folder), config["model_type"] == "modernbert"
+        if config.get("id2label") is not None:
+            labels_of(config)  # whatever the class, no labels that are none
         self.architecture = make_architecture(
             network["model_size"], network["model_hparam_overrides"], network["vocab_size"], network["embedding_size"]
         )
@@ -100,10 +103,35 @@ class HuggingFaceWeights:
                 self._pairs |= {pair.ours: pair for pair in head.pairs}
                 self._zeros |= head.zeros
         used = {name for pair in self._pairs.values() for name in pair.theirs}
-        self.left_out = sorted(name for name in self._tensors if name not in used and not _is_copy(name))
+        unused = [name for name in self._tensors if name not in used]
+        self.left_out = sorted(name for name in unused if not self._is_copy(name))
+        self._check_language_model(config)
+
+    def _check_language_model(self, config: Mapping[str, Any]) -> None:
+        """Raises UserError for a masked language model whose head computes something else than ours."""
+        if "generator_predictions/output_bias" not in self._pairs:
+            return
+        apart = [name for name in self.left_out if name in names.TIED]
+        if apart and config.get("tie_word_embeddings", True) is False:
+            raise UserError(
+                f"{self.folder}: {apart[0]} is an output table of its own (tie_word_embeddings false), which our "
+                "networks have in ModernBERT's architecture only"
+            )
+        if "generator_lm_head.bias" in self._tensors and self.architecture.hidden_act != "gelu":
+            raise UserError(
+                f"{self.folder}: the head of ElectraForMaskedLM has the activation gelu, its layers "
+                f"{self.architecture.hidden_act} (hidden_act): our networks have one for both"
+            )
 
     def _has(self, pair: names.Pair | names.DifferenceOfLabels) -> bool:
         return all(name in self._tensors for name in pair.theirs)
+
+    def _is_copy(self, name: str) -> bool:
+        """True for numbers of positions, and for what is the same as the tensor that transformers ties it to."""
+        if name.endswith("embeddings.position_ids"):
+            return True
+        tied = next((there for there in names.TIED.get(name, ()) if there in self._tensors), None)
+        return tied is not None and np.array_equal(self._tensors[name], self._tensors[tied])
 
     def names(self) -> list[str]:
         return sorted([*self._pairs, *self._zeros])
@@ -135,8 +163,3 @@ def _listed_in(index: Path) -> list[Path]:
 
 def _todays_name(name: str) -> str:
     return next((name.removesuffix(old) + new for old, new in _LAYER_NORM if name.endswith(old)), name)
-
-
-def _is_copy(name: str) -> bool:
-    """True for buffers and tied copies: nothing is lost with them."""
-    return name in names.TIED or name.endswith("embeddings.position_ids")

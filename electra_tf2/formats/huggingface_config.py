@@ -58,7 +58,7 @@ _DEFAULTS: dict[str, dict[str, int]] = {
 # Switches of ours, of which BERT has the defaults.
 _OF_BERT = ("embedding_norm", "norm_bias", "norm_eps", "attention_bias", "mlp_bias", "gated_mlp")
 _MOST = {"num_hidden_layers": 1000}  # more would be listed one by one before a tensor is missed
-_TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?|PreTrainedTokenizerFast"  # that divide text as BERT's does
+_TOKENIZERS = r"(Electra|\w*Bert)Tokenizer(Fast)?"  # that divide text as BERT's does
 _ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
@@ -138,34 +138,38 @@ def _check_bert(config: Mapping[str, Any], where: str) -> None:
 
 
 def casing_of(folder: Path) -> Casing:
-    """Reads a WordPiece tokenizer's casing from tokenizer.json, which transformers uses where it exists, or else
-    tokenizer_config.json.
+    """Reads a WordPiece tokenizer's casing as transformers does.
+
+    Tokenizer classes of BERT's kind take do_lower_case, strip_accents and tokenize_chinese_chars from
+    tokenizer_config.json, or else their defaults, whatever the normalizer in tokenizer.json says; of other classes that
+    normalizer stands.
 
     Raises:
       UserError: the text is divided into words otherwise than BERT's tokenizer does it.
     """
-    where, problems = folder / TOKENIZER_FILE, []
-    fast = _json(where)
-    if fast and not (folder / "vocab.txt").is_file() and not is_wordpiece(where):
+    fast_file, slow_file = folder / TOKENIZER_FILE, folder / "tokenizer_config.json"
+    fast, slow = _json(fast_file), _json(slow_file)
+    if fast and not (folder / "vocab.txt").is_file() and not is_wordpiece(fast_file):
         return Casing(False)  # its file says how text is read
-    if fast:
-        normalizer, words = (
-            typed(fast.get(part) or {}, dict, f"{where}: {part}") for part in ("normalizer", "pre_tokenizer")
-        )
+    kind = typed(slow.get("tokenizer_class") or "BertTokenizer", str, f"{slow_file}: tokenizer_class")
+    normalizer, words = (
+        typed(fast.get(part) or {}, dict, f"{fast_file}: {part}") for part in ("normalizer", "pre_tokenizer")
+    )
+    problems = []
+    if fast and normalizer.get("type") != "BertNormalizer":
+        problems.append(f"normalizer {normalizer.get('type')}")
+    if fast and words.get("type") != "BertPreTokenizer":
+        problems.append(f"pre_tokenizer {words.get('type')}")
+    is_berts = re.fullmatch(_TOKENIZERS, kind) is not None
+    where = fast_file if problems or (fast and not is_berts) else slow_file
+    if fast and not is_berts:
         casing = Casing(normalizer.get("lowercase", True), normalizer.get("strip_accents"))
-        if normalizer.get("type") != "BertNormalizer":
-            problems.append(f"normalizer {normalizer.get('type')}")
-        if words.get("type") != "BertPreTokenizer":
-            problems.append(f"pre_tokenizer {words.get('type')}")
         switches = {name: normalizer.get(name, True) for name in ("clean_text", "handle_chinese_chars")}
     else:
-        where = folder / "tokenizer_config.json"
-        slow = _json(where)
+        problems += [] if is_berts else [f"tokenizer_class {kind}"]
         casing = Casing(slow.get("do_lower_case", True), slow.get("strip_accents"))
-        kind = typed(slow.get("tokenizer_class") or "BertTokenizer", str, f"{where}: tokenizer_class")
-        if not re.fullmatch(_TOKENIZERS, kind):
-            problems.append(f"tokenizer_class {kind}")
         switches = {name: slow.get(name, True) for name in ("do_basic_tokenize", "tokenize_chinese_chars")}
+        switches["clean_text"] = normalizer.get("clean_text", True)
     problems += [f"{name} false" for name, on in switches.items() if not on]
     if casing.strip_accents and not casing.do_lower_case:
         problems.append("strip_accents true for text that is not lower-cased")

@@ -22,11 +22,12 @@ PRETRAINED = (*_OF_BERT, "ModernBertForTokenClassification", "ModernBertForMaske
 WORDS = "embeddings.tok_embeddings.weight"  # ModernBERT's word table
 # What may stand before the names of an encoder's tensors.
 _PREFIXES = {"embeddings.word_embeddings.weight": ("electra.", "bert.", ""), WORDS: ("model.", "")}
-# Copies of the word table that transformers ties again when it loads.
-TIED = (
-    *("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
-    *("generator_lm_head.weight", "decoder.weight"),
+# Copies that transformers ties again when it loads: name -> names that the original may have.
+_TABLES = ("electra.embeddings.word_embeddings.weight", "bert.embeddings.word_embeddings.weight", f"model.{WORDS}")
+TIED: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("cls.predictions.decoder.weight", "generator_lm_head.weight", "decoder.weight"), _TABLES
 )
+TIED["cls.predictions.decoder.bias"] = ("cls.predictions.bias",)
 # Our task, by what follows a family's name in that of a class.
 _TASKS = {"SequenceClassification": "classes", "TokenClassification": "tags", "QuestionAnswering": "answers"}
 # Both dense layers of a class.

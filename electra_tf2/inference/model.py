@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.encoding import Row, Text, at_tokens, of_rows, rows_of
+from electra_tf2.corpus.encoding import Row, Text, at_tokens, of_rows, refuse_single, rows_of, windows_of
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.formats.folders import located, models
 from electra_tf2.inference.network import EncoderModel, Network, assign, graph_of_any_shape
@@ -157,7 +157,7 @@ class Model:
         return self.source.config
 
     def states(self, texts: Sequence[Text]) -> list[States]:
-        """The vectors of texts, or of pairs of texts; longer ones are cut at 512 tokens."""
+        """The vectors of texts, or of pairs of texts; longer ones are cut at 512 tokens, with a warning (LongTexts)."""
         rows = rows_of(self.tokenizer, texts, self.max_length)
         found = zip(rows, at_tokens(self._states, rows, self.tokenizer.special, _BATCH), strict=True)
         return [States(self._tokens(row), vectors, vectors[0]) for row, vectors in found]
@@ -176,7 +176,7 @@ class Model:
         """Vectors of texts, float32 [texts, width] of length 1, so that the product of two is their cosine.
 
         Args:
-          texts: a text, whose vector [width] is returned, or several; longer ones are cut at 512 tokens.
+          texts: a text, whose vector [width] is returned, or several; longer ones are cut, with a warning.
           pooling: "mean" of all tokens' states, or "cls", that of [CLS]; default: `Model.pooling`.
 
         Raises:
@@ -202,6 +202,9 @@ class Model:
     def replaced(self, texts: str | list[str] | tuple[str, ...]) -> list[Replaced] | list[list[Replaced]]:
         """The probability of each wordpiece to be a replacement, special tokens left out (ELECTRA, section 2).
 
+        A text longer than the model is read in windows that overlap by half; each wordpiece is judged where it has the
+        most text around it.
+
         Args:
           texts: a text, or several, which give a list each.
 
@@ -210,13 +213,21 @@ class Model:
         """
         if self.network.detector is None:
             raise UserError(f"{self!r} does not detect replaced tokens: an ELECTRA discriminator is needed")
-        rows = rows_of(self.tokenizer, [texts] if isinstance(texts, str) else texts, self.max_length)
-        found = [
-            [Replaced(token, float(p)) for token, p in zip(self._tokens(row)[1:-1], probabilities[1:-1], strict=True)]
-            for row, probabilities in zip(
-                rows, at_tokens(self._replaced, rows, self.tokenizer.special, _BATCH), strict=True
-            )
-        ]
+        listed = [texts] if isinstance(texts, str) else texts
+        refuse_single(listed)
+        wrong = next((text for text in listed if not isinstance(text, str)), None)
+        if wrong is not None:
+            raise UserError(f"replaced: texts are needed, got {shown(wrong)}")
+        special, pieces = self.tokenizer.special, self.tokenizer.pieces(listed)
+        windows = [windows_of(of_text, special, self.max_length) for of_text in pieces]
+        rows = [window.row for of_text in windows for window in of_text]
+        values, found = iter(at_tokens(self._replaced, rows, special, _BATCH)), []
+        for of_text, text in zip(windows, pieces, strict=True):
+            tokens, answers = self.tokenizer.convert_ids_to_tokens(text), list[Replaced]()
+            for start, _, kept in of_text:
+                inside = next(values)[1 + kept.start - start : 1 + kept.stop - start]
+                answers += [Replaced(token, float(p)) for token, p in zip(tokens[kept], inside, strict=True)]
+            found.append(answers)
         return found[0] if isinstance(texts, str) else found
 
     def fill(self, text: str, top: int = 5) -> list[list[Suggestion]]:
@@ -263,7 +274,7 @@ class Model:
         Electric's are minus its energies, one pass a text (Electric, section 2.5). BERT's come from masking each token
         in turn. ELECTRA's combine its generator's probability with the discriminator's verdict (ELECTRA, appendix G);
         one that learned from the masked positions alone (disc_tokens masked) says the probability itself. Of a longer
-        text, the first 512 tokens count.
+        text, the first 512 tokens count, with a warning.
 
         Args:
           mask_prob: share of tokens that were masked in an ELECTRA's pre-training; default: the run's, or that of the

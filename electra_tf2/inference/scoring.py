@@ -3,7 +3,8 @@
     Electric       minus its energies, one pass a text (Electric, section 2.5)
     BERT           the masked language model, one pass a token (Salazar et al. 2020)
     ELECTRA        its generator and its discriminator together, one pass a token (ELECTRA, appendix G)
-    disc_tokens masked   the discriminator alone, which learned just this, one pass a text
+    disc_tokens masked   the same, with the share of replaced tokens among the drawn ones; where none were kept, the
+                   discriminator alone, which learned just this, one pass a text
 
 By another method, `detector`, every discriminator can score: log D(token is original) summed, in one pass. These sums
 rank texts, but they are no log-likelihoods: D also depends on how good the generator was.
@@ -30,25 +31,26 @@ METHODS = ("likelihood", "detector")
 def log_original(logits: np.ndarray) -> np.ndarray:
     """log D, of the probability that a token is original; logits are positive where it looks replaced.
 
-    A discriminator that learned from the masked positions alone (disc_tokens masked) says p(token | others) itself: at
-    these positions a sample t is original with the probability that the original token is t.
+    A discriminator that learned from the drawn positions alone (disc_tokens masked), all of them masked, says
+    p(token | others) itself: there a sample t is original with the probability that the original token is t.
     """
     return -np.logaddexp(0, logits.astype(np.float64))
 
 
-def log_data_probabilities(log_generator: np.ndarray, logits: np.ndarray, mask_prob: float) -> np.ndarray:
+def log_data_probabilities(log_generator: np.ndarray, logits: np.ndarray, sampled: float) -> np.ndarray:
     """log p(token | others) = log D g / (c (1 - D) + g), c = (1 - a) / a (ELECTRA, appendix G).
 
-    It inverts the best discriminator of all positions, D = p ((1 - a) + a g) / ((1 - a) p + a g).
+    It inverts the best discriminator of positions of which a share a holds samples and all others the text's own token,
+    D = p ((1 - a) + a g) / ((1 - a) p + a g).
 
     Args:
       log_generator: log g, of the probability with which the generator samples the token: its softmax at the
         temperature of the run.
       logits: as `log_original`.
-      mask_prob: a.
+      sampled: a.
     """
     log_replaced = log_original(-logits)
-    odds = math.log((1 - mask_prob) / mask_prob)
+    odds = math.log((1 - sampled) / sampled)
     return log_original(logits) + log_generator - np.logaddexp(odds + log_replaced, log_generator)
 
 
@@ -81,6 +83,11 @@ class Scorer:
             raise UserError(f"mask_prob is a share of tokens, between 0 and 1, not {self.mask_prob:g}")
         self.temperature = getattr(config, "temperature", 1.0)
         self.kind = _kind(network, config, method)
+        # Share of the detector's tokens that are samples. A generator puts tokens back that were drawn and kept; one of
+        # two towers has not seen them.
+        self.sampled = 1.0 if network.towers is not None else 1 - _kept(config)
+        if getattr(config, "disc_tokens", "all") != "masked":
+            self.sampled *= self.mask_prob
         if self.kind == "language_model":
             self.temperature = 1.0  # which is that of samples
         self.note = ""
@@ -108,7 +115,7 @@ class Scorer:
         if self.kind == "detector":
             return [log_original(of_row).astype(np.float32) for of_row in logits]
         return [
-            log_data_probabilities(log_generator, of_row, self.mask_prob).astype(np.float32)
+            log_data_probabilities(log_generator, of_row, self.sampled).astype(np.float32)
             for log_generator, of_row in zip(self._language_model(rows, batch_size), logits, strict=True)
         ]
 
@@ -152,6 +159,11 @@ class Scorer:
         return -tf.nn.sparse_softmax_cross_entropy_with_logits(tokens, logits / self.temperature)
 
 
+def _kept(config: PretrainingConfig | FinetuningConfig) -> float:
+    """Share of the drawn tokens that pre-training left as they were."""
+    return getattr(config, "mask_rates", (0.85, 0.15, 0.0))[1]
+
+
 def _kind(network: Network, config: PretrainingConfig | FinetuningConfig, method: str) -> str:
     if method not in METHODS:
         raise UserError(f"method is one of {', '.join(METHODS)}, not {method!r}")
@@ -165,8 +177,14 @@ def _kind(network: Network, config: PretrainingConfig | FinetuningConfig, method
         raise UserError(why)
     if electric and detects:
         return "energies"
-    if detects and getattr(config, "disc_tokens", "all") == "masked":
+    judges_drawn = detects and getattr(config, "disc_tokens", "all") == "masked"
+    if judges_drawn and (network.towers is not None or not _kept(config)):
         return "detector"
+    if judges_drawn and network.language_model is None:
+        raise UserError(
+            "this model's detector judged drawn tokens of which some were kept (mask_rates): its probabilities need "
+            "its generator (--generator, or load(..., generator=...)); alone it scores by method detector"
+        )
     if network.language_model is None and not (network.towers is not None and detects):
         raise UserError(
             "this model gives no probabilities: neither energies (Electric) nor a masked language model (BERT, or "

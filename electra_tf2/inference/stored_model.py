@@ -42,8 +42,10 @@ from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.hparams import places
 from electra_tf2.util.papers import without_retired
-from electra_tf2.util.reading import read_json, read_text
+from electra_tf2.util.reading import read_json, read_text, typed
 from electra_tf2.util.recipes import read_recipe
+
+_CLASS_FILE = "huggingface.json"  # of a folder of ours that was made of a directory of transformers
 
 
 class Given(NamedTuple):
@@ -76,6 +78,7 @@ class StoredModel(NamedTuple):
     is_run: True if config is a run's, and so says how the model was trained.
     generator_sizes: sizes of a generator that came from elsewhere (`with_generator`).
     tokenizer_file: the tokenizer.json of a tokenizer that is not WordPiece's; "": tokens and casing are all of it.
+    class_name: the class of transformers that it came as, and goes out as again where the class can be it; "": none.
     """
 
     config: PretrainingConfig | FinetuningConfig
@@ -89,6 +92,7 @@ class StoredModel(NamedTuple):
     is_run: bool
     generator_sizes: Architecture | None = None
     tokenizer_file: str = ""
+    class_name: str = ""
 
     @property
     def architecture(self) -> Architecture:
@@ -223,7 +227,10 @@ def write_folder(folder: str | Path, model: StoredModel, dtype: str = "float32")
         write_atomically(folder / vocabulary, "".join(f"{token}\n" for token in model.tokens))
     if model.task_states is not None:
         write_json(folder / "tasks.json", model.task_states)
+    if model.class_name:
+        write_json(folder / _CLASS_FILE, {"class": model.class_name})
     absent = {"scores.json": not model.scores, "tasks.json": model.task_states is None, other: True}
+    absent[_CLASS_FILE] = not model.class_name
     for name in filter(absent.get, absent):  # of a model that was here before
         (folder / name).unlink(missing_ok=True)
     elsewhere = places(type(model.config))
@@ -260,8 +267,10 @@ def _from_ours(path: str, saved: dict[str, Any], given: Given, checkpoint: str |
             "name its vocabulary with --vocab-file"
         )
     arrays = CheckpointVariables(weights).weights()
+    file = folder / _CLASS_FILE
+    name = read_json(file, "class of transformers").get("class", "") if file.is_file() else ""
     return StoredModel(config, arrays, tokens, casing, states, f"a model in {folder.name}", [], _scores(folder), True,
-                 tokenizer_file=_file_of(vocab_file))  # fmt: skip
+                       tokenizer_file=_file_of(vocab_file), class_name=typed(name, str, f"{file}: class"))  # fmt: skip
 
 
 def _from_huggingface(path: str, config: dict[str, Any], given: Given) -> StoredModel:
@@ -279,8 +288,11 @@ def _from_huggingface(path: str, config: dict[str, Any], given: Given) -> Stored
         made, states = _finetuning(hparams, source.task, config, given)
     else:
         hparams["electra_objective"] = "discriminator_predictions/dense/kernel" in weights
+        hparams |= {"generator_hidden_size": 1.0, "generator_layers": 1.0}  # of any size: there is none
         made = _pretraining(hparams, folder.name)
-    return StoredModel(made, weights, tokens, casing, states, origin, source.left_out, {}, False, None, file)
+    return StoredModel(
+        made, weights, tokens, casing, states, origin, source.left_out, {}, False, None, file, class_of(config)
+    )
 
 
 def _file_of(vocab_file: str | Path) -> str:

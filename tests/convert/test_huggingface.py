@@ -24,7 +24,7 @@ from electra_tf2.formats.folders import network_hparams
 from electra_tf2.formats.huggingface import HuggingFaceWeights, Tensors
 from electra_tf2.formats.huggingface_config import Casing, casing_of, tokens_in
 from electra_tf2.formats.tensor_file import write_tensors
-from electra_tf2.inference.stored_model import Given, check_given, read_model
+from electra_tf2.inference.stored_model import Given, check_given, read_model, write_folder
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import huggingface_oracle as oracle
@@ -47,15 +47,62 @@ def test_our_network_with_their_weights_computes_what_transformers_does(name: st
     np.testing.assert_allclose(logits[kept], expected[kept], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ElectraForPreTraining", "ElectraForMaskedLM", "BertForMaskedLM"])
-def test_their_tensors_come_back_bit_for_bit(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("name", oracle.CLASSES)
+def test_their_class_and_tensors_come_back_bit_for_bit(name: str, wide: bool, tmp_path: Path) -> None:
+    """By way of a folder of ours, too; also where the embeddings are as wide as the layers."""
     tensors = support.write_crc_directory(tmp_path, name)
-    exported = to_huggingface(read_model(str(tmp_path)))
-    if name == "ElectraForMaskedLM":
-        assert exported.class_name == name
-    assert exported.tensors.keys() == tensors.keys()
-    for key, value in tensors.items():
-        np.testing.assert_array_equal(exported.tensors[key], value, err_msg=key)
+    config = json.loads((tmp_path / "config.json").read_text())
+    if wide and config.get("embedding_size", 24) != 24:
+        tables = {key: value for key, value in tensors.items() if ".embeddings." in key or "generator_pred" in key}
+        wider = oracle.crc_tensors((key, (*value.shape[:-1], 24)) for key, value in tables.items())
+        wider |= oracle.crc_tensors([("generator_predictions.dense.weight", (24, 24))] if name.endswith("LM") else [])
+        tensors = {key: value for key, value in (tensors | wider).items() if "embeddings_project" not in key}
+        write_tensors(tmp_path / "model.safetensors", tensors)
+        (tmp_path / "config.json").write_text(json.dumps(config | {"embedding_size": 24}))
+    write_folder(tmp_path / "ours", read_model(str(tmp_path)))
+    for model in (read_model(str(tmp_path)), read_model(str(tmp_path / "ours"))):
+        exported = to_huggingface(model)
+        assert exported.class_name == name and exported.tensors.keys() == tensors.keys()
+        for key, value in tensors.items():
+            np.testing.assert_array_equal(exported.tensors[key], value, err_msg=key)
+
+
+def test_a_tensor_is_a_copy_only_if_it_is_one(tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path, "BertForMaskedLM")
+    table, copy = tensors["bert.embeddings.word_embeddings.weight"], "cls.predictions.decoder.weight"
+    write_tensors(tmp_path / "model.safetensors", tensors | {copy: table})
+    assert not HuggingFaceWeights(tmp_path).left_out
+    write_tensors(tmp_path / "model.safetensors", tensors | {copy: table + 1})
+    assert HuggingFaceWeights(tmp_path).left_out == [copy]  # which transformers ties all the same
+    config = oracle.config_of("BertForMaskedLM") | {"tie_word_embeddings": False}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="an output table of its own"):
+        HuggingFaceWeights(tmp_path)
+
+
+def test_a_language_model_of_electra_has_gelu_in_its_head(tmp_path: Path) -> None:
+    support.write_crc_directory(tmp_path, "ElectraForMaskedLM")
+    (tmp_path / "config.json").write_text(json.dumps(oracle.config_of("ElectraForMaskedLM") | {"hidden_act": "relu"}))
+    with pytest.raises(UserError, match="has the activation gelu, its layers relu"):
+        HuggingFaceWeights(tmp_path)
+
+
+def test_one_segment_is_that_of_both_texts_and_goes_out_as_one(tmp_path: Path) -> None:
+    tensors = support.write_crc_directory(tmp_path, "ElectraForPreTraining")
+    table = "electra.embeddings.token_type_embeddings.weight"
+    write_tensors(tmp_path / "model.safetensors", tensors | {table: tensors[table][:1]})
+    config = oracle.config_of("ElectraForPreTraining")
+    (tmp_path / "config.json").write_text(json.dumps(config | {"type_vocab_size": 1}))
+    one = electra.load(tmp_path).states([("the man", "went")])[0].vectors
+    model = read_model(str(tmp_path))
+    write_huggingface(tmp_path / "out", model, to_huggingface(model))
+    assert check.huggingface_difference(model, to_huggingface(model), str(tmp_path / "out")) < 1e-5
+    assert Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).encode("a", "b").type_ids == [0] * 5
+    alike = np.repeat(tensors[table][:1], 2, 0)
+    write_tensors(tmp_path / "model.safetensors", tensors | {table: alike})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    np.testing.assert_array_equal(electra.load(tmp_path).states([("the man", "went")])[0].vectors, one)
 
 
 @pytest.mark.parametrize("name", ["ElectraForMaskedLM", "BertForMaskedLM"])
@@ -226,16 +273,49 @@ def test_the_written_tokenizer_strips_accents_where_ours_does(casing: Casing, tm
         (
             "tokenizer.json",
             {
-                "normalizer": {"type": "BertNormalizer", "handle_chinese_chars": False},
+                "normalizer": {"type": "BertNormalizer", "clean_text": False},
                 "pre_tokenizer": {"type": "BertPreTokenizer"},
             },
-            "handle_chinese_chars false",
+            "clean_text false",
         ),
     ],
 )
 def test_tokenizers_that_divide_text_otherwise_are_refused(file, said, message: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text(json.dumps(said))
     with pytest.raises(UserError, match=message):
+        casing_of(tmp_path)
+
+
+_DEFAULT = {"tokenizer_class": "ElectraTokenizer"}
+
+
+@pytest.mark.parametrize("given", [_DEFAULT, {"tokenizer_class": "BertTokenizerFast"}, {}, None])
+@pytest.mark.parametrize(
+    ("said", "casing"),
+    [
+        ({"do_lower_case": False}, Casing(False, None)),
+        ({"do_lower_case": True, "strip_accents": False}, Casing(True, False)),
+        ({}, Casing(True, None)),  # their default
+    ],
+)
+def test_of_berts_tokenizers_the_configuration_wins(given, said, casing: Casing, tmp_path: Path) -> None:
+    """What transformers 4.57 and 5 do with tokenizer_config.json and tokenizer.json that disagree."""
+    for lower in (True, False):
+        normalizer = {"type": "BertNormalizer", "lowercase": lower, "strip_accents": None}
+        fast = {"normalizer": normalizer, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(fast))
+        (tmp_path / "vocab.txt").write_text((golden.CHECKPOINT / "vocab.txt").read_text())
+        if given is not None:
+            (tmp_path / "tokenizer_config.json").write_text(json.dumps(given | said))
+            assert casing_of(tmp_path) == casing
+        else:
+            assert casing_of(tmp_path) == Casing(True, None)
+        for name in ("PreTrainedTokenizerFast", "TokenizersBackend"):  # of which tokenizer.json is all
+            (tmp_path / "tokenizer_config.json").write_text(json.dumps(said | {"tokenizer_class": name}))
+            assert casing_of(tmp_path) == Casing(lower, None)
+        (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(_DEFAULT | {"tokenize_chinese_chars": False}))
+    with pytest.raises(UserError, match="tokenize_chinese_chars false"):
         casing_of(tmp_path)
 
 
@@ -403,4 +483,5 @@ def test_a_conversion_removes_what_a_killed_one_left(tmp_path: Path) -> None:
         (ours / name).write_text("half")
     done = run_program("convert_model.py", "--from", f"{tmp_path}/theirs", "--to", str(ours), "--overwrite")
     assert done.returncode == 0, done
-    assert {path.name for path in ours.iterdir()} == {"config.json", "model.safetensors", "vocab.txt", *kept}
+    whole = {"config.json", "model.safetensors", "vocab.txt", "huggingface.json"}
+    assert {path.name for path in ours.iterdir()} == whole | kept

@@ -54,26 +54,29 @@ P = np.array([0.185, 0.291, 0.214, 0.183, 0.127])  # probabilities of a token, g
 G = np.array([0.4, 0.1, 0.1, 0.3, 0.1])  # the generator's softmax
 
 
-def best_detector(share, temperature, masked_only):
+def best_detector(share, temperature, masked_only, kept):
     """Logits of the detector that cannot be better, from the joint distribution of what it sees and its label.
 
-    A token is masked with probability `share`: there the detector sees a sample, elsewhere the token itself.
+    A token is drawn with probability `share`: there the detector sees a sample, or with probability `kept` the token
+    itself, which the generator has seen and puts back; elsewhere the token itself.
     """
     sampled = G ** (1 / temperature) / (G ** (1 / temperature)).sum()
     original, replaced = np.zeros(5), np.zeros(5)
     for token, probability in enumerate(P):
-        original[token] += 0 if masked_only else (1 - share) * probability
+        original[token] += (0 if masked_only else (1 - share) * probability) + share * kept * probability
         for sample, chance in enumerate(sampled):
-            (original if sample == token else replaced)[sample] += share * probability * chance
+            (original if sample == token else replaced)[sample] += share * (1 - kept) * probability * chance
     return np.log(replaced / original)
 
 
 @pytest.mark.parametrize("masked_only", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
 @pytest.mark.parametrize("share", [0.15, 0.4])
-def test_the_best_detector_scores_with_the_datas_probabilities(tmp_path, share, temperature, masked_only):
+@pytest.mark.parametrize("kept", [0.15, 0.0, 0.5])
+def test_the_best_detector_scores_with_the_datas_probabilities(tmp_path, share, temperature, masked_only, kept):
     of_run = {"mask_prob": share, "temperature": temperature, "disc_tokens": "masked" if masked_only else "all"}
-    logits = tf.constant(np.append(best_detector(share, temperature, masked_only), np.zeros(5)), tf.float32)
+    of_run |= {"mask_rates": [1 - kept, kept, 0.0]}
+    logits = tf.constant(np.append(best_detector(share, temperature, masked_only, kept), np.zeros(5)), tf.float32)
     network: Any = SimpleNamespace(
         towers=None,
         generator=True,

@@ -1,6 +1,5 @@
-"""ONNX files: ONNX Runtime computes what our networks do, on any batch and length, in float32 and nearly so in int8."""
+"""ONNX and LiteRT files: their runtimes compute what our networks and heads do, on any batch and length."""
 
-import functools
 import json
 import subprocess
 import sys
@@ -9,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("onnx", reason="onnx is not installed")
-pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+import tensorflow as tf
 
 import electra_tf2 as electra
-from electra_tf2.convert import network_file, onnx_graph, onnx_heads, onnx_network
+from electra_tf2.convert import head_outputs, litert, network_file, onnx
 from electra_tf2.convert import self_check as check
-from electra_tf2.corpus.tokenization import WordpieceTokenizer
+from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.inference.predictor import Predictor
 from electra_tf2.inference.stored_model import StoredModel
 from electra_tf2.util.errors import UserError
@@ -25,20 +22,19 @@ from tests.support import stored_models as support
 from tests.support.programs import run_program
 
 TEXTS = ("the man went to the house", "of", ("Some OTHER text, with Café.", "went of " * 40))
+WRITERS = {"onnx": (onnx.write_onnx, onnx.run), "tflite": (litert.write_litert, litert.run)}
 
 
-def _written(model: StoredModel, folder: Path, part: str = "main", int8: bool = False) -> tuple[str, float]:
-    make = functools.partial(onnx_network.pretrained, model, part)
-    return onnx_network.write_onnx(folder, model, make, network_file.comparison(model, part), int8)
-
-
-def _on_other_texts(model: StoredModel, part: str) -> network_file.Comparison:
-    """Rows of another batch and length than the self-check's."""
-    compared = network_file.comparison(model, part)
-    found = check.our_outputs(
-        model, "generator" if part == "generator" else "main", inputs=check.check_inputs(model, TEXTS)
-    )
-    return compared._replace(rows=check.check_inputs(model, TEXTS), ours={"last_hidden_state": found["states"]})
+def _check(kind: str, model: StoredModel, made: network_file.Exportable, folder: Path) -> dict[str, np.ndarray]:
+    """Writes a file, holds it against the function on the fixed rows and on others, and returns its outputs."""
+    write, run = WRITERS[kind]
+    said, difference = write(folder, model, made, False)
+    assert difference < 1e-5, said
+    content = (folder / f"model.{kind}").read_bytes()
+    other = made._replace(rows=check.check_inputs(model, TEXTS))
+    if not made.further:
+        assert other.difference(run(content, other)) < 1e-5
+    return run(content, made)
 
 
 NETWORKS: list[dict[str, Any]] = [
@@ -46,38 +42,15 @@ NETWORKS: list[dict[str, Any]] = [
     {"type_vocab_size": 0, "hidden_act": "relu"},
     {"share_layers": "ffn", "norm_style": "pre"},
     {"architecture": "modernbert", "local_attention": 8, "hidden_act": "relu"},
-    *({"relative_positions": scheme} for scheme in ("t5", "coco", "alibi", "rotary", "xl")),
+    *({"relative_positions": scheme} for scheme in ("t5", "coco", "rotary")),
 ]
 
 
+@pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("sizes", NETWORKS, ids=[" ".join(map(str, sizes.values())) for sizes in NETWORKS])
-def test_every_network_computes_the_same(sizes: dict[str, Any], tmp_path: Path) -> None:
+def test_every_network_computes_the_same(sizes: dict[str, Any], kind: str, tmp_path: Path) -> None:
     model = support.with_crc_weights(model_hparam_overrides=support.tiny().config.model_hparam_overrides | sizes)
-    said, difference = _written(model, tmp_path)
-    assert difference < 1e-5, said
-    compared = _on_other_texts(model, "main")
-    packed = onnx_network.serialized(onnx_network.pretrained(model, "main", packed=True))  # what int8 is made of
-    real = compared.rows.input_mask.astype(bool)
-    for network in ((tmp_path / "model.onnx").read_bytes(), packed):
-        states = onnx_network.run(network, compared)["last_hidden_state"]
-        np.testing.assert_allclose(states[real], compared.ours["last_hidden_state"][real], atol=1e-5)
-
-
-def test_a_channel_that_is_much_larger_than_all_others_costs_them_nothing() -> None:
-    import onnxruntime
-
-    random = np.random.default_rng(0)
-    kernel, x = (random.normal(size=size).astype(np.float32) for size in ([128, 32], [64, 128]))
-    x[:, 5] *= 40
-
-    def error(peaks: np.ndarray) -> float:
-        graph = onnx_graph.Graph({}, peaks={"a/kernel": peaks})
-        read = graph.input("x", ["rows", 128], "float32")
-        graph.output("y", graph.dense(read, "a", kernel), "rows", 32)
-        session = onnxruntime.InferenceSession(graph.serialized({}), providers=["CPUExecutionProvider"])
-        return float(np.abs(session.run(None, {"x": x})[0] - x @ kernel).mean())
-
-    assert error(np.abs(x).max(0)) < error(np.ones(128)) / 4
+    _check(kind, model, network_file.pretrained(model, "main"), tmp_path)
 
 
 _COCO = {"electra_objective": False, "corrective_lm_objective": True}
@@ -92,12 +65,17 @@ PARTS: list[tuple[str, dict[str, Any], set[str]]] = [
 ]
 
 
+@pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize(("part", "hparams", "outputs"), PARTS)
-def test_every_part_has_the_outputs_of_its_head(part, hparams, outputs: set[str], tmp_path: Path) -> None:
+def test_every_part_has_the_outputs_of_its_head(part, hparams, outputs: set[str], kind: str, tmp_path: Path) -> None:
     model = support.with_crc_weights(**hparams)
-    said, difference = _written(model, tmp_path, part)
-    assert difference < 1e-5, said
-    assert set(json.loads((tmp_path / "model.json").read_text())["outputs"]) == outputs
+    made = network_file.pretrained(model, part)
+    found = _check(kind, model, made, tmp_path)
+    assert outputs == found.keys() == set(json.loads((tmp_path / "model.json").read_text())["outputs"])
+    real = made.rows.input_mask.astype(bool)
+    if "last_hidden_state" in found:  # the function that was written is the network that the self-check knows
+        states = check.our_outputs(model)["states"]
+        assert np.abs(found["last_hidden_state"] - states)[real].max() < 1e-5
 
 
 def test_a_part_that_is_not_there_is_refused() -> None:
@@ -106,7 +84,7 @@ def test_a_part_that_is_not_there_is_refused() -> None:
         ({"electra_objective": False, "electric_objective": True}, "two towers"),
     ):
         with pytest.raises(UserError, match=reason):
-            onnx_network.pretrained(support.with_crc_weights(**hparams), "generator")
+            network_file.pretrained(support.with_crc_weights(**hparams), "generator")
 
 
 _CLASSES = {"dense/kernel": [128, 3], "dense/bias": [3]}
@@ -123,6 +101,7 @@ HEADS: list[tuple[str, dict[str, list[int]], dict[str, Any], dict[str, Any]]] = 
     ("mnli", _INNER, _LABELS, {"classifier": "gelu"}),
     ("mnli", _INNER, _LABELS, {"classifier": "tanh", "classifier_pooling": "mean"}),
     ("sts", _ONE, {}, {}),
+    ("sst", _CLASSES | {"dense/kernel": [128, 2], "dense/bias": [2]}, {"labels": ["0", "1"]}, {}),
     ("pos", _CLASSES, {"labels": ["DT", "NN", "VB"]}, {"max_seq_length": 16}),
     ("squad", _JOINT, {}, {"joint_prediction": True, "beam_size": 4}),
     ("squad", _SPANS, {}, {"joint_prediction": False, "answerable_uses_start_logits": False}),
@@ -132,22 +111,42 @@ HEADS: list[tuple[str, dict[str, list[int]], dict[str, Any], dict[str, Any]]] = 
 ]
 
 
+@pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize(("task", "heads", "state", "hparams"), HEADS)
-def test_every_fine_tuned_head_computes_what_predict_reads(task, heads, state, hparams, tmp_path: Path) -> None:
+def test_every_fine_tuned_head_computes_what_predict_reads(task, heads, state, hparams, kind, tmp_path) -> None:
+    """On the fixed rows, and on texts with padding, pairs, long and empty ones."""
     model = support.fine_tuned(task, heads, state, **hparams)
-    predictor = Predictor(model, WordpieceTokenizer(model.tokens, *model.casing))
-    compared = onnx_heads.comparison(predictor, model)
-    make = functools.partial(onnx_heads.fine_tuned, predictor, model)
-    said, difference = onnx_network.write_onnx(tmp_path, model, make, compared, int8=False)
+    predictor = Predictor(model, model.tokenizer())
+    made = head_outputs.fine_tuned(predictor, model)
+    write, run = WRITERS[kind]
+    said, difference = write(tmp_path, model, made, False)
     assert difference < 1e-5, said
-    # A check that compares nothing would pass, too.
-    assert len(compared.read(onnx_network.run((tmp_path / "model.onnx").read_bytes(), compared))) >= 1 + 2 * (
-        task == "squad"
-    )
-    (name, *_) = (name for name in model.weights if name.startswith("task_specific/") and name.endswith("kernel"))
-    wrong = model.weights[name] + np.eye(*model.weights[name].shape, dtype=np.float32)
-    other = onnx_heads.fine_tuned(predictor, model._replace(weights=model.weights | {name: wrong}))
-    assert compared.difference(onnx_network.run(onnx_network.serialized(other), compared)) > 1e-3
+    content = (tmp_path / f"model.{kind}").read_bytes()
+    assert len(run(content, made)) >= 1 + 2 * (task == "squad")  # a check that compares nothing would pass, too
+    others, longest = check.check_inputs(model, (*TEXTS, "", ("of", ""))), predictor.config.max_seq_length
+    copies = predictor.tasks[0].choices
+    rows = [np.tile(value[:, :longest], [copies, 1]) for value in others]
+    marks = {name: np.eye(*rows[0].shape, dtype=np.int32) for name in made.further}
+    other = made._replace(rows=Encoded(*rows), further=marks)
+    assert other.difference(run(content, other)) < 1e-5
+    kernel, *_ = (one for one in predictor.model.trainable_variables if "task_specific/" in one.name)
+    kernel.assign_add(tf.eye(*kernel.shape) if kernel.shape.rank == 2 else tf.ones_like(kernel))
+    assert made.difference(run(content, made)) > 1e-3
+
+
+def test_a_new_kind_of_head_leaves_without_a_line_of_the_writers(tmp_path: Path) -> None:
+    network = network_file.pretrained(support.tiny(), "body")
+    kernel = tf.Variable(np.random.RandomState(0).standard_normal([128, 5]).astype(np.float32))
+
+    def function(inputs):
+        states = network.function(inputs)["last_hidden_state"]
+        return {"topics": tf.nn.softmax(tf.reduce_max(states, 1) @ kernel), "first": tf.argmax(states[:, 0], -1)}
+
+    made = network._replace(function=function, variables=[*network.variables, kernel], about={"kind": "topics"})
+    for kind, (write, run) in WRITERS.items():
+        _, difference = write(tmp_path, support.tiny(), made, False)
+        assert difference < 1e-5
+        assert run((tmp_path / f"model.{kind}").read_bytes(), made).keys() == {"topics", "first"}
 
 
 _STRANGER = """
@@ -161,7 +160,7 @@ encoded = tokenizer.encode_batch(texts)
 session = onnxruntime.InferenceSession(f"{folder}/model.onnx", providers=["CPUExecutionProvider"])
 inputs = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 given = {name: np.array([getattr(one, of) for one in encoded]) for name, of in inputs.items()}
-states, logits = session.run(None, given)
+states, logits = session.run(["last_hidden_state", "logits"], given)
 np.savez(sys.argv[3], states=states, logits=logits)
 assert "tensorflow" not in sys.modules and "electra_tf2" not in sys.modules
 """
@@ -184,16 +183,19 @@ def test_the_folder_is_all_that_is_needed_to_use_it(tmp_path: Path) -> None:
             np.testing.assert_allclose(1 / (1 + np.exp(-logits)), expected, atol=1e-5)
 
 
-def test_int8_is_a_quarter_of_the_size_and_nearly_the_same(tmp_path: Path) -> None:
-    words = ["convert_model.py", "--from", str(golden.CHECKPOINT), "--format", "onnx"]
+@pytest.mark.parametrize("kind", WRITERS)
+def test_int8_is_a_quarter_of_the_size_and_nearly_the_same(kind: str, tmp_path: Path) -> None:
+    words = ["convert_model.py", "--from", str(golden.CHECKPOINT), "--format", kind]
     small = run_program(*words, "--to", f"{tmp_path}/int8", "--quantize", "int8")
     assert small.returncode == 0, small.stderr
     assert "int8" in small.stdout and "cosine" in small.stdout
+    assert (tmp_path / "int8" / "tokenizer.json").is_file() and (tmp_path / "int8" / "model.json").is_file()
     run_program(*words, "--to", f"{tmp_path}/whole")
-    sizes = [(tmp_path / name / "model.onnx").stat().st_size for name in ("int8", "whole")]
-    assert sizes[0] < 0.35 * sizes[1]
-    compared = network_file.comparison(support.tiny(), "main")
-    for _, ours, theirs in compared.pairs(onnx_network.run((tmp_path / "int8" / "model.onnx").read_bytes(), compared)):
+    sizes = [(tmp_path / name / f"model.{kind}").stat().st_size for name in ("int8", "whole")]
+    assert sizes[0] < 0.4 * sizes[1]
+    made = network_file.pretrained(support.tiny(), "main")
+    _, run = WRITERS[kind]
+    for _, ours, theirs in made.pairs(run((tmp_path / "int8" / f"model.{kind}").read_bytes(), made)):
         assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.99
 
 
@@ -202,8 +204,22 @@ def test_int8_that_makes_another_network_of_it_is_refused(tmp_path: Path) -> Non
     norm, project = "electra/embeddings/LayerNorm/gamma", "electra/embeddings_project/kernel"
     gamma, kernel = model.weights[norm].copy(), model.weights[project].copy()
     gamma[unit], kernel[unit] = 1e5, 0
+    model = model._replace(weights=model.weights | {norm: gamma, project: kernel})
     with pytest.raises(UserError, match="too far"):
-        _written(model._replace(weights=model.weights | {norm: gamma, project: kernel}), tmp_path, int8=True)
+        onnx.write_onnx(tmp_path, model, network_file.pretrained(model, "main"), True)
+
+
+def test_what_a_runtime_has_no_operations_for_is_refused_with_a_format_that_has(tmp_path: Path) -> None:
+    def strings(inputs):
+        return {"logits": tf.strings.to_number(tf.strings.as_string(inputs["input_ids"]))}
+
+    made = network_file.pretrained(support.tiny(), "body")._replace(function=strings, variables=[])
+    for kind, message in (
+        ("tflite", r"LiteRT cannot hold this network \(.*\): --format onnx can"),
+        ("onnx", r"ONNX cannot hold this network \(.*\): --format saved_model can"),
+    ):
+        with pytest.raises(UserError, match=message):
+            WRITERS[kind][0](tmp_path, support.tiny(), made, False)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Writing models for ONNX Runtime, OpenVINO and others: a folder as that of LiteRT (convert.network_file).
+
+    model.onnx   input_ids, attention_mask, token_type_ids: int64 [batch, length] -> last_hidden_state, logits, ...;
+                 of a fine-tuned model, what its head predicts
+    model.json, tokenizer.json, tokenizer_config.json, vocab.txt
+
+tf2onnx converts the function that LiteRT's writer converts, our networks' plain formulas. Operators are ONNX's own,
+batch and length dynamic. With int8, ONNX Runtime's dynamic quantisation stores weights as such, with a scale for each
+column, and quantises the inputs of products as they come.
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnxruntime
+import tensorflow as tf
+import tf2onnx
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from tf2onnx import optimizer
+
+from electra_tf2.convert import network_file as files
+from electra_tf2.inference.stored_model import StoredModel
+from electra_tf2.model import kernels
+from electra_tf2.util.environment import errors_unseen
+from electra_tf2.util.errors import UserError
+
+OPSET = 18
+_MOST_BYTES = 2**31 - 2**20  # protocol buffers end at 2 GiB
+
+
+def write_onnx(folder: Path, model: StoredModel, made: files.Exportable, int8: bool) -> tuple[str, float]:
+    """Writes the folder.
+
+    Returns:
+      A description of what was written, and the largest difference between our network and the one in float32.
+
+    Raises:
+      UserError: ONNX has not all of the network's operations, the weights are more than a file holds, or int8 makes
+        another network of it.
+    """
+    exact = _converted(made)
+    content = _quantized(exact) if int8 else exact
+    return files.write_network(folder / "model.onnx", content, model, made, run, exact if int8 else None)
+
+
+def _converted(made: files.Exportable) -> bytes:
+    size = sum(4 * int(np.prod(variable.shape)) for variable in made.variables)
+    if size > _MOST_BYTES:
+        raise UserError(f"an ONNX file holds 2 GB, these weights are {size / 1e9:.1f} GB: --format saved_model")
+    names = [*made.inputs]
+
+    def function(*inputs: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        return made.function({name: tf.cast(value, tf.int32) for name, value in zip(names, inputs, strict=True)})
+
+    signature = [tf.TensorSpec([None, None], tf.int64, name=name) for name in names]
+    with errors_unseen(), kernels.off():
+        logging.getLogger("tf2onnx").setLevel(logging.CRITICAL)  # notes on what it optimised, and whole tracebacks
+        try:
+            # It joins two reshapes of matrix products without biases into one of a wrong shape.
+            optimizer._get_optimizers().pop("reshape_optimizer", None)
+            graph = tf.function(function, autograph=False)
+            proto, _ = tf2onnx.convert.from_function(graph, signature, opset=OPSET)
+        except (ValueError, NotImplementedError, RuntimeError) as error:  # of operations that ONNX has not
+            reason = str(error).strip().split("\n")[0]
+            raise UserError(f"ONNX cannot hold this network ({reason}): --format saved_model can") from None
+    return proto.SerializeToString()
+
+
+def _quantized(content: bytes) -> bytes:
+    """The same network with int8 weights."""
+    with TemporaryDirectory() as folder, errors_unseen():
+        before, after = Path(folder, "float32.onnx"), Path(folder, "int8.onnx")
+        before.write_bytes(content)
+        level = logging.getLogger().level
+        logging.getLogger().setLevel(logging.ERROR)  # advice that graphs be prepared first
+        quantize_dynamic(before, after, per_channel=True, weight_type=QuantType.QInt8)
+        logging.getLogger().setLevel(level)
+        return after.read_bytes()
+
+
+def run(content: bytes, made: files.Exportable) -> dict[str, np.ndarray]:
+    """Outputs of a file's content by ONNX Runtime, on the processor."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    taken = {one.name for one in session.get_inputs()}  # an input that the network does not read is left out
+    found = session.run(None, {name: value.astype(np.int64) for name, value in made.inputs.items() if name in taken})
+    return dict(zip((one.name for one in session.get_outputs()), found, strict=True))
