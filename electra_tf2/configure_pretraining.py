@@ -24,7 +24,7 @@ from electra_tf2.model.flops import Part
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import checked, closest, free_hparam, free_on_resume, hparam, layered, layered_by_entry
-from electra_tf2.util.papers import load_paper
+from electra_tf2.util.papers import check_owners, load_paper
 
 _PAPER_LEARNING_RATE = 2e-4  # of base and large (ELECTRA, Table 6)
 
@@ -282,7 +282,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
           UserError: names every problem.
         """
         cls = cls.extended(hparams)
-        values = checked(cls, hparams)
+        values = cls._checked(hparams)
         if values.get("debug"):
             values = _DEBUG | values
         if values.get("electric_objective"):
@@ -299,7 +299,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         """The configuration of the paper that these hparams name; itself if they name none.
 
         Raises:
-          UserError: there is no such paper, or it has no `Config`.
+          UserError: there is no such paper, or its `Config` is none.
         """
         name = hparams.get("paper")
         if not name or cls is not PretrainingConfig or not isinstance(name, str):  # which is refused with all values
@@ -307,22 +307,33 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         config_class = getattr(load_paper(name, "config"), "Config", None)
         if not (isinstance(config_class, type) and issubclass(config_class, PretrainingConfig)):
             raise UserError(f"paper {name} has no Config, a subclass of PretrainingConfig")
+        if "__dataclass_params__" not in vars(config_class):
+            raise UserError(f"paper {name}: Config must be a @dataclasses.dataclass(frozen=True)")
+        plain = [field.name for field in dataclasses.fields(config_class) if "help" not in field.metadata]
+        if plain:
+            raise UserError(f"paper {name}: {', '.join(plain)} of Config must be declared as hparam(default, help)")
         return config_class
 
     @classmethod
-    def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Size of the vocabulary; sizes, vocabulary and casing of the folders that network and generator start from;
-        debug's small model.
+    def _checked(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
+        """`checked`, which first names the paper of hparams that need a --paper. Raises UserError."""
+        check_owners(hparams, {field.name for field in dataclasses.fields(cls)})
+        return checked(cls, hparams)
 
-        All win over a recipe, but for the number of layers where layers are stacked, and yield to what is given
-        (formats.folders).
+    @classmethod
+    def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
+        """Hparams that files imply: vocab_size, of vocab_file; sizes, vocabulary and casing, of init_checkpoint and
+        init_generator_checkpoint (formats.folders). With `debug`, also those of its small model.
+
+        They win over a recipe and yield to what the user gives. One exception: with stack_layers the number of layers
+        is the recipe's.
 
         Raises:
           UserError: wrong hparams; one of the folders holds a network that we do not have, or the generator's does not
             fit the other.
         """
         cls = cls.extended(hparams)
-        hparams = checked(cls, hparams)
+        hparams = cls._checked(hparams)
         main = _DEBUG if hparams.get("debug") else {}
         whole = hparams.get("init_checkpoint") or ""
         beside = os.path.join(hparams.get("data_dir", cls.data_dir), "vocab.txt")
@@ -339,7 +350,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     def _implied_by_generator(
         cls, hparams: Mapping[str, Any], main: Mapping[str, Any], start: str, generator: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The generator's sizes, of the folder `start` whose network is `generator`."""
+        """Hparams of the generator's sizes, from the folder `start`, whose network has the hparams `generator`."""
         saved = config_of(start) or {}
         of_a_pair = any(saved.get(flag) for flag in cls.MAIN_OBJECTIVES)
         together = layered(cls, hparams, main)
@@ -494,19 +505,20 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @property
     def needs_whole_batch(self) -> bool:
-        """True if rows are related to all others of their replica, which takes a further forward pass where a step has
-        several micro-batches."""
+        """True if a loss compares the rows of a replica with one another.
+
+        With several micro-batches a step then has a further forward pass (PretrainingTask).
+        """
         return self.sequence_contrast_objective
 
     @property
     def extra_fields(self) -> Mapping[str, tuple[int, int]]:
-        """Further fields of records that the run reads: their lengths, and what their numbers are below (the builder's
-        --paper)."""
+        """Further fields of records, built with --paper: name -> (length, bound that its numbers are below)."""
         return {}
 
     @property
     def no_probabilities(self) -> str:
-        """Why a model of the run gives no probabilities of texts, though it has the parts of one that does."""
+        """Why the trained model cannot score texts (inference.scoring), in one sentence; "" if it can."""
         if not (self.electra_objective or self.electric_objective):
             return ""
         if self.uniform_generator:
@@ -728,7 +740,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
             yield f"{', '.join(self.ramped)} without ramp_start or ramp_steps has no effect"
 
     def lacking(self) -> Iterator[str]:
-        """What a run needs beside hparams that a recipe can give."""
+        """Flags that a user must add to what a recipe gives, one sentence each."""
         if self.init_encoder_from_generator and not self.init_generator_checkpoint:
             yield (
                 "init_encoder_from_generator needs --init-generator-checkpoint: the model of the first stage, a run "
@@ -753,7 +765,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         heeded = {"train": True, "eval": self.trains_main_network, "zero_dropout": self.has_own_generator}
         if not heeded[mode]:
             notes.append(f"generator_sample_mode {mode} has no effect: the generator has no network of its own")
-        if self.initial_main_weight != 1.0 and not self.trains_main_network:
+        if self.initial_main_weight != 1.0 and not (self.trains_main_network or self.paper):  # papers add losses
             notes.append("initial_main_weight has no effect: there is no main network beside the generator")
         if self.ramp_start + self.ramp_steps and not self.ramped:
             notes.append("ramp_start and ramp_steps have no effect: there is no initial_ value for them to move")
@@ -784,7 +796,7 @@ _CHANGES = (
 
 
 class Phase(NamedTuple):
-    """Steps [start, end) of a run and their configuration; examples that were read before."""
+    """Steps [start, end) of a run and their configuration; examples_before: those of earlier phases."""
 
     start: int
     end: int

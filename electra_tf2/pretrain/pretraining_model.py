@@ -29,14 +29,15 @@ from electra_tf2.pretrain.objectives.electra import ReplacedTokenDetection
 from electra_tf2.pretrain.objectives.electric import ClozeLM, NoiseContrastive
 from electra_tf2.pretrain.objectives.objective import Forward, Metrics, Networks, Objective, StepValues
 from electra_tf2.pretrain.schedules import final_values
+from electra_tf2.util.errors import UserError
 from electra_tf2.util.papers import load_paper
 
 
 class Outputs(NamedTuple):
     """Result of one forward pass over some rows of the global batch.
 
-    loss: float32 scalar, these rows' share of the total loss: the sum over rows, micro-batches and replicas is it.
-    losses: term -> float32 scalar, likewise, unweighted.
+    loss: float32 scalar, these rows' share of the total loss. Shares of all micro-batches and replicas add up to it.
+    losses: loss name -> float32 scalar, likewise, not yet multiplied by its weight.
     metrics: name -> (numerator, denominator), float32 scalars that add up.
     histograms: name -> float32 [2, K] that add up (pretrain.metrics.auc).
     """
@@ -48,11 +49,14 @@ class Outputs(NamedTuple):
 
 
 class PretrainingModel(Layer):
-    """Generator + main network + objectives.
+    """Generator + main network + objectives; create it under the strategy's scope.
 
     Args:
-      config: says everything; create the model under the strategy's scope.
+      config: hparams of the run.
       special: the ids of the special tokens; read from `config.vocab_file` if not given.
+
+    Raises:
+      UserError: two objectives of a paper have the same loss_name.
     """
 
     def __init__(self, config: PretrainingConfig, special: SpecialIds | None = None) -> None:
@@ -68,11 +72,17 @@ class PretrainingModel(Layer):
         self.generator = self.make_generator()
         self.unit = UNITS[config.mask_unit](config)
         self.objectives = tuple(self.make_objectives(Networks(self.encoder, self.generator)))
+        names = [objective.loss_name for objective in self.objectives]
+        if len(set(names)) < len(names):
+            raise UserError(f"paper {config.paper}: two objectives have the same loss_name: {', '.join(names)}")
         self._track_objectives()
 
     def _track_objectives(self) -> None:
-        """Tracks the layers and variables of objectives, which are plain objects, as objectives/0/head/... do."""
-        tracked: dict[int, Layer] = {}  # by id of their objective: one that another builds on is tracked once
+        """Gives checkpoints the objectives' layers and variables, under paths such as objectives/0/head.
+
+        Keras would not find them: objectives are plain objects.
+        """
+        tracked: dict[int, Layer] = {}  # by id of the objective: one that another uses is tracked once
         layers = tf.__internal__.tracking.wrap([_layers_of(objective, tracked) for objective in self.objectives])
         self._track_trackable(layers, "objectives")
         self._objective_layers = layers
@@ -88,19 +98,16 @@ class PretrainingModel(Layer):
         return make_generator(self.config, self.encoder)
 
     def make_objectives(self, networks: Networks) -> list[Objective]:
-        """The run's loss terms: the generator's, the main network's, those beside it.
+        """The run's loss terms: the generator's, the main network's, sequence contrast.
 
         Their order is that of their variables in checkpoints.
         """
-        config = self.config
         main = self.make_main_objectives(networks)
-        beside: list[Objective] = []
-        if config.sequence_contrast_objective:
-            beside.append(SequenceContrast(config, networks))
-        return [self.make_generator_objective(networks, main), *main, *beside]
+        contrast = [SequenceContrast(self.config, networks)] if self.config.sequence_contrast_objective else []
+        return [self.make_generator_objective(networks, main), *main, *contrast]
 
     def make_generator_objective(self, networks: Networks, main: Sequence[Objective]) -> Objective:
-        """What trains the generator, and BERT's only network."""
+        """The loss term of the generator, or of BERT's only network."""
         config = self.config
         if config.adversarial_generator:
             detection = next(objective for objective in main if isinstance(objective, ReplacedTokenDetection))
@@ -110,7 +117,7 @@ class PretrainingModel(Layer):
         return MaskedLM(config, networks)
 
     def make_main_objectives(self, networks: Networks) -> list[Objective]:
-        """What trains the main network; none for BERT."""
+        """The loss terms of the main network; none for BERT."""
         config = self.config
         if config.electra_objective:
             return [ReplacedTokenDetection(config, networks)]
@@ -124,7 +131,7 @@ class PretrainingModel(Layer):
         return []
 
     def load_own_start(self) -> None:
-        """Gives variables a start that no checkpoint of the hparams gives them; for papers."""
+        """Hook of papers: loads initial weights from elsewhere, before init_checkpoint's."""
 
     @property
     def trained_variables(self) -> list[tf.Variable]:
@@ -144,7 +151,7 @@ class PretrainingModel(Layer):
         global_batch_size: int | None = None,
         values: StepValues | None = None,
     ) -> tuple[MaskedBatch, dict[str, tf.Tensor]]:
-        """Masks the rows of one replica and weighs them.
+        """Masks the rows of one replica and sums the weights of their losses.
 
         Args:
           batch: int32 [B, L] input_ids, input_mask, segment_ids.
@@ -154,8 +161,8 @@ class PretrainingModel(Layer):
           values: of this step; the final ones if not given.
 
         Returns:
-          The masked batch with all random draws, a function of (seed, global row), and by loss term the float32 scalar
-          weight of these rows: summed over replicas, it divides the term.
+          The masked batch with all random draws, a function of (seed, global row); and loss name -> float32 scalar,
+          the sum of the rows' weights. Summed over replicas, it divides the loss.
         """
         rows = batch["input_ids"].shape[0]
         noise = masking.draw_noise(self.config, seed, rows, row_offset, global_batch_size or rows)
@@ -164,7 +171,7 @@ class PretrainingModel(Layer):
         return masked, self.normalizers(masked)
 
     def normalizers(self, masked: MaskedBatch) -> dict[str, tf.Tensor]:
-        """Loss term -> float32 scalar, the weight of these rows."""
+        """Loss name -> float32 scalar, the sum of these rows' weights."""
         return {objective.loss_name: objective.normalizer(masked) for objective in self.objectives}
 
     def call(
@@ -214,7 +221,7 @@ class PretrainingModel(Layer):
         return self.generator(masked, seeds)
 
     def sampled(self, masked: MaskedBatch, generated: GeneratorOutput, seeds: SeedStream | None) -> GeneratorOutput:
-        """The generator's pass whose distributions are sampled (generator_sample_mode)."""
+        """The pass that replacements are drawn from: `generated`, or by generator_sample_mode one without dropout."""
         if self.config.generator_sample_mode == "eval" and seeds is not None:
             return self.generator(masked, None)
         return generated
@@ -225,14 +232,14 @@ class PretrainingModel(Layer):
         return self.encoder(input_ids, masked.input_mask, masked.segment_ids, seeds)
 
     def read_views(self, masked: MaskedBatch, seeds: SeedStream | None) -> Mapping[str, Sequence[EncoderOutput]]:
-        """The pre-trained network's outputs on other sequences, by the loss that reads them: COCO-LM's crops."""
+        """Loss name -> the main network's outputs on further sequences that the loss reads: COCO-LM's crops."""
         if not self.config.sequence_contrast_objective:
             return {}
         assert self.encoder is not None
         return {SequenceContrast.loss_name: [self.encoder(*crop(self.config, masked), seeds)]}
 
     def shared(self, forward: Forward) -> dict[str, tf.Tensor]:
-        """Loss term -> float32 [B, ...]: what its objective wants to know of all rows of the batch, if anything."""
+        """Loss name -> float32 [B, ...], `Objective.shared` of these rows, for objectives that have it."""
         values = {objective.loss_name: objective.shared(forward) for objective in self.objectives}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -249,7 +256,7 @@ class PretrainingModel(Layer):
           forward: of `prepare`'s rows, or of a slice of them.
           training: leaves out metrics that cost a pass over the vocabulary.
           normalizers: from `prepare`, summed over the global batch; those of the rows at hand if not given.
-          values: of this step, of which the losses' factors follow; the final ones if not given.
+          values: of this step, for the weights of the losses; the final ones if not given.
         """
         normalizers = normalizers or self.normalizers(forward.masked)
         values = values or self.final_values
@@ -282,12 +289,12 @@ def make_model(config: PretrainingConfig, special: SpecialIds | None = None) -> 
 
 
 def _layers_of(objective: Objective, tracked: dict[int, Layer]) -> Layer:
-    """Layers and variables of an objective under the names of its attributes."""
+    """A layer that holds the layers and variables of an objective under the names of its attributes."""
     if id(objective) not in tracked:
         tracked[id(objective)] = layer = Layer("")
         for name, value in vars(objective).items():
             if isinstance(value, Objective):
                 setattr(layer, name, _layers_of(value, tracked))
-            elif any(isinstance(one, tf.Module | tf.Variable) for one in tf.nest.flatten(value)):
+            elif any(isinstance(part, tf.Module | tf.Variable) for part in tf.nest.flatten(value)):
                 setattr(layer, name, value)
     return tracked[id(objective)]

@@ -31,6 +31,7 @@ from electra_tf2.util.hparams import (
     with_home,
 )
 from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
+from electra_tf2.util.papers import paper_of
 from electra_tf2.util.reading import parse_json, read_json, read_text
 from electra_tf2.util.recipes import read_recipe, recipe_names
 
@@ -355,8 +356,10 @@ def run(
         code = main()
         sys.stdout.flush()
     except flags.UnrecognizedFlagError as error:
-        valid = [_dashed(name) for name in flags.FLAGS]
-        _fail(f"unknown flag {_dashed(error.flagname)}{closest(_dashed(error.flagname), valid)}; see --help")
+        name, hint = _dashed(error.flagname), closest(_dashed(error.flagname), map(_dashed, flags.FLAGS))
+        if "paper" in flags.FLAGS and (paper := paper_of(error.flagname.replace("-", "_").removeprefix("no_"))):
+            hint = f"; add --paper {paper}, which has it"
+        _fail(f"unknown flag {name}{hint}; see --help")
     except flags.IllegalFlagValueError as error:
         _fail(f"{_illegal_value(str(error))}; see --help")
     except flags.Error as error:

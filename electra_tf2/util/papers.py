@@ -1,4 +1,4 @@
-"""The door through which papers come to the core, by name: `--paper mpa`, or `--paper my_package.my_paper`.
+"""Papers beside the core, loaded by name: `--paper mpa`, or `--paper my_package.my_paper`.
 
 A paper is a module, or a folder of them, that builds on the core, which knows none. Its parts: `config` has `Config`, a
 subclass of PretrainingConfig, and imports no TensorFlow; `model` has `Model` and, if it needs one, `Task`, subclasses
@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -29,8 +30,22 @@ def paper_names() -> list[str]:
     return sorted(path.parent.name for path in _FOLDER.glob("*/config.py"))
 
 
+def paper_of(hparam: str) -> str:
+    """Paper of the package that declares an hparam; "" if none does. Configs are read as text, not imported."""
+    declared = re.compile(rf"^    {re.escape(hparam)}: ", re.MULTILINE)
+    found = (name for name in paper_names() if declared.search((_FOLDER / name / "config.py").read_text("utf-8")))
+    return next(found, "")
+
+
+def check_owners(hparams: Collection[str], known: Collection[str]) -> None:
+    """Raises UserError, which names the paper, if an unknown hparam is one of a paper of the package."""
+    for name in hparams:
+        if name not in known and (paper := paper_of(name)):
+            raise UserError(f"hparams: {name} is an hparam of a paper beside the core: add --paper {paper}")
+
+
 def without_retired(saved: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """A saved configuration without hparams that only an earlier version had in the core.
+    """Saved hparams but for those that an earlier version had in the core and that `known` lacks.
 
     Args:
       known: names of today's hparams.
@@ -39,9 +54,9 @@ def without_retired(saved: Mapping[str, Any], known: Collection[str]) -> dict[st
 
 
 def check_retired(saved: Mapping[str, Any], known: Collection[str], folder: str) -> None:
-    """Raises UserError if the run of a saved configuration used hparams that only an earlier version had in the core.
+    """Raises UserError if a saved run used hparams that only an earlier version had in the core.
 
-    It cannot be resumed without them.
+    Without them the run cannot be resumed.
     """
     unused = _retired()
     used = [f"{name} {shown(value)}" for name, value in saved.items() if unused.get(name, "*") not in ("*", value)]
@@ -54,7 +69,7 @@ def check_retired(saved: Mapping[str, Any], known: Collection[str], folder: str)
 
 @functools.cache
 def _retired() -> dict[str, Any]:
-    """Such hparams, and their values in runs that did not use them; "*": it does not matter."""
+    """Hparams of earlier versions, and their values in runs that did not use them; "*": any value."""
     return json.loads((_FOLDER / "retired.json").read_text(encoding="utf-8"))
 
 
@@ -71,14 +86,14 @@ def load_paper(name: str, part: str = "") -> ModuleType:
     Raises:
       UserError: there is no such paper, or it cannot be imported.
     """
-    own = name in paper_names()
-    if not own and not all(word.isidentifier() for word in name.split(".")):
+    is_ours = name in paper_names()
+    if not is_ours and not all(word.isidentifier() for word in name.split(".")):
         raise UserError(f"paper must be the name of a paper or of a Python module, got {shown(name)}")
-    if not own and os.getcwd() not in sys.path:
+    if not is_ours and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    if not own:
+    if not is_ours:
         before_tensorflow()  # which a paper in one module imports
-    module_name = f"{_PACKAGE}.{name}" if own else name
+    module_name = f"{_PACKAGE}.{name}" if is_ours else name
     try:
         module = importlib.import_module(module_name)
         if part and hasattr(module, "__path__") and importlib.util.find_spec(f"{module_name}.{part}"):

@@ -188,6 +188,11 @@ def test_what_cannot_teach_is_refused(teachers, tmp_path):
             student(teachers, "electra", layers, **changes)
 
 
+def test_the_paper_is_named_where_it_is_forgotten():
+    with pytest.raises(UserError, match=r"hparams: teacher is an hparam of .*: add --paper distilbert"):
+        PretrainingConfig.from_dict({"teacher": "somewhere"})
+
+
 def test_a_teacher_of_another_vocabulary_is_refused(teachers, tmp_path):
     folder = shutil.copytree(teachers["electra"][0], tmp_path / "teacher")
     saved, tokens = json.loads((folder / "config.json").read_text()), load_vocab(golden.CHECKPOINT / "vocab.txt")

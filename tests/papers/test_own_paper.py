@@ -8,11 +8,31 @@ import sys
 import pytest
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.papers import load_paper
 from tests.support import training as support
 
 NAME = "swapped_neighbours"
+DATACLASS = "@dataclasses.dataclass(frozen=True)"
+CONFIG = """
+import dataclasses
+from electra_tf2.configure_pretraining import PretrainingConfig
+{decorator}
+class Config(PretrainingConfig):
+    speed: int = 3
+"""
+TWICE = f"""
+import dataclasses
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.pretrain.pretraining_model import PretrainingModel
+{DATACLASS}
+class Config(PretrainingConfig):
+    pass
+class Model(PretrainingModel):
+    def make_main_objectives(self, networks):
+        return 2 * super().make_main_objectives(networks)
+"""
 
 
 def example() -> str:
@@ -91,6 +111,8 @@ def test_help_lists_its_flags_its_cost_counts_and_wrong_hparams_are_refused(fold
         ("own_empty", "", "paper own_empty has no Config, a subclass of PretrainingConfig"),
         ("own_syntax", "x = = 1", "paper own_syntax: SyntaxError: .*, while importing it"),
         ("own_import", "import nothing_of_this_name", "No module named 'nothing_of_this_name', while importing it"),
+        ("own_class", CONFIG.format(decorator=""), "Config must be a @dataclasses.dataclass"),
+        ("own_field", CONFIG.format(decorator=DATACLASS), "own_field: speed of Config must be declared as hparam"),
     ],
 )
 def test_what_is_wrong_with_one_is_one_line(tmp_path, monkeypatch, name, source, message):
@@ -104,3 +126,11 @@ def test_what_is_wrong_with_one_is_one_line(tmp_path, monkeypatch, name, source,
     finally:
         load_paper.cache_clear()
         sys.modules.pop(name, None)
+
+
+def test_two_losses_of_one_name_are_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_twice.py").write_text(TWICE)
+    config = PretrainingConfig.from_dict(support.hparams(folder / "data", paper="own_twice"))
+    with pytest.raises(UserError, match=r"paper own_twice: two objectives have the same loss_name: .*disc_loss"):
+        make_model(config)

@@ -69,13 +69,14 @@ class Model(PretrainingModel):
     def __init__(self, config: Config, special: SpecialIds | None = None) -> None:
         super().__init__(config, special)
         self.tasks = tuple(objective for objective in self.objectives if isinstance(objective, Auxiliary))
-        self._task_vectors = None
+
+    def make_objectives(self, networks: Networks) -> list[Objective]:
+        config = self.config
+        self._task_vectors = None  # made before the objectives: optimizer's slots are saved in the order of variables
         if config.use_task_ids:
             centred = config.aux_combination.endswith("+")
             self._task_vectors = TaskVectors(config.architecture, len(config.aux_tasks), centred, config.seed)
-
-    def make_objectives(self, networks: Networks) -> list[Objective]:
-        tasks = [_CLASSES[task](self.config, networks) for task in TASKS if task in self.config.aux_tasks]
+        tasks = [_CLASSES[task](config, networks) for task in TASKS if task in config.aux_tasks]
         return [*super().make_objectives(networks), *tasks]
 
     def weight_of(self, objective: Objective, values: StepValues) -> float | tf.Tensor:
