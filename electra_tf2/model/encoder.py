@@ -107,7 +107,7 @@ class TransformerLayer(SizedLayer):
         norm: LayerNorm | None,
         seeds: SeedStream | None,
     ) -> tf.Tensor:
-        """Adds a branch, to which the bias of its last layer is still to be added."""
+        """Adds a residual branch. The bias of its last layer, which `branch` leaves out, is added here."""
         y = branch(norm(x) if self._is_pre_norm and norm is not None else x)
         seed, rate = seed_and_rate(seeds, self.dropout_rate)
         if self._is_pre_norm:
@@ -117,7 +117,7 @@ class TransformerLayer(SizedLayer):
 
 
 def recomputed(layer: TransformerLayer, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
-    """Runs a layer of which nothing is kept but its input; its gradient computes it again, with the same dropout.
+    """Runs a layer and keeps its input only; the gradient computes the layer again, with the same dropout.
 
     Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
     """
@@ -137,8 +137,9 @@ def recomputed(layer: TransformerLayer, x: tf.Tensor, context: AttentionContext,
 class EncoderOutput(NamedTuple):
     """Results of an encoder, in its compute type.
 
-    sequence: [B, L, H], the last layer, normalised where layers are pre-norm. embeddings: [B, L, H], the first one's
-    input. layers: every layer's output [B, L, H].
+    sequence: [B, L, H], the last layer's output, normalised where layers are pre-norm.
+    embeddings: [B, L, H], the first layer's input.
+    layers: every layer's output [B, L, H].
     """
 
     sequence: tf.Tensor
@@ -200,7 +201,7 @@ class Encoder(SizedLayer):
         return self.positions.attention_class
 
     def _make_layers(self) -> list[TransformerLayer]:
-        """Makes layers from the uppermost down, as shared weights are those of the uppermost layer that uses them."""
+        """Makes layers from the uppermost down: weights that layers share are named by the uppermost of them."""
         a = self.architecture
         layers: dict[int, TransformerLayer] = {}
         shared = zip(a.shared_with("attention"), a.shared_with("ffn"), strict=True)
@@ -257,7 +258,7 @@ class Encoder(SizedLayer):
             return layer(x, context, seeds)
 
     def recomputes(self, number: int) -> bool:
-        """Tells whether nothing of a layer, from 0, is kept for its gradient but its input."""
+        """Tells whether a layer, from 0, is computed again for its gradient (`recomputed`)."""
         del number
         return self._recompute == "layers"
 

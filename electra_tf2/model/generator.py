@@ -64,9 +64,9 @@ class GeneratorOutput:
 
 
 def exact(states: tf.Tensor, seeds: SeedStream | None) -> tf.Tensor:
-    """Casts what the head reads to float32 where there is no dropout, so that evaluation does not depend on precision.
+    """Casts the head's input to float32 in evaluation (no `seeds`), whose logits then do not depend on `precision`.
 
-    In training logits come in the compute type out of the product; docs/architecture.md says what that costs.
+    In training logits leave their product in the compute type; docs/architecture.md says what that costs.
     """
     return states if seeds is not None else tf.cast(states, tf.float32)
 

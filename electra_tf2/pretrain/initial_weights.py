@@ -26,7 +26,7 @@ _LAYER = re.compile(r"(.+/encoder/layer_)(\d+)(/.+)")
 def _fitting(
     checkpoint: CheckpointVariables, names: Callable[[str], list[str]], shapes: dict[str, tuple[int, ...]]
 ) -> Callable[[str], list[str]]:
-    """The names of variables in a checkpoint, but for those that `shapes` names and the checkpoint has of another."""
+    """Narrows `names`: a variable of `shapes` is not looked for where the checkpoint has another shape."""
 
     def fits(name: str, there: str) -> bool:
         value = checkpoint.get(there) if name in shapes else None
@@ -36,10 +36,10 @@ def _fitting(
 
 
 def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> None:
-    """Loads what the hparams ask for, and says what was loaded: of init_checkpoint what it has, then the generator.
+    """Loads init_checkpoint, then init_generator_checkpoint, then copies between the networks; prints what was loaded.
 
-    Tables of the main network that are differences from the generator's (embedding_sharing gdes) remain, added up,
-    those of init_checkpoint.
+    With embedding_sharing gdes the main network's tables are the generator's plus differences. The sums stay those of
+    init_checkpoint when init_generator_checkpoint changes the generator's.
 
     Raises:
       UserError: no checkpoint there, one of other sizes, or one that lacks what is needed.
@@ -96,7 +96,7 @@ def names_of_generator(checkpoint: CheckpointVariables) -> Callable[[str], list[
 
 
 def _added_up(model: PretrainingModel) -> list[tuple[tf.Variable, tf.Variable]]:
-    """Tables of the main network that are differences from others, and those others."""
+    """Pairs of a main network's table of differences and the table that these are added to."""
     variables = {variable.name.split(":")[0]: variable for variable in model.trainable_variables}
     differences = [name for name in variables if name.endswith(DIFFERENCE)]
     return [(variables[name], variables[base_name(name.removesuffix(DIFFERENCE))]) for name in differences]
@@ -182,7 +182,7 @@ def from_other_depth(
 
 
 def _depths(names: list[str]) -> dict[str, int]:
-    """Number of layers of each encoder that names of variables speak of, by what stands before a layer's number."""
+    """Prefix such as "electra/encoder/layer_" -> number of layers that the variables' names count."""
     depths: dict[str, int] = {}
     for name in names:
         found = _LAYER.fullmatch(name)

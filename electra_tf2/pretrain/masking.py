@@ -1,9 +1,8 @@
-"""Dynamic masking and corruption: the positions of an example that are hidden, and what the generator puts there.
+"""Dynamic masking and corruption: which positions are masked, and the generator's samples written there.
 
 First stages of the training step: `Batch -> MaskedBatch`, and `MaskedBatch + logits -> CorruptedBatch`. All randomness
 of masking and sampling is drawn here, for the rows of the global batch, as a function of (step seed, global row);
-replicas and micro-batches only slice it. Shapes:
-B rows on this replica, L length, N = max_predictions_per_seq.
+replicas and micro-batches only slice it. B rows on this replica, L length, N = max_predictions_per_seq, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -55,7 +54,12 @@ class MaskedBatch(NamedTuple):
 class MaskingNoise(NamedTuple):
     """Uniform draws in [0, 1) behind one masked batch.
 
-    where: [B, N] or [B, L]. how, sampling: [B, N, 2]. count, crop: [B]. units: [B, L].
+    where: [B, N] with replacement, else [B, L]: which positions are masked.
+    how: [B, N, 2]: [MASK], kept or random (mask_rates), and which random token.
+    sampling: [B, N, 2], for the generator's samples.
+    count: [B], for the number of masked tokens (mask_count probabilistic).
+    crop: [B], for the start of COCO-LM's crop.
+    units: [B, L], for the masking unit.
     """
 
     where: tf.Tensor
@@ -101,7 +105,7 @@ def draw_noise(
         sampling=draw(3, [count, 2]),
         count=draw(4, []),
         crop=draw(5, []),
-        units=draw(6, [config.max_seq_length]),  # not computed where the masking unit is not random
+        units=draw(6, [config.max_seq_length]),  # pruned from the graph where the masking unit is not random
     )
 
 
@@ -306,7 +310,7 @@ def sample(
 def sampled_logits(
     config: PretrainingConfig, masked: MaskedBatch, generated: GeneratorOutput, temperature: float | tf.Tensor | None
 ) -> tf.Tensor:
-    """float32 [B, N, V], of whose softmax the samples are."""
+    """float32 [B, N, V] logits of the distribution that is sampled."""
     logits = generated.logits / (config.temperature if temperature is None else temperature)
     if not config.disallow_correct:
         return logits

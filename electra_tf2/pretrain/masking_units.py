@@ -20,9 +20,9 @@ class Proposal(NamedTuple):
 
     weights: float32 [B, L], the distribution over positions, unnormalised and 0 where nothing may be masked; None:
       uniform over the candidates.
-    units: int32 [B, L] in [0, L), the same number at the tokens that are masked together, which stand in a row; None:
-      every token alone.
-    spans: int32 [B, L], by unit, the number of units that are masked with it and after it, itself counted; None: 1.
+    units: int32 [B, L] in [0, L), the number of each token's unit; a unit's tokens stand in a row. None: every token is
+      a unit.
+    spans: int32 [B, L], by unit, how many units are masked where a span begins at it, itself counted; None: 1.
     """
 
     weights: tf.Tensor | None = None
@@ -55,7 +55,7 @@ def draw_units(noise: tf.Tensor, units: tf.Tensor, candidates: tf.Tensor, wanted
         return (sizes > 0) & ~taken & (sizes <= left), left
 
     def take(taken: tf.Tensor) -> tuple[tf.Tensor]:
-        """Takes of those that still fit all up to the first that does not fit after the others."""
+        """Takes, in drawn order, as many of the units that fit by themselves as fit together."""
         fits, left = fitting(taken)
         return (taken | fits & (tf.cumsum(tf.where(fits, sizes, 0), axis=-1) <= left),)
 
@@ -90,7 +90,7 @@ def draw_spans(
         left = wanted[:, tf.newaxis] - tf.reduce_sum(sizes - new, -1, keepdims=True)
         return (new > 0) & (new <= left), new, left
 
-    def turn(number: tf.Tensor, drawn: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def draw_span(number: tf.Tensor, drawn: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         begins, new, left = free(drawn)
         first = tf.argmax(tf.where(begins, noise, -1.0), -1, output_type=tf.int32)[:, tf.newaxis]
         span = tf.gather(spans, first, batch_dims=1)
@@ -104,12 +104,15 @@ def draw_spans(
         del number
         return tf.reduce_any(free(drawn)[0])
 
-    _, drawn = tf.while_loop(more, turn, (tf.constant(1), tf.zeros_like(sizes)))
+    _, drawn = tf.while_loop(more, draw_span, (tf.constant(1), tf.zeros_like(sizes)))
     return tf.where(candidates > 0, tf.gather(drawn, units, batch_dims=1), 0)
 
 
 def one_decision_per_unit(noise: tf.Tensor, units: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """float32 [B, N, 2]: draws such that the tokens of a unit, which follow one another, share the first of theirs."""
+    """float32 [B, N, 2], `MaskingNoise.how` with one draw of [MASK], kept or random for all tokens of a unit.
+
+    The draws of random tokens remain each token's own.
+    """
     drawn = tf.gather(units, positions, batch_dims=1)
     changes = tf.cast(drawn[:, 1:] != drawn[:, :-1], tf.int32)
     number = tf.pad(tf.cumsum(changes, axis=-1), [[0, 0], [1, 0]])

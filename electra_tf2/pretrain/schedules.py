@@ -19,7 +19,7 @@ def final_values(config: PretrainingConfig) -> StepValues:
 
 
 def anything_moves(config: PretrainingConfig) -> bool:
-    """True if steps differ in more than their number."""
+    """True if masking, temperature or the main network's weight differ from step to step."""
     return bool(config.ramped or config.temperature_decay)
 
 

@@ -45,7 +45,7 @@ class PretrainingTask(TrainingTask):
         self.train_records, self.eval_records = train_records, eval_records
         self.model = make_model(config)
         self._moves = schedules.anything_moves(config)
-        self._shares_rows = config.gradient_accumulation_steps > 1 and config.needs_whole_batch
+        self._compares_micro_batches = config.gradient_accumulation_steps > 1 and config.needs_whole_batch
         self.shown = ["loss"]
         for objective in self.model.objectives:
             of_frequencies = ["unigram_entropy"] if objective.loss_name == "masked_lm_loss" else []
@@ -107,10 +107,10 @@ class PretrainingTask(TrainingTask):
         whole = self._whole_batch(masked, seed, values)
 
         def forward(part: tuple[MaskedBatch, tf.Tensor], seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
-            rows, places = part
+            rows, row_numbers = part
             result = self.model.forward(rows, seed, temperature=values.temperature)
             if whole is not None:
-                result = dataclasses.replace(result, whole=whole._replace(start=places[0]))
+                result = dataclasses.replace(result, whole=whole._replace(start=row_numbers[0]))
             outputs = self.model.outputs(result, True, normalizers, values)
             return outputs.loss, {"losses": {"loss": outputs.loss} | outputs.losses, "metrics": outputs.metrics}
 
@@ -118,8 +118,8 @@ class PretrainingTask(TrainingTask):
         return self.summed_gradients(self.model.trained_variables, forward, batch, seed, scale)
 
     def _whole_batch(self, masked: MaskedBatch, seed: tf.Tensor, values: StepValues) -> WholeBatch | None:
-        """Values of all rows that micro-batches need of one another, from a pass without gradients; None if none."""
-        if not self._shares_rows:
+        """Values that micro-batches need of one another, from a pass without gradients; None if they need none."""
+        if not self._compares_micro_batches:
             return None
 
         def shared(rows: MaskedBatch, seed: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -159,7 +159,7 @@ class PretrainingTask(TrainingTask):
         return pretrain_data.evaluation_batches(self.eval_records, size, rows_of_host(self.strategy, size))
 
     def explain(self, error: Exception) -> str | None:
-        """Blames a file of records, if one is at fault."""
+        """Names the damaged record behind an error; None if there is none."""
         return pretrain_data.find_problem(error, self.train_records, self.eval_records)
 
     @property

@@ -56,7 +56,7 @@ class Config(PretrainingConfig):
             yield "generator_exits needs mask_sampling without_replacement: a position has one sample"
 
     def further_parts(self) -> list[Part]:
-        """Beside the uppermost exit: the others, the shares, and the products with the word table that train them."""
+        """The exits but for the uppermost, the shares, and the products with the word table that train the shares."""
         generator, masked = self.generator_architecture, self.max_predictions_per_seq
         others = masked * (len(self.generator_exits) - 1)
         head = language_model_head("other exits", generator.hidden_size, generator, others)

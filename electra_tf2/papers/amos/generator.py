@@ -57,7 +57,7 @@ class MixtureOfGenerators(MaskedLanguageModel):
     """Masked language models of several depths in one network, and a mixture of their logits.
 
     Every block ends in an exit, all with the same head. At each position the exits' shares are a softmax of w h, h the
-    exit's state. Logits and states are constants in the mixture, so that what it is trained by reaches w alone.
+    exit's state. In the mixture logits and states are constants, so its gradient reaches w alone.
 
     >>> sizes = make_architecture("small", {"num_hidden_layers": 2, "hidden_size": 64}, 600, 32)
     >>> MixtureOfGenerators(BlockwiseEncoder([1, 2], "generator", sizes))(masked).mixture.shares.shape
@@ -76,8 +76,8 @@ class MixtureOfGenerators(MaskedLanguageModel):
         layers = [output.layers[number - 1] for number in self.encoder.exit_layers]
         states = tf.stack([tf.gather(layer, masked.positions, batch_dims=1) for layer in layers], 2)  # [B, N, K, Hg]
         softmax = self.head.softmax(exact(states, seeds))
-        votes = tf.tensordot(tf.cast(tf.stop_gradient(states), tf.float32), self.mixture_kernel, 1)
-        shares = tf.nn.softmax(tf.squeeze(votes, -1))
+        scores = tf.tensordot(tf.cast(tf.stop_gradient(states), tf.float32), self.mixture_kernel, 1)
+        shares = tf.nn.softmax(tf.squeeze(scores, -1))
         mixed = tf.einsum("bnk,bnkv->bnv", shares, tf.stop_gradient(softmax.logits))
         mixture = Mixture(softmax, shares)
         return MixtureOutput(VocabularySoftmax(mixed), states=states[:, :, -1], encoded=output, mixture=mixture)

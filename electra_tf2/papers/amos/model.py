@@ -26,8 +26,8 @@ from electra_tf2.util.uniform import row_noise
 class MixtureLM(Objective):
     """Cross-entropy of the original tokens at the masked positions, the exits' added up.
 
-    It trains all of the generator but the shares of the mixture, which learn from the main network's losses. The
-    original's metrics are those of the mixture, of which samples are.
+    It trains all of the generator but the shares of the mixture, which learn from the main network's losses. Metrics of
+    the masked language model are the mixture's, which is what is sampled.
     """
 
     config: Config
@@ -88,11 +88,11 @@ class Model(PretrainingModel):
 
 
 def sample(config: Config, masked: MaskedBatch, logits: tf.Tensor, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Samples of the mixture, and a way back to its shares for the main network's gradient.
+    """Samples of the mixture, and offsets of value 0 that lead the main network's gradient to its shares.
 
     The samples are the maxima of logits + Gumbel noise. Where their embeddings are the main network's input, the
     gradient is that of a softmax of the same sums at a low temperature (straight-through Gumbel-softmax, Jang et al.
-    2017), times `mixture_gradient`. The offsets are zeros with that gradient.
+    2017), times `mixture_gradient`.
 
     Args:
       logits: float32 [B, N, V], of the mixture.
@@ -103,8 +103,8 @@ def sample(config: Config, masked: MaskedBatch, logits: tf.Tensor, words: tf.Ten
     """
     noise = row_noise(masked.sampling_noise[:, 0], logits.shape[1:].as_list())
     noisy = logits - tf.math.log(-tf.math.log(noise))
-    chosen = tf.cast(tf.nn.softmax(noisy / config.mixture_temperature), words.dtype)
-    chosen = tf.cast(tf.tensordot(chosen, tf.stop_gradient(words), 1), tf.float32)  # [B, N, E]
-    places = tf.one_hot(masked.positions, masked.input_ids.shape[1]) * masked.masked_lm_weights[..., tf.newaxis]
-    pull = config.mixture_gradient * tf.matmul(places, chosen, transpose_a=True)
-    return tf.argmax(noisy, -1, tf.int32), pull - tf.stop_gradient(pull)
+    soft_samples = tf.cast(tf.nn.softmax(noisy / config.mixture_temperature), words.dtype)
+    soft_words = tf.cast(tf.tensordot(soft_samples, tf.stop_gradient(words), 1), tf.float32)  # [B, N, E]
+    one_hot = tf.one_hot(masked.positions, masked.input_ids.shape[1]) * masked.masked_lm_weights[..., tf.newaxis]
+    scaled = config.mixture_gradient * tf.matmul(one_hot, soft_words, transpose_a=True)  # [B, L, E]
+    return tf.argmax(noisy, -1, tf.int32), scaled - tf.stop_gradient(scaled)

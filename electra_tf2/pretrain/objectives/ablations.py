@@ -140,7 +140,7 @@ class AllTokensMLM(MainLanguageModel):
     loss_name = "all_tokens_mlm_loss"
 
     def __init__(self, config: PretrainingConfig, networks: Networks) -> None:
-        self.gate = CopyHead("copy_predictions", config.architecture, config.seed)  # the first in checkpoints
+        self.gate = CopyHead("copy_predictions", config.architecture, config.seed)  # first in checkpoints
         super().__init__(config, networks)
         share = config.mask_prob
         self.initial_loss = share * math.log(2 * config.vocab_size) + (1 - share) * math.log(2)

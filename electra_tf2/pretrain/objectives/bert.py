@@ -28,9 +28,9 @@ class MaskedLM(Objective):
 
 
 def masked_lm_metrics(forward: Forward, losses: tf.Tensor, training: bool) -> Metrics:
-    """The original's metrics of the language model at the drawn positions; `losses` is float32 [B, N].
+    """The original's metrics of the language model at the masked positions; `losses` is float32 [B, N].
 
-    Those called hidden leave out the positions that masking kept, whose tokens the model can see.
+    hidden_... metrics leave out masked positions that kept their token, which the model can see.
     """
     masked, generator = forward.masked, forward.generator
     weights = masked.masked_lm_weights

@@ -75,14 +75,14 @@ class CorrectiveLM(MainLanguageModel):
         return self.output(forward, losses, {} if training else self._accuracy(forward))
 
     def _accuracy(self, forward: Forward) -> Metrics:
-        """Accuracy of argmax p_LM on replaced tokens, and on original ones of an evenly spread subset."""
+        """Accuracy of argmax p_LM on replaced tokens, and on original ones at N evenly spaced positions."""
         masked = forward.masked
         length, count = masked.input_ids.shape[1], masked.positions.shape[1]
-        spread = tf.range(count) * length // count
-        spread = tf.tile(spread[tf.newaxis], [tf.shape(masked.positions)[0], 1])
+        spaced = tf.range(count) * length // count
+        spaced = tf.tile(spaced[tf.newaxis], [tf.shape(masked.positions)[0], 1])
         real = tf.cast(masked.input_mask, tf.float32)
         metrics: Metrics = {}
-        for name, positions, wanted in (("replaced", masked.positions, False), ("original", spread, True)):
+        for name, positions, wanted in (("replaced", masked.positions, False), ("original", spaced, True)):
 
             def at(field: tf.Tensor, positions: tf.Tensor = positions) -> tf.Tensor:
                 return tf.gather(field, positions, batch_dims=1)
@@ -111,13 +111,14 @@ def corrective_losses(
 
 
 def predictions(copy_logits: tf.Tensor, logits: tf.Tensor, input_ids: tf.Tensor) -> tf.Tensor:
-    """int32 [B, N]: argmax of p_LM. Copying wins if p_copy + (1 - p_copy) s(input) exceeds (1 - p_copy) max s."""
+    """int32 [B, N]: argmax of p_LM (equation 2). Copying wins if p_copy + (1 - p_copy) s(input) is at least
+    (1 - p_copy) max s, s the softmax."""
     log_probs = tf.nn.log_softmax(logits)
     best = tf.argmax(log_probs, -1, tf.int32)
-    own = tf.gather(log_probs, input_ids, batch_dims=2)
-    copy = copy_log_prob(copy_logits, own, tf.ones_like(input_ids, tf.bool))
-    predict = -tf.nn.softplus(copy_logits) + tf.reduce_max(log_probs, -1)
-    return tf.where(copy >= predict, input_ids, best)
+    of_input = tf.gather(log_probs, input_ids, batch_dims=2)
+    copied = copy_log_prob(copy_logits, of_input, tf.ones_like(input_ids, tf.bool))
+    predicted = -tf.nn.softplus(copy_logits) + tf.reduce_max(log_probs, -1)
+    return tf.where(copied >= predicted, input_ids, best)
 
 
 # Sequence contrast.
@@ -151,7 +152,7 @@ class SequenceContrast(Contrast):
 
 
 class View(NamedTuple):
-    """Another sequence of every row for the pre-trained network: int32 [B, C] ids, 1 at real tokens, segments."""
+    """A further sequence of every row, read by the main network: int32 [B, C] ids, 1 at real tokens, segments."""
 
     input_ids: tf.Tensor
     input_mask: tf.Tensor
@@ -176,16 +177,17 @@ def crop(config: PretrainingConfig, masked: MaskedBatch) -> View:
     span = tf.maximum(1, span)
     starts = tf.cast(tokens - span + 1, tf.float32)
     start = tf.minimum(tf.cast(masked.crop_noise * starts, tf.int32), tokens - span)
-    place = tf.range(config.crop_length)[tf.newaxis]
+    # The crop's token at `position` is the sequence's at `source`: [CLS], the span and, with "body", the last [SEP].
+    position = tf.range(config.crop_length)[tf.newaxis]
     first = 1 if body else 0
-    source = place - 1 + first + tf.maximum(start, 0)[:, tf.newaxis]
-    source = tf.where(place == 0, 0, source)
+    source = position - 1 + first + tf.maximum(start, 0)[:, tf.newaxis]
+    source = tf.where(position == 0, 0, source)
     end = span[:, tf.newaxis] + 1
     if body:
-        source = tf.where(place == end, length[:, tf.newaxis] - 1, source)
+        source = tf.where(position == end, length[:, tf.newaxis] - 1, source)
         end += 1
     source = tf.clip_by_value(source, 0, masked.input_ids.shape[1] - 1)
-    mask = tf.cast(place < tf.minimum(end, length[:, tf.newaxis] if body else end), tf.int32)
+    mask = tf.cast(position < tf.minimum(end, length[:, tf.newaxis] if body else end), tf.int32)
     gathered = [tf.gather(field, source, batch_dims=1) * mask for field in (masked.input_ids, masked.segment_ids)]
     return View(gathered[0], mask, gathered[1])
 
@@ -222,12 +224,12 @@ def view_metrics(first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metric
     partners = tf.linalg.diag_part(similarity) * weights
     pairs = count * (count - 1.0)
     nearest = tf.argmax(tf.where(real, similarity, -2.0), -1, tf.int32)
-    found = tf.cast(tf.equal(nearest, tf.range(rows)), tf.float32) * weights
+    is_retrieved = tf.cast(tf.equal(nearest, tf.range(rows)), tf.float32) * weights
     others = (1.0 - tf.eye(rows)) * weights * weights[:, tf.newaxis]
     return {
         "positive_cosine": (tf.reduce_sum(partners), count),
         "negative_cosine": (tf.reduce_sum(similarity * others), pairs),
-        "retrieval_at_1": (tf.reduce_sum(found), count),
+        "retrieval_at_1": (tf.reduce_sum(is_retrieved), count),
         "alignment": (2.0 * count - 2.0 * tf.reduce_sum(partners), count),
         # E exp(-2 |f - f'|^2), whose logarithm is the uniformity
         "uniformity_kernel": (tf.reduce_sum(tf.exp(-2.0 * (2.0 - 2.0 * similarity)) * others), pairs),

@@ -20,7 +20,7 @@ def normalised(views: tf.Tensor) -> tf.Tensor:
 
 
 def without_padding(similarity: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-    """Similarities [R, S] whose columns that no sequence stands in, by bool [S], can be nobody's partner."""
+    """Similarities [R, S] with columns that are not `real`, bool [S], so low that no softmax chooses them."""
     return tf.where(real, similarity, similarity.dtype.min / 2)
 
 
@@ -37,7 +37,7 @@ class Contrast(Objective):
         raise NotImplementedError
 
     def metrics_of(self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor) -> Metrics:
-        """Metrics of the whole batch, of the same arguments."""
+        """Metrics of the whole batch; arguments as of `losses`."""
         raise NotImplementedError
 
     def pair(self, forward: Forward) -> tuple[tf.Tensor, tf.Tensor]:
@@ -72,17 +72,17 @@ class Contrast(Objective):
     def _gathered_loss(
         self, first: tf.Tensor, second: tf.Tensor, real: tf.Tensor, whole: WholeBatch | None = None
     ) -> tf.Tensor:
-        """These rows' share of the loss over everyone's sequences: its gradient by their views, part of its value.
+        """These rows' share of the loss over all rows: `share` of its value, and its gradient by their own views.
 
-        Where the rows are a whole replica's, everyone's views are gathered here, if other replicas count.
+        With scl_gather all rows are those of all replicas, whose views are gathered here.
         """
         views = tf.stack([first, second], 1)
         if whole is None and self.config.scl_gather:
             whole = _gathered(self.loss_name, views, real)
         if whole is None:
             return self._loss(views, real)
-        places = (whole.start + tf.range(tf.shape(views)[0]))[:, tf.newaxis]
-        loss = self._loss(tf.tensor_scatter_nd_update(whole.shared[self.loss_name], places, views), whole.real)
+        row_numbers = (whole.start + tf.range(tf.shape(views)[0]))[:, tf.newaxis]
+        loss = self._loss(tf.tensor_scatter_nd_update(whole.shared[self.loss_name], row_numbers, views), whole.real)
         return loss - tf.stop_gradient(loss) * (1.0 - whole.share)
 
     def _loss(self, views: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
@@ -95,6 +95,6 @@ def _gathered(name: str, views: tf.Tensor, real: tf.Tensor) -> WholeBatch | None
     if context.num_replicas_in_sync == 1:
         return None
     shared = {name: context.all_gather(tf.stop_gradient(views), axis=0)}
-    everyone_real = context.all_gather(tf.cast(real, tf.int32), axis=0) > 0
+    real_everywhere = context.all_gather(tf.cast(real, tf.int32), axis=0) > 0
     start = tf.cast(context.replica_id_in_sync_group, tf.int32) * tf.shape(views)[0]
-    return WholeBatch(shared, everyone_real, start, 1.0 / context.num_replicas_in_sync)
+    return WholeBatch(shared, real_everywhere, start, 1.0 / context.num_replicas_in_sync)

@@ -36,10 +36,10 @@ class Detection(Objective):
         return self.head(forward.states)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
-        """float32 [B, L]: the tokens that count; only the drawn positions in ELECTRA 15 % (ELECTRA, section 3.5)."""
+        """float32 [B, L]: the tokens that count; only the masked ones in ELECTRA 15 % (ELECTRA, section 3.5)."""
         if self.config.disc_tokens == "masked":
-            _, drawn = update_positions(masked.input_ids, masked.masked_lm_ids, masked.positions)
-            return tf.cast(drawn, tf.float32)
+            _, is_masked = update_positions(masked.input_ids, masked.masked_lm_ids, masked.positions)
+            return tf.cast(is_masked, tf.float32)
         return tf.cast(masked.input_mask, tf.float32)
 
     def __call__(self, forward: Forward, training: bool) -> LossTerm:
@@ -54,7 +54,7 @@ class Detection(Objective):
     def detection_metrics(
         self, forward: Forward, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, losses: tf.Tensor
     ) -> Metrics:
-        """The original's metrics, and the shares against which to read them."""
+        """The original's metrics; replaced_rate and majority_baseline are the shares to read accuracy and recall by."""
         predictions = tf.cast(logits > 0, tf.int32)
         correct = tf.equal(predictions, labels)
         tokens = tf.reduce_sum(weights, -1)

@@ -1,7 +1,7 @@
 """Base class of objectives: a loss term over the outputs of a forward pass, with its heads and metrics.
 
 A pre-training run is a generator, a main network and a list of objectives (pretrain.pretraining_model). Hparams and
-their checks are in configure_pretraining, costs in pretrain.flops. docs/architecture.md adds an objective from outside.
+their checks are in configure_pretraining, costs in pretrain.flops. docs/architecture.md shows how to add an objective.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ class StepValues(NamedTuple):
     mask_prob: share of a sequence's tokens that is masked.
     temperature: of the generator's softmax when sampling.
     main_weight: factor of all losses of the main network.
-    step: 0-based, of the update, float32; None: the end of the run, however long it is.
+    step: float32, 0-based number of the update; None in evaluation, where every schedule is at its end.
     """
 
     mask_prob: float | tf.Tensor
@@ -36,12 +36,12 @@ class StepValues(NamedTuple):
 
 
 class WholeBatch(NamedTuple):
-    """The batch that the rows at hand are a part of, for objectives that relate rows to one another.
+    """All W rows of a batch that comes in parts (micro-batches or replicas), for losses that compare rows.
 
-    shared: loss name -> float32 [W, ...], what that objective's `shared` said of all rows; no gradient.
+    shared: loss name -> float32 [W, ...], `Objective.shared` of all rows; no gradient.
     real: bool [W], rows that hold a sequence.
-    start: int32 scalar, place of the first row at hand.
-    share: the part of the whole loss that is computed with the rows at hand; these parts add up to 1.
+    start: int32 scalar, number of the first row of this part.
+    share: the share of the loss that this part computes; shares add up to 1.
     """
 
     shared: dict[str, tf.Tensor]
@@ -59,7 +59,7 @@ class Forward:
     corrupted: the main network's input; None, like `encoded`, for runs without a main network (BERT).
     encoded: the main network's output on it.
     views: loss name -> the network's outputs on other sequences that this objective reads: COCO-LM's crops.
-    whole: the batch that these rows belong to, where they are not all of it and an objective needs the others.
+    whole: the batch that these rows are a part of, where an objective needs the other rows.
     """
 
     masked: MaskedBatch
@@ -116,12 +116,12 @@ class Objective:
     Class attributes:
       loss_name: key of the term in losses and logs.
       weight: the hparam that is its factor in the total loss; "" where `__init__` sets `loss_weight`.
-      trains_generator: it trains the generator alone; `StepValues.main_weight` is a factor of all others.
-      shown: metrics that tell how it fares, of training or of an evaluation: what is printed beside the loss.
+      trains_generator: true for the generator's loss, the only one without the factor `StepValues.main_weight`.
+      shown: names of the metrics that are printed beside the loss, in training and evaluation.
 
     Attributes:
       loss_weight: its factor in the total loss, once all schedules are at their end.
-      initial_loss: about the term's value before training.
+      initial_loss: the term's approximate value before training.
     """
 
     loss_name: str
@@ -138,12 +138,14 @@ class Objective:
             self.loss_weight = getattr(config, self.weight)
 
     def token_weights(self, masked: MaskedBatch) -> tf.Tensor:
-        """float32 weights of the losses, by token [B, L], masked position [B, N] or row [B]; they depend on the masking
-        alone. By default every masked position counts."""
+        """float32 weights of the losses: of tokens [B, L], rows [B] or, by default, masked positions [B, N].
+
+        They must depend on the masking alone: their sum is known before the forward pass.
+        """
         return masked.masked_lm_weights
 
     def normalizer(self, masked: MaskedBatch) -> tf.Tensor:
-        """float32 scalar: the weight of the rows, summed over the global batch to divide the numerator."""
+        """float32 scalar, the sum of the rows' weights; summed over the global batch, it divides the numerator."""
         return tf.reduce_sum(self.token_weights(masked))
 
     def weight_at(self, values: StepValues) -> float | tf.Tensor:
@@ -151,7 +153,7 @@ class Objective:
         return self.loss_weight if self.trains_generator else self.loss_weight * values.main_weight
 
     def shared(self, forward: Forward) -> tf.Tensor | None:
-        """float32 [B, ...]: what other micro-batches need of these rows (PretrainingConfig.needs_whole_batch)."""
+        """float32 [B, ...], values of these rows that other micro-batches need (config.needs_whole_batch)."""
         del forward
         return None
 
@@ -162,7 +164,7 @@ class Objective:
     def output(
         self, forward: Forward, losses: tf.Tensor, metrics: Metrics, histograms: dict[str, tf.Tensor] | None = None
     ) -> LossTerm:
-        """The result from float32 losses of the weights' shape; `metrics` may hold the term under its name."""
+        """The term from float32 losses, shaped as `token_weights`. A metric `loss_name` replaces the mean loss."""
         numerator, denominator = weighted_mean(losses, self.token_weights(forward.masked))
         return LossTerm(numerator, {self.loss_name: (numerator, denominator)} | metrics, histograms or {})
 
