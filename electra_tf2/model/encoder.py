@@ -188,7 +188,7 @@ class Encoder(SizedLayer):
         self.embedding_norm = None
         if a.embedding_norm == "after":
             self.embedding_norm = LayerNorm(f"{scope}/embeddings_LayerNorm", a.hidden_size, a)
-        self.positions: Positions = a.positions.layer_class()(f"{scope}/encoder", a, seed)
+        self.relative_positions: Positions = a.positions.layer_class()(f"{scope}/encoder", a, seed)
         self.transformer_layers = self._make_layers()
         self._windows = tuple(architecture.window(number) for number in range(architecture.num_hidden_layers))
         self.final_norm = None
@@ -198,7 +198,7 @@ class Encoder(SizedLayer):
     @property
     def attention_class(self) -> type[SelfAttention]:
         """Class of the layers' attention, the position scheme's."""
-        return self.positions.attention_class
+        return self.relative_positions.attention_class
 
     def _make_layers(self) -> list[TransformerLayer]:
         """Makes layers from the uppermost down: weights that layers share are named by the uppermost of them."""
@@ -214,7 +214,7 @@ class Encoder(SizedLayer):
                 layers.get(ffn_of),
                 has_norm=a.first_norm or number > 0,
                 attention_class=self.attention_class,
-                qkv_initializer=self.positions.qkv_initializer(a.window(number) is not None),
+                qkv_initializer=self.relative_positions.qkv_initializer(a.window(number) is not None),
             )
         return [layers[number] for number in range(a.num_hidden_layers)]
 
@@ -247,7 +247,7 @@ class Encoder(SizedLayer):
 
     def _context(self, input_mask: tf.Tensor, window: int | None) -> AttentionContext:
         whole, selective = self.attention_class.on_whole_arrays, self._recompute == "selective"
-        return make_context(input_mask, self.positions, self.direction, window, whole, always_tiled=selective)
+        return make_context(input_mask, self.relative_positions, self.direction, window, whole, always_tiled=selective)
 
     def run_layer(self, number: int, x: tf.Tensor, context: AttentionContext, seeds: SeedStream | None) -> tf.Tensor:
         """Runs a layer, from 0: [B, L, H] -> [B, L, H]."""

@@ -19,7 +19,7 @@ def test_maps_are_those_of_the_definition(positions: str, recompute: str) -> Non
     network = ObservedEncoder("electra", architecture, observed=observed, recompute=recompute)
     maps = encoder_reference.compared_with(network)
     assert sorted(network.maps) == observed
-    biases = network.positions.bias(20).numpy()
+    biases = network.relative_positions.bias(20).numpy()
     padding = np.where(np.arange(20) < [[20], [13]], 0.0, -10000.0)[:, np.newaxis]
     for (layer, head), found in network.maps.items():
         np.testing.assert_allclose(found.probabilities, maps[layer][:, head], atol=2e-6)
