@@ -18,6 +18,7 @@ import numpy as np
 import onnxruntime
 import tensorflow as tf
 import tf2onnx
+from onnx import checker
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from tf2onnx import optimizer
 
@@ -63,7 +64,8 @@ def _converted(made: files.Exportable) -> bytes:
             optimizer._get_optimizers().pop("reshape_optimizer", None)
             graph = tf.function(function, autograph=False)
             proto, _ = tf2onnx.convert.from_function(graph, signature, opset=OPSET)
-        except (ValueError, NotImplementedError, RuntimeError) as error:  # of operations that ONNX has not
+            checker.check_model(proto)  # tf2onnx writes an operation that ONNX has not as it is
+        except (ValueError, NotImplementedError, RuntimeError, checker.ValidationError) as error:
             reason = str(error).strip().split("\n")[0]
             raise UserError(f"ONNX cannot hold this network ({reason}): --format saved_model can") from None
     return proto.SerializeToString()
