@@ -270,5 +270,5 @@ def test_a_card_names_it_and_overwrite_spares_its_table(table_file, tmp_path):
     (model / "config.json").write_text(PretrainingConfig.from_dict(hparams).to_json())
     (model / "model.ckpt-4.index").write_text("")
     done = run_program("run_pretraining.py", "--hparams", json.dumps(hparams), "--overwrite")
-    assert done.returncode == 2 and "--overwrite would delete cooccurrence_file" in done.stderr
+    assert done.returncode == 2 and "--overwrite would rename cooccurrence_file" in done.stderr
     assert sorted(path.name for path in model.iterdir()) == ["config.json", "model.ckpt-4.index"]
