@@ -1,5 +1,6 @@
 """Standard output and standard error that are closed, full, or no longer read."""
 
+import contextlib
 import io
 import os
 import sys
@@ -22,7 +23,8 @@ def open_standard_streams() -> None:
             setattr(sys, name, open(os.devnull, "r+" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            with contextlib.suppress(OSError):  # a file that has become a pipe since it was opened
+                stream.reconfigure(errors="backslashreplace")
 
 
 def unwritable_output() -> str | None:

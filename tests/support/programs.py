@@ -75,11 +75,11 @@ def _report_when_settled() -> None:
 
     steps = Reporter.steps
 
-    def report(*given: Any) -> None:
+    def report(*given: Any, **named: Any) -> None:
         for thread in threading.enumerate():
             if thread.name == "checkpoint writer":
                 thread.join()
-        steps(*given)
+        steps(*given, **named)
 
     mock.patch.object(Reporter, "steps", report).start()
 
