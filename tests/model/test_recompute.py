@@ -12,7 +12,7 @@ from electra_tf2.model.kernels.compilation import one_program
 from electra_tf2.model.layers import SeedStream
 
 
-@pytest.mark.parametrize(("norm_style", "positions", "program"), [("pre", "coco", False), ("post", "xl", True)])
+@pytest.mark.parametrize(("norm_style", "positions", "program"), [("pre", "coco", False), ("post", "t5", True)])
 def test_a_layer_is_computed_twice_and_its_gradient_is_the_same(monkeypatch, norm_style, positions, program):
     layers = 1 if program else 2  # compiling takes seconds
     sizes = Architecture(
