@@ -23,6 +23,7 @@ from benchmarks.compiled_devices import Device, find_devices
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.util.environment import quiet_tensorflow
 from electra_tf2.util.errors import UserError
+from electra_tf2.util.papers import load_paper
 from electra_tf2.util.recipes import read_recipe
 
 _TRIES = 5  # micro-batches of one configuration that are compiled, at most
@@ -132,11 +133,10 @@ def write_inputs(folder: Path, config: PretrainingConfig) -> None:
         return
     import numpy as np
 
-    from electra_tf2.papers.mpa.cooccurrence import CooccurrenceTable, write_cooccurrence
-
+    mpa = load_paper(config.paper, "cooccurrence")
     near = np.random.RandomState(0).randint(0, config.vocab_size, [config.vocab_size, _MPA_NEIGHBOURS])
-    table = CooccurrenceTable(np.sort(near).astype(np.int32), np.ones(near.shape, np.float16))
-    write_cooccurrence(str(folder / "cooccurrence.npz"), table, str(folder / "vocab.txt"))
+    table = mpa.CooccurrenceTable(np.sort(near).astype(np.int32), np.ones(near.shape, np.float16))
+    mpa.write_cooccurrence(str(folder / "cooccurrence.npz"), table, str(folder / "vocab.txt"))
 
 
 def report(recipe: str, devices: list[Device], changes: dict[str, Any]) -> None:
