@@ -32,7 +32,7 @@ _MPA_NEIGHBOURS = 64
 
 
 class Row(NamedTuple):
-    """What a compiler said of a configuration: `memory` in bytes, `seconds` of a processor for the compilation."""
+    """A compiler's report on a configuration: `memory` in bytes, `seconds` of a processor for the compilation."""
 
     name: str
     micro_batch: int

@@ -170,7 +170,7 @@ def lines(rows: list[dict[str, Any]]) -> dict[str, Line]:
 
 
 def read_runs(request: Request) -> dict[str, Any]:
-    """What each run logged: name -> length of a step on the axis, and lines of training and of held-out records."""
+    """Logs of runs: name -> length of a step on the axis, and lines of training and of held-out records."""
     runs = {}
     for name in request.names:
         folder = request.folder(name)

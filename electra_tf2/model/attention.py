@@ -183,7 +183,7 @@ class SelfAttention(SizedLayer):
 
 
 class Positions(SizedLayer):
-    """What attention of a network knows of positions, the same in all its layers; in this class nothing.
+    """Positions as attention knows them, the same in all layers of a network; in this class nothing.
 
     The scheme of the architecture names its subclass (`positions.PositionScheme.layer_class`).
 

@@ -1,4 +1,4 @@
-"""What a task gives to files for other runtimes: the numbers of its answers, and functions of strings for a SavedModel.
+"""A task's part of files for other runtimes: the numbers of its answers, and functions of strings for a SavedModel.
 
 The exports know no kinds of tasks; a new kind says here what its answers are. B batch, L length.
 """
@@ -49,7 +49,7 @@ class Exports:
     prompts = False  # whether its head is the pre-trained language model's, as config.prompt asks for
 
     def facts(self) -> dict[str, Any]:
-        """What an exported file says of the task."""
+        """Describes the task in an exported file."""
         return {"kind": self.config.kind_of(self.name)} | self.state()
 
     def no_labels(self, input_ids: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -163,7 +163,7 @@ class TaskFiles:
         return tables.open_table(path, what, content=content, of_line=self.row_of_line)
 
     def located(self, table: tables.Table) -> Callable[[dict[str, Any]], dict[str, Any]]:
-        """What makes of a table's rows those that `parse` wants."""
+        """Function from a table's rows to those that `parse` reads."""
         del table
         return lambda row: row
 

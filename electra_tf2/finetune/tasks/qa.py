@@ -349,7 +349,7 @@ class QATask(Task):
         return starts, ends, scores
 
     def served_numbers(self, split: Split, predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
-        """Of a document's first window, which is all that a SavedModel reads of it."""
+        """Answers of a document's first window, which is all that a SavedModel reads of it."""
         numbers, rest = [], iter(predictions)
         for example in split.examples:
             first, *_ = [next(rest) for _ in example.windows]

@@ -1,4 +1,4 @@
-"""What auxiliary tasks have in common, and the steps at which each is trained (On Losses, section 4)."""
+"""The base of auxiliary tasks, and the steps at which each is trained (On Losses, section 4)."""
 
 import math
 from collections.abc import Sequence
