@@ -10,21 +10,19 @@ Imports no TensorFlow: a mistake is answered at once.
 """
 
 import contextlib
-import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import lock, remove_left_over, write_atomically, write_json, writing
+from electra_tf2.util.files import lock, remove_left_over, write_atomically, writing
 from electra_tf2.util.progress import say
-from electra_tf2.util.reading import read_json, read_text, sha256_of
+from electra_tf2.util.reading import read_json, read_text
 
 GO_ON = "Run the same command, without --overwrite, to go on"  # which would start the run anew
-MADE_OF = "made_of.json"
 _CONFIG, _VOCABULARY, _LOCK = "config.json", "vocab.txt", ".lock"
 _OF_ANY_CONFIG = {"model_name", "data_dir", "model_dir", "train_batch_size"}  # by these a config.json is ours
 _OF_OLDER_RUNS = {"optimizer": "adamw", "ema_decay": 0.0}  # what they had before there was a choice
@@ -61,9 +59,8 @@ class RunFolder:
         config_json: str,
         free: Collection[str],
         comparable: Callable[[str, Any], Any] = lambda name, value: value,
-        made_of: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises UserError if the folder holds a run with another configuration or vocabulary, or made of other files.
+        """Raises UserError if the folder holds a run with another configuration or vocabulary.
 
         A folder without a checkpoint holds no run yet.
 
@@ -71,7 +68,6 @@ class RunFolder:
           config_json: of the run that is to go on there; names its vocab_file.
           free: names of the hparams that may differ when a run is resumed.
           comparable: what counts of a hparam's value, by name and value.
-          made_of: `fingerprint` of the files that the run is made of.
         """
         if not self._chief or not (self.path / _CONFIG).exists():
             return
@@ -92,10 +88,6 @@ class RunFolder:
             raise UserError(
                 f"{self.path} holds a run with other hparams: {_changes(changed, before, now)}. {self._advice}"
             )
-        files = read_made_of(self.path)
-        other = [name for name, content in (made_of or {}).items() if files.get(name, content) != content]
-        if other:
-            raise UserError(f"{self.path} holds a run that is made of other files: {', '.join(other)}. {self._advice}")
 
     def _config(self) -> dict[str, Any]:
         """Configuration of the run in the folder. Raises UserError: it is something else's."""
@@ -106,14 +98,11 @@ class RunFolder:
             )
         return _OF_OLDER_RUNS | config
 
-    def begin(self, config_json: str, vocab_file: str | Path, made_of: Mapping[str, str] | None = None) -> None:
+    def begin(self, config_json: str, vocab_file: str | Path) -> None:
         """Starts the run or goes on: sets an old one aside where it is to be overwritten, says which hparams changed,
         and writes the configuration.
 
         The folder gets a copy of the vocabulary as well, so that it can be moved.
-
-        Args:
-          made_of: `fingerprint` of the files that a run which begins now is made of.
         """
         if not self._chief:
             return
@@ -130,8 +119,6 @@ class RunFolder:
             changed = [name for name in names if before[name] != now[name]]
             if changed:
                 say(f"going on with other hparams: {_changes(changed, before, now)}")
-        elif made_of is not None:
-            write_json(self.path / MADE_OF, made_of)
         vocabulary = self.path / _name_of(vocab_file)
         if not (vocabulary.exists() and vocabulary.samefile(vocab_file)):
             write_atomically(vocabulary, read_text(vocab_file, "vocab_file"))
@@ -157,29 +144,6 @@ def set_aside(folder: Path) -> Path:
 def holds_work(folder: Path) -> bool:
     """Tells whether something was trained there: a checkpoint is left, or what came of one that was deleted."""
     return bool(checkpoint_files.steps(folder)) or (folder / "scores.json").exists()
-
-
-def fingerprint(files: Mapping[str, Sequence[Path]]) -> dict[str, str]:
-    """SHA-256 of what files hold, by which a run knows what it is made of.
-
-    Args:
-      files: name for messages ("cola train", "starting weights") -> the files, in their order; those that are not
-        there are left out, and a name without any, too.
-
-    Raises:
-      UserError: one cannot be read.
-    """
-    return {
-        name: hashlib.sha256("".join(sha256_of(path) for path in there).encode()).hexdigest()
-        for name, paths in files.items()
-        if (there := [path for path in paths if path.is_file()])
-    }
-
-
-def read_made_of(folder: Path) -> dict[str, str]:
-    """Reads the `fingerprint` with which the run of a folder began; {} if it has none."""
-    path = folder / MADE_OF
-    return read_json(path, "what a run is made of") if path.is_file() else {}
 
 
 def _name_of(vocab_file: str | Path) -> str:

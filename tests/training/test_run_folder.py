@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from electra_tf2.training.run_folder import RunFolder, fingerprint, read_made_of
+from electra_tf2.training.run_folder import RunFolder
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable
 from tests.support import golden
@@ -184,26 +184,6 @@ def test_a_run_that_goes_on_says_what_changed(old, capsys):
         assert capsys.readouterr().out == f"going on with other hparams: {told}\n"
         folder.begin(changed, VOCAB)
     assert capsys.readouterr().out == ""
-
-
-def test_a_run_that_is_made_of_other_files_is_refused(old, tmp_path):
-    data = tmp_path / "data"
-
-    def made_of():
-        return fingerprint({"train data": [data], "dev data": [tmp_path / "none"]})
-
-    data.write_text("a")
-    before = made_of()
-    with RunFolder(old, overwrite=True) as folder:
-        folder.begin(config(), VOCAB, before)
-    (old / "model.ckpt-5.index").write_text("new")
-    with RunFolder(old) as folder:
-        folder.check(config(), set(), made_of=before)
-        data.write_text("b")
-        with pytest.raises(UserError, match="made of other files: train data"):
-            folder.check(config(), set(), made_of=made_of())
-        folder.begin(config(), VOCAB, made_of())  # goes on, and is still made of what it began with
-    assert read_made_of(old) == before and list(before) == ["train data"]
 
 
 def test_what_killed_processes_left_behind_is_removed(old):
