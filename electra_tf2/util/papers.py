@@ -37,10 +37,10 @@ def paper_of(hparam: str) -> str:
     return next(found, "")
 
 
-def check_owners(hparams: Collection[str], known: Collection[str]) -> None:
+def check_owners(hparams: Collection[object], known: Collection[str]) -> None:
     """Raises UserError, which names the paper, if an unknown hparam is one of a paper of the package."""
     for name in hparams:
-        if name not in known and (paper := paper_of(name)):
+        if isinstance(name, str) and name not in known and (paper := paper_of(name)):
             raise UserError(f"hparams: {name} is an hparam of a paper beside the core: add --paper {paper}")
 
 
