@@ -1,4 +1,4 @@
-"""Every kind of network with every option of training: two steps of fine-tuning each, with a finite loss and weights
+"""Every kind of network with every option of training: a few steps of fine-tuning each, with a finite loss and weights
 that have moved."""
 
 import itertools
@@ -58,7 +58,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("recipe", "option"), cases())
-def test_two_steps_of_every_network_with_every_option(data: Path, recipe: str, option: str) -> None:
+def test_every_network_trains_with_every_option(data: Path, recipe: str, option: str) -> None:
     network = read_recipe(recipe)
     if "paper" in network:  # whose positions are known from now on
         load_paper(network["paper"], "config")
@@ -71,7 +71,8 @@ def test_two_steps_of_every_network_with_every_option(data: Path, recipe: str, o
     task = FinetuningTask(config, tasks, tf.distribute.get_strategy(), config.jit_compile == "true", table, seed=1)
     before = [variable.numpy() for variable in task.model.trained_variables]
     step = tf.function(task.train_step, autograph=False, reduce_retracing=True)
-    for number, batch in enumerate(task.training_data(0).take(2)):
+    steps = 5 if option == "float16" else 2  # whose scale falls first, from 2^15, in steps that move nothing
+    for number, batch in enumerate(task.training_data(0).take(steps)):
         result = step(batch, tf.constant(number, tf.int64))
         assert np.isfinite(result["losses"]["loss"].numpy()) and np.isfinite(result["watched"]["gradient_norm"].numpy())
     moved = [bool((old != new.numpy()).any()) for old, new in zip(before, task.model.trained_variables, strict=True)]
