@@ -11,6 +11,7 @@ one pass over the text's masked copies. predict is that of a classifier of this 
 disturbs less; --wall measures the clock's. One thread.
 """
 
+import dataclasses
 import os
 import statistics
 import tempfile
@@ -46,10 +47,10 @@ def classifier(model: Any, folder: Path) -> Any:
     """The model's encoder with a random head of CoLA, from a folder as run_finetuning.py leaves it."""
     import electra_tf2
     from electra_tf2.configure_finetuning import FinetuningConfig
-    from electra_tf2.inference.stored_model import write_folder
+    from electra_tf2.convert.own_folder import write_folder
 
     source = model.source
-    sizes = {name: getattr(source.config, name) for name in ("model_size", "model_hparam_overrides", "embedding_size")}
+    sizes = {name: source.hparams[name] for name in ("model_size", "model_hparam_overrides", "embedding_size")}
     config = FinetuningConfig.from_dict(
         sizes | {"task_names": ["cola"], "vocab_file": str(folder / "vocab.txt"), "vocab_size": len(source.tokens)}
     )
@@ -61,7 +62,8 @@ def classifier(model: Any, folder: Path) -> Any:
         weights |= {f"{scope}/head/dense/kernel": random.normal(size=[width, width])}
         weights |= {f"{scope}/head/dense/bias": np.zeros(width), f"{scope}/head/LayerNorm/gamma": np.ones(width)}
     state = {"cola": {"labels": ["0", "1"]}}
-    write_folder(folder / "cola", source._replace(config=config, weights=weights, task_states=state, is_run=True))
+    tuned = source.changed(hparams=dataclasses.asdict(config), weights=weights, task_states=state, is_run=True)
+    write_folder(folder / "cola", tuned)
     return electra_tf2.load(str(folder / "cola"))
 
 

@@ -12,13 +12,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from electra_tf2.formats.folders import (
-    check_shared_vocabulary,
-    config_of,
-    generator_hparams,
-    network_hparams,
-    vocabulary_hparams,
-)
+from electra_tf2.formats.folders import vocabulary_hparams
+from electra_tf2.formats.stored_model import StoredModel, check_shared_vocabulary, find_model
 from electra_tf2.model.architecture import HEAD_SIZE, Architecture, inner_width, make_architecture
 from electra_tf2.model.flops import Part
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
@@ -323,7 +318,7 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     @classmethod
     def implied(cls, hparams: Mapping[str, Any]) -> dict[str, Any]:
         """Hparams that files imply: vocab_size, of vocab_file; sizes, vocabulary and casing, of init_checkpoint and
-        init_generator_checkpoint (formats.folders). With `debug`, also those of its small model.
+        init_generator_checkpoint (formats.stored_model). With `debug`, also those of its small model.
 
         They win over a recipe and yield to what the user gives. One exception: with stack_layers the number of layers
         is the recipe's.
@@ -338,20 +333,21 @@ class PretrainingConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
         whole = hparams.get("init_checkpoint") or ""
         beside = os.path.join(hparams.get("data_dir", cls.data_dir), "vocab.txt")
         main = vocabulary_hparams(hparams.get("vocab_file") or beside) | main
-        main = main | network_hparams(whole) | generator_hparams(whole)
+        model = find_model(whole)
+        main = main | model.network | model.generator_hparams
         asked = hparams.get("model_hparam_overrides", {}).get("num_hidden_layers")
         if hparams.get("stack_layers") and asked and "model_hparam_overrides" in main:
             main = layered_by_entry(cls, main, {"num_hidden_layers": asked})
         start = hparams.get("init_generator_checkpoint") or ""
-        generator = network_hparams(start)
-        return main | (cls._implied_by_generator(hparams, main, start, generator) if generator else {})
+        generator = find_model(start)
+        return main | (cls._implied_by_generator(hparams, main, start, generator) if generator.network else {})
 
     @classmethod
     def _implied_by_generator(
-        cls, hparams: Mapping[str, Any], main: Mapping[str, Any], start: str, generator: Mapping[str, Any]
+        cls, hparams: Mapping[str, Any], main: Mapping[str, Any], start: str, model: StoredModel
     ) -> dict[str, Any]:
-        """Hparams of the generator's sizes, from the folder `start`, whose network has the hparams `generator`."""
-        saved = config_of(start) or {}
+        """Hparams of the generator's sizes, from the model at the path `start`."""
+        generator, saved = model.network, model.hparams if model.is_run else {}
         of_a_pair = any(saved.get(flag) for flag in cls.MAIN_OBJECTIVES)
         together = layered(cls, hparams, main)
         own_vocabulary = os.path.join(together.get("data_dir", cls.data_dir), "vocab.txt")

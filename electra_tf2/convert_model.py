@@ -41,7 +41,7 @@ from electra_tf2.util.files import remove_left_over, write_atomically
 
 if TYPE_CHECKING:
     from electra_tf2.convert.network_file import Exportable
-    from electra_tf2.inference.stored_model import StoredModel
+    from electra_tf2.formats.stored_model import StoredModel
 
 
 FORMATS = ["electra", "huggingface", "tf1", "tf_models", "saved_model", "sentence_transformers", "onnx", "tflite"]
@@ -78,7 +78,8 @@ def main() -> int:
 
     from electra_tf2.convert import self_check as check
     from electra_tf2.formats.folders import located
-    from electra_tf2.inference.stored_model import Given, check_given, read_model, with_own_layers
+    from electra_tf2.formats.stored_model import Given, check_given, read_model
+    from electra_tf2.inference.configured import with_own_layers
 
     source = located(values["from"].value)
     given = Given(values.vocab_file, values.num_attention_heads, values.do_lower_case, values.pairs)
@@ -130,7 +131,9 @@ Written = tuple[str, float, str]
 
 def to_folder(model: "StoredModel", target: Path) -> Written:
     from electra_tf2.convert import self_check as check
-    from electra_tf2.inference.stored_model import read_model, without_generator, write_folder
+    from electra_tf2.convert.own_folder import write_folder
+    from electra_tf2.formats.stored_model import read_model
+    from electra_tf2.inference.configured import without_generator
 
     if flags.FLAGS.part == "main":
         model = without_generator(model)
@@ -165,12 +168,13 @@ def to_tf1(model: "StoredModel", target: Path) -> Written:
     from electra_tf2.convert import original
     from electra_tf2.convert import self_check as check
     from electra_tf2.formats import original_config
-    from electra_tf2.inference.stored_model import read_model
+    from electra_tf2.formats.stored_model import read_model
+    from electra_tf2.inference.configured import config_of
 
     step, adam_slots = flags.FLAGS.step, flags.FLAGS.adam_slots
     prefix = original.write_checkpoint(target, model.weights, model.architecture, step, adam_slots)
     write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
-    hparams = json.dumps(original.original_hparams(model.config), indent=2)
+    hparams = json.dumps(original.original_hparams(config_of(model)), indent=2)
     write_atomically(target / original_config.HPARAMS, f"{hparams}\n")
     difference = check.read_back_difference(model, read_model(str(target)))
     return f"{prefix}; hparams.json holds the --hparams that the original needs with it", difference, "the checkpoint's"
@@ -178,7 +182,7 @@ def to_tf1(model: "StoredModel", target: Path) -> Written:
 
 def to_tf_models(model: "StoredModel", target: Path) -> Written:
     from electra_tf2.convert import self_check as check
-    from electra_tf2.formats import tf_models
+    from electra_tf2.convert import tf_models
 
     prefix = tf_models.write_checkpoint(target, model.weights, model.architecture)
     write_atomically(target / "vocab.txt", "".join(f"{token}\n" for token in model.tokens))
@@ -187,22 +191,21 @@ def to_tf_models(model: "StoredModel", target: Path) -> Written:
 
 
 def to_saved_model(model: "StoredModel", target: Path) -> Written:
-    from electra_tf2.configure_finetuning import FinetuningConfig
     from electra_tf2.convert import saved_model
     from electra_tf2.convert import self_check as check
-    from electra_tf2.inference.network import Network
+    from electra_tf2.inference.configured import make_network
 
-    if isinstance(model.config, FinetuningConfig):
+    if model.is_fine_tuned:
         from electra_tf2.convert.serving import difference_from_strings, task_signatures
         from electra_tf2.inference.predictor import Predictor
 
-        tokenizer = saved_model.tokenizer_of(model, model.config.max_seq_length)
+        tokenizer = saved_model.tokenizer_of(model, model.hparams["max_seq_length"])
         predictor = Predictor(model, model.tokenizer())
         signatures = task_signatures(predictor, tokenizer)
         written = saved_model.write_saved_model(target, signatures, predictor.model.trainable_variables, tokenizer)
         difference = difference_from_strings(predictor, written)
     else:
-        network = Network(model.architecture, model.generator_architecture, model.weights)
+        network = make_network(model)
         tokenizer = saved_model.tokenizer_of(model)
         signatures = saved_model.pretrained_signatures(network, tokenizer)
         written = saved_model.write_saved_model(target, signatures, network.trainable_variables, tokenizer)
@@ -225,13 +228,12 @@ def to_litert(model: "StoredModel", target: Path) -> Written:
 
 def exportable(model: "StoredModel") -> "Exportable":
     """The network of --part, with the heads of a fine-tuned model."""
-    from electra_tf2.configure_finetuning import FinetuningConfig
     from electra_tf2.convert import head_outputs, network_file
+    from electra_tf2.inference.configured import embeds
     from electra_tf2.inference.predictor import Predictor
-    from electra_tf2.inference.stored_model import embeds
 
     part = flags.FLAGS.part or "main"
-    if not isinstance(model.config, FinetuningConfig) or part != "main" or embeds(model):
+    if not model.is_fine_tuned or part != "main" or embeds(model):
         return network_file.pretrained(model, part)
     return head_outputs.fine_tuned(Predictor(model, model.tokenizer()), model)
 

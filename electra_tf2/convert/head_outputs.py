@@ -13,8 +13,8 @@ import tensorflow as tf
 from electra_tf2.convert.network_file import INPUTS, Exportable
 from electra_tf2.convert.self_check import check_inputs
 from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
-from electra_tf2.inference.stored_model import StoredModel
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 

@@ -22,9 +22,10 @@ from electra_tf2.corpus.vocabulary import CLS, SEP, SPECIAL_TOKENS, TOKENIZER_FI
 from electra_tf2.formats import ELSEWHERE
 from electra_tf2.formats import huggingface_names as names
 from electra_tf2.formats.folders import VOCABULARY
-from electra_tf2.formats.huggingface_config import Casing, config_of, is_like_modernbert
+from electra_tf2.formats.huggingface_config import Casing, config_json, is_like_modernbert
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, write_tensors
-from electra_tf2.inference.stored_model import StoredModel
+from electra_tf2.inference.configured import config_of, generator_architecture
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically, write_json
@@ -69,12 +70,12 @@ def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
         raise UserError("this model has no generator of its own")
     if own and any(name.startswith("generator_ltr/") for name in weights):
         raise UserError("Hugging Face has no class for a generator of two towers")
-    a, scope = (model.generator_architecture, "generator") if own else (model.architecture, "electra")
+    a, scope = (generator_architecture(model), "generator") if own else (model.architecture, "electra")
     modern = is_like_modernbert(a)
     embeddings = f"{scope}/embeddings"
     if f"{embeddings}/word_embeddings" not in weights and f"{embeddings}/position_embeddings" in weights:
         words = weights["electra/embeddings/word_embeddings"]  # only the word table is shared
-        weights = weights | {f"{embeddings}/word_embeddings": words}
+        weights = {**weights, f"{embeddings}/word_embeddings": words}
     elif f"{embeddings}/word_embeddings" not in weights:
         embeddings = "electra/embeddings"
     was_bert = model.class_name.startswith("Bert") and not own and a.embedding_size == a.hidden_size
@@ -83,7 +84,7 @@ def to_huggingface(model: StoredModel, part: str = "main") -> Exported:
     class_name = head.class_name or f"{family}Model"
     kind = next(name.lower() for name in ("ModernBert", "Bert", "Electra") if class_name.startswith(name))
     prefix = "" if not head.class_name else "model." if modern else f"{kind}."
-    config = config_of(a, kind, class_name)
+    config = config_json(a, kind, class_name)
     tensors = names.to_theirs(names.encoder(a, prefix, modern, scope, embeddings), weights) | head.tensors
     if modern:
         special = model.tokenizer().special
@@ -173,8 +174,9 @@ def _head(model: StoredModel, part: str, a: Architecture, family: str) -> _Head:
     weights, modern, alone = model.weights, family == "ModernBert", _Head("", {}, {}, _heads(model))
     if part == "body" or (modern and a.head_style != "modernbert"):
         return alone
-    if part == "main" and isinstance(model.config, FinetuningConfig):
-        return _task_head(model, model.config, family)
+    config = config_of(model)
+    if part == "main" and isinstance(config, FinetuningConfig):
+        return _task_head(model, config, family)
     if part == "main" and {"clm_predictions/output_bias", "copy_predictions/dense/kernel"} & weights.keys():
         return alone
     scope, said = "discriminator_predictions", dict[str, Any]()
@@ -289,7 +291,16 @@ def _model_card(model: StoredModel, exported: Exported) -> str:
     vocabulary = f"{'uncased' if model.casing.do_lower_case else 'cased'} WordPiece vocabulary"
     if model.tokenizer_file:
         vocabulary = "vocabulary"
-    lines = ["---", "library_name: transformers", "tags:", "- electra", "---", "", f"# {model.config.model_name}", ""]
+    lines = [
+        "---",
+        "library_name: transformers",
+        "tags:",
+        "- electra",
+        "---",
+        "",
+        f"# {config_of(model).model_name}",
+        "",
+    ]
     lines += [
         f"Class: `{exported.class_name}`. Converted from {model.origin}.",
         "",
@@ -298,7 +309,7 @@ def _model_card(model: StoredModel, exported: Exported) -> str:
         "",
         "## Training",
         "",
-        *([training_of(model.config)] if model.is_run else ["See the model that it was converted from."]),
+        *([training_of(config_of(model))] if model.is_run else ["See the model that it was converted from."]),
     ]
     if model.scores:
         lines += ["", "## Scores", "", "```json", json.dumps(model.scores, indent=2, sort_keys=True), "```"]

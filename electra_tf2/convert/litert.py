@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.convert import network_file as files
-from electra_tf2.inference.stored_model import StoredModel
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError

@@ -17,8 +17,8 @@ import tensorflow as tf
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import write_tokenizer_of
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.inference.network import Network
-from electra_tf2.inference.stored_model import StoredModel, pooling_of
+from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.inference.configured import config_of, make_network, pooling_of
 from electra_tf2.model import kernels
 from electra_tf2.model.pooling import text_vectors
 from electra_tf2.util.errors import UserError
@@ -73,7 +73,7 @@ def pretrained(model: StoredModel, part: str) -> Exportable:
     Raises:
       UserError: the model has no such part.
     """
-    network = Network(model.architecture, model.generator_architecture, model.weights)
+    network = make_network(model)
     if part == "generator" and network.generator is None:
         raise UserError(
             "the generator's two towers are no masked language model, which --part generator writes"
@@ -123,7 +123,7 @@ def write_network(
     outputs = run(path.read_bytes(), made)
     moved = movement(made, outputs) if exact is not None else []
     longest = min(512, model.architecture.max_position_embeddings)
-    about: dict[str, Any] = {"outputs": sorted(outputs), "inputs": [*made.inputs], "model": model.config.model_name}
+    about: dict[str, Any] = {"outputs": sorted(outputs), "inputs": [*made.inputs], "model": config_of(model).model_name}
     about |= {"made_of": model.origin, "max_length": longest, "weights": "float32" if exact is None else "int8"}
     about |= {"do_lower_case": model.casing.do_lower_case} | made.about
     write_tokenizer_of(model, path.parent, about["max_length"])

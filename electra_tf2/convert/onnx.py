@@ -23,7 +23,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from tf2onnx import optimizer
 
 from electra_tf2.convert import network_file as files
-from electra_tf2.inference.stored_model import StoredModel
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.model import kernels
 from electra_tf2.util.environment import errors_unseen
 from electra_tf2.util.errors import UserError

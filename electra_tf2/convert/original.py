@@ -13,8 +13,8 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats import ELSEWHERE
-from electra_tf2.formats.checkpoints import original_names
 from electra_tf2.formats.huggingface_config import export_problems
+from electra_tf2.formats.weights import original_names
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import write_atomically

@@ -31,8 +31,8 @@ from electra_tf2.corpus.normalization import MAX_CHARS_PER_WORD, TextNormalizer
 from electra_tf2.corpus.tokenization import kernel_tokens
 from electra_tf2.corpus.vocabulary import special_ids
 from electra_tf2.formats.huggingface_config import Casing
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.network import Network
-from electra_tf2.inference.stored_model import StoredModel
 from electra_tf2.model import kernels
 
 _KEEP, _DROP, _SPACED, _LISTED = range(4)  # kinds of characters, by what normalisation does to them

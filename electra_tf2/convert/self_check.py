@@ -11,11 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.convert import tf_models
 from electra_tf2.convert.huggingface import Exported
 from electra_tf2.corpus.encoding import Encoded, Text, encode
-from electra_tf2.formats import tf_models
-from electra_tf2.inference.network import Network, assign
-from electra_tf2.inference.stored_model import StoredModel, read_model
+from electra_tf2.formats.stored_model import StoredModel, read_model
+from electra_tf2.inference.configured import config_of, make_network
+from electra_tf2.inference.network import assign
 from electra_tf2.model import kernels
 from electra_tf2.model.heads import PredictionHead
 from electra_tf2.util.errors import UserError
@@ -46,7 +47,7 @@ def our_outputs(
     """
     rows = check_inputs(model) if inputs is None else inputs
     with kernels.off():
-        network = Network(model.architecture, model.generator_architecture, model.weights)
+        network = make_network(model)
         batch = [tf.constant(value, tf.int32) for value in rows]
         encoder = network.generator if part == "generator" else network.encoder
         assert encoder is not None
@@ -65,15 +66,16 @@ def our_outputs(
 
 def _task_logits(model: StoredModel, states: np.ndarray, input_mask: np.ndarray) -> np.ndarray:
     """Computes a fine-tuned head of ours on [B, L, H], without dropout."""
-    assert isinstance(model.config, FinetuningConfig)
-    scope, weights = f"task_specific/{model.config.task_names[0]}", model.weights
+    config = config_of(model)
+    assert isinstance(config, FinetuningConfig)
+    task, weights = config.task_names[0], model.weights
+    scope = f"task_specific/{task}"
 
     def dense(name: str, x: np.ndarray) -> np.ndarray:
         return x @ weights[f"{scope}/{name}/kernel"] + weights[f"{scope}/{name}/bias"]
 
-    task = model.config.task_names[0]
-    of_text = model.config.kind_of(task) in ("classification", "regression")
-    if of_text and model.config.classifier_pooling == "mean":
+    of_text = config.kind_of(task) in ("classification", "regression")
+    if of_text and config.classifier_pooling == "mean":
         weight = input_mask[..., np.newaxis]
         states = (states * weight).sum(1) / weight.sum(1)
     elif of_text:
@@ -85,7 +87,7 @@ def _task_logits(model: StoredModel, states: np.ndarray, input_mask: np.ndarray)
     state = states
     if f"{scope}/inner/kernel" in weights:
         inner = dense("inner", state)
-        state = np.tanh(inner) if model.config.classifier == "tanh" else tf.nn.gelu(inner).numpy()
+        state = np.tanh(inner) if config.classifier == "tanh" else tf.nn.gelu(inner).numpy()
     return dense("dense", state)
 
 

@@ -15,8 +15,9 @@ from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import Exported, to_huggingface, training_of, write_huggingface
 from electra_tf2.formats.folders import read_config
 from electra_tf2.formats.huggingface import Tensors
+from electra_tf2.formats.stored_model import StoredModel, read_model
 from electra_tf2.formats.tensor_file import FILE_NAME, write_tensors
-from electra_tf2.inference.stored_model import StoredModel, pooling_of, read_model
+from electra_tf2.inference.configured import config_of, pooling_of
 from electra_tf2.util.files import write_atomically, write_json
 from electra_tf2.util.reading import read_json
 
@@ -84,10 +85,10 @@ def _card(model: StoredModel, width: int, mode: str) -> str:
     pooled = {"mean": "the mean of all tokens' states", "cls": "the state of [CLS]"}[mode]
     header = ["---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "---", ""]
     lines = [
-        f"# {model.config.model_name}",
+        f"# {config_of(model).model_name}",
         "",
         f"Vectors of {width} numbers and length 1 for sentences: {pooled}. Converted from {model.origin}.",
-        training_of(model.config) if model.is_run else "See the model that it was converted from.",
+        training_of(config_of(model)) if model.is_run else "See the model that it was converted from.",
         "",
         "```python",
         "from sentence_transformers import SentenceTransformer",

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.settings.defaults import pretrained_dir, run_name
-from electra_tf2.formats.folders import vocabulary_of
 from electra_tf2.formats.original_config import find_prefix
+from electra_tf2.formats.stored_model import find_model
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util.errors import UserError, reason
@@ -84,7 +84,7 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
     ]
     if changed:
         raise UserError(f"{folder} holds a model of other hparams: {'; '.join(changed)}")
-    merged |= {"do_train": False, "overwrite": False, "vocab_file": vocabulary_of(folder, saved)}
+    merged |= {"do_train": False, "overwrite": False, "vocab_file": find_model(folder).vocab_file}
     if elsewhere:
         merged |= {"pretrained_model_dir": str(folder), "init_checkpoint": None, "model_dir": str(folder)}
     return FinetuningConfig.from_dict(merged)
@@ -117,7 +117,7 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 def weights_digest(checkpoint: str) -> str | None:
-    """SHA-256 of the weights that `formats.checkpoints.warm_start` takes at a path; None where there is nothing."""
+    """SHA-256 of the weights that training starts from at a path; None where there is nothing."""
     prefix = find_prefix(checkpoint)
     if prefix is not None:
         parts = [path for path in Path(prefix).parent.iterdir() if path.name.startswith(f"{Path(prefix).name}.")]

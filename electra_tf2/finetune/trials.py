@@ -32,8 +32,8 @@ from electra_tf2.finetune.trained_folder import (
     without_files,
 )
 from electra_tf2.formats import checkpoint_files
-from electra_tf2.formats.checkpoints import best_or_newest
 from electra_tf2.formats.tensor_file import FILE_NAME
+from electra_tf2.formats.weights import best_or_newest
 from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
 from electra_tf2.training.run_folder import RunFolder

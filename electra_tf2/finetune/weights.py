@@ -13,13 +13,8 @@ from electra_tf2.finetune.model import FinetuningModel, FinetuningTask, layer_of
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.trained_folder import TASKS
 from electra_tf2.formats import checkpoint_files
-from electra_tf2.formats.checkpoints import (
-    CheckpointVariables,
-    LoadReport,
-    best_or_newest,
-    generator_names,
-    warm_start,
-)
+from electra_tf2.formats.stored_model import StoredModel, open_model
+from electra_tf2.formats.warm_start import LoadReport, generator_names, warm_start
 from electra_tf2.training.checkpoints import Checkpoints
 from electra_tf2.training.distribution import wants_xla
 from electra_tf2.util.errors import UserError, shown
@@ -39,8 +34,8 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
     if not config.init_checkpoint:
         return "random_init: starting from random weights"
     layers = config.architecture.num_hidden_layers
-    checkpoint = CheckpointVariables(best_or_newest(config.init_checkpoint))
-    heads = {} if config.reinit_layers else heads_of_pretraining(model, checkpoint)
+    stored = open_model(config.init_checkpoint)
+    heads = {} if config.reinit_layers else heads_of_pretraining(model, stored)
 
     def names(name: str) -> list[str]:
         layer = layer_of(name, layers)
@@ -48,7 +43,7 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
             return []
         return [*generator_names(name), *heads.get(name, [])]
 
-    report = warm_start(model, checkpoint, names)
+    report = warm_start(model, stored, names)
     again = [name for name in report.missing if not names(name)]
     lines = [_short(report._replace(missing=[name for name in report.missing if name not in again]))]
     if heads:
@@ -58,7 +53,7 @@ def start(model: FinetuningModel, config: FinetuningConfig) -> str:
     return "\n".join(lines)
 
 
-def heads_of_pretraining(model: FinetuningModel, checkpoint: CheckpointVariables) -> dict[str, list[str]]:
+def heads_of_pretraining(model: FinetuningModel, stored: StoredModel) -> dict[str, list[str]]:
     """Finds what the tasks' heads of head_style modernbert begin with: the detector's head or the language model's, but
     for the last layer, as in Hugging Face's ModernBERT.
 
@@ -67,12 +62,12 @@ def heads_of_pretraining(model: FinetuningModel, checkpoint: CheckpointVariables
       than one state.
     """
     found: dict[str, list[str]] = {}
-    scopes = [scope for scope in (_DETECTOR, checkpoint.language_model) if scope]
+    scopes = [scope for scope in (_DETECTOR, stored.language_model) if scope]
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]
         head = _HEAD.fullmatch(name)
         places = [f"{scope}/{head[1]}" for scope in scopes] if head is not None else []
-        values = {place: checkpoint.get(place) for place in places}
+        values = {place: stored.weights.get(place) for place in places}
         fitting = [place for place, value in values.items() if value is not None and value.shape == variable.shape]
         if fitting:
             found[name] = fitting

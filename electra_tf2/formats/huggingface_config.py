@@ -3,7 +3,7 @@
 Both sides must mean the same function: what the other cannot express is refused with the reason, never approximated. Of
 ModernBERT, transformers 5 writes `layer_types` and, for each of them, `rope_parameters`; older versions write
 `global_attn_every_n_layers`, `global_rope_theta` and `local_rope_theta`. Both are read, and both written. Imports
-neither TensorFlow nor numpy (formats.folders calls this for configurations).
+neither TensorFlow nor numpy: formats.stored_model asks here for configurations.
 """
 
 import dataclasses
@@ -236,7 +236,7 @@ def tokenizer_in(folder: Path) -> Path:
     return files[0]
 
 
-def config_of(architecture: Architecture, model_type: str, class_name: str) -> dict[str, Any]:
+def config_json(architecture: Architecture, model_type: str, class_name: str) -> dict[str, Any]:
     """Makes the config.json of a network of ours.
 
     Args:
@@ -283,7 +283,7 @@ def export_problems(architecture: Architecture, but: Sequence[str] = ()) -> list
     switches = {name: getattr(architecture, name) for name in _OF_BERT if name not in but}
     others = {name: value for name, value in switches.items() if value != defaults[name]}
     problems += [f"{name} {json.dumps(value)}" for name, value in others.items()]
-    if architecture.share_layers != "none":  # convert_model.py writes them out (inference.stored_model.with_own_layers)
+    if architecture.share_layers != "none":  # convert_model.py writes them out (inference.configured.with_own_layers)
         problems.append(f"weights that layers share (share_layers {architecture.share_layers})")
     return problems
 
@@ -398,7 +398,7 @@ def _modernbert_problems(architecture: Architecture) -> list[str]:
 
 
 def _modernbert_config(a: Architecture, class_name: str) -> dict[str, Any]:
-    """`config_of` ModernBERT's classes, without the numbers of special tokens."""
+    """`config_json` ModernBERT's classes, without the numbers of special tokens."""
     problems = _modernbert_problems(a)
     if problems:
         raise UserError(f"Hugging Face's modernbert classes have no {'; no '.join(problems)}: {ELSEWHERE}")

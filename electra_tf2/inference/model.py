@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import tensorflow as tf
 
-from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.encoding import Row, Text, at_tokens, of_rows, refuse_single, rows_of, windows_of
 from electra_tf2.corpus.vocabulary import MASK
 from electra_tf2.formats.folders import located, models
-from electra_tf2.inference.network import EncoderModel, Network, assign, graph_of_any_shape
+from electra_tf2.formats.stored_model import Given, StoredModel, check_given, read_model
+from electra_tf2.inference.configured import config_of, make_network, pooling_of, with_generator
+from electra_tf2.inference.network import EncoderModel, assign, graph_of_any_shape
 from electra_tf2.inference.scoring import Scorer
-from electra_tf2.inference.stored_model import Given, StoredModel, check_given, pooling_of, read_model, with_generator
 from electra_tf2.training.hparams import PRECISIONS
 from electra_tf2.util.errors import UserError, shown
 
@@ -130,13 +129,15 @@ def load(
 class Model:
     """A loaded model; `load` makes it.
 
-    source: configuration, weights under our names and vocabulary. tokenizer: text to wordpieces.
+    source: weights under our names and vocabulary. config: the configuration of the run that made it, or one that
+    describes the network. tokenizer: text to wordpieces.
     """
 
     def __init__(self, source: StoredModel, precision: str = "float32") -> None:
         self.source, self.precision = source, precision
+        self.config = config_of(source)
         self.tokenizer = source.tokenizer()
-        self.network = Network(source.architecture, source.generator_architecture, source.weights, precision)
+        self.network = make_network(source, precision)
         self.max_length = min(512, source.architecture.max_position_embeddings)
         self._states = graph_of_any_shape(self.network.states)
         self._replaced = graph_of_any_shape(lambda *inputs: tf.nn.sigmoid(self.network.replaced_logits(*inputs)))
@@ -150,11 +151,6 @@ class Model:
         return (
             f"<{self.source.origin}: {a.num_hidden_layers} layers of {a.hidden_size}, {len(self.tokenizer):,} tokens>"
         )
-
-    @property
-    def config(self) -> PretrainingConfig | FinetuningConfig:
-        """The configuration of the run that made it, or one that describes the network."""
-        return self.source.config
 
     def states(self, texts: Sequence[Text]) -> list[States]:
         """The vectors of texts, or of pairs of texts; longer ones are cut at 512 tokens, with a warning (LongTexts)."""

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from electra_tf2.formats.checkpoints import CORRECTIVE_LM, MASKED_LM, main_language_model
+from electra_tf2.formats.stored_model import CORRECTIVE_LM, MASKED_LM, main_language_model
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.embeddings import Embeddings

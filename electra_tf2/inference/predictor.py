@@ -22,8 +22,9 @@ from electra_tf2.finetune.results import labelled_lines, labelled_table
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import EmptyText, Prediction, Split, Task
 from electra_tf2.finetune.weights import adopt_states
+from electra_tf2.formats.stored_model import StoredModel, read_model
+from electra_tf2.inference.configured import config_of
 from electra_tf2.inference.network import assign, graph_of_any_shape
-from electra_tf2.inference.stored_model import StoredModel, read_model
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.progress import say, track
 from electra_tf2.util.tables import Table
@@ -36,10 +37,13 @@ class Predictor:
     """Answers of the tasks that a model was fine-tuned on. Raises UserError: the model is not fine-tuned, or something
     of it is missing."""
 
-    def __init__(self, source: StoredModel, tokenizer: WordpieceTokenizer) -> None:
-        if not isinstance(source.config, FinetuningConfig) or source.task_states is None:
+    def __init__(
+        self, source: StoredModel, tokenizer: WordpieceTokenizer, config: FinetuningConfig | None = None
+    ) -> None:
+        trained = config or config_of(source)
+        if not isinstance(trained, FinetuningConfig) or source.task_states is None:
             raise UserError(f"{source.origin} is not fine-tuned: electra finetune makes models that predict")
-        self.config = FinetuningConfig.from_dict({**vars(source.config), "do_train": False})
+        self.config = FinetuningConfig.from_dict({**vars(trained), "do_train": False})
         self.tasks = make_tasks(self.config, tokenizer)
         adopt_states(self.tasks, source.task_states, source.origin)
         self.model = FinetuningModel(self.config, self.tasks, self.config.seed)
@@ -101,7 +105,7 @@ def _standard_input() -> str:
 def predict(config: FinetuningConfig, folder: Path, task_name: str, source: str, suffix: str = ".jsonl") -> str:
     """Labels a file with the model in a folder: every row with the task's answer, in a table if the suffix is one's."""
     tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
-    predictor = Predictor(read_model(str(folder))._replace(config=config), tokenizer)
+    predictor = Predictor(read_model(folder), tokenizer, config)
     number = config.task_names.index(task_name)
     task = predictor.tasks[number]
     table = open_rows(source, task)

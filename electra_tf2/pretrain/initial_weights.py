@@ -6,14 +6,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.checkpoints import (
-    MASKED_LM,
-    CheckpointVariables,
-    base_name,
-    copy_encoder,
-    generator_names,
-    warm_start,
-)
+from electra_tf2.formats.stored_model import MASKED_LM, StoredModel, open_model
+from electra_tf2.formats.warm_start import copy_encoder, generator_names, warm_start
+from electra_tf2.formats.weights import base_name
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.model.heads import LanguageModelHead, TiedHead
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -24,12 +19,12 @@ _LAYER = re.compile(r"(.+/encoder/layer_)(\d+)(/.+)")
 
 
 def _fitting(
-    checkpoint: CheckpointVariables, names: Callable[[str], list[str]], shapes: dict[str, tuple[int, ...]]
+    start: StoredModel, names: Callable[[str], list[str]], shapes: dict[str, tuple[int, ...]]
 ) -> Callable[[str], list[str]]:
     """Narrows `names`: a variable of `shapes` is not looked for where the checkpoint has another shape."""
 
     def fits(name: str, there: str) -> bool:
-        value = checkpoint.get(there) if name in shapes else None
+        value = start.weights.get(there) if name in shapes else None
         return value is None or tuple(value.shape) == shapes[name]
 
     return lambda name: [there for there in names(name) if fits(name, there)]
@@ -48,22 +43,22 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
     lacking: list[str] = []  # of the generator, in the checkpoint that it starts from
     model.load_own_start()
     if config.init_checkpoint:
-        checkpoint = CheckpointVariables(config.init_checkpoint)
-        names = main_network_names(model, checkpoint)
+        start = open_model(config.init_checkpoint)
+        names = main_network_names(model, start)
         if config.stack_layers:
-            names = from_other_depth(model, checkpoint, names, _stacked)
+            names = from_other_depth(model, start, names, _stacked)
         if config.init_generator_checkpoint:  # of another size, if it likes: this one's generator is not needed
             of_parts = model.generator.trainable_variables
             shapes = {variable.name.split(":")[0]: tuple(variable.shape) for variable in of_parts}
-            names = _fitting(checkpoint, names, shapes)
-        report = warm_start(model, checkpoint, names)
+            names = _fitting(start, names, shapes)
+        report = warm_start(model, start, names)
         lacking = [name for name in report.missing if name in of_generator]
         if config.init_generator_checkpoint:  # which fills the generator, or is refused
             report = report._replace(missing=[name for name in report.missing if name not in of_generator])
         say(str(report))
     if config.init_generator_checkpoint:
         tables = [(own, base, own + base) for own, base in _added_up(model) if config.init_checkpoint]
-        of_start = CheckpointVariables(config.init_generator_checkpoint)
+        of_start = open_model(config.init_generator_checkpoint)
         report = warm_start(model.generator, of_start, names_of_generator(of_start))
         say(f"generator: loaded {len(report.loaded)} variables, {len(report.missing)} missing")
         heads = [name for name in report.missing if "_predictions/" in name]
@@ -87,10 +82,10 @@ def load_initial_weights(model: PretrainingModel, config: PretrainingConfig) -> 
         say(f"the main network starts as a copy of the generator{', its language model too' if copied else ''}")
 
 
-def names_of_generator(checkpoint: CheckpointVariables) -> Callable[[str], list[str]]:
+def names_of_generator(start: StoredModel) -> Callable[[str], list[str]]:
     """Where a checkpoint may hold a variable of the generator, as `warm_start` asks. Of a generator and a main network
     only embeddings are shared: a layer that the one lacks is none of the other's."""
-    if not checkpoint.has_own_generator:
+    if not start.has_generator:
         return generator_names
     return lambda name: generator_names(name) if name.startswith("generator/embeddings/") else [name]
 
@@ -129,7 +124,7 @@ def _heads_of_main_network(model: PretrainingModel) -> set[str]:
     }
 
 
-def main_network_names(model: PretrainingModel, checkpoint: CheckpointVariables) -> Callable[[str], list[str]]:
+def main_network_names(model: PretrainingModel, start: StoredModel) -> Callable[[str], list[str]]:
     """Where a checkpoint may hold a variable of the main network, as `warm_start` asks.
 
     A language model of the main network may go on as another's, whatever the head is called. A generator of its own has
@@ -137,8 +132,8 @@ def main_network_names(model: PretrainingModel, checkpoint: CheckpointVariables)
     differences from starts with the checkpoint's only ones.
     """
     heads = _heads_of_main_network(model)
-    language_model = checkpoint.language_model
-    of_other_states = model.config.has_own_generator and not checkpoint.has_own_generator
+    language_model = start.language_model
+    of_other_states = model.config.has_own_generator and not start.has_generator
 
     def names(name: str) -> list[str]:
         if model.config.embedding_sharing == "gdes" and name.startswith("generator/embeddings/"):
@@ -159,7 +154,7 @@ def _stacked(number: int, here: int, there: int) -> int:
 
 def from_other_depth(
     model: PretrainingModel,
-    checkpoint: CheckpointVariables,
+    start: StoredModel,
     names: Callable[[str], list[str]],
     layer: Callable[[int, int, int], int],
 ) -> Callable[[str], list[str]]:
@@ -169,7 +164,7 @@ def from_other_depth(
       layer: number of the checkpoint's layer for a layer's number here, of the depth here, of the depth there.
     """
     here = _depths([variable.name for variable in model.trainable_variables])
-    there = _depths(checkpoint.names())
+    there = _depths(list(start.weights))
 
     def names_of(name: str) -> list[str]:
         found = _LAYER.fullmatch(name)

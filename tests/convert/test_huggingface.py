@@ -1,6 +1,7 @@
 """Hugging Face directories in and out, against numbers that transformers computed (tests/golden/huggingface.npz)."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -18,13 +19,14 @@ import electra_tf2 as electra
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import to_huggingface, write_huggingface, write_tokenizer
 from electra_tf2.convert.original import write_checkpoint
+from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.formats.folders import network_hparams
 from electra_tf2.formats.huggingface import HuggingFaceWeights, Tensors
 from electra_tf2.formats.huggingface_config import Casing, casing_of, tokens_in
+from electra_tf2.formats.stored_model import Given, check_given, find_model, read_model
 from electra_tf2.formats.tensor_file import write_tensors
-from electra_tf2.inference.stored_model import Given, check_given, read_model, write_folder
+from electra_tf2.inference.configured import config_of
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import huggingface_oracle as oracle
@@ -111,7 +113,7 @@ def test_the_epsilon_of_layer_norms_is_theirs(name: str, tmp_path: Path) -> None
     config = oracle.config_of(name) | {"layer_norm_eps": 0.01}
     (tmp_path / "theirs" / "config.json").write_text(json.dumps(config))
     model = read_model(str(tmp_path / "theirs"))
-    assert network_hparams(tmp_path / "theirs")["model_hparam_overrides"]["norm_eps"] == 0.01
+    assert find_model(tmp_path / "theirs").network["model_hparam_overrides"]["norm_eps"] == 0.01
     exported = to_huggingface(model)
     write_huggingface(tmp_path / "ours", model, exported)
     assert check.huggingface_difference(model, exported, str(tmp_path / "ours")) < 1e-5
@@ -169,10 +171,10 @@ def test_a_head_without_counterpart_is_left_out_and_named() -> None:
 def test_networks_that_they_do_not_have_are_refused_with_the_reason() -> None:
     model = support.tiny()
     for override, word in (({"relative_positions": "t5"}, "relative"), ({"norm_style": "pre"}, "norm")):
-        sizes = model.config.model_hparam_overrides | override
+        sizes = config_of(model).model_hparam_overrides | override
         config = golden.config(model_hparam_overrides=sizes)
         with pytest.raises(UserError, match=word):
-            to_huggingface(model._replace(config=config))
+            to_huggingface(model.changed(hparams=dataclasses.asdict(config)))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +245,7 @@ def test_a_pickle_is_not_opened_but_explained(tmp_path: Path) -> None:
 
 
 def test_the_written_tokenizer_gives_our_ids(tmp_path: Path) -> None:
-    model = support.tiny()._replace(tokens=(golden.GOLDEN / "tokenizer_vocab.txt").read_text().split())
+    model = support.tiny().changed(tokens=(golden.GOLDEN / "tokenizer_vocab.txt").read_text().split())
     ours = WordpieceTokenizer(model.tokens)
     write_tokenizer(tmp_path, model.tokens, model.casing, 512)
     theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
@@ -340,7 +342,7 @@ def test_what_a_directory_says_itself_is_not_to_be_told(given: Given, message: s
 
 def test_padding_is_where_the_vocabulary_has_it(tmp_path: Path) -> None:
     model = support.tiny()
-    model = model._replace(tokens=model.tokens[::-1])
+    model = model.changed(tokens=model.tokens[::-1])
     write_huggingface(tmp_path, model, to_huggingface(model, "body"))
     assert json.loads((tmp_path / "config.json").read_text())["pad_token_id"] == model.tokens.index("[PAD]") > 0
 

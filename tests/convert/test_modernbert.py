@@ -2,6 +2,7 @@
 installed (the extra `oracle`, or ORACLE_PYTHON: the interpreter of an environment that has it); refusals."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import subprocess
@@ -23,8 +24,9 @@ from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.formats import huggingface_names as names
 from electra_tf2.formats.huggingface import Tensors
 from electra_tf2.formats.huggingface_config import network_of
+from electra_tf2.formats.stored_model import StoredModel, read_model
+from electra_tf2.inference.configured import config_of, make_network
 from electra_tf2.inference.network import Network
-from electra_tf2.inference.stored_model import StoredModel, read_model
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -73,7 +75,7 @@ def ours(**hparams: Any) -> StoredModel:
     model = support.with_crc_weights(model_hparam_overrides=sizes, **hparams)
     # Small enough that float32 has 1e-5 in logits.
     halves = {name: value if name.endswith("gamma") else 0.5 * value for name, value in model.weights.items()}
-    return model._replace(weights=halves)
+    return model.changed(weights=halves)
 
 
 def tuned(task: str, last: dict[str, int], state: dict[str, Any], **hparams: Any) -> StoredModel:
@@ -88,7 +90,7 @@ def tuned(task: str, last: dict[str, int], state: dict[str, Any], **hparams: Any
     weights |= {f"task_specific/{task}/{name}": random.standard_normal(shape).astype(np.float32) * 0.3
                 for name, shape in shapes.items()}  # fmt: skip
     config = FinetuningConfig.from_dict(given | hparams)
-    return model._replace(config=config, weights=weights, task_states={task: state})
+    return model.changed(hparams=dataclasses.asdict(config), weights=weights, task_states={task: state})
 
 
 def written() -> dict[str, tuple[StoredModel, str]]:
@@ -148,7 +150,7 @@ def logits_of(network: Network, name: str, batch: list[tf.Tensor]) -> np.ndarray
 def test_what_transformers_makes_has_its_states_logits_and_gradients_here(name: str, folder: Path) -> None:
     model = read_model(str(folder / name))
     assert not model.left_out
-    network = Network(model.architecture, model.generator_architecture, model.weights)
+    network = make_network(model)
     ids, mask, segments = inputs()
     batch = [tf.constant(value, tf.int32) for value in (ids, mask, segments)]
     expected, real = np.load(folder / f"{name}.npz"), mask.astype(bool)
@@ -184,7 +186,7 @@ def test_what_transformers_makes_has_its_states_logits_and_gradients_here(name: 
 @pytest.mark.parametrize("name", written())
 def test_what_goes_out_computes_the_same_in_transformers(name: str, folder: Path) -> None:
     model, part = written()[name]
-    network = Network(model.architecture, model.generator_architecture, model.weights)
+    network = make_network(model)
     ids, mask, segments = inputs()
     batch = [tf.constant(value, tf.int32) for value in (ids, mask, segments)]
     theirs, real = np.load(folder / f"{name}.npz"), mask.astype(bool)
@@ -192,7 +194,7 @@ def test_what_goes_out_computes_the_same_in_transformers(name: str, folder: Path
     assert encoder is not None
     states = encoder(*batch).sequence.numpy()
     assert np.abs(states - theirs["states"])[real].max() < 1e-5
-    if isinstance(model.config, FinetuningConfig):
+    if isinstance(config_of(model), FinetuningConfig):
         config = json.loads((folder / name / "config.json").read_text())
         found = check.our_outputs(model, part, config["architectures"][0], Encoded(ids, mask, segments))["logits"]
         kept = real if found.shape[:2] == real.shape else slice(None)
@@ -218,8 +220,8 @@ def test_what_goes_out_comes_back(name: str, tmp_path: Path) -> None:
         check.our_outputs(one, which, exported.class_name) for one, which in ((model, part), (again, "main"))
     )
     assert check.largest_at_tokens(after, before, check.check_inputs(model)) < 1e-5
-    if isinstance(model.config, FinetuningConfig):
-        assert isinstance(again.config, FinetuningConfig)
+    if isinstance(config_of(model), FinetuningConfig):
+        assert isinstance(config_of(again), FinetuningConfig)
         return
     exported_again = to_huggingface(again, "body" if part == "body" else "main")
     assert exported_again.tensors.keys() == exported.tensors.keys()
@@ -240,7 +242,7 @@ def test_fine_tuned_heads_as_they_are_trained_go_out_and_come_back(task, hparams
         network = FinetuningModel(config, tasks, seed=1)
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in network.trainable_variables}
     state = {"labels": ["0", "1"]} if task == "cola" else {}
-    model = support.tiny()._replace(config=config, weights=weights, task_states={task: state})
+    model = support.tiny().changed(hparams=dataclasses.asdict(config), weights=weights, task_states={task: state})
     exported = to_huggingface(model)
     write_huggingface(tmp_path, model, exported)
     assert check.huggingface_difference(model, exported, str(tmp_path)) < 1e-5

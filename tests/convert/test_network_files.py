@@ -14,8 +14,8 @@ import electra_tf2 as electra
 from electra_tf2.convert import head_outputs, litert, network_file, onnx
 from electra_tf2.convert import self_check as check
 from electra_tf2.corpus.encoding import Encoded
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
-from electra_tf2.inference.stored_model import StoredModel
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support
@@ -49,7 +49,7 @@ NETWORKS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("sizes", NETWORKS, ids=[" ".join(map(str, sizes.values())) for sizes in NETWORKS])
 def test_every_network_computes_the_same(sizes: dict[str, Any], kind: str, tmp_path: Path) -> None:
-    model = support.with_crc_weights(model_hparam_overrides=support.tiny().config.model_hparam_overrides | sizes)
+    model = support.with_crc_weights(model_hparam_overrides=support.tiny().hparams["model_hparam_overrides"] | sizes)
     _check(kind, model, network_file.pretrained(model, "main"), tmp_path)
 
 
@@ -204,7 +204,7 @@ def test_int8_that_makes_another_network_of_it_is_refused(tmp_path: Path) -> Non
     norm, project = "electra/embeddings/LayerNorm/gamma", "electra/embeddings_project/kernel"
     gamma, kernel = model.weights[norm].copy(), model.weights[project].copy()
     gamma[unit], kernel[unit] = 1e5, 0
-    model = model._replace(weights=model.weights | {norm: gamma, project: kernel})
+    model = model.changed(weights=dict(model.weights) | {norm: gamma, project: kernel})
     with pytest.raises(UserError, match="too far"):
         onnx.write_onnx(tmp_path, model, network_file.pretrained(model, "main"), True)
 

@@ -1,5 +1,6 @@
 """The original's TF1 checkpoints and tf-models-official's encoder, out and back."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -9,13 +10,12 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.convert import original
+from electra_tf2.convert import original, tf_models
 from electra_tf2.convert import self_check as check
-from electra_tf2.formats import tf_models
-from electra_tf2.formats.folders import network_hparams
 from electra_tf2.formats.huggingface_config import Casing
 from electra_tf2.formats.original_config import hparams_of
-from electra_tf2.inference.stored_model import Given, read_model
+from electra_tf2.formats.stored_model import Given, find_model, read_model
+from electra_tf2.inference.configured import config_of, generator_architecture
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support
@@ -47,8 +47,8 @@ def test_sizes_are_read_off_the_shapes(tmp_path: Path) -> None:
     assert model.architecture.hidden_size == expected.architecture.hidden_size
     assert model.architecture.num_attention_heads == expected.architecture.num_attention_heads
     wanted = expected.generator_architecture
-    assert model.generator_architecture.hidden_size == wanted.hidden_size
-    assert model.generator_architecture.num_hidden_layers == wanted.num_hidden_layers
+    assert generator_architecture(model).hidden_size == wanted.hidden_size
+    assert generator_architecture(model).num_hidden_layers == wanted.num_hidden_layers
     assert model.tokens == support.tiny().tokens and model.casing.do_lower_case
     assert check.read_back_difference(support.tiny(), model) == 0
     assert read_model(str(tmp_path), Given(num_attention_heads=4)).architecture.num_attention_heads == 4
@@ -57,13 +57,13 @@ def test_sizes_are_read_off_the_shapes(tmp_path: Path) -> None:
 def test_heads_and_casing_that_shapes_do_not_tell_come_back_from_the_hparams_beside_them(tmp_path: Path) -> None:
     overrides = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = golden.config(model_hparam_overrides=overrides, do_lower_case=False)
-    model = support.tiny()._replace(config=config, casing=Casing(False))
+    model = support.tiny().changed(hparams=dataclasses.asdict(config), casing=Casing(False))
     _write_tf1(tmp_path, adam_slots=False)
-    (tmp_path / "hparams.json").write_text(json.dumps(original.original_hparams(model.config)))
+    (tmp_path / "hparams.json").write_text(json.dumps(original.original_hparams(config_of(model))))
     again = read_model(str(tmp_path))
     assert again.architecture.num_attention_heads == 4 and not again.casing.do_lower_case
     assert check.read_back_difference(model, again) == 0
-    start = network_hparams(str(tmp_path))
+    start = find_model(str(tmp_path)).network
     assert start["model_hparam_overrides"]["num_attention_heads"] == 4 and not start["do_lower_case"]
     assert read_model(str(tmp_path), Given(num_attention_heads=2)).architecture.num_attention_heads == 2
     (tmp_path / "hparams.json").write_text('{"model_hparam_overrides": "2 layers"}')
@@ -86,7 +86,7 @@ def test_kinds_of_models_are_told_apart(overrides, expected) -> None:
     assert hparams | expected == hparams
     found = PretrainingConfig.from_dict({"model_name": "x", "max_seq_length": 32} | hparams)
     assert found.architecture.hidden_size == 128
-    assert found.generator_architecture.hidden_size == model.generator_architecture.hidden_size
+    assert found.generator_architecture.hidden_size == generator_architecture(model).hidden_size
 
 
 def test_what_the_original_has_not_is_refused(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_without_tf_models_the_format_says_what_to_install(tmp_path: Path, monke
 def test_the_self_check_does_not_pass_over_what_is_no_number() -> None:
     name = "generator_predictions/dense/kernel"
     weights = support.tiny().weights
-    broken = support.tiny()._replace(weights={**weights, name: np.full_like(weights[name], np.nan)})
+    broken = support.tiny().changed(weights={**weights, name: np.full_like(weights[name], np.nan)})
     with pytest.raises(UserError, match="the conversion is wrong"):
         check.report(check.read_back_difference(support.tiny(), broken), "float32", "a copy")
     with pytest.raises(UserError, match="float16 cannot hold these weights"):

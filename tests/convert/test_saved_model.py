@@ -19,7 +19,7 @@ from electra_tf2.corpus.encoding import encode
 from electra_tf2.corpus.normalization import TextNormalizer
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.formats.huggingface_config import Casing
-from electra_tf2.inference.network import Network
+from electra_tf2.inference.configured import make_network
 from electra_tf2.inference.predictor import Predictor
 from tests.support import golden
 from tests.support import stored_models as support
@@ -91,7 +91,7 @@ assert "electra_tf2" not in sys.modules
 def test_it_loads_where_none_of_our_code_is_and_says_the_same(tmp_path: Path) -> None:
     model = electra.load(str(golden.CHECKPOINT))
     tokenizer = saved_model.tokenizer_of(model.source)
-    network = Network(model.source.architecture, model.source.generator_architecture, model.source.weights)
+    network = make_network(model.source)
     signatures = saved_model.pretrained_signatures(network, tokenizer)
     folder = saved_model.write_saved_model(tmp_path, signatures, network.trainable_variables, tokenizer)
     assert folder == tmp_path / "1"

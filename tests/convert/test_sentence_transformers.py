@@ -11,7 +11,8 @@ import pytest
 
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert import sentence_transformers
-from electra_tf2.inference.stored_model import Pooling, StoredModel, pooling_of
+from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.inference.configured import Pooling, pooling_of
 from electra_tf2.util.errors import UserError
 from tests.support import golden
 from tests.support import stored_models as support
@@ -32,7 +33,7 @@ def _projected(monkeypatch: pytest.MonkeyPatch, mode: str) -> StoredModel:
     weights = {f"{scope}/kernel": random.normal(size=[128, 16]), f"{scope}/bias": random.normal(size=[16])}
     monkeypatch.setattr(sentence_transformers, "pooling_of", lambda model: Pooling(mode, scope))
     of_head = {name: value.astype(np.float32) for name, value in weights.items()}
-    return support.tiny()._replace(weights=support.tiny().weights | of_head)
+    return support.tiny().changed(weights=dict(support.tiny().weights) | of_head)
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls"])
@@ -79,7 +80,7 @@ def test_the_program_writes_one(tmp_path: Path) -> None:
 
 
 def test_a_network_that_transformers_has_not_is_refused(tmp_path: Path) -> None:
-    model = support.with_crc_weights(model_hparam_overrides=support.tiny().config.model_hparam_overrides | {
+    model = support.with_crc_weights(model_hparam_overrides=support.tiny().hparams["model_hparam_overrides"] | {
         "norm_style": "pre"
     })  # fmt: skip
     with pytest.raises(UserError, match="onnx"):

@@ -11,7 +11,7 @@ import pytest
 import electra_tf2 as electra
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
-from electra_tf2.inference.stored_model import StoredModel
+from electra_tf2.formats.stored_model import StoredModel
 from tests.support import stored_models as support
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra `oracle`)")

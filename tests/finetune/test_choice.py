@@ -1,5 +1,6 @@
 """Multiple choice: batches keep candidates together, the softmax runs over them, RACE's files; and SICK's tables."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -16,9 +17,8 @@ from electra_tf2.finetune.results import errors_of
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.task import Features, HeadInput, Label
 from electra_tf2.finetune.tasks.text_heads import ChoiceHead
-from electra_tf2.formats.huggingface_config import Casing
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.predictor import Predictor
-from electra_tf2.inference.stored_model import StoredModel
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines
@@ -137,7 +137,8 @@ def test_a_choice_is_learned_and_answers_new_questions(tmp_path):
     assert task.scores(split, predictions)["accuracy"] > 90
     assert row_losses.mean() * task.choices < 0.4
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in training.model.trainable_variables}
-    source = StoredModel(config, weights, [], Casing(True, None), {"copa": task.state()}, "here", [], {}, True)
+    given = {"hparams": dataclasses.asdict(config), "vocab_file": config.vocab_file}
+    source = StoredModel("here").changed(**given, weights=weights, task_states={"copa": task.state()})
     new = [{name: value for name, value in row.items() if name != "label"} for row in rows]
     assert [answer["label"] for answer in Predictor(source, support.tokenizer())(new)] == [
         answer["label"] for answer in task.answers(split, predictions)

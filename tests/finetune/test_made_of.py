@@ -10,8 +10,8 @@ import pytest
 
 from electra_tf2.finetune.tasks.qa_answers import squad_v2_scores
 from electra_tf2.finetune.trained_folder import digest
-from electra_tf2.formats.checkpoints import find_checkpoint
 from electra_tf2.formats.original_config import find_prefix
+from electra_tf2.formats.weights import find_checkpoint
 from tests.finetune.test_run_finetuning import command, results, run
 from tests.support import golden
 from tests.support.finetuning import write_lines

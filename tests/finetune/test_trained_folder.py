@@ -13,7 +13,7 @@ from electra_tf2.finetune import weights
 from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningModel
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.formats.checkpoints import CheckpointVariables
+from electra_tf2.formats.stored_model import open_model
 from electra_tf2.inference.predictor import open_rows
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.errors import UserError
@@ -219,11 +219,11 @@ def test_upper_layers_may_start_anew():
     models = [FinetuningModel(config, [task], seed=3) for _ in range(2)]
     initial = {v.name.split(":")[0]: v.numpy() for v in models[1].trainable_variables}
     said = weights.start(models[0], config)
-    checkpoint = CheckpointVariables(str(golden.CHECKPOINT))
+    checkpoint = open_model(str(golden.CHECKPOINT))
     for variable in models[0].trainable_variables:
         name = variable.name.split(":")[0]
         anew = "/layer_1/" in name or name.startswith("task_specific/")
-        expected = initial[name] if anew else checkpoint.get(name)
+        expected = initial[name] if anew else checkpoint.weights[name]
         tf.debugging.assert_equal(variable, tf.constant(expected))
     assert "of the upper 1 layers start anew" in said and "WARNING" not in said
 

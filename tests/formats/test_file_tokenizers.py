@@ -12,15 +12,15 @@ from tokenizers.models import BPE, Unigram
 import electra_tf2 as electra
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.convert.huggingface import to_huggingface, write_tokenizer
+from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.file_tokenizer import FileTokenizer, tokenizer_for
 from electra_tf2.corpus.vocabulary import load_vocab, vocab_bytes, vocab_sha256
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.qa_files import split_words
 from electra_tf2.finetune.tasks.task import Task
 from electra_tf2.finetune.tasks.text_heads import span_label
-from electra_tf2.formats.folders import network_hparams
+from electra_tf2.formats.stored_model import find_model, read_model
 from electra_tf2.inference.negatives import replaced_texts
-from electra_tf2.inference.stored_model import read_model, write_folder
 from electra_tf2.util.errors import UserError
 from tests.support import stored_models as support
 from tests.support.programs import run_program
@@ -94,7 +94,7 @@ def test_a_folder_without_vocab_txt_loads_fills_and_moves(kind: str, tmp_path: P
 
 
 def test_wordpiece_of_a_tokenizer_json_is_that_of_its_vocabulary(tmp_path: Path) -> None:
-    hparams = network_hparams(_folder(tmp_path, "WordPiece"))
+    hparams = find_model(_folder(tmp_path, "WordPiece")).network
     assert hparams["vocab_file"] == str(tmp_path / "tokenizer.json") and hparams["do_lower_case"]
     ours = tokenizer_for(hparams["vocab_file"], hparams["do_lower_case"], hparams["do_strip_accents"])
     assert not isinstance(ours, FileTokenizer) and ours.vocab == support.tiny().tokens
@@ -241,7 +241,7 @@ def test_special_tokens_of_any_name_leave_for_hugging_face(tmp_path: Path) -> No
     file = FileTokenizer(str(folder / "tokenizer.json"))
     sizes = {"architecture": "modernbert", "num_hidden_layers": 1, "hidden_size": 24, "num_attention_heads": 2}
     model = support.with_crc_weights(model_hparam_overrides=sizes)
-    model = model._replace(tokens=list(file.vocab), tokenizer_file=str(folder / "tokenizer.json"))
+    model = model.changed(tokens=list(file.vocab), tokenizer_file=str(folder / "tokenizer.json"))
     config = to_huggingface(model, "body").config
     ids = {name: config[f"{name}_token_id"] for name in ("cls", "bos", "sep", "eos")}
     assert ids == dict.fromkeys(("cls", "bos"), file.special.cls) | dict.fromkeys(("sep", "eos"), file.special.sep)

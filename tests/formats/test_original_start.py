@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.formats import original_config
-from electra_tf2.formats.folders import generator_hparams, network_hparams, read_config
+from electra_tf2.formats.folders import read_config
+from electra_tf2.formats.stored_model import find_model
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import layered
 from tests.support import golden
@@ -82,11 +83,11 @@ def test_what_is_given_wins_over_the_shapes() -> None:
 def test_other_checkpoints_say_nothing(tmp_path: Path) -> None:
     tf.train.Checkpoint(x=tf.Variable(1.0)).write(str(tmp_path / "x.ckpt"))
     for path in (tmp_path / "x.ckpt", tmp_path / "nothing", ""):
-        assert network_hparams(path) == {} == generator_hparams(path)
+        assert find_model(path).network == {} == find_model(path).generator_hparams
 
 
 def test_a_configuration_where_one_happens_to_be_is_nobodys_start(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "electra", "hidden_size": 48}')
     monkeypatch.chdir(tmp_path)
-    assert read_config("") is None and network_hparams("") == {}
+    assert read_config("") is None and find_model("").network == {}
     assert PretrainingConfig.implied({"model_name": "electra_small"}) == {}

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,15 @@ import electra_tf2 as electra
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
+from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.convert.self_check import TOLERANCE, huggingface_difference, read_back_difference
 from electra_tf2.corpus.vocabulary import load_vocab
-from electra_tf2.formats.checkpoints import CheckpointVariables, TensorFlowCheckpoint, base_name, warm_start
-from electra_tf2.formats.folders import network_hparams
 from electra_tf2.formats.huggingface_config import Casing
+from electra_tf2.formats.stored_model import find_model, open_model, read_model
 from electra_tf2.formats.tensor_file import TensorFile, write_tensors
-from electra_tf2.inference.stored_model import read_model, without_generator, write_folder
+from electra_tf2.formats.warm_start import warm_start
+from electra_tf2.formats.weights import TensorFlowCheckpoint, base_name
+from electra_tf2.inference.configured import without_generator
 from electra_tf2.model import kernels
 from electra_tf2.model.embeddings import DIFFERENCE
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -46,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _write(run: Path, target: Path, dtype: str = "float32") -> dict[str, np.ndarray]:
+def _write(run: Path, target: Path, dtype: str = "float32") -> Mapping[str, np.ndarray]:
     model = read_model(str(run))
     write_folder(target, model, dtype)
     return model.weights
@@ -59,12 +62,12 @@ def test_a_moved_folder_holds_the_runs_weights_vocabulary_and_sizes(run: Path, t
     model = PretrainingModel(golden.config())
     report = warm_start(model, str(moved))
     assert not report.missing and not report.unused
-    original = CheckpointVariables(str(golden.CHECKPOINT))
+    original = open_model(str(golden.CHECKPOINT))
     for variable in model.trainable_variables:
         name = variable.name.split(":")[0]
-        np.testing.assert_array_equal(variable.numpy(), original.get(name))
+        np.testing.assert_array_equal(variable.numpy(), original.weights[name])
         np.testing.assert_array_equal(variable.numpy(), weights[name])
-    hparams = network_hparams(moved)
+    hparams = find_model(moved).network
     assert hparams["vocab_size"] == 600 and hparams["model_hparam_overrides"]["hidden_size"] == 128
     assert load_vocab(hparams["vocab_file"]) == load_vocab(golden.CHECKPOINT / "vocab.txt")
     assert Path(hparams["vocab_file"]).parent == moved
@@ -94,8 +97,11 @@ def test_one_checkpoint_of_a_run_is_what_the_runs_configuration_says(run: Path, 
     with pytest.raises(UserError, match=r"model\.ckpt-400 cannot be read"):
         read_model(str(prefix))
     write_folder(tmp_path / "written", model, "float32")
+    file = tmp_path / "written" / "model.safetensors"
+    assert read_model(str(file)).architecture.num_attention_heads == 4
+    (tmp_path / "written" / "config.json").unlink()
     with pytest.raises(UserError, match="give a model's folder"):
-        read_model(str(tmp_path / "written" / "model.safetensors"))
+        read_model(str(file))
 
 
 def test_fine_tuning_takes_sizes_and_vocabulary_from_the_folder(run: Path, tmp_path: Path) -> None:
@@ -134,7 +140,7 @@ def test_a_model_that_keeps_accents_says_so_wherever_it_goes(run: Path, tmp_path
 def test_bfloat16_weights_are_the_nearest_and_half_as_large(run: Path, tmp_path: Path) -> None:
     weights = _write(run, tmp_path / "whole")
     _write(run, tmp_path / "half", "bfloat16")
-    stored = CheckpointVariables(str(tmp_path / "half")).weights()
+    stored = open_model(str(tmp_path / "half")).weights
     assert stored.keys() == weights.keys()
     for name, value in weights.items():
         np.testing.assert_array_equal(stored[name], tf.cast(tf.cast(value, tf.bfloat16), tf.float32).numpy())
@@ -143,7 +149,7 @@ def test_bfloat16_weights_are_the_nearest_and_half_as_large(run: Path, tmp_path:
 
 
 def test_the_originals_checkpoint_is_read_with_fused_parts_and_without_slots() -> None:
-    weights = CheckpointVariables(str(golden.CHECKPOINT)).weights()
+    weights = open_model(str(golden.CHECKPOINT)).weights
     variables = PretrainingModel(golden.config()).trainable_variables
     assert set(weights) == {variable.name.split(":")[0] for variable in variables}
 
@@ -155,7 +161,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model\.safetensors"):
         TensorFile(tmp_path / "model.safetensors")
     with pytest.raises(UserError, match="nothing_here"):
-        CheckpointVariables(str(tmp_path / "nothing_here"))
+        open_model(str(tmp_path / "nothing_here"))
 
 
 def test_the_main_network_alone_is_as_before_and_has_no_generator(run: Path, tmp_path: Path) -> None:
@@ -195,9 +201,9 @@ def test_electric_without_its_towers_scores_as_before(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_written_again_keeps_nothing_of_the_model_before(run: Path, tmp_path: Path) -> None:
     model = read_model(str(run))
-    write_folder(tmp_path, model._replace(scores={"disc_auc": 0.9}))
+    write_folder(tmp_path, model.changed(scores={"disc_auc": 0.9}))
     (tmp_path / "tokenizer.json").write_text("{}")
-    write_folder(tmp_path, model._replace(scores={}))
+    write_folder(tmp_path, model.changed(scores={}))
     assert read_model(str(tmp_path)).scores == {}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors", "vocab.txt"]
     theirs = tmp_path / "theirs"
@@ -212,9 +218,9 @@ def test_what_is_read_back_differs_where_any_variable_does(run: Path) -> None:
     model = support.with_crc_weights(electra_objective=False, electric_objective=True)
     changed = "cloze_predictions/output_bias"
     assert read_back_difference(model, model) == 0
-    other = model._replace(weights=model.weights | {changed: model.weights[changed] + 7})
+    other = model.changed(weights=dict(model.weights) | {changed: model.weights[changed] + 7})
     assert read_back_difference(model, other) > 0.1
-    lacking = model._replace(weights={name: value for name, value in model.weights.items() if name != changed})
+    lacking = model.changed(weights={name: value for name, value in model.weights.items() if name != changed})
     assert read_back_difference(model, lacking) == np.inf
 
 
@@ -236,7 +242,9 @@ def test_a_generator_reads_the_tables_that_it_was_trained_with(towers: bool, hpa
     source = support.of_network(trained)
     for name in [name for name in source.weights if name.endswith(DIFFERENCE)]:
         table = name.removesuffix(DIFFERENCE)
-        source.weights[table] = source.weights.pop(name) + source.weights[base_name(table)]
+        weights = dict(source.weights)
+        weights[table] = weights.pop(name) + weights[base_name(table)]
+        source = source.changed(weights=weights)
     loaded: Any = electra.Model(source).network
     ids = tf.constant(np.random.RandomState(0).randint(5, 600, [2, 9]))
     inputs = ids, tf.ones_like(ids), tf.zeros_like(ids)
@@ -262,7 +270,7 @@ def test_scores_of_what_never_read_a_mask_say_so() -> None:
     alone = without_generator(support.with_crc_weights(electra_objective=False, corrective_lm_objective=True))
     assert "never read a [MASK]" in electra.Model(alone).scorer().note
     uniform = support.with_crc_weights(uniform_generator=True)
-    uniform = uniform._replace(weights=uniform.weights | support.with_crc_weights().weights)
+    uniform = uniform.changed(weights=dict(uniform.weights) | dict(support.with_crc_weights().weights))
     with pytest.raises(UserError, match="a model of uniform_generator gives no probabilities"):
         electra.Model(uniform).scorer()
     assert electra.Model(uniform).scorer("detector").kind == "detector"

@@ -14,7 +14,7 @@ from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
 from electra_tf2.corpus.vocabulary import load_vocab
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.formats.checkpoints import warm_start
+from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util import flags as util_flags

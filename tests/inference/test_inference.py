@@ -16,10 +16,11 @@ import tf_keras
 import electra_tf2 as electra
 from electra_tf2.convert import self_check as check
 from electra_tf2.convert.huggingface import to_huggingface, write_huggingface
+from electra_tf2.convert.own_folder import write_folder
 from electra_tf2.corpus.encoding import Encoded
-from electra_tf2.inference import stored_model as sources
+from electra_tf2.formats import stored_model as sources
+from electra_tf2.formats.stored_model import StoredModel
 from electra_tf2.inference.network import EncoderModel
-from electra_tf2.inference.stored_model import StoredModel, write_folder
 from electra_tf2.model import kernels
 from electra_tf2.util.errors import UserError
 from tests.support import golden
@@ -156,8 +157,8 @@ def test_released_models_have_the_share_of_the_paper() -> None:
     sizes = {"small": (256, 0.15), "base": (768, 0.15), "large": (1024, 0.25)}
     for size, (hidden, share) in sizes.items():
         hparams = {"model_size": size, "model_hparam_overrides": {"hidden_size": hidden}, "electra_objective": True}
-        assert sources._pretraining(hparams, "released").mask_prob == share
-        assert sources._pretraining(hparams | {"electra_objective": False}, "released").mask_prob == 0.15
+        assert sources._pretraining(hparams, "released")["mask_prob"] == share
+        assert sources._pretraining(hparams | {"electra_objective": False}, "released")["mask_prob"] == 0.15
 
 
 def test_what_only_looks_like_electra_is_not_scored() -> None:
@@ -254,7 +255,7 @@ def test_coco_lm_fills_a_mask_with_its_auxiliary_network() -> None:
     of_main = ("electra/encoder/", "clm_predictions/", "copy_predictions/")
     changed = {name: value * 0 if name.startswith(of_main) else value for name, value in source.weights.items()}
     assert any(name.startswith("clm_predictions/") for name in changed)
-    model, other = electra.Model(source), electra.Model(source._replace(weights=changed))
+    model, other = electra.Model(source), electra.Model(source.changed(weights=changed))
     assert model.fill("a [MASK]") == other.fill("a [MASK]")
     np.testing.assert_array_equal(model.score(TEXTS), other.score(TEXTS))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.formats.checkpoints import warm_start
+from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.pretrain.objectives.electra import Detection
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import golden

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.formats.checkpoints import CheckpointVariables, original_names, warm_start
+from electra_tf2.formats.stored_model import open_model
+from electra_tf2.formats.warm_start import warm_start
+from electra_tf2.formats.weights import original_names
 from electra_tf2.inference import network as inference_network
 from electra_tf2.model import embeddings, encoder, generator, heads, other_generators, relative_positions
 from electra_tf2.model.architecture import make_architecture
@@ -158,7 +160,7 @@ def test_a_wrong_shape_is_named_with_both_shapes():
 def test_a_missing_checkpoint_says_where_it_looked(tmp_path):
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(UserError, match=r"notes\.txt"):
-        CheckpointVariables(str(tmp_path))
+        open_model(str(tmp_path))
 
 
 @pytest.mark.parametrize(

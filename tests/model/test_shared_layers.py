@@ -10,8 +10,8 @@ import tensorflow as tf
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert import self_check as check
 from electra_tf2.formats.huggingface_config import export_problems
-from electra_tf2.inference.network import Network
-from electra_tf2.inference.stored_model import read_model, with_own_layers, written_out
+from electra_tf2.formats.stored_model import read_model
+from electra_tf2.inference.configured import generator_architecture, make_network, with_own_layers, written_out
 from electra_tf2.model import kernels
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.encoder import Encoder
@@ -141,8 +141,8 @@ def test_a_checkpoint_holds_shared_weights_once_and_is_written_out_for_others(tm
     assert [name for name in model.weights if "/layer_" in name and "/layer_2/" not in name] == []
     assert export_problems(model.architecture) == ["weights that layers share (share_layers all)"]
     own = with_own_layers(model)
-    assert own.architecture.share_layers == own.generator_architecture.share_layers == "none"
+    assert own.architecture.share_layers == generator_architecture(own).share_layers == "none"
     for part in ("main", "generator"):
         np.testing.assert_array_equal(check.our_outputs(own, part)["states"], check.our_outputs(model, part)["states"])
     assert with_own_layers(own) is own
-    Network(own.architecture, own.generator_architecture, own.weights)  # as a file of these weights is read
+    make_network(own)  # as a file of these weights is read

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 import electra_tf2
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.checkpoints import CheckpointVariables, warm_start
+from electra_tf2.formats.stored_model import open_model
+from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.model import kernels
 from electra_tf2.papers.mc_bert.model import MultipleChoice
 from electra_tf2.pretrain.initial_weights import main_network_names
@@ -119,7 +120,7 @@ def test_candidates_may_be_the_original_whatever_is_sampled():
 
 def test_its_head_starts_as_that_of_a_masked_language_model(model, tmp_path):
     bert = PretrainingModel(PretrainingConfig.from_dict(support.hparams(tmp_path, electra_objective=False)))
-    checkpoint = CheckpointVariables(tf.train.Checkpoint(model=bert).save(str(tmp_path / "model.ckpt")))
+    checkpoint = open_model(tf.train.Checkpoint(model=bert).save(str(tmp_path / "model.ckpt")))
     report = warm_start(make_model(model.config), checkpoint, main_network_names(model, checkpoint))
     assert {"choice_predictions/dense/kernel", "choice_predictions/output_bias"} <= {*report.loaded}
     assert "generator_predictions/output_bias" in report.missing  # a generator of its own has other states

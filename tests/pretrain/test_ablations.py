@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from electra_tf2.formats.checkpoints import CheckpointVariables, copy_encoder, generator_names, warm_start
+from electra_tf2.formats.stored_model import open_model
+from electra_tf2.formats.warm_start import copy_encoder, generator_names, warm_start
 from electra_tf2.pretrain.initial_weights import load_initial_weights, main_network_names
 from electra_tf2.pretrain.objectives.ablations import AdversarialGenerator, policy_losses, rewards
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -122,7 +123,7 @@ def test_the_main_networks_language_model_starts_as_that_of_a_masked_language_mo
     path = tf.train.Checkpoint(model=first).save(str(tmp_path / "model.ckpt"))
     draws = {"mask_rates": [1.0, 0.0, 0.0], "mask_sampling": "without_replacement"}
     model = PretrainingModel(golden.config(electra_objective=False, **{objective: True}, **draws))
-    checkpoint = CheckpointVariables(path)
+    checkpoint = open_model(path)
     report = warm_start(model, checkpoint, main_network_names(model, checkpoint))
     assert "generator_predictions/output_bias" in report.missing  # a generator of its own has other states
     ours, theirs = ({variable.name: variable for variable in one.trainable_variables} for one in (model, first))
@@ -132,7 +133,7 @@ def test_the_main_networks_language_model_starts_as_that_of_a_masked_language_mo
         of_first = f"generator_predictions/{name.partition('/')[2]}:0"
         np.testing.assert_array_equal(ours[f"{name}:0"], theirs[of_first])
     again = PretrainingModel(golden.config(electra_objective=False, **{objective: True}, **draws, seed=1))
-    pair = CheckpointVariables(tf.train.Checkpoint(model=model).save(str(tmp_path / "pair.ckpt")))
+    pair = open_model(tf.train.Checkpoint(model=model).save(str(tmp_path / "pair.ckpt")))
     assert not warm_start(again, pair, main_network_names(again, pair)).missing
     ours, theirs = ({variable.name: variable for variable in one.trainable_variables} for one in (again, model))
     for name in (*loaded, "generator_predictions/output_bias"):

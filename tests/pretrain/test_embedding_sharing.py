@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.checkpoints import CheckpointVariables, warm_start
+from electra_tf2.formats.stored_model import open_model
+from electra_tf2.formats.warm_start import warm_start
 from electra_tf2.model import kernels
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.pretrain.flops import parameter_count
@@ -68,7 +69,7 @@ def test_a_checkpoint_is_read_with_the_tables_added_up(model, tmp_path):
     for variable in model.trainable_variables:
         variable.assign_add(tf.random.stateless_normal(variable.shape, [1, 2]))
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "run" / "model.ckpt"))
-    weights = CheckpointVariables(path).weights()
+    weights = open_model(path).weights
     assert not any("difference" in name for name in weights)
     main = model.encoder.embeddings
     np.testing.assert_allclose(weights["electra/embeddings/word_embeddings"], main.word_embeddings, atol=1e-6)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.folders import network_hparams
+from electra_tf2.formats.stored_model import find_model
 from electra_tf2.pretrain.initial_weights import load_initial_weights
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.util.hparams import layered
@@ -44,6 +44,6 @@ def test_a_recipe_that_stacks_has_its_own_number_of_layers(tmp_path):
     recipe = {"num_hidden_layers": 8, "stack_layers": True, "init_checkpoint": start}
     read = PretrainingConfig.implied(layered(PretrainingConfig, recipe))["model_hparam_overrides"]
     assert read["num_hidden_layers"] == 8
-    assert read | {"num_hidden_layers": 4} == network_hparams(start)["model_hparam_overrides"]
+    assert read | {"num_hidden_layers": 4} == find_model(start).network["model_hparam_overrides"]
     elsewhere = recipe | {"init_checkpoint": str(tmp_path / "to be trained")}
     assert PretrainingConfig.implied(layered(PretrainingConfig, elsewhere)) == {}

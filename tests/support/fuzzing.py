@@ -29,8 +29,9 @@ from electra_tf2.util.environment import before_tensorflow
 
 before_tensorflow()
 
+from electra_tf2.convert.own_folder import write_folder  # noqa: E402
 from electra_tf2.finetune.tasks import make_tasks  # noqa: E402
-from electra_tf2.inference.stored_model import read_model, write_folder  # noqa: E402
+from electra_tf2.formats.stored_model import read_model  # noqa: E402
 from electra_tf2.util.errors import UserError  # noqa: E402
 from tests.support import finetuning, golden, stored_models  # noqa: E402
 from tests.support.programs import PACKAGE, flags_of_its_own, run_program  # noqa: E402
@@ -184,7 +185,11 @@ def folders(folder: Path) -> Case:
         stored_models.write_crc_directory(seed, seed.name)
     write_folder(seeds[2], stored_models.tiny())
     shutil.copytree(golden.CHECKPOINT, seeds[3])
-    return lambda rng: read_model(str(damaged_copy(rng, rng.choice(seeds), folder / "work"))) and None
+
+    def case(rng: random.Random) -> None:
+        read_model(str(damaged_copy(rng, rng.choice(seeds), folder / "work")))
+
+    return case
 
 
 def tasks(folder: Path) -> Case:

@@ -1,5 +1,6 @@
 """Models of ours in memory, with the golden checkpoint's or made-up weights, for tests of files and conversions."""
 
+import dataclasses
 import functools
 import json
 from pathlib import Path
@@ -9,8 +10,8 @@ import numpy as np
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.huggingface_config import Casing
+from electra_tf2.formats.stored_model import StoredModel, read_model
 from electra_tf2.formats.tensor_file import write_tensors
-from electra_tf2.inference.stored_model import StoredModel, read_model
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from tests.support import golden
 from tests.support import huggingface_oracle as oracle
@@ -32,21 +33,23 @@ def with_crc_weights(**overrides: Any) -> StoredModel:
 
 def of_network(network: PretrainingModel) -> StoredModel:
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in network.trainable_variables}
-    return tiny()._replace(config=network.config, weights=weights, is_run=True)
+    return tiny().changed(hparams=dataclasses.asdict(network.config), weights=weights, is_run=True)
 
 
 def fine_tuned(task: str, heads: dict[str, list[int]], state: dict[str, Any], **hparams: Any) -> StoredModel:
     """The tiny encoder with random heads: name below task_specific/<task> -> shape."""
-    config = tiny().config
     given = {"task_names": [task], "vocab_file": str(golden.CHECKPOINT / "vocab.txt"), "embedding_size": 32}
-    given |= {"model_hparam_overrides": config.model_hparam_overrides, "vocab_size": 600, "max_seq_length": 64}
+    given |= {
+        "model_hparam_overrides": tiny().hparams["model_hparam_overrides"],
+        "vocab_size": 600,
+        "max_seq_length": 64,
+    }
     random = np.random.RandomState(3)
     weights = {name: value for name, value in tiny().weights.items() if name.startswith("electra/")}
     weights |= {f"task_specific/{task}/{name}": random.standard_normal(shape).astype(np.float32) * 0.2
                 for name, shape in heads.items()}  # fmt: skip
-    return tiny()._replace(
-        config=FinetuningConfig.from_dict(given | hparams), weights=weights, task_states={task: state}, is_run=True
-    )
+    config = FinetuningConfig.from_dict(given | hparams)
+    return tiny().changed(hparams=dataclasses.asdict(config), weights=weights, task_states={task: state}, is_run=True)
 
 
 def write_crc_directory(folder: Path, class_name: str) -> dict[str, np.ndarray]:

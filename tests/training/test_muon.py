@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.checkpoints import CheckpointVariables
+from electra_tf2.formats.stored_model import open_model
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.training.muon import Muon, matrices_in, orthogonalised
 from electra_tf2.training.optimization import AdamW, LearningRateSchedule, LossScale, WeightAverage
@@ -219,7 +219,7 @@ def test_averages_follow_the_variables_and_stand_in_for_them(tmp_path):
     for variable, value in zip(variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
     path = tf.train.Checkpoint(variables=variables, optimizer=optimizer).save(str(tmp_path / "ckpt"))
-    found = CheckpointVariables(path)
-    assert sorted(found.weights()) == sorted(SHAPES)
+    found = open_model(path)
+    assert sorted(found.weights) == sorted(SHAPES)
     for name, average in zip(SHAPES, optimizer.averages, strict=True):
-        np.testing.assert_array_equal(found.get(name), average.numpy())
+        np.testing.assert_array_equal(found.weights[name], average.numpy())

@@ -10,7 +10,8 @@ from typing import Any
 
 from electra_tf2.finetune.settings.built_in import TaskSettings
 from electra_tf2.finetune.settings.own import check_names, settings_of, task_of_file
-from electra_tf2.formats.folders import config_of, network_hparams, read_config, released
+from electra_tf2.formats.folders import read_config, released
+from electra_tf2.formats.stored_model import find_model
 from electra_tf2.util.errors import UserError, reason, shown
 from electra_tf2.util.recipes import has_section, is_recipe, read_recipe
 
@@ -92,8 +93,9 @@ def recipe_of(given: Mapping[str, Any]) -> str | None:
         return given["recipe"]
     if given.get("prompt") or given.get("compat") == "original":
         return None
-    saved = config_of(start_of(given)) or read_config(pretrained_dir(given)) or {}
-    names = [str(name) for name in (saved.get("recipe"), saved.get("model_name")) if is_recipe(name)]
+    model = find_model(start_of(given) or pretrained_dir(given))
+    saved = [model.hparams.get(name) for name in ("recipe", "model_name") if model.is_run]
+    names = [str(name) for name in saved if is_recipe(name)]
     return next((name for name in names if has_section(name, "finetuning")), None)
 
 
@@ -107,7 +109,7 @@ def default_hparams(given: Mapping[str, Any]) -> dict[str, Any]:
       UserError: unknown tasks; a model's configuration, a task's description or a recipe's section that is none.
     """
     start = start_of(given)
-    network = network_hparams(pretrained_dir(given)) | network_hparams(start)
+    network = find_model(pretrained_dir(given)).network | find_model(start).network
     if start and not given.get("random_init"):
         network["init_checkpoint"] = start
     size = given.get("model_size", network.get("model_size", "small"))

@@ -12,7 +12,6 @@ import string
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +25,7 @@ from electra_tf2.finetune.settings.built_in import Prompt, TextSettings
 from electra_tf2.finetune.tasks.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
-from electra_tf2.formats.checkpoints import CheckpointVariables
-from electra_tf2.formats.folders import read_config
+from electra_tf2.formats.stored_model import open_model
 from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.generator import MaskedLanguageModel
@@ -119,10 +117,10 @@ def language_model_head(checkpoint: str | None) -> tuple[str, bool]:
       UserError: there is none, as after ELECTRA's pre-training with a generator of its own.
     """
     assert checkpoint is not None, "checked with the hparams"
-    variables = CheckpointVariables(checkpoint)
-    scope = variables.language_model
+    model = open_model(checkpoint)
+    scope = model.language_model
     if scope is not None:
-        return scope, f"{scope}/dense/kernel" in variables.names()
+        return scope, f"{scope}/dense/kernel" in model.weights
     raise UserError(
         f"prompt: the main network of {checkpoint} has no language-model head: it was pre-trained to detect replaced "
         "tokens only. One is there after COCO-LM (corrective_lm_objective), BERT (--no-electra-objective), "
@@ -138,15 +136,14 @@ def generator_sizes(checkpoint: str | None) -> Architecture:
       UserError: the checkpoint has no such generator or network.
     """
     assert checkpoint is not None, "checked with the hparams"
-    variables = CheckpointVariables(checkpoint)
-    saved = read_config(checkpoint) or read_config(Path(checkpoint).parent)
+    model = open_model(checkpoint)
     needed = ("generator_predictions/dense/kernel", "copy_predictions/dense/kernel")
-    if saved is None or not variables.has_own_generator or set(needed) - set(variables.names()):
+    if not (model.is_run and model.has_generator and all(name in model.weights for name in needed)):
         raise UserError(
             f"prompt_mask_mode needs the auxiliary network and the copy head of COCO-LM's pre-training "
             f"(corrective_lm_objective), which {checkpoint} has not"
         )
-    kept = {name: value for name, value in saved.items() if name not in places(PretrainingConfig)}
+    kept = {name: value for name, value in model.hparams.items() if name not in places(PretrainingConfig)}
     return PretrainingConfig.from_dict(kept).generator_architecture
 
 

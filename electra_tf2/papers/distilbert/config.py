@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.formats.folders import network_hparams
+from electra_tf2.formats.stored_model import find_model
 from electra_tf2.model.architecture import Architecture, make_architecture
 from electra_tf2.model.flops import Part, encoder, language_model_head
 from electra_tf2.util.errors import UserError
@@ -50,7 +50,7 @@ class Config(PretrainingConfig):
     @property
     def teacher_hparams(self) -> dict[str, Any]:
         """Hparams of the teacher's network and its input. Raises UserError: it has no configuration."""
-        hparams = network_hparams(self.teacher or "")
+        hparams = find_model(self.teacher or "").network
         if not hparams:
             raise UserError(f"teacher: {self.teacher!r} holds no configuration of a model, which a teacher needs")
         return hparams
@@ -79,7 +79,7 @@ class Config(PretrainingConfig):
             yield "teacher needs electra_objective, or BERT's masked language model"
         if not self.trains_main_network and self.uniform_generator:
             yield "teacher needs a network that learns from it: not uniform_generator alone"
-        if not network_hparams(self.teacher):
+        if not find_model(self.teacher).network:
             yield f"teacher: {self.teacher} holds no configuration of a model"
             return
         theirs, ours = self.teacher_architecture, self.architecture

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from electra_tf2.corpus.vocabulary import SpecialIds
-from electra_tf2.formats.checkpoints import MASKED_LM, CheckpointVariables, LoadReport, warm_start
-from electra_tf2.formats.folders import check_shared_vocabulary
+from electra_tf2.formats.stored_model import MASKED_LM, check_shared_vocabulary, open_model
+from electra_tf2.formats.warm_start import LoadReport, warm_start
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.heads import LanguageModelHead, ReplacedTokenHead
 from electra_tf2.model.layers import Layer
@@ -105,14 +105,14 @@ class Teacher:
         assert name is not None
         ours = {name: getattr(config, name) for name in ("vocab_size", "vocab_file", "do_lower_case")}
         check_shared_vocabulary(f"the teacher {name}", config.teacher_hparams, ours)
-        variables = CheckpointVariables(name)
-        if config.compares_tokens and variables.language_model != MASKED_LM:
+        model = open_model(name)
+        if config.compares_tokens and model.language_model != MASKED_LM:
             raise UserError(
                 f"the teacher {name} has no masked language model but in a generator: a masked language "
                 "model learns from another one, such as bert_base"
             )
         self._network = _Network(config)
-        missing = warm_start(self._network, variables).missing
+        missing = warm_start(self._network, model).missing
         if missing:
             raise UserError(f"the teacher {name} lacks {', '.join(missing[:5])}")
 
@@ -146,9 +146,9 @@ def start_from_teacher(model: PretrainingModel, teacher: str) -> LoadReport:
     Raises:
       UserError: the teacher is of other sizes than the depth, or lacks a part of the main network.
     """
-    checkpoint = CheckpointVariables(teacher)
-    names = from_other_depth(model, checkpoint, main_network_names(model, checkpoint), _spread)
-    report = warm_start(model, checkpoint, names)
+    start = open_model(teacher)
+    names = from_other_depth(model, start, main_network_names(model, start), _spread)
+    report = warm_start(model, start, names)
     lacking = [name for name in report.missing if name.startswith("electra/")]
     if lacking:
         raise UserError(f"init_from_teacher: {teacher} lacks {', '.join(lacking[:5])}")

@@ -1,0 +1,206 @@
+"""Weights by our names out of our checkpoints and folders, the original's checkpoints, Hugging Face's and tf-models'.
+
+The original's checkpoints hold the same variables under the same names, but for the query, key and value of an
+attention layer, which are one fused variable here. formats.huggingface and formats.tf_models translate other names.
+"""
+
+import contextlib
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from electra_tf2.formats import checkpoint_files
+from electra_tf2.formats.original_config import find_prefix
+from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, TensorFile, finite
+from electra_tf2.model.embeddings import DIFFERENCE
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.reading import no_pattern, read_json
+
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_FUSED = "/self/qkv/"
+_AVERAGE = f"/{checkpoint_files.AVERAGE}"
+# Endings of names that belong to the optimizer and the training loop.
+_BOOKKEEPING = ("adam_m", "adam_v", "muon_m", _AVERAGE, "global_step", "save_counter", "/m", "/v")
+_PARTS = ("/self/query/", "/self/key/", "/self/value/")
+_GENERATOR = "generator/"
+_MAIN_NETWORK = "electra/"
+
+
+def base_name(name: str) -> str:
+    """Name of the generator's table that the main network's table is stored as a difference from."""
+    return name.replace(_MAIN_NETWORK, _GENERATOR, 1)
+
+
+def original_names(variable_name: str) -> list[str]:
+    """The original program's name(s) of a variable; three for a fused query-key-value, in the order of its parts."""
+    name = variable_name.split(":")[0]
+    if _FUSED in name:
+        return [name.replace(_FUSED, part) for part in _PARTS]
+    return [name]
+
+
+def find_checkpoint(path: str) -> str:
+    """The file of weights behind `path`: a TensorFlow checkpoint's prefix, or a safetensors file.
+
+    Args:
+      path: a prefix, a directory with a `checkpoint` file or with model.safetensors, or such a file.
+
+    Raises:
+      UserError: none is there; the message says what was looked for.
+    """
+    where = Path(path)
+    if tf.io.gfile.exists(f"{path}.index"):
+        return path
+    prefix = find_prefix(path) or tf.train.latest_checkpoint(path)  # which knows other file systems
+    if prefix is not None:
+        return prefix
+    for tensors in (where, where / FILE_NAME):
+        if tensors.suffix == ".safetensors" and (tensors.is_file() or tensors.with_name(INDEX_NAME).is_file()):
+            return str(tensors)
+    folder, holds = where if where.is_dir() else where.parent, "does not exist"
+    if folder.is_dir():
+        holds = f"holds {', '.join(sorted(file.name for file in folder.iterdir())[:10]) or 'nothing'}"
+    raise UserError(
+        f"no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and {path}/{FILE_NAME}); "
+        f"{folder} {holds}."
+    )
+
+
+def best_or_newest(path: str) -> str:
+    """Best checkpoint of a fine-tuned folder, where its run kept it; else the path as it is."""
+    best = Path(path) / "best" / "best.json"
+    if not best.is_file():
+        return path
+    name = read_json(best, "best checkpoint").get("path")
+    if not isinstance(name, str) or Path(name).name != name:
+        raise UserError(f"{best} names no checkpoint in its folder: path is {shown(name)}")
+    return str(best.parent / name)
+
+
+class TensorFlowCheckpoint:
+    """Variables of a checkpoint of ours, which has them in an object graph, or of the original, by name."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        folder, _, step = prefix.rpartition(checkpoint_files.PREFIX)
+        if step.isdigit() and checkpoint_files.has_checksums(Path(folder), int(step)):
+            problem = checkpoint_files.problem(Path(folder), int(step))
+            if problem is not None:
+                raise UserError(f"{prefix} is damaged: {problem}")
+        links = contextlib.ExitStack()
+        weakref.finalize(self, links.close)  # tensors are read when they are asked for
+        try:
+            self._reader = tf.train.load_checkpoint(links.enter_context(no_pattern(prefix)))
+            self._shapes = self._reader.get_variable_to_shape_map()
+            self._keys = {name: name for name in self._shapes}
+            if _OBJECT_GRAPH in self._shapes:
+                self._keys = self._keys_by_variable_name()
+        except (tf.errors.OpError, DecodeError, IndexError, RuntimeError, ValueError) as error:
+            raise UserError(f"{prefix} cannot be read: {error}") from error
+
+    def _keys_by_variable_name(self) -> dict[str, str]:
+        graph = trackable_object_graph_pb2.TrackableObjectGraph()
+        graph.ParseFromString(self._reader.get_tensor(_OBJECT_GRAPH))
+        return {
+            tensor.full_name: tensor.checkpoint_key
+            for node in graph.nodes
+            for tensor in node.attributes
+            if tensor.full_name and tensor.checkpoint_key in self._shapes
+        }
+
+    def names(self) -> list[str]:
+        return sorted(self._keys)
+
+    def get(self, name: str) -> np.ndarray:
+        try:
+            return finite(self._reader.get_tensor(self._keys[name]), name, self._prefix)
+        except UserError:
+            raise
+        except (tf.errors.OpError, IndexError, ValueError) as error:
+            raise UserError(f"{self._prefix} cannot be read, it is damaged: {name}: {error}") from None
+
+
+class Source(Protocol):
+    """Named arrays in a file."""
+
+    def names(self) -> list[str]: ...
+
+    def get(self, name: str) -> np.ndarray: ...
+
+
+class Weights(Mapping[str, np.ndarray]):
+    """The variables of a model in a file, by our names, read one at a time when asked for.
+
+    Optimizer and training loop's are left out. A variable is its moving average where that was kept (ema_decay). It may
+    be fused from the original's query, key and value, or the sum of a table and differences from it. Differences from
+    a checkpoint's only tables, which are 0, may be asked for.
+
+    Args:
+      where: the file, for messages.
+    """
+
+    def __init__(self, source: Source, where: str) -> None:
+        self._source, self.where = source, where
+        self._stored = set(source.names())
+        folded = {name.removesuffix(DIFFERENCE) for name in self._stored if name.endswith(DIFFERENCE)}
+        single = {name for name in self._stored if "/" in name and not name.endswith((*_BOOKKEEPING, DIFFERENCE))}
+        fused = {name.replace(_PARTS[0], _FUSED) for name in single if _PARTS[0] in name}
+        self._names = folded | fused | {name for name in single if not any(part in name for part in _PARTS)}
+        self._folded = folded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._names))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Value of a variable.
+
+        Raises:
+          KeyError: it is absent.
+          UserError: the parts have shapes that do not go together.
+        """
+        try:
+            return self._composed(name)
+        except (KeyError, UserError):
+            raise
+        except ValueError as error:
+            raise UserError(f"{self.where}: the parts of {name} do not fit together: {error}") from None
+
+    def _composed(self, name: str) -> np.ndarray:
+        if name in self._folded:
+            return self._value(base_name(name)) + self._value(name + DIFFERENCE)
+        if name in self._stored:
+            return self._value(name)
+        table = name.removesuffix(DIFFERENCE)
+        if table != name:
+            own = self._value(table)
+            base = self._value(base_name(table)) if base_name(table) in self._stored else own
+            if base.shape != own.shape:
+                raise KeyError(name)
+            return own - base
+        parts = original_names(name)
+        if len(parts) == 1:
+            raise KeyError(name)
+        return np.concatenate([self._value(part) for part in parts], axis=-1)
+
+    def _value(self, name: str) -> np.ndarray:
+        """Reads a variable that the file has. Raises KeyError."""
+        if name not in self._stored:
+            raise KeyError(name)
+        return self._source.get(name + _AVERAGE if name + _AVERAGE in self._stored else name)
+
+
+def weights_at(path: str) -> Weights:
+    """The weights in a file of ours or the original's: a TensorFlow checkpoint's prefix, or a safetensors file."""
+    return Weights(TensorFile(path) if path.endswith(".safetensors") else TensorFlowCheckpoint(path), path)

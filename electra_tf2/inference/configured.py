@@ -1,0 +1,160 @@
+"""Stored models with the configurations of their runs, and what conversions make of them.
+
+One with another's generator, without its generator, without shared layers; and how it makes one vector of a text
+(`pooling_of`).
+"""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from electra_tf2.configure_finetuning import FinetuningConfig
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.formats.stored_model import StoredModel
+from electra_tf2.inference.network import Network
+from electra_tf2.model.architecture import Architecture
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.hparams import places
+from electra_tf2.util.papers import without_retired
+
+
+def config_of(model: StoredModel) -> PretrainingConfig | FinetuningConfig:
+    """Configuration of the run that made a model, or the one that a run of this network would have; with the model's
+    vocabulary, and without the run's other paths.
+
+    Raises:
+      UserError: its hparams are none.
+    """
+    saved = model.hparams
+    config_class: type[PretrainingConfig] | type[FinetuningConfig]
+    config_class = FinetuningConfig if model.is_fine_tuned else PretrainingConfig
+    # A paper's hparams, too. It is not asked what it reads: a teacher may be gone by now.
+    hparams: type = config_class if config_class is FinetuningConfig else PretrainingConfig.extended(saved)
+    saved = without_retired(saved, {field.name for field in dataclasses.fields(hparams)})
+    kept = {name: value for name, value in saved.items() if name not in places(hparams)}
+    if config_class is FinetuningConfig:  # its own network, not that of a shipped model with the run's name
+        kept["pretrained_model_dir"] = model.path
+    return config_class.from_dict(kept | {"vocab_file": model.vocab_file})
+
+
+def make_network(model: StoredModel, precision: str = "float32") -> Network:
+    """The pre-trained network with its heads."""
+    return Network(model.architecture, generator_architecture(model), model.weights, precision)
+
+
+def generator_architecture(model: StoredModel) -> Architecture:
+    """Sizes of the generator's network; those of the main network where it has none of its own."""
+    config = config_of(model)
+    if isinstance(config, FinetuningConfig):
+        return config.architecture
+    return model.generator_sizes or config.generator_architecture
+
+
+def with_generator(model: StoredModel, generator: StoredModel) -> StoredModel:
+    """Joins a discriminator and the masked language model of another directory, its generator.
+
+    Raises:
+      UserError: the other has no masked language model, or another vocabulary.
+    """
+    if "generator_predictions/output_bias" not in generator.weights:
+        raise UserError(f"{generator.origin} has no masked language model, so it is no generator")
+    if generator.tokens != model.tokens:
+        raise UserError(f"{model.origin} and {generator.origin} have different vocabularies")
+    own = any(name.startswith("generator/") for name in generator.weights)
+    scope = "generator/" if own else "electra/"
+    parts = {name: value for name, value in generator.weights.items() if name.startswith("generator_predictions/")}
+    parts |= {f"generator/embeddings/{name.split('/', 2)[2]}": value
+              for name, value in generator.weights.items() if name.startswith("electra/embeddings/")}  # fmt: skip
+    parts |= {name.replace(scope, "generator/", 1): value
+              for name, value in generator.weights.items() if name.startswith(scope)}  # fmt: skip
+    sizes = generator_architecture(generator) if own else generator.architecture
+    return model.changed(weights={**model.weights, **parts}, generator_sizes=sizes)
+
+
+_OF_GENERATORS = ("generator", "cloze_predictions/")  # begin the names of their variables
+
+
+def without_generator(model: StoredModel) -> StoredModel:
+    """The main network with its heads: what fine-tuning starts from.
+
+    Raises:
+      UserError: the model has no generator beside its main network.
+    """
+    if not model.has_generator:
+        raise UserError(f"{model.origin} has no generator that could be left out")
+    weights = {name: value for name, value in model.weights.items() if not name.startswith(_OF_GENERATORS)}
+    return model.changed(weights=weights)
+
+
+def with_own_layers(model: StoredModel) -> StoredModel:
+    """Writes shared weights out for each layer, for formats that have no shared layers: the same function."""
+    if model.architecture.share_layers == "none":
+        return model
+    generator = generator_architecture(model)
+    weights = written_out(model.weights, model.architecture, "electra")
+    for scope in ("generator", "generator_ltr", "generator_rtl"):
+        weights = written_out(weights, generator, scope)
+    hparams = copy.deepcopy(model.hparams)
+    hparams["model_hparam_overrides"]["share_layers"] = "none"
+    return model.changed(
+        hparams=hparams,
+        weights=weights,
+        generator_sizes=dataclasses.replace(generator, share_layers="none"),
+    )
+
+
+def written_out(weights: Mapping[str, np.ndarray], architecture: Architecture, scope: str) -> dict[str, np.ndarray]:
+    """Copies the weights that layers of an encoder share to every layer's own name."""
+    start = f"{scope}/encoder/layer_"
+    result = {name: value for name, value in weights.items() if not name.startswith(start)}
+    for part, beginnings in (("attention", ("attention/",)), ("ffn", ("intermediate/", "output/"))):
+        for layer, named in enumerate(architecture.shared_with(part)):
+            for name, value in weights.items():
+                within = name.removeprefix(f"{start}{named}/")
+                if within != name and within.startswith(beginnings):
+                    result[f"{start}{layer}/{within}"] = value
+    return result
+
+
+_PROJECTION = "/projection/kernel"  # below a task's scope
+
+
+class Pooling(NamedTuple):
+    """How a text's vector comes from its states; it has length 1.
+
+    mode: "mean" of all tokens' states, special ones too, or "cls", that of [CLS]. projection: scope of a linear map
+    that follows; "": none.
+    """
+
+    mode: str = "mean"
+    projection: str = ""
+
+    def width(self, model: StoredModel) -> int:
+        """Numbers of a vector."""
+        kernel = model.weights.get(f"{self.projection}/kernel")
+        return model.architecture.hidden_size if kernel is None else kernel.shape[1]
+
+    def vectors(self, model: StoredModel, states: np.ndarray, input_mask: np.ndarray) -> np.ndarray:
+        """float32 [B, H or the projection's width] of states [B, L, H]."""
+        marks = input_mask[:, :, np.newaxis]
+        found = (states * marks).sum(1) / marks.sum(1) if self.mode == "mean" else states[:, 0]
+        if self.projection:
+            found = found @ model.weights[f"{self.projection}/kernel"] + model.weights[f"{self.projection}/bias"]
+        return (found / np.linalg.norm(found, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def embeds(model: StoredModel) -> bool:
+    """True if a model was fine-tuned to make vectors of texts."""
+    config = config_of(model)
+    return isinstance(config, FinetuningConfig) and "embedding" in map(config.kind_of, config.task_names)
+
+
+def pooling_of(model: StoredModel) -> Pooling:
+    """As the model was trained, or the mean where it was not."""
+    if not embeds(model):
+        return Pooling()
+    projections = [name.removesuffix("/kernel") for name in model.weights if name.endswith(_PROJECTION)]
+    return Pooling(model.hparams["classifier_pooling"], *projections[:1])
