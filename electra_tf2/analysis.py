@@ -14,7 +14,6 @@ import matplotlib
 import numpy as np
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.finetune.settings.built_in import BUILT_IN
 from electra_tf2.finetune.tasks.files import find_file
 from electra_tf2.finetune.tasks.targets import Scale
 from electra_tf2.finetune.tasks.text import TextTask
@@ -22,6 +21,7 @@ from electra_tf2.finetune.tasks.text_files import read_texts
 from electra_tf2.formats.folders import VOCABULARY, released
 from electra_tf2.inference.model import load
 from electra_tf2.pretrain.flops import training_flops_per_example
+from electra_tf2.settings.built_in import BUILT_IN
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import replacing
 from electra_tf2.util.hparams import closest

@@ -9,9 +9,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from electra_tf2.finetune.settings.built_in import EMBEDDING, TEXT
-from electra_tf2.finetune.settings.defaults import default_hparams, pretrained_dir, run_name, with_named
-from electra_tf2.finetune.settings.own import KINDS, check_names, settings_of
+from electra_tf2.settings.built_in import EMBEDDING, TEXT
+from electra_tf2.settings.defaults import default_hparams, pretrained_dir, run_name, with_named
+from electra_tf2.settings.own import KINDS, check_names, settings_of
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams, OptimizerHparams
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.hparams import checked, free_hparam, hparam, layered_by_entry, model_hparam
@@ -185,7 +185,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
 
     @classmethod
     def from_dict(cls, hparams: Mapping[str, Any]) -> "FinetuningConfig":
-        """Checks the hparams and fills in what tasks and pre-trained model imply (finetune.settings.defaults). Raises
+        """Checks the hparams and fills in what tasks and pre-trained model imply (settings.defaults). Raises
         UserError: names every problem."""
         given = with_named(checked(cls, hparams))
         # By entry: a dropout rate of one's own, say, leaves the sizes of the pre-trained network.

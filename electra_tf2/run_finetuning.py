@@ -21,10 +21,10 @@ from absl import flags
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.vocabulary import load_tokens
-from electra_tf2.finetune.settings.defaults import recipe_of, with_named
 from electra_tf2.finetune.trained_folder import find_trained, trained_config
 from electra_tf2.formats.folders import RELEASED
 from electra_tf2.pretrain import diagnosis
+from electra_tf2.settings.defaults import recipe_of, with_named
 from electra_tf2.training.hparams import DeviceHparams, NetworkHparams
 from electra_tf2.util import flags as util_flags
 from electra_tf2.util.environment import import_tensorflow

@@ -12,9 +12,9 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningTask
 from electra_tf2.finetune.results import Scores, data_table, errors_of
-from electra_tf2.finetune.settings.defaults import run_name
 from electra_tf2.finetune.tasks.files import predictions_file, write_json_lines
 from electra_tf2.finetune.tasks.task import Prediction, Split, Task
+from electra_tf2.settings.defaults import run_name
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import replacing
 from electra_tf2.util.progress import Progress, say

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.settings.defaults import pretrained_dir, run_name
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.stored_model import find_model
+from electra_tf2.settings.defaults import pretrained_dir, run_name
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util.errors import UserError, reason

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.finetune.evaluation import Evaluation, zip_submissions
-from electra_tf2.finetune.settings.built_in import BUILT_IN
-from electra_tf2.finetune.settings.metrics import METRICS
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.targets import Classes
 from electra_tf2.finetune.tasks.text import TextTask
+from electra_tf2.settings.built_in import BUILT_IN
+from electra_tf2.settings.metrics import METRICS
 from electra_tf2.util.errors import UserError
 from tests.support import finetuning as support
 from tests.support.finetuning import write_lines

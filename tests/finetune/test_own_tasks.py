@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
-from electra_tf2.finetune.settings.defaults import with_named
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.trained_folder import MadeOf
+from electra_tf2.settings.defaults import with_named
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.tables import Table
 from tests.finetune.test_run_finetuning import run

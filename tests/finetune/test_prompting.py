@@ -14,7 +14,6 @@ from electra_tf2.corpus.tokenization import WordpieceTokenizer
 from electra_tf2.corpus.vocabulary import SpecialIds
 from electra_tf2.finetune.batching import FeatureTable, TaskFeatures
 from electra_tf2.finetune.model import FinetuningModel
-from electra_tf2.finetune.settings.built_in import BUILT_IN
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.tasks.prompt import (
     LabelWordHead,
@@ -30,6 +29,7 @@ from electra_tf2.model import kernels
 from electra_tf2.pretrain.objectives.ablations import copy_log_prob
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
 from electra_tf2.pretrain.task import PretrainingTask
+from electra_tf2.settings.built_in import BUILT_IN
 from electra_tf2.util.errors import UserError
 from tests.finetune.test_run_finetuning import run
 from tests.support import golden

@@ -1,12 +1,12 @@
-"""The tasks: classes with settings (finetune.settings), and those of a run."""
+"""The tasks: classes with settings (settings), and those of a run."""
 
 import importlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from electra_tf2.finetune.settings.built_in import TEXT, TaskSettings
-from electra_tf2.finetune.settings.own import settings_of
+from electra_tf2.settings.built_in import TEXT, TaskSettings
+from electra_tf2.settings.own import settings_of
 from electra_tf2.util.errors import UserError
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from electra_tf2.corpus.encoding import pack
-from electra_tf2.finetune.settings.metrics import accuracy, f1, with_average
 from electra_tf2.finetune.tasks.files import write_json_lines
 from electra_tf2.finetune.tasks.qa_answers import answered_scores
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label, Prediction, Split, Task
 from electra_tf2.finetune.tasks.text_heads import ChoiceHead, ClassificationHead
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.settings.metrics import accuracy, f1, with_average
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.progress import track
 from electra_tf2.util.reading import field, read_json

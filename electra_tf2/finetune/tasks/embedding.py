@@ -19,8 +19,6 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.settings.built_in import BUILT_IN, TextSettings
-from electra_tf2.finetune.settings.metrics import pearson, spearman
 from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
 from electra_tf2.finetune.tasks.task import (
     EmptyText,
@@ -38,6 +36,8 @@ from electra_tf2.finetune.tasks.text_files import TextExample
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.layers import Dense, SeedStream
 from electra_tf2.model.pooling import orthogonal, text_vectors
+from electra_tf2.settings.built_in import BUILT_IN, TextSettings
+from electra_tf2.settings.metrics import pearson, spearman
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.tables import open_table

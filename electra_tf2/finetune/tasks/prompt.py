@@ -21,7 +21,6 @@ from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.corpus.encoding import truncated_lengths
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.settings.built_in import Prompt, TextSettings
 from electra_tf2.finetune.tasks.task import Features, Head, HeadInput, HeadOutput, Label, Prediction, Split
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import TextExample
@@ -31,6 +30,7 @@ from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.generator import MaskedLanguageModel
 from electra_tf2.model.heads import CopyHead, vocabulary_head
 from electra_tf2.model.layers import Layer, SeedStream
+from electra_tf2.settings.built_in import Prompt, TextSettings
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import places
 

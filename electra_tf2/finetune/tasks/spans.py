@@ -16,13 +16,13 @@ import numpy as np
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.file_tokenizer import FileTokenizer
 from electra_tf2.corpus.tokenization import Located, Words
-from electra_tf2.finetune.settings.built_in import TextSettings
 from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
 from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label
 from electra_tf2.finetune.tasks.text import TextTask
 from electra_tf2.finetune.tasks.text_files import Span, TextExample, example_of
 from electra_tf2.finetune.tasks.text_heads import NUM_SPANS, SpanHead, span_label
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.tables import open_table
 

@@ -16,8 +16,6 @@ import tensorflow as tf
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.corpus.encoding import pack
 from electra_tf2.corpus.tokenization import WordpieceTokenizer
-from electra_tf2.finetune.settings.built_in import TextSettings
-from electra_tf2.finetune.settings.metrics import measured
 from electra_tf2.finetune.tasks.exports import Predict, Signature, StringTokenizer
 from electra_tf2.finetune.tasks.files import predictions_file, same_text, write_json_lines
 from electra_tf2.finetune.tasks.targets import TEACHER, Classes, Scale, Target, is_no_label, label_text, read_outputs
@@ -25,6 +23,8 @@ from electra_tf2.finetune.tasks.task import EmptyText, Features, Head, Label, Pr
 from electra_tf2.finetune.tasks.text_files import TOLERATED, TextExample, example_of, open_texts, read_texts
 from electra_tf2.finetune.tasks.text_heads import ClassificationHead
 from electra_tf2.model.encoder import Encoder
+from electra_tf2.settings.built_in import TextSettings
+from electra_tf2.settings.metrics import measured
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.files import write_atomically

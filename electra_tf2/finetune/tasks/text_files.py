@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from electra_tf2.finetune.settings.built_in import TextSettings
+from electra_tf2.settings.built_in import TextSettings
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.tables import Table, alternatives, names_of

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from electra_tf2.finetune.settings.built_in import BUILT_IN, TEXT, TaskSettings, TextSettings
-from electra_tf2.finetune.settings.metrics import METRICS, REGRESSION_METRICS
+from electra_tf2.settings.built_in import BUILT_IN, TEXT, TaskSettings, TextSettings
+from electra_tf2.settings.metrics import METRICS, REGRESSION_METRICS
 from electra_tf2.util import tables
 from electra_tf2.util.errors import UserError, shown
 from electra_tf2.util.hparams import closest
