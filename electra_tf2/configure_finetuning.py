@@ -44,7 +44,7 @@ class FinetuningConfig(NetworkHparams, OptimizerHparams, DeviceHparams):
     debug: bool = free_hparam(False, "a few examples and steps, to try out the machinery")
     debug_examples: int = hparam(0, "number of a split's examples that are used, at most; 0: all", at_least=0)
     train_share: float = hparam(1.0, "share of the training examples that is used, drawn at random", above=0, at_most=1)
-    overwrite: bool = free_hparam(False, "delete what a previous run of these tasks left")
+    overwrite: bool = free_hparam(False, "train anew: folders of trials that are there are renamed and kept")
 
     # Optimisation
     learning_rate: float = hparam(1e-4, "peak learning rate [large: 5e-5]", at_least=0, heading="Optimisation")

@@ -4,32 +4,28 @@
     tasks.json     task -> what its head's outputs mean (label names)
     vocab.txt      the vocabulary
     model.ckpt-*   weights; best/ has those that did best, where they were kept
-    made_of.json   {"start": SHA-256, "trained_on": {task: {split: SHA-256}}, "steps": to train}: the weights that
-                   training began with and the data that it learned, written when it begins
-    scores.json    repeats it, with `scored_on` and the settings of the evaluation, under "made_of"
-    replaced.json  an --overwrite of several trials is to replace this one, too
+    made_of.json   `fingerprint` of the weights and the data of training, written when it begins, and its steps
+    scores.json    has the same with that of the scores, under "made_of"
 
 A trial is done, goes on or shares a median with others only where all that it is made of is still the same
 (configuration and vocabulary are training.run_folder's to compare). Free of TensorFlow.
 """
 
+import contextlib
 import dataclasses
-import functools
 import hashlib
 import os
-import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.formats.original_config import find_prefix
-from electra_tf2.formats.stored_model import find_model
+from electra_tf2.formats.stored_model import best_or_newest, find_model
 from electra_tf2.settings.defaults import pretrained_dir, run_name
 from electra_tf2.training.hparams import DeviceHparams
 from electra_tf2.training.run_folder import holds_work
 from electra_tf2.util.errors import UserError, reason
-from electra_tf2.util.files import write_json
 from electra_tf2.util.hparams import checked, free_on_resume, layered_by_entry, places, shapes_model
 from electra_tf2.util.progress import say
 from electra_tf2.util.reading import read_json
@@ -37,9 +33,7 @@ from electra_tf2.util.reading import read_json
 if TYPE_CHECKING:
     from electra_tf2.finetune.tasks.task import Task
 
-Digests = dict[str, dict[str, str]]  # task -> split -> SHA-256 of its files
-TASKS, SCORES = "tasks.json", "scores.json"
-_MADE_OF, _REPLACED, _OVERWRITING = "made_of.json", "replaced.json", "overwriting"
+TASKS, SCORES, MADE_OF = "tasks.json", "scores.json", "made_of.json"
 _OF_SCORING = (
     *("average_orders", "beam_size", "max_answer_length", "n_best_size", "prompt_evaluation_draws", "qa_na_threshold"),
 )
@@ -91,7 +85,7 @@ def trained_config(folder: Path, hparams: Mapping[str, Any], elsewhere: bool) ->
 
 
 def without_files(name: str, value: Any) -> Any:
-    """The value of a hparam, of `tasks` without the paths of files: what they hold counts (`MadeOf`), not where."""
+    """The value of a hparam, of `tasks` without the paths of files: what they hold counts, not where."""
     if name != "tasks" or not isinstance(value, dict):
         return value
     return {
@@ -127,126 +121,54 @@ def weights_digest(checkpoint: str) -> str | None:
     return digest(parts) if parts else None
 
 
-class MadeOf:
-    """Contents that the trials of a command are made of, read when they are asked for.
+def fingerprint(config: FinetuningConfig, tasks: "Sequence[Task]", scores: bool = False) -> dict[str, Any]:
+    """SHA-256 of the files that a trial's weights are made of, or that its scores are made of beside the weights.
+
+    The development data are among the former if they choose the checkpoint (`keep_best`), settings of the evaluation
+    among the latter, as they are. Files that are not there are left out.
+    """
+    start = best_or_newest(config.init_checkpoint) if config.init_checkpoint else None
+    found = {} if scores else {"weights to start from": weights_digest(start) if start else "random"}
+    for task in tasks:
+        if scores:
+            tests = [split for split in task.test_splits if config.write_test_outputs or task.has_labels(split)]
+            splits = [*task.evaluation_splits, *tests]
+        else:
+            splits = ["train", *((task.selection_splits or task.evaluation_splits) if config.keep_best else ())]
+        for split in splits:
+            with contextlib.suppress(UserError):  # which loading says, if the files are needed
+                files = [path for path in task.files(split) if path.is_file()]
+                found |= {f"{task.name} {split}": digest(files)} if files else {}
+    return found | ({name: getattr(config, name) for name in _OF_SCORING} if scores else {})
+
+
+def check_made_of(folder: Path, fingerprint_of: Callable[[bool], Mapping[str, Any]], advice: str) -> None:
+    """Raises UserError if the trial in a folder is made of other things.
+
+    What is no longer there may have been anything. A trial of an older version is taken with a warning.
 
     Args:
-      start: path of the weights that training begins with; None for random ones.
+      fingerprint_of: `fingerprint` of what would be trained now, by `scores`.
     """
+    if not holds_work(folder):
+        return
+    before = read_made_of(folder)
+    if not before:
+        say(f"WARNING: {folder} does not say what it was made of: make sure that neither data nor weights changed")
+    if changed := _changed(before, fingerprint_of(False)):
+        raise UserError(f"{folder} was trained with other {changed}. {advice}")
+    path = folder / SCORES
+    before = read_json(path, "scores").get("made_of", {}) if path.exists() else {}
+    if changed := _changed(before, fingerprint_of(True)):
+        raise UserError(f"{path} was made with other {changed}: --no-do-train scores the model anew. {advice}")
 
-    def __init__(self, config: FinetuningConfig, tasks: "Sequence[Task]", start: str | None) -> None:
-        self.config, self.tasks, self._start = config, tasks, start
 
-    @functools.cached_property
-    def training(self) -> dict[str, Any]:
-        """Contents that the weights depend on. With `keep_best` the development data choose some of them."""
-        trained_on = {}
-        for task in self.tasks:
-            chosen_by = (task.selection_splits or task.evaluation_splits) if self.config.keep_best else ()
-            trained_on[task.name] = _digests(task, ["train", *chosen_by])
-        start = "random weights" if self._start is None else weights_digest(self._start)
-        return {"start": start, "trained_on": trained_on}
-
-    @functools.cached_property
-    def scoring(self) -> dict[str, Any]:
-        """Contents that the scores depend on beside the weights."""
-        scored_on: Digests = {}
-        for task in self.tasks:
-            tests = [split for split in task.test_splits if self.config.write_test_outputs or task.has_labels(split)]
-            scored_on[task.name] = _digests(task, [*task.evaluation_splits, *tests])
-        return {"scored_on": scored_on, "settings": {name: getattr(self.config, name) for name in _OF_SCORING}}
-
-    def write(self, folder: Path, steps: int, overwriting: "Overwriting | None") -> None:
-        """Remembers what a trial that begins now is made of, and of how many steps."""
-        by = {_OVERWRITING: overwriting.id} if overwriting and overwriting.first == folder else {}
-        write_json(folder / _MADE_OF, self.training | {"steps": steps} | by)
-
-    def check(self, folder: Path, advice: str) -> None:
-        """Raises UserError if the trial in a folder is made of other things. What is no longer there may have been
-        anything; a trial of an older version, which does not say, is taken with a warning."""
-        if not holds_work(folder):
-            return
-        before = read_made_of(folder)
-        if not before:
-            say(f"WARNING: {folder} does not say what it was made of: make sure that neither data nor weights changed")
-        changed = _changes(before.get("trained_on", {}), self.training["trained_on"])
-        if changed:
-            raise UserError(f"{folder} was trained on other data: {changed} has changed. {advice}")
-        start, now = before.get("start"), self.training["start"]
-        if start and now and start != now:
-            raise UserError(f"{folder} began with other weights than those of {self._start or now}. {advice}")
-        path = folder / SCORES
-        if not path.exists():
-            return
-        before = read_json(path, "scores").get("made_of", {})
-        changed = _changes(before.get("scored_on", {}), self.scoring["scored_on"])
-        if changed:
-            raise UserError(
-                f"{path} is of other data: {changed} has changed: --no-do-train scores the model on what is there now. "
-                f"{advice}"
-            )
-        for name, value in self.scoring["settings"].items():
-            if before.get("settings", {}).get(name, value) != value:
-                was = before["settings"][name]
-                raise UserError(f"{path} was made with {name} {was}, not {value}: --no-do-train scores the model anew")
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The names of what is there before and now, but differs."""
+    return ", ".join(name for name, value in now.items() if before.get(name, value) != value)
 
 
 def read_made_of(folder: Path) -> dict[str, Any]:
     """Reads what a trial's weights are made of; {} if it does not say."""
-    return {name: value for name, value in _remembered(folder).items() if name != _OVERWRITING}
-
-
-class Overwriting:
-    """An --overwrite of several trials, which holds for all of them or, if the first does not come to a checkpoint, for
-    none: a mark in each of the others counts only as long as the first trial is that of this very command.
-
-    Args:
-      folders: of the trials, in the order in which they are trained.
-    """
-
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self.first, self._others, self.id = folders[0], folders[1:], secrets.token_hex(8)
-
-    def begin(self, folder: Path) -> None:
-        """Marks the other trials, before a trial is replaced that is the first one."""
-        for other in self._others if folder == self.first else ():
-            if holds_work(other):
-                first = os.path.relpath(self.first, other)
-                write_json(other / _REPLACED, {"first": first, _OVERWRITING: self.id})
-
-
-def is_replaced(folder: Path) -> bool:
-    """Tells whether an --overwrite was stopped before this trial's turn came."""
-    if not (folder / _REPLACED).is_file():
-        return False
-    mark = read_json(folder / _REPLACED, "mark of --overwrite")
-    first = folder / str(mark.get("first"))
-    return holds_work(first) and _remembered(first).get(_OVERWRITING) == mark.get(_OVERWRITING)
-
-
-def _remembered(folder: Path) -> dict[str, Any]:
-    path = folder / _MADE_OF
+    path = folder / MADE_OF
     return read_json(path, "what a trial is made of") if path.is_file() else {}
-
-
-def _digests(task: "Task", splits: Iterable[str]) -> dict[str, str]:
-    """Digests of the splits whose files are there."""
-    found = {}
-    for split in splits:
-        try:
-            files = [path for path in task.files(split) if path.is_file()]
-        except UserError:  # which loading says, if they are needed
-            continue
-        if files:
-            found[split] = digest(files)
-    return found
-
-
-def _changes(before: Mapping[str, Mapping[str, str]], now: Digests) -> str:
-    """The names of what is there before and now, but differs."""
-    return ", ".join(
-        f"{task} {split}"
-        for task, splits in now.items()
-        for split, content in splits.items()
-        if before.get(task, {}).get(split, content) != content
-    )

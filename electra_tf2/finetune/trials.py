@@ -7,6 +7,7 @@
 <model_dir>_1/predictions/    one line per development example: text, gold label, prediction
 """
 
+import functools
 import time
 from pathlib import Path
 from typing import Any
@@ -22,21 +23,20 @@ from electra_tf2.finetune.evaluation import Evaluation
 from electra_tf2.finetune.model import FinetuningTask, number_of_steps
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.trained_folder import (
+    MADE_OF,
     SCORES,
     TASKS,
-    MadeOf,
-    Overwriting,
+    check_made_of,
     find_trained,
-    is_replaced,
+    fingerprint,
     read_made_of,
     without_files,
 )
 from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.tensor_file import FILE_NAME
-from electra_tf2.formats.weights import best_or_newest
 from electra_tf2.training.distribution import is_chief, peak_memory, wants_xla
 from electra_tf2.training.loop import LoopSchedule, Trainer
-from electra_tf2.training.run_folder import RunFolder
+from electra_tf2.training.run_folder import RunFolder, holds_work, set_aside
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.files import check_writable, write_json
 from electra_tf2.util.hparams import free_on_resume
@@ -51,25 +51,14 @@ class Trials:
 
     Args:
       advice: what to do where a folder holds a trial of other hparams, data or weights.
-      overwriting: that of the command; default: one of these trials, if the configuration says so.
     """
 
-    def __init__(
-        self,
-        config: FinetuningConfig,
-        strategy: tf.distribute.Strategy,
-        advice: str = ADVICE,
-        overwriting: Overwriting | None = None,
-    ) -> None:
+    def __init__(self, config: FinetuningConfig, strategy: tf.distribute.Strategy, advice: str = ADVICE) -> None:
         tokenizer = tokenizer_for(config.vocab_file, config.do_lower_case, config.do_strip_accents)
         self.config, self.strategy, self.chief, self.advice = config, strategy, is_chief(strategy), advice
         self.tasks = make_tasks(config, tokenizer)
         self.evaluation = Evaluation(config, self.tasks)
-        start = best_or_newest(config.init_checkpoint) if config.init_checkpoint else None
-        self.made_of = MadeOf(config, self.tasks, start)
-        self.overwriting = overwriting
-        if config.overwrite and overwriting is None:
-            self.overwriting = Overwriting(trial_folders(config))
+        self._fingerprint = functools.cache(lambda scores: fingerprint(config, self.tasks, scores))
 
     def run(self) -> tuple[int, list[dict[str, Any]]]:
         """All trials that are not done yet.
@@ -85,9 +74,9 @@ class Trials:
         if not config.do_train:
             folders = self._trained_folders()
             return 0, [self._evaluate_trained(trial, folder) for trial, folder in enumerate(folders, start=1)]
-        anew = self._checked()
+        self._check()
         for trial, folder in enumerate(trial_folders(config), start=1):
-            with RunFolder(folder, self.chief, folder in anew, self.advice) as held:
+            with RunFolder(folder, self.chief, config.overwrite, self.advice) as held:
                 done = folder / SCORES
                 if done.exists() and not held.overwrite:
                     say(f"trial {trial}/{config.num_trials}: done before, see {done}")
@@ -95,9 +84,7 @@ class Trials:
                     for flag in self.evaluation.not_written(trial, folder, result):
                         say(f"WARNING: it was done without {flag}: with --no-do-train {flag} its model predicts them")
                 else:
-                    replaced = held.overwrite and not config.overwrite
-                    why = "--overwrite was to replace it, so it is trained anew" if replaced else folder
-                    say(f"trial {trial}/{config.num_trials}: {why}")
+                    say(f"trial {trial}/{config.num_trials}: {folder}")
                     code, result = self._run_trial(trial, held)
             if code:
                 return code, finished
@@ -107,18 +94,13 @@ class Trials:
             tf_keras.backend.clear_session()
         return 0, finished
 
-    def _checked(self) -> set[Path]:
-        """The folders of the trials that start anew, after a look at all of them. Raises UserError: one holds a trial
-        that is made of other things, or no trial of ours to overwrite."""
-        config, anew = self.config, set()
-        for folder in trial_folders(config):
-            with RunFolder(folder, self.chief, config.overwrite, self.advice) as held:
-                if held.overwrite or is_replaced(folder):
-                    anew.add(folder)
-                else:
-                    held.check(config.to_json(), free_on_resume(FinetuningConfig), without_files)
-                    self.made_of.check(folder, self.advice)
-        return anew
+    def _check(self) -> None:
+        """Raises UserError if a folder holds a trial that is made of other things and is not to be overwritten."""
+        for folder in trial_folders(self.config):
+            with RunFolder(folder, self.chief, self.config.overwrite, self.advice) as held:
+                if not held.overwrite:
+                    held.check(self.config.to_json(), free_on_resume(FinetuningConfig), without_files)
+                    check_made_of(folder, self._fingerprint, self.advice)
 
     def _run_trial(self, trial: int, held: RunFolder) -> tuple[int, dict[str, Any] | None]:
         config, folder = self.config, held.path
@@ -150,12 +132,13 @@ class Trials:
         trainer = Trainer(task, self.strategy, schedule, str(folder), evaluate, best_metric, config.early_stopping)
         step = 0 if held.overwrite else trainer.restore()
         say(f"resuming at step {step:,} of {steps:,}" if step else weights.start(task.model, config))
-        if self.chief and self.overwriting is not None:
-            self.overwriting.begin(folder)
+        others = trial_folders(config)[1:] if self.chief and config.overwrite and trial == 1 else []
+        for other in filter(holds_work, others):  # so that a stopped command goes on with none of them, either
+            set_aside(other)
         held.begin(config.to_json(), config.vocab_file)
         if self.chief:
             if not step:
-                self.made_of.write(folder, steps, self.overwriting)
+                write_json(folder / MADE_OF, self._fingerprint(False) | {"steps": steps})
             write_json(folder / TASKS, {task.name: task.state() for task in self.tasks})
         start = time.monotonic()
         code = trainer.train()
@@ -177,8 +160,6 @@ class Trials:
         config = self.config
         folders = [find_trained({"model_dir": config.model_dir}, trial + 1) for trial in range(config.num_trials)]
         for folder in folders:
-            if is_replaced(folder):
-                raise UserError(f"{folder} is of a run that --overwrite was to replace: finish that by training first")
             if (folder / SCORES).exists() and not [*folder.glob("**/model.ckpt-*"), *folder.glob(FILE_NAME)]:
                 raise UserError(f"{folder} holds scores alone: its weights were not kept (keep_all_models)")
             here, first = read_made_of(folder), read_made_of(folders[0])
@@ -211,7 +192,7 @@ class Trials:
             "scores": scores,
             "majority": self.evaluation.majority(),
             "errors": self.evaluation.errors,
-            "made_of": read_made_of(folder) | self.made_of.scoring,
+            "made_of": read_made_of(folder) | self._fingerprint(True),
             "wrote": self.evaluation.asked_for(trial),
             "training": training,
             "evaluation": {"features": rows, "seconds": seconds, "examples_per_second": rows / seconds},

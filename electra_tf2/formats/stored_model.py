@@ -260,6 +260,17 @@ def read_model(path: str | Path, given: Given = NOTHING) -> StoredModel:
     return model.changed(weights=dict(model.weights))
 
 
+def best_or_newest(path: str) -> str:
+    """Best checkpoint of a fine-tuned folder, where its run kept it; else the path as it is."""
+    best = Path(path) / "best" / "best.json"
+    if not best.is_file():
+        return path
+    name = read_json(best, "best checkpoint").get("path")
+    if not isinstance(name, str) or Path(name).name != name:
+        raise UserError(f"{best} names no checkpoint in its folder: path is {shown(name)}")
+    return str(best.parent / name)
+
+
 def check_given(path: str, given: Given) -> None:
     """Raises UserError if something is given that the model's own files say."""
     model = find_model(path)
@@ -350,7 +361,7 @@ class _Ours(StoredModel):
     def weights(self) -> "Weights":
         readers, path = _readers(), self.checkpoint
         if not path:
-            path = readers.best_or_newest(self.path) if self.is_fine_tuned else self.path
+            path = best_or_newest(self.path) if self.is_fine_tuned else self.path
         return readers.weights_at(readers.find_checkpoint(path))
 
     @cached_property

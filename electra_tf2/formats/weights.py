@@ -19,8 +19,8 @@ from electra_tf2.formats import checkpoint_files
 from electra_tf2.formats.original_config import find_prefix
 from electra_tf2.formats.tensor_file import FILE_NAME, INDEX_NAME, TensorFile, finite
 from electra_tf2.model.embeddings import DIFFERENCE
-from electra_tf2.util.errors import UserError, shown
-from electra_tf2.util.reading import no_pattern, read_json
+from electra_tf2.util.errors import UserError
+from electra_tf2.util.reading import no_pattern
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _FUSED = "/self/qkv/"
@@ -70,17 +70,6 @@ def find_checkpoint(path: str) -> str:
         f"no checkpoint at {path!r} (looked for {path}.index, {path}/checkpoint and {path}/{FILE_NAME}); "
         f"{folder} {holds}."
     )
-
-
-def best_or_newest(path: str) -> str:
-    """Best checkpoint of a fine-tuned folder, where its run kept it; else the path as it is."""
-    best = Path(path) / "best" / "best.json"
-    if not best.is_file():
-        return path
-    name = read_json(best, "best checkpoint").get("path")
-    if not isinstance(name, str) or Path(name).name != name:
-        raise UserError(f"{best} names no checkpoint in its folder: path is {shown(name)}")
-    return str(best.parent / name)
 
 
 class TensorFlowCheckpoint:

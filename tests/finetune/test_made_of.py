@@ -69,15 +69,15 @@ def test_more_trials_keep_those_of_the_same_things_wherever_they_lie_now(done):
     assert [seconds(folder / "out", number) for number in (1, 2)] == before
     made_of = [one["made_of"] for one in results(folder / "out")["trials"]]
     assert len(made_of) == 3 and made_of[0] == made_of[1] == made_of[2]
-    assert made_of[0]["trained_on"].keys() == {"kind"} and made_of[0]["scored_on"]["kind"].keys() == {"dev", "test"}
+    assert made_of[0].keys() >= {"weights to start from", "kind train", "kind dev", "kind test", "qa_na_threshold"}
 
 
 @pytest.mark.parametrize(
     ("flipped", "message"),
     [
-        ("train", "kind_model_1 was trained on other data: kind train has changed"),
-        ("dev", "scores.json is of other data: kind dev has changed: --no-do-train scores the model"),
-        ("test", "scores.json is of other data: kind test has changed: --no-do-train scores the model"),
+        ("train", "kind_model_1 was trained with other kind train"),
+        ("dev", "scores.json was made with other kind dev: --no-do-train scores the model"),
+        ("test", "scores.json was made with other kind test: --no-do-train scores the model"),
     ],
 )
 def test_changed_data_are_refused_at_once(done, flipped, message):
@@ -96,7 +96,7 @@ def test_other_weights_under_the_same_name_are_refused(done):
     content[len(content) // 2] ^= 1
     weights.write_bytes(bytes(content))
     output = run(folder, folder / "out", expect=2, **settings | {"num_trials": 3})
-    assert "kind_model_1 began with other weights than those of" in line(output)
+    assert "kind_model_1 was trained with other weights to start from" in line(output)
 
 
 def test_scores_of_changed_data_are_made_anew_without_training(done):
@@ -114,7 +114,7 @@ def test_scores_of_changed_data_are_made_anew_without_training(done):
 def test_scores_by_other_settings_are_not_averaged(done):
     folder, settings = done
     output = run(folder, folder / "out", expect=2, **settings | {"qa_na_threshold": 1.0})
-    assert "scores.json was made with qa_na_threshold -2.75, not 1.0: --no-do-train scores" in line(output)
+    assert "scores.json was made with other qa_na_threshold: --no-do-train scores" in line(output)
 
 
 def test_a_stopped_trial_does_not_go_on_with_other_data(done):
@@ -122,7 +122,7 @@ def test_a_stopped_trial_does_not_go_on_with_other_data(done):
     (trial(folder / "out", 2) / "scores.json").unlink()
     write_data(folder, flipped=["train"])
     shutil.rmtree(trial(folder / "out", 1))
-    assert "kind_model_2 was trained on other data" in line(run(folder, folder / "out", expect=2, **settings))
+    assert "kind_model_2 was trained with other kind train" in line(run(folder, folder / "out", expect=2, **settings))
 
 
 def test_a_trial_of_an_older_version_is_taken_with_a_warning(done):
@@ -136,28 +136,18 @@ def test_a_trial_of_an_older_version_is_taken_with_a_warning(done):
     assert "kind_model_1 does not say what it was made of" in line(output) and output.count("done before") == 2
 
 
-@pytest.mark.parametrize("changed", [(), ("train",)])
-def test_overwriting_holds_for_all_trials_wherever_it_is_stopped(done, changed):
+def test_overwriting_holds_for_all_trials_wherever_it_is_stopped(done):
     folder, settings = done
     before = [seconds(folder / "out", number) for number in (1, 2)]
-    write_data(folder, flipped=changed)
+    write_data(folder, flipped=("train",))
     words = command(folder, folder / "out", "--overwrite", **settings)[1:]
-    # Killed before the first checkpoint: the first trial has another name, the other is there.
-    assert run_forked(words, folder / "log", 1, signal.SIGKILL)[0] == -signal.SIGKILL
-    write_data(folder)
-    assert run(folder, folder / "out", **settings).count("done before") == 1
-    assert Path(f"{trial(folder / 'out', 1)}.old-1", "scores.json").exists()
-    assert seconds(folder / "out", 2) == before[1]
-    # Killed after it: none of them counts any more.
-    write_data(folder, flipped=changed)
     assert run_forked(words, folder / "log", 5, signal.SIGKILL)[0] == -signal.SIGKILL
-    refused = line(run(folder, folder / "out", "--no-do-train", expect=2, **settings))
-    assert "kind_model_2 is of a run that --overwrite was to replace" in refused
-    assert not (trial(folder / "out", 1) / "scores.json").exists()
+    for number in (1, 2):
+        old = json.loads(Path(f"{trial(folder / 'out', number)}.old-1", "scores.json").read_text())
+        assert old["training"]["seconds"] == before[number - 1]
+        assert not (trial(folder / "out", number) / "scores.json").exists()
     output = run(folder, folder / "out", **settings)
     assert "resuming at step 4" in output and "done before" not in output
-    assert "trial 2/2: --overwrite was to replace it, so it is trained anew" in line(output)
-    assert seconds(folder / "out", 2) != before[1]
     assert run(folder, folder / "out", **settings).count("done before") == 2
 
 
@@ -185,7 +175,7 @@ def test_of_several_tasks_each_counts(tmp_path):
     run(tmp_path, tmp_path / "out", **settings)
     write_lines(tmp_path / "finetuning_data" / "count" / "train.tsv", "text\tlabel", "a\t2", "b\t1")
     output = run(tmp_path, tmp_path / "out", expect=2, **settings)
-    assert "kind,count_model_1 was trained on other data: count train has changed" in line(output)
+    assert "kind,count_model_1 was trained with other count train" in line(output)
 
 
 def test_files_that_this_trial_did_not_write_are_not_taken_for_its_own(done):

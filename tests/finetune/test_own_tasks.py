@@ -8,7 +8,7 @@ import pytest
 
 from electra_tf2.configure_finetuning import FinetuningConfig
 from electra_tf2.finetune.tasks import make_tasks
-from electra_tf2.finetune.trained_folder import MadeOf
+from electra_tf2.finetune.trained_folder import fingerprint
 from electra_tf2.settings.defaults import with_named
 from electra_tf2.util.errors import UserError
 from electra_tf2.util.tables import Table
@@ -80,9 +80,7 @@ def test_without_development_data_a_share_is_held_out_or_the_error_says_how(tmp_
     again, other = make(tmp_path, described), make(tmp_path, described, seed=1)
     assert [one.texts[0] for one in again.load("dev").examples] == parts[1]
     assert [one.texts[0] for one in other.load("dev").examples] != parts[1]
-    assert task.files("dev") == [path] and MadeOf(task.config, [task], None).scoring["scored_on"]["mine"].keys() == {
-        "dev"
-    }
+    assert task.files("dev") == [path] and "mine dev" in fingerprint(task.config, [task], scores=True)
     write_lines(path.with_name("dev.csv"), "text,label", "own,1")
     assert [len(make(tmp_path, described).load(split).examples) for split in ("train", "dev")] == [20, 1]
     with pytest.raises(UserError, match="held_out is a share of the training data"):

@@ -261,6 +261,7 @@ def test_a_fine_tuned_start_is_the_checkpoint_that_was_scored(tmp_path):
         for variable in model.trainable_variables:
             variable.assign(tf.fill(variable.shape, value))
         tf.train.Checkpoint(model=model).write(str(path))
+    (tmp_path / "config.json").write_text(config.to_json())
     write_lines(tmp_path / "checkpoint", 'model_checkpoint_path: "model.ckpt-9"')
     write_lines(tmp_path / "best" / "best.json", '{"step": 4, "score": 50.0, "path": "model.ckpt-4"}')
     started = FinetuningModel(config, [task], seed=4)
