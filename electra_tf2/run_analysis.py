@@ -11,19 +11,268 @@ writes <output-dir>/<analysis>.json, .png and .pdf. --analysis:
   cosine    cosines of [CLS] of similar and of random sentences, before fine-tuning (COCO-LM, Figures 1 and 5)
   tsne      t-SNE of [CLS] of similar sentences (COCO-LM, Figure 6)
 
-Similar sentences are the pairs of STS-B with the full score, in <data-dir>/finetuning_data/sts.
+Similar sentences are the pairs of STS-B with the full score, in <data-dir>/finetuning_data/sts. Curves are read from
+train_metrics.jsonl and eval/step-N.json of a run.
 """
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from absl import flags
 
+from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.formats.folders import VOCABULARY, released
+from electra_tf2.pretrain.flops import training_flops_per_example
 from electra_tf2.util import flags as util_flags
-from electra_tf2.util.errors import UserError
-from electra_tf2.util.files import write_json
+from electra_tf2.util.errors import UserError, shown
+from electra_tf2.util.files import replacing, write_json
 from electra_tf2.util.hparams import closest
+from electra_tf2.util.reading import is_file, read_json, read_json_lines
 
-ANALYSES = ("curves", "copying", "contrast", "cosine", "tsne")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Line = dict[str, list[Any]]  # {"steps": [...], "values": [...]}
+_NO_METRICS = ("step", "examples_per_second", "gradient_norm")
+_AXES = {"steps": "training steps", "examples": "training sequences", "flops": "training FLOPs"}
+_COPYING = tuple(f"{what}_accuracy_{tokens}" for what in ("copy", "clm") for tokens in ("replaced", "original"))
+_CONTRAST = ("positive_cosine", "negative_cosine")
+_USUAL = ("loss", "lm_accuracy", "cloze_accuracy", "auc", "recall", *_COPYING, *_CONTRAST, "score")  # endings
+_COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]  # Okabe and Ito 2008
+_STYLE: Any = {"font.size": 8.5, "axes.titlesize": 9, "axes.grid": True, "grid.color": "0.9", "pdf.fonttype": 42}
+
+
+class Request(NamedTuple):
+    """Choices of a command line. names: of models or runs."""
+
+    data_dir: Path
+    names: tuple[str, ...]
+    num_pairs: int = 1000
+    perplexity: float = 30.0
+    seed: int = 0
+    metrics: tuple[str, ...] = ()
+    over: str = "steps"
+
+    def folder(self, name: str) -> Path:
+        """Folder of a run, given by its path, by a name in <data_dir>/models, or by the name of a shipped model."""
+        own = Path(name) if "/" in name else self.data_dir / "models" / name
+        return own if own.is_dir() else Path(released(name) or own)
+
+
+def curves(request: Request, figure: Path) -> dict[str, Any]:
+    """Draws losses and metrics of several runs over steps, examples or FLOPs."""
+    runs = read_runs(request)
+    logged = [metric for run in runs.values() for metric in (*run["training"], *run["held_out"])]
+    for metric in {*request.metrics} - {*logged}:
+        raise UserError(
+            f"--metrics: {', '.join(request.names)} has logged no {metric!r}{closest(metric, logged)} "
+            f"(there: {', '.join(sorted({*logged}))})"
+        )
+    usual = [metric for metric in dict.fromkeys(logged) if metric.endswith(_USUAL)]
+    return _draw_runs(runs, request.metrics or usual or sorted({*logged}), request.over, figure)
+
+
+def copying(request: Request, figure: Path) -> dict[str, Any]:
+    """Draws the accuracy of copying and of the language model, on replaced and original tokens (COCO-LM, Figure 8)."""
+    return _draw_runs(read_runs(request), _COPYING, request.over, figure)
+
+
+def contrast(request: Request, figure: Path) -> dict[str, Any]:
+    """Draws the cosines of a sequence and its crop, and of different sequences (COCO-LM, Figure 7)."""
+    return _draw_runs(read_runs(request), _CONTRAST, request.over, figure)
+
+
+def cosine(request: Request, figure: Path) -> dict[str, Any]:
+    """Draws the cosines of similar and of random sentences (COCO-LM, Figures 1 and 5)."""
+    report, drawn = {}, {}
+    for name in request.names:
+        first, second = similar_vectors(request, name)
+        others = (np.arange(len(first)) + np.random.default_rng(request.seed).integers(1, len(first))) % len(first)
+        similar, random = np.sum(first * second, -1), np.sum(first * second[others], -1)
+        auc = float(np.mean(similar[:, None] > random))  # probability that a similar pair has the greater cosine
+        means = {"similar": float(similar.mean()), "random": float(random.mean())}
+        report[name] = {"pairs": len(first), **means, "auc": auc}
+        drawn[f"{name} (AUC {auc:.2f})"] = {"similar sentences": similar, "random sentences": random}
+        print(f"{name}: similar {similar.mean():.3f}, random {random.mean():.3f}, AUC {auc:.3f}")
+    with panels(figure, list(drawn)) as axes:
+        for values, axis in zip(drawn.values(), axes, strict=True):
+            edges = np.linspace(np.min([*values.values()]), np.max([*values.values()]) + 1e-3, 41).tolist()
+            for color, (label, numbers) in zip(_COLORS, values.items(), strict=False):
+                axis.hist(numbers, edges, density=True, alpha=0.5, color=color, label=label)
+                axis.axvline(float(numbers.mean()), color=color, linestyle=":")
+            axis.set(xlabel="cosine of [CLS]", yticks=[])
+    return report
+
+
+def tsne(request: Request, figure: Path) -> dict[str, Any]:
+    """Draws similar sentences on a plane, a line between the two of a pair (COCO-LM, Figure 6)."""
+    from matplotlib.collections import LineCollection
+    from sklearn.manifold import TSNE
+
+    report: dict[str, Any] = {}
+    for name in request.names:
+        pair = similar_vectors(request, name)
+        both = np.concatenate(pair)
+        perplexity = min(request.perplexity, (len(both) - 1) / 3)
+        flat = TSNE(perplexity=perplexity, init="pca", random_state=request.seed).fit_transform(both)
+        first, second = np.split(flat, 2)
+        mean = float(np.sum(pair[0] * pair[1], -1).mean())
+        report[name] = {"mean_cosine": mean, "first": first.tolist(), "second": second.tolist()}
+        print(f"{name}: {len(first)} similar pairs, mean cosine {mean:.3f}")
+    with panels(figure, [f"{name} (mean cosine {found['mean_cosine']:.2f})" for name, found in report.items()]) as axes:
+        for found, axis in zip(report.values(), axes, strict=True):
+            places = {"a sentence": np.array(found["first"]), "its paraphrase": np.array(found["second"])}
+            axis.add_collection(LineCollection(list(np.stack(list(places.values()), 1)), colors="0.75", linewidths=0.6))
+            for color, (label, points) in zip(_COLORS, places.items(), strict=False):
+                axis.scatter(points[:, 0], points[:, 1], s=7, color=color, label=label)
+            axis.set(xticks=[], yticks=[])
+    return report
+
+
+def training_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """Reads the metrics of training, without their prefix."""
+    path = folder / "train_metrics.jsonl"
+    for number, line in read_json_lines(path, "metrics", cut=True) if is_file(path) else ():
+        if type(line.get("step")) is not int:
+            raise UserError(f"metrics {path}, line {number}: no step")
+        yield {name.removeprefix("train_"): value for name, value in line.items()}
+
+
+def held_out_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """Reads the evaluations during training."""
+    for path in folder.glob("eval/step-*.json"):
+        if not path.stem[5:].isdecimal():
+            raise UserError(f"{path} is no evaluation: its name holds no step")
+        yield {"step": int(path.stem[5:])} | read_json(path, "evaluation")
+
+
+def lines(unordered: Iterator[dict[str, Any]]) -> dict[str, Line]:
+    """Steps and values of every number that the rows hold, in the order of the steps."""
+    found: dict[str, Line] = {}
+    for row in sorted(unordered, key=lambda row: row["step"]):
+        for metric, value in row.items():
+            if metric not in _NO_METRICS and type(value) in (int, float):
+                line = found.setdefault(metric, {"steps": [], "values": []})
+                line["steps"].append(row["step"])
+                line["values"].append(value)
+    return found
+
+
+def read_runs(request: Request) -> dict[str, Any]:
+    """Logs of runs: name -> length of a step on the axis, and lines of training and of held-out records."""
+    runs = {}
+    for name in request.names:
+        folder = request.folder(name)
+        training, held_out = lines(training_rows(folder)), lines(held_out_rows(folder))
+        if not training and not held_out:
+            raise UserError(f"{folder} has logged nothing: neither train_metrics.jsonl nor eval/step-*.json is there")
+        runs[name] = {"scale": _scale(request.over, folder), "training": training, "held_out": held_out}
+    return runs
+
+
+def similar_vectors(request: Request, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors [N, H] of [CLS] of the two sides of STS-B's pairs with the full score.
+
+    A run without a vocabulary of its own has that of the data folder.
+    """
+    from electra_tf2.configure_finetuning import FinetuningConfig
+    from electra_tf2.finetune.tasks import make_task
+    from electra_tf2.inference.model import load
+
+    config = FinetuningConfig.from_dict({"data_dir": str(request.data_dir), "task_names": ["sts"]})
+    task: Any = make_task("sts", config, None)  # type: ignore[arg-type]  # nothing is tokenised
+    pairs = [row.texts for split in ("dev", "train") for row in task.examples(split) if row.label == 5]
+    if len(pairs) < 2:
+        raise UserError(f"{config.data_dir}: sts has {len(pairs)} pair(s) with the score 5; at least 2 are needed")
+    folder, vocab = request.folder(name), request.data_dir / VOCABULARY
+    own = (folder / VOCABULARY).is_file() or not vocab.is_file()
+    model = load(folder, vocab_file=None if own else str(vocab))
+    first, second = zip(*pairs[: request.num_pairs], strict=True)
+    return model.embed(first, pooling="cls"), model.embed(second, pooling="cls")
+
+
+def _scale(over: str, folder: Path) -> float:
+    """Length of a step on the axis."""
+    if over == "steps":
+        return 1
+    path = folder / "config.json"
+    hparams = read_json(path, "configuration")
+    phases, batch = hparams.get("phases", []), hparams.get("train_batch_size", 0)
+    if not (isinstance(phases, list) and all(isinstance(phase, dict) for phase in phases) and isinstance(batch, int)):
+        raise UserError(f"{path} is no configuration of a run: phases {shown(phases)}, train_batch_size {shown(batch)}")
+    if any({"train_batch_size", "max_seq_length"} & phase.keys() for phase in phases):
+        raise UserError(f"--over {over}: the steps of {folder} hold more in one phase than another: use --over steps")
+    if over == "flops" and "task_names" in hparams:
+        raise UserError(f"--over flops: {folder} is fine-tuned, FLOPs are known of pre-training: use --over examples")
+    return (batch or 1) * (training_flops_per_example(PretrainingConfig.from_dict(hparams)) if over == "flops" else 1)
+
+
+def _draw_runs(runs: dict[str, Any], metrics: Sequence[str], over: str, figure: Path) -> dict[str, Any]:
+    """Draws a panel for each metric that some run has: lines in training, dots on held-out records.
+
+    Returns the runs that have logged some of the metrics, and names the others.
+    """
+    having = {}
+    for name, run in runs.items():
+        last = {metric: line["values"][-1] for metric, line in (run["held_out"] | run["training"]).items()}
+        if {*metrics} & {*last}:
+            having[name] = run
+            print(f"{name}: " + ", ".join(f"{metric} {last[metric]:.4g}" for metric in metrics if metric in last))
+        else:
+            print(f"{name}: left out, it has logged nothing of {', '.join(metrics)}")
+    if not having:
+        raise UserError(f"none of {', '.join(runs)} has logged {', '.join(metrics)}, as its objective would")
+    metrics = [one for one in metrics if any(one in run["training"] | run["held_out"] for run in having.values())]
+    with panels(figure, metrics) as axes:
+        for metric, axis in zip(metrics, axes, strict=True):
+            late: list[float] = []
+            for number, (name, run) in enumerate(having.items()):
+                for kind, marker in (("training", None), ("held_out", "o")):
+                    if line := run[kind].get(metric):
+                        x, y = [step * run["scale"] for step in line["steps"]], line["values"]
+                        color = _COLORS[number % len(_COLORS)]
+                        axis.plot(x, y, linewidth=1, marker=marker, markersize=3, label=name, color=color)
+                        late += y[len(y) // 20 :]
+            low, high = min(late), max(late)
+            if metric.endswith("loss") and high > low:  # which starts far above where it stays
+                axis.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low))
+            axis.set_xlabel(_AXES[over])
+    return having
+
+
+@contextlib.contextmanager
+def panels(path: Path, titles: Sequence[str]) -> Iterator[list["Axes"]]:
+    """Yields a panel for each title, to draw into, under one legend; writes `path`.png and `path`.pdf at the end."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    columns = min(len(titles), 3)
+    rows = -(-len(titles) // columns)
+    with pyplot.rc_context(_STYLE):
+        size = (max(3.4 * columns, 4.2), 2.6 * rows + 0.3)
+        figure, grid = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+        axes, spare = grid.flat[: len(titles)], grid.flat[len(titles) :]
+        for axis in spare:
+            axis.set_axis_off()
+        for axis, title in zip(axes, titles, strict=True):
+            axis.set_title(title.replace("_", " "))
+        yield list(axes)
+        labels: dict[str, Any] = {}
+        for handles, names in (axis.get_legend_handles_labels() for axis in axes):
+            labels |= zip(names, handles, strict=True)
+        figure.legend(labels.values(), labels, loc="outside lower center", ncols=min(len(labels), 6))
+        for suffix in ("png", "pdf"):
+            with replacing(path.with_name(f"{path.name}.{suffix}")) as temporary:
+                figure.savefig(temporary, format=suffix, dpi=200)
+        pyplot.close(figure)
+
+
+ANALYSES = {analysis.__name__: analysis for analysis in (curves, copying, contrast, cosine, tsne)}
 
 
 def main() -> int:
@@ -31,42 +280,31 @@ def main() -> int:
     for analysis in values.analysis:
         if analysis not in ANALYSES:
             raise UserError(f"--analysis: no {analysis!r}{closest(analysis, ANALYSES)} (one of {', '.join(ANALYSES)})")
-    from electra_tf2 import analysis as analyses  # and with it matplotlib and TensorFlow, of which --help has no need
-
-    request = analyses.Request(
-        data_dir=Path(values.data_dir),
-        names=tuple(values.runs or values.model_names),
-        num_pairs=values.num_pairs,
-        perplexity=values.perplexity,
-        seed=values.seed,
-        metrics=tuple(values.metrics),
-        over=values.over,
-    )
-    for name in request.names:
+    names = tuple(values.runs or values.model_names)
+    request = Request(Path(values.data_dir), names, *(values[name].value for name in Request._fields[2:]))
+    for name in names:
         if not request.folder(name).is_dir():
             flag = "--runs" if values.runs else "--model-names"
             raise UserError(f"{flag}: there is no {request.folder(name)}")
     target = Path(values.output_dir or request.data_dir / "analysis")
     for analysis in values.analysis:
         print(f"{analysis}:", flush=True)
-        write_json(target / f"{analysis}.json", getattr(analyses, analysis)(request, target / analysis))
+        write_json(target / f"{analysis}.json", ANALYSES[analysis](request, target / analysis))
         print(f"wrote {target / analysis}.json, and figures beside it (.png, .pdf)")
     return 0
 
 
-flags.DEFINE_list("analysis", ["cosine"], "analyses to make, separated by commas (see above)")
-flags.DEFINE_string("data_dir", "data", "folder of vocabulary, records, models and finetuning_data")
-flags.DEFINE_list("model_names", ["electra_small"], "pre-trained models to compare: <data-dir>/models/<name>")
-flags.DEFINE_list("runs", [], "runs of which learning curves are drawn: names as in --model-names, or paths of folders")
-flags.DEFINE_list("metrics", [], "metrics that learning curves show; default: losses and the usual metrics")
-flags.DEFINE_enum("over", "steps", ["steps", "examples", "flops"], "what learning curves are drawn over")
-flags.DEFINE_string("output_dir", None, "folder of the results; default <data-dir>/analysis")
-flags.DEFINE_integer("num_pairs", 1000, "pairs of sentences at most", lower_bound=2)
-flags.DEFINE_float("perplexity", 30.0, "perplexity of t-SNE", lower_bound=1.0)
-flags.DEFINE_integer("seed", 0, "seed of random pairs and of t-SNE", lower_bound=0)
-
-
 def command() -> None:
+    flags.DEFINE_list("analysis", ["cosine"], "analyses to make, separated by commas (see above)")
+    flags.DEFINE_string("data_dir", "data", "folder of vocabulary, records, models and finetuning_data")
+    flags.DEFINE_list("model_names", ["electra_small"], "pre-trained models to compare: <data-dir>/models/<name>")
+    flags.DEFINE_list("runs", [], "runs whose curves are drawn: names as in --model-names, or paths of folders")
+    flags.DEFINE_list("metrics", [], "metrics that learning curves show; default: losses and the usual metrics")
+    flags.DEFINE_enum("over", "steps", ["steps", "examples", "flops"], "what learning curves are drawn over")
+    flags.DEFINE_string("output_dir", None, "folder of the results; default <data-dir>/analysis")
+    flags.DEFINE_integer("num_pairs", 1000, "pairs of sentences at most", lower_bound=2)
+    flags.DEFINE_float("perplexity", 30.0, "perplexity of t-SNE", lower_bound=1.0)
+    flags.DEFINE_integer("seed", 0, "seed of random pairs and of t-SNE", lower_bound=0)
     util_flags.run(main, __doc__)
 
 

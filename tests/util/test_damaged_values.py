@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from electra_tf2.analysis import Request, curves
+from electra_tf2.run_analysis import Request, curves
 from electra_tf2.finetune.tasks import make_tasks
 from electra_tf2.finetune.weights import check_states
 from electra_tf2.formats.huggingface_config import labels_of
