@@ -32,7 +32,7 @@ from electra_tf2.util.hparams import (
 )
 from electra_tf2.util.output import OutputWithoutReader, open_standard_streams, unwritable_output
 from electra_tf2.util.papers import paper_of
-from electra_tf2.util.reading import parse_json, read_json, read_text
+from electra_tf2.util.reading import parse_json, read_json
 from electra_tf2.util.recipes import read_recipe, recipe_names
 
 _headings: dict[str, str] = {}  # first flag of a group -> its heading in --help
@@ -213,23 +213,16 @@ def _dashed(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def with_flagfiles(words: Sequence[str], opened: tuple[str, ...] = ()) -> list[str]:
-    """The words with `--flagfile PATH` replaced by the lines of that file, but blank ones and comments (#, //)."""
-    result: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        name, equals, path = word.partition("=")
-        if word == "--":
-            return [*result, word, *rest]
-        if name not in ("--flagfile", "-flagfile"):
-            result.append(word)
-            continue
-        path = path if equals else next(rest, "")
-        if path in opened:
-            raise UserError(f"--flagfile: {path} reads itself, by way of {' and '.join(opened)}")
-        lines = [line.strip() for line in read_text(path, "--flagfile").splitlines()]
-        result += with_flagfiles([line for line in lines if line and not line.startswith(("#", "//"))], (*opened, path))
-    return result
+def _in_dashes(text: str) -> str:
+    return re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), text)
+
+
+def _command_line() -> list[str]:
+    """The words of the command line, with the lines of `--flagfile PATH` in its place, as absl spells flags."""
+    try:
+        return with_underscores([sys.argv[0], *flags.FLAGS.read_flags_from_files(sys.argv[1:])])
+    except UnicodeDecodeError as error:
+        raise UserError(f"--flagfile is not UTF-8 text: {error}") from None
 
 
 def with_underscores(argv: Sequence[str]) -> list[str]:
@@ -281,7 +274,7 @@ def print_help(doc: str, first: Collection[str] = ()) -> None:
                 print(f"\n{heading}")
                 heading = ""
             name = flag.name.replace("_", "-")
-            text = re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), flag.help) + _shown_default(flag.default)
+            text = _in_dashes(flag.help) + _shown_default(flag.default)
             _print_flag(f"--[no-]{name}" if flag.flag_type() == "bool" else f"--{name}", text, width)
     if first:
         print(f"\n--help all lists all {len(ours)} flags.")
@@ -328,9 +321,9 @@ def run(
     open_standard_streams()
     if any(map(_asks_for_help, sys.argv[1:])):
         try:
-            words = [word for word in with_flagfiles(sys.argv) if not _asks_for_help(word)]
+            words = [word for word in _command_line() if not _asks_for_help(word)]
             everything = "all" in words[1:] or "--helpfull" in sys.argv
-            _define_extensions(with_underscores([word for word in words if word != "all"]))
+            _define_extensions([word for word in words if word != "all"])
             print_help(doc or "", () if everything else first)
             sys.stdout.flush()
         except (flags.Error, UserError) as error:
@@ -341,8 +334,8 @@ def run(
     if goes_on:
         sys.stdout = cast(TextIO, OutputWithoutReader(sys.stdout))
     try:
-        _define_extensions(with_underscores(with_flagfiles(sys.argv)))
-        rest = flags.FLAGS(with_underscores(with_flagfiles(sys.argv)))
+        _define_extensions(_command_line())
+        rest = flags.FLAGS(_command_line())
         if len(rest) > 1:
             raise UserError(
                 f"unexpected argument {shown(rest[1])}: flags are --name value, switches --name or --no-name"
@@ -363,7 +356,7 @@ def run(
     except flags.IllegalFlagValueError as error:
         _fail(f"{_illegal_value(str(error))}; see --help")
     except flags.Error as error:
-        _fail(re.sub(r"--\w+", lambda match: _dashed(match[0][2:]), str(error)))
+        _fail(_in_dashes(str(error).removeprefix("ERROR:: ")))
     except UserError as error:
         _fail(str(error))
     except KeyboardInterrupt:
