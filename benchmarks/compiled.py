@@ -133,10 +133,10 @@ def write_inputs(folder: Path, config: PretrainingConfig) -> None:
         return
     import numpy as np
 
-    mpa = load_paper(config.paper, "cooccurrence")
+    mpa = load_paper(config.paper, "tables")
     near = np.random.RandomState(0).randint(0, config.vocab_size, [config.vocab_size, _MPA_NEIGHBOURS])
     table = mpa.CooccurrenceTable(np.sort(near).astype(np.int32), np.ones(near.shape, np.float16))
-    mpa.write_cooccurrence(str(folder / "cooccurrence.npz"), table, str(folder / "vocab.txt"))
+    mpa.write_table(folder / "cooccurrence.npz", mpa.KIND, str(folder / "vocab.txt"), table._asdict())
 
 
 def report(recipe: str, devices: list[Device], changes: dict[str, Any]) -> None:

@@ -9,10 +9,11 @@ import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
 from electra_tf2.convert.huggingface import training_of
+from electra_tf2.corpus.tables import write_table
 from electra_tf2.model import kernels
 from electra_tf2.papers.mpa.attention import AttentionMap, ObservedOutput
-from electra_tf2.papers.mpa.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
 from electra_tf2.papers.mpa.model import AttentionRegulariser, attention_of, lookup
+from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable
 from electra_tf2.pretrain import schedules
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.pretrain.task import make_task
@@ -45,7 +46,7 @@ def plain():
 
 def write_files(folder):
     """Writes the files that runs of the paper read."""
-    write_cooccurrence(str(folder / "cooccurrence.npz"), random_table(), VOCAB)
+    write_table(folder / "cooccurrence.npz", KIND, VOCAB, random_table()._asdict())
 
 
 @pytest.fixture(scope="module")
@@ -207,9 +208,8 @@ def trained(config, steps=2):
 
 def test_without_weight_or_without_harm_the_run_is_electras_bit_for_bit(table_file, tmp_path):
     empty = str(tmp_path / "empty.npz")
-    write_cooccurrence(
-        empty, CooccurrenceTable(np.full([600, 1], NOBODY, np.int32), np.zeros([600, 1], np.float16)), VOCAB
-    )
+    no_neighbours = CooccurrenceTable(np.full([600, 1], NOBODY, np.int32), np.zeros([600, 1], np.float16))
+    write_table(empty, KIND, VOCAB, no_neighbours._asdict())
     settings = {"sizes": SIZES, "mask_prob": 0.3, "num_warmup_steps": 0}
     electra, _ = trained(PretrainingConfig.from_dict(support.hparams(tmp_path, **settings)))
     weightless, results = trained(config_of(table_file, mpa_gamma=0.0))

@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.tables import write_table
 from electra_tf2.model import kernels
 from electra_tf2.model.generator import MaskedLanguageModel
-from electra_tf2.papers.mpa.cooccurrence import NOBODY, CooccurrenceTable, write_cooccurrence
 from electra_tf2.papers.mpa.model import attention_of
+from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable
 from electra_tf2.pretrain import masking
 from electra_tf2.pretrain.objectives.electra import Detection
 from electra_tf2.pretrain.pretraining_model import PretrainingModel
@@ -49,7 +50,7 @@ def table_file(tmp_path_factory) -> str:
     near, scores = np.full([600, 1], NOBODY, np.int32), np.zeros([600, 1], np.float16)
     near[[USUAL, UNUSUAL]], scores[[USUAL, UNUSUAL]] = PLANTED, 1.0
     path = str(tmp_path_factory.mktemp("mpa") / "cooccurrence.npz")
-    write_cooccurrence(path, CooccurrenceTable(near, scores), VOCAB)
+    write_table(path, KIND, VOCAB, CooccurrenceTable(near, scores)._asdict())
     return path
 
 

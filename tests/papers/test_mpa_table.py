@@ -5,7 +5,8 @@ import collections
 import numpy as np
 import pytest
 
-from electra_tf2.papers.mpa.cooccurrence import NOBODY, Selection, count_pairs, read_cooccurrence, scores_of, table_of
+from electra_tf2.corpus.tables import read_table
+from electra_tf2.papers.mpa.tables import KIND, NOBODY, CooccurrenceTable, count_pairs, scores_of, table_of
 from electra_tf2.util.errors import UserError
 from tests.support.collocations import SPECIAL, TOKENS, VOCAB, WORDS, corpus, write_corpus
 from tests.support.programs import run_program
@@ -61,9 +62,9 @@ def test_scores_are_those_of_their_definitions(ids, score):
 
 def test_the_highest_scores_of_each_token_are_kept(ids):
     keys, counts, totals = count_pairs(ids, VOCAB, 5)
-    whole = table_of([(keys, counts)], totals, Selection(top_k=600)).dense()
+    whole = table_of([(keys, counts)], totals, top_k=600).dense()
     parts = [(keys[keys // 600 % 2 == part], counts[keys // 600 % 2 == part]) for part in range(2)]
-    table = table_of(parts, totals, Selection(top_k=4))
+    table = table_of(parts, totals, top_k=4)
     np.testing.assert_allclose(whole, whole.T)
     assert (np.diag(whole) == 0).all() and (whole[list(SPECIAL[:5])] == 0).all()
     for token in range(600):
@@ -72,7 +73,7 @@ def test_the_highest_scores_of_each_token_are_kept(ids):
         near = table.neighbours[token][table.neighbours[token] != NOBODY]
         np.testing.assert_array_equal(whole[token, near], best[: len(near)])
     frequent = np.argsort(-totals, kind="stable")[:3]
-    without = table_of([(keys, counts)], totals, Selection(top_k=4, drop_frequent=3))
+    without = table_of([(keys, counts)], totals, top_k=4, drop_frequent=3)
     assert not np.isin(without.neighbours, frequent).any() and (without.neighbours[frequent] == NOBODY).all()
 
 
@@ -87,15 +88,15 @@ def test_the_program_writes_the_table_of_all_records(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "pairs of 600 tokens" in done.stdout
     keys, counts, totals = count_pairs(ids, VOCAB, 4)
-    expected = table_of([(keys[counts >= 2], counts[counts >= 2])], totals, Selection(top_k=5))
-    table = read_cooccurrence(output, VOCAB)
+    expected = table_of([(keys[counts >= 2], counts[counts >= 2])], totals, top_k=5)
+    table = CooccurrenceTable(**read_table(output, "cooccurrence_file", KIND, VOCAB))
     np.testing.assert_array_equal(table.neighbours, expected.neighbours)
     np.testing.assert_array_equal(table.scores, expected.scores)
     assert WORDS[51] in table.neighbours[WORDS[50]]  # the planted pair
     other = tmp_path / "vocab.txt"
     other.write_text("\n".join([*TOKENS[:-1], "another"]))
     with pytest.raises(UserError, match=r"cooccurrence_file: .*another vocabulary.*electra build-table cooccurrence"):
-        read_cooccurrence(output, str(other))
+        read_table(output, "cooccurrence_file", KIND, str(other))
 
 
 @pytest.mark.parametrize(
@@ -116,4 +117,4 @@ def test_what_does_not_fit_a_kind_of_table_is_refused(words, message):
 def test_an_array_is_no_table(tmp_path):
     np.save(tmp_path / "table.npy", np.zeros(3))
     with pytest.raises(UserError, match=r"cooccurrence_file: .*table\.npy' cannot be read"):
-        read_cooccurrence(str(tmp_path / "table.npy"), VOCAB)
+        read_table(str(tmp_path / "table.npy"), "cooccurrence_file", KIND, VOCAB)

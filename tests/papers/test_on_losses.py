@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 
 from electra_tf2.configure_pretraining import PretrainingConfig
-from electra_tf2.corpus.tables import read_table
+from electra_tf2.corpus.tables import read_table, write_table
 from electra_tf2.model import kernels
 from electra_tf2.papers.on_losses.model import TaskValues
 from electra_tf2.papers.on_losses.segments import QuickThoughts, halves, rearranged_segments
-from electra_tf2.papers.on_losses.tables import count_documents, inverse_frequencies, write_frequencies
+from electra_tf2.papers.on_losses.tables import DOCUMENT_FREQUENCY, count_documents, inverse_frequencies
 from electra_tf2.papers.on_losses.tasks import active_tasks, labels_of, stage_steps, staged_tasks
 from electra_tf2.papers.on_losses.tokens import ORDERS, SequenceCorruption, frequencies, scaled, tampered
 from electra_tf2.pretrain import masking, schedules
@@ -142,7 +142,7 @@ def test_document_frequencies(tmp_path):
     totals = count_documents(ids, 600).totals + count_documents(ids[:1], 600).totals
     assert totals[-1] == 4 and totals[7] == 3 and totals[8] == 1 and totals[2] == 4 and totals[11] == 0
     path = str(tmp_path / "document_frequency.npz")
-    write_frequencies(path, totals, VOCAB)
+    write_table(path, DOCUMENT_FREQUENCY, VOCAB, {"holding": totals[:-1], "documents": totals[-1:]})
     inverse = inverse_frequencies(path, VOCAB)
     assert inverse[[7, 8, 2, 11]] == pytest.approx([math.log(4 / 3), math.log(4), 0, math.log(4)])
     with pytest.raises(UserError, match=r"is no table of this kind; make it with electra build-table cooccurrence"):
@@ -183,7 +183,8 @@ def test_halves_are_those_of_plain_slices_and_their_loss_is_that_of_a_loop(folde
 def write_files(folder):
     """Writes the files that runs of the paper read."""
     totals = np.append(np.random.RandomState(0).randint(1, 90, 600), 100)
-    write_frequencies(str(folder / "document_frequency.npz"), totals, VOCAB)
+    arrays = {"holding": totals[:-1], "documents": totals[-1:]}
+    write_table(folder / "document_frequency.npz", DOCUMENT_FREQUENCY, VOCAB, arrays)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import strategies as st
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.corpus.tables import write_table
 from electra_tf2.papers.pmi import model as _pmi  # noqa: F401 - adds its unit
-from electra_tf2.papers.pmi.vocabulary import NgramVocabulary, write_vocabulary
+from electra_tf2.papers.pmi.tables import KIND, NgramVocabulary
 from electra_tf2.pretrain.pretraining_model import make_model
 from electra_tf2.util.errors import UserError
 from tests.pretrain.test_masking import SETTINGS
@@ -48,7 +49,7 @@ def write_files(folder):
         scores=np.zeros(len(NGRAMS), np.float32),
         counts=np.ones(len(NGRAMS), np.int64),
     )
-    write_vocabulary(str(folder / "pmi_vocab.npz"), vocabulary, str(VOCABULARY))
+    write_table(folder / "pmi_vocab.npz", KIND, str(VOCABULARY), vocabulary._asdict())
 
 
 @pytest.fixture(scope="module")

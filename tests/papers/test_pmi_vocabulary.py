@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from electra_tf2.corpus import tables
-from electra_tf2.papers.pmi import vocabulary
-from electra_tf2.papers.pmi.vocabulary import SHARES, count_ngrams, ngrams_in, pieces_of, read_vocabulary
+from electra_tf2.papers.pmi import tables as pmi_tables
+from electra_tf2.papers.pmi.tables import KIND, SHARES, count_ngrams, ngrams_in, pieces_of
 from electra_tf2.util.errors import UserError
 from tests.support.collocations import (
     FORMAT,
@@ -97,7 +97,7 @@ def test_counts_scores_and_choice_are_those_of_plain_python(ids, counts, score, 
     monkeypatch.setattr(tables, "HELD_KEYS", 5000)  # several writes to each part
     pattern = write_corpus(tmp_path / "records", ids)
     inputs = inputs_of(pattern)._replace(work_dir=str(tmp_path))
-    found = vocabulary.vocabulary_of(inputs, size=200, min_count=4, score=score)
+    found = pmi_tables.vocabulary_of(inputs, size=200, min_count=4, score=score)
     assert not list(tmp_path.glob("counts*"))
     starts = [0, *found.ends[:-1]]
     ngrams = [as_words(found.ids[a:b]) for a, b in zip(starts, found.ends, strict=True)]
@@ -133,9 +133,8 @@ def test_processes_count_together_what_one_counts_alone(ids, tmp_path):
         done = run_program("build_table.py", "pmi_vocab", *words, "--num-processes", processes, "--output-file", output)
         assert done.returncode == 0, done.stderr
         assert "40 of 2 words" in done.stdout
-    one, two = (read_vocabulary(str(tmp_path / f"{number}.npz"), VOCAB) for number in (1, 2))
-    for ours, theirs in zip(one, two, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    one, two = (tables.read_table(f"{tmp_path}/{number}.npz", "pmi_vocab_file", KIND, VOCAB) for number in (1, 2))
+    np.testing.assert_equal(one, two)
     again = run_program("build_table.py", "pmi_vocab", *words, "--output-file", str(tmp_path / "1.npz"))
     assert again.returncode == 2 and "exists; pass --overwrite" in again.stderr
 
@@ -149,7 +148,7 @@ def test_what_cannot_be_counted_is_said(ids, tmp_path):
     with pytest.raises(UserError, match="is not the vocabulary that"):
         tables.record_inputs(pattern, str(other))
     with pytest.raises(UserError, match="--min-count 1099511627776: no word of the records occurs so often"):
-        vocabulary.vocabulary_of(inputs_of(pattern), min_count=1 << 40)
+        pmi_tables.vocabulary_of(inputs_of(pattern), min_count=1 << 40)
 
 
 def test_a_corpus_without_long_ngrams_has_a_vocabulary_of_short_ones(ids, counts, tmp_path):
@@ -157,7 +156,7 @@ def test_a_corpus_without_long_ngrams_has_a_vocabulary_of_short_ones(ids, counts
     wanted = {words: sum(n >= often for n in counts[words].values()) for words in SHARES}
     assert wanted[2] and not wanted[5]
     pattern = write_corpus(tmp_path / "records", ids)
-    found = vocabulary.vocabulary_of(inputs_of(pattern), size=1000, min_count=often)
+    found = pmi_tables.vocabulary_of(inputs_of(pattern), size=1000, min_count=often)
     assert {words: int((found.words == words).sum()) for words in SHARES} == wanted
 
 
@@ -172,9 +171,9 @@ def test_collecting_holds_no_more_than_a_batch(ids, monkeypatch):
             yield {"input_ids": batch}
             del batch
 
-    monkeypatch.setattr(vocabulary, "read_batches", read)
+    monkeypatch.setattr(pmi_tables, "read_batches", read)
     inputs = tables.TableInputs(["of the records"], FORMAT, VOCAB, TOKENS)
-    found = vocabulary.collect(inputs, np.unique(count_ngrams(ids, VOCAB).keys))
+    found = pmi_tables.collect(inputs, np.unique(count_ngrams(ids, VOCAB).keys))
     assert len(batches) == 20 and all(len(of_length) for of_length in found)
 
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
+from electra_tf2.corpus.tables import read_table
 from electra_tf2.model.encoder import Encoder
 from electra_tf2.model.kernels.compilation import compiled
 from electra_tf2.papers.mpa.attention import AttentionMap, ObservedEncoder, ObservedOutput
 from electra_tf2.papers.mpa.config import Config
-from electra_tf2.papers.mpa.cooccurrence import CooccurrenceTable, read_cooccurrence
+from electra_tf2.papers.mpa.tables import KIND, CooccurrenceTable
 from electra_tf2.pretrain.networks import make_encoder
 from electra_tf2.pretrain.objectives.objective import (
     Forward,
@@ -70,8 +71,8 @@ class AttentionRegulariser(Objective):
     def __init__(self, config: Config, networks: Networks) -> None:
         super().__init__(config, networks)
         self._heads = config.observed_heads
-        table = read_cooccurrence(config.cooccurrence_file, config.vocab_file)
-        self._scores = lookup(table, config.mpa_table == "dense")
+        arrays = read_table(config.cooccurrence_file, "cooccurrence_file", KIND, config.vocab_file)
+        self._scores = lookup(CooccurrenceTable(**arrays), config.mpa_table == "dense")
 
     def weight_at(self, values: StepValues) -> float | tf.Tensor:
         config, weight = self.config, super().weight_at(values)

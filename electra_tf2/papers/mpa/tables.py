@@ -1,18 +1,122 @@
-"""The table of MPA, for `electra build-table`."""
+"""The table of MPA: tokens that occur near one another, and their scores.
+
+`electra build-table cooccurrence` counts pairs of tokens within a window and turns the counts C into scores in [0, 1];
+kept are the K highest of every token. The objective looks up which tokens of a sequence may have misled a prediction.
+What the scores are the source leaves open ("derived from C"); all three here are ours.
+"""
 
 import functools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from electra_tf2.corpus.tables import PARTS, Option, Table, TableInputs, counted
-from electra_tf2.papers.mpa.cooccurrence import (
-    KIND,
-    NOBODY,
-    SCORES,
-    Selection,
-    count_pairs,
-    table_of,
-    write_cooccurrence,
-)
+import numpy as np
+
+from electra_tf2.corpus.tables import PARTS, Counted, Option, Table, TableInputs, counted, summed, write_table
+from electra_tf2.corpus.vocabulary import load_vocab, special_ids
 from electra_tf2.util.progress import track
+
+KIND = "cooccurrence"
+SCORES = ("npmi", "row_max", "conditional")
+NOBODY = -1  # in the place of a neighbour that a token does not have
+
+
+class CooccurrenceTable(NamedTuple):
+    """The tokens that a token goes together with, from the highest score on.
+
+    neighbours: int32 [V, K] ids, NOBODY at the end of a row that has fewer. scores: float16 [V, K] in [0, 1].
+    """
+
+    neighbours: np.ndarray
+    scores: np.ndarray
+
+    def examples(self, tokens: Sequence[str], number: int = 5) -> str:
+        """The tokens with the highest scores, and their neighbours, as text."""
+        lines = []
+        for token in np.argsort(-self.scores[:, 0].astype(np.float32), kind="stable")[:number]:
+            near = zip(self.neighbours[token, :number], self.scores[token], strict=False)
+            shown = [f"{tokens[other]} {score:.2f}" for other, score in near if other != NOBODY]
+            lines.append(f"  {tokens[token]}: {', '.join(shown)}")
+        return "\n".join(lines)
+
+    def dense(self) -> np.ndarray:
+        """float16 [V, V]."""
+        table = np.zeros([len(self.neighbours)] * 2, np.float16)
+        rows, places = np.nonzero(self.neighbours != NOBODY)
+        table[rows, self.neighbours[rows, places]] = self.scores[rows, places]
+        return table
+
+
+@functools.cache
+def _special(vocab_file: str) -> np.ndarray:
+    """bool [V], true of special tokens."""
+    tokens = load_vocab(vocab_file)
+    special = np.zeros(len(tokens), bool)
+    special[list(special_ids(tokens))] = True
+    return special
+
+
+def count_pairs(ids: np.ndarray, vocab_file: str, window: int) -> Counted:
+    """Pairs of different tokens at most `window` places apart in records [R, L]; none with a special token.
+
+    Keys are token * V + its neighbour, each pair in both directions. totals: int64 [V], pairs that a token is in.
+    """
+    special = _special(vocab_file)
+    vocab_size = len(special)
+    usable, ids = ~special[ids], ids.astype(np.int64)
+    found = []
+    for distance in range(1, min(window, ids.shape[1] - 1) + 1):
+        left, right = ids[:, :-distance], ids[:, distance:]
+        together = usable[:, :-distance] & usable[:, distance:] & (left != right)
+        found.append(left[together] * vocab_size + right[together])
+    keys, counts = summed(one_way := np.concatenate(found), np.ones_like(one_way))
+    turned = keys % vocab_size * vocab_size + keys // vocab_size
+    keys, counts = summed(np.concatenate([keys, turned]), np.concatenate([counts, counts]))
+    totals = np.bincount(keys // vocab_size, weights=counts, minlength=vocab_size)
+    return Counted(keys, counts, totals.astype(np.int64))
+
+
+def scores_of(keys: np.ndarray, counts: np.ndarray, totals: np.ndarray, score: str) -> np.ndarray:
+    """float64 [K] in [0, 1], of pairs that hold all of each token's; C is what was counted of a pair.
+
+    npmi: max(0, log(p_ij / (p_i p_j)) / -log p_ij), which frequent words have little of. row_max: C_ij / max_j C_ij.
+    conditional: C_ij / sum_j C_ij.
+    """
+    rows, columns = keys // len(totals), keys % len(totals)
+    if score == "conditional":
+        return counts / totals[rows]
+    if score == "row_max":
+        highest = np.zeros(len(totals), np.int64)
+        np.maximum.at(highest, rows, counts)
+        return counts / highest[rows]
+    whole = totals.sum()
+    log_p = np.log(counts / whole)
+    pmi = log_p - np.log(totals[rows] / whole) - np.log(totals[columns] / whole)
+    return np.clip(pmi / np.maximum(-log_p, 1e-9), 0.0, 1.0)
+
+
+def table_of(
+    parts: Iterable[tuple[np.ndarray, np.ndarray]],
+    totals: np.ndarray,
+    score: str = "npmi",
+    top_k: int = 64,
+    drop_frequent: int = 0,
+) -> CooccurrenceTable:
+    """The highest scores of every token, from (sorted keys, counts) that hold all pairs of each token together."""
+    vocab_size = len(totals)
+    table = CooccurrenceTable(np.full([vocab_size, top_k], NOBODY, np.int32), np.zeros([vocab_size, top_k], np.float16))
+    dropped = np.zeros(vocab_size, bool)
+    dropped[np.argsort(-totals, kind="stable")[:drop_frequent]] = True
+    for keys, counts in parts:
+        scores = scores_of(keys, counts, totals, score)
+        rows, columns = keys // vocab_size, keys % vocab_size
+        kept = (scores > 0) & ~dropped[rows] & ~dropped[columns]
+        rows, columns, scores = rows[kept], columns[kept], scores[kept]
+        order = np.lexsort((columns, -scores, rows))
+        rows, columns, scores = rows[order], columns[order], scores[order]
+        place = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        rows, columns, scores, place = (one[place < top_k] for one in (rows, columns, scores, place))
+        table.neighbours[rows, place], table.scores[rows, place] = columns, scores
+    return table
 
 
 def build(
@@ -23,8 +127,8 @@ def build(
     length, vocab_size = inputs.record_format.length, len(inputs.tokens)
     with counted(inputs, count_in, vocab_size, length * min(length, window)) as (totals, parts_of):
         parts = track(parts_of(min_count), "scoring part", PARTS)
-        table = table_of(parts, totals, Selection(score, top_k, drop_frequent))
-    write_cooccurrence(output, table, inputs.vocab_file)
+        table = table_of(parts, totals, score, top_k, drop_frequent)
+    write_table(output, KIND, inputs.vocab_file, table._asdict())
     pairs = int((table.neighbours != NOBODY).sum())
     return f"{pairs:,} pairs of {vocab_size:,} tokens\n{table.examples(inputs.tokens)}"
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from electra_tf2.configure_pretraining import PretrainingConfig
+from electra_tf2.model.architecture import Architecture
 from electra_tf2.model.flops import Part, contrast_head, encoder
-from electra_tf2.papers.on_losses.flops import pooled_classes, state_classes
 from electra_tf2.papers.on_losses.records import extra_fields
 from electra_tf2.util.hparams import closest, free_hparam, hparam
 
@@ -154,3 +154,17 @@ class Config(PretrainingConfig):
         if "tgs" in tasks:
             parts.append(state_classes("head of tgs", sizes, (length - 1) // 3, 6, 3 * hidden))
         return parts
+
+
+def pooled_classes(name: str, a: Architecture, classes: int) -> Part:
+    """Cost of a `PooledHead`."""
+    hidden = a.hidden_size
+    kernels = hidden * hidden + hidden * classes
+    return Part(name, kernels + hidden + classes, 2 * kernels, hidden + classes)
+
+
+def state_classes(name: str, a: Architecture, positions: int, classes: int, input_size: int | None = None) -> Part:
+    """Cost of a `StateHead` on so many states of an example."""
+    hidden = a.hidden_size
+    kernels = (input_size or hidden) * hidden + hidden * classes
+    return Part(name, kernels + 3 * hidden + classes, 2 * positions * kernels, positions * (hidden + classes))

@@ -17,11 +17,6 @@ def count_documents(ids: np.ndarray, vocab_size: int) -> Counted:
     return Counted(np.empty(0, np.int64), np.empty(0, np.int64), totals)
 
 
-def write_frequencies(path: str, totals: np.ndarray, vocab_file: str) -> None:
-    """Writes the totals of `count_documents`."""
-    write_table(path, DOCUMENT_FREQUENCY, vocab_file, {"holding": totals[:-1], "documents": totals[-1:]})
-
-
 def inverse_frequencies(path: str, vocab_file: str) -> np.ndarray:
     """float32 [V]: log(documents / documents that hold the token); of a token that none holds, as if one did.
 
@@ -36,7 +31,8 @@ def build(inputs: TableInputs, output: str) -> str:
     """Counts and writes the table; returns what it holds, for the user."""
     count_in = partial(count_documents, vocab_size=len(inputs.tokens))
     with counted(inputs, count_in, len(inputs.tokens), inputs.record_format.length) as (totals, _):
-        write_frequencies(output, totals, inputs.vocab_file)
+        arrays = {"holding": totals[:-1], "documents": totals[-1:]}
+        write_table(output, DOCUMENT_FREQUENCY, inputs.vocab_file, arrays)
     return f"{int((totals[:-1] > 0).sum()):,} tokens occur in {totals[-1]:,} records"
 
 

@@ -1,6 +1,6 @@
 """PMI-masking: word n-grams that go together are masked together (Levine et al. 2021, "PMI-Masking").
 
-The n-grams are those of a vocabulary that `electra build-table pmi_vocab` makes (papers.pmi.vocabulary).
+The n-grams are those of a vocabulary that `electra build-table pmi_vocab` makes (papers.pmi.tables).
 """
 
 from functools import lru_cache
@@ -8,15 +8,17 @@ from functools import lru_cache
 import numpy as np
 import tensorflow as tf
 
+from electra_tf2.corpus.tables import read_table
 from electra_tf2.papers.pmi.config import Config
-from electra_tf2.papers.pmi.vocabulary import LONGEST, codes, powers, read_vocabulary
+from electra_tf2.papers.pmi.tables import KIND, LONGEST, NgramVocabulary, codes, powers
 from electra_tf2.pretrain.masking_units import UNITS, MaskingUnit, Proposal, begins_word, continuations, numbered
 
 
 @lru_cache(maxsize=2)
 def _sorted_hashes(pmi_vocab_file: str, vocab_file: str, vocab_size: int) -> np.ndarray:
     """int64 [2^n]: those of the vocabulary, then the largest number."""
-    hashes = np.sort(read_vocabulary(pmi_vocab_file, vocab_file).hashes(vocab_size))
+    vocabulary = NgramVocabulary(**read_table(pmi_vocab_file, "pmi_vocab_file", KIND, vocab_file))
+    hashes = np.sort(vocabulary.hashes(vocab_size))
     size = 1 << len(hashes).bit_length()
     return np.concatenate([hashes, np.full(size - len(hashes), np.iinfo(np.int64).max)])
 
