@@ -200,20 +200,6 @@ def halves(config: Config, masked: MaskedBatch) -> tuple[View, View]:
     return parts[0], parts[1]
 
 
-def swapped_segments(batch: Batch, swapped: tf.Tensor) -> Batch:
-    """[CLS] A [SEP] B [SEP] becomes [CLS] B [SEP] A [SEP] in the rows of `swapped`, bool [B]; segment ids follow."""
-    places = tf.range(batch["input_ids"].shape[1])[tf.newaxis]
-    body = tf.reduce_sum(batch["input_mask"], -1, keepdims=True) - 1
-    second = tf.reduce_sum(batch["segment_ids"] * batch["input_mask"], -1, keepdims=True)
-    inside = (places >= 1) & (places <= body) & swapped[:, tf.newaxis]
-    turned = 1 + tf.math.floormod(places - 1 + body - second, tf.maximum(body, 1))
-    source = tf.where(inside, turned, tf.broadcast_to(places, tf.shape(inside)))
-    return batch | {
-        "input_ids": tf.gather(batch["input_ids"], source, batch_dims=1),
-        "segment_ids": tf.where(inside, tf.cast(places > second, tf.int32), batch["segment_ids"]),
-    }
-
-
 def rearranged_segments(batch: Batch, draws: tf.Tensor, order: tf.Tensor, longest: tf.Tensor | None = None) -> Batch:
     """The text of both segments, parted anew: in order where `order`, int32 [B], is 0, swapped where it is 1, untouched
     where it is -1.
@@ -236,21 +222,21 @@ def rearranged_segments(batch: Batch, draws: tf.Tensor, order: tf.Tensor, longes
     least = tf.maximum(kept // 4, 1)
     lower = least if longest is None else tf.maximum(least, kept - longest)
     shown_first = lower + _drawn(draws[:, 2:], tf.maximum(kept - least - lower, 0) + 1)
-    swapped = order == 1
-    border = tf.where(swapped[:, tf.newaxis], kept - shown_first, shown_first)
-    number = places - 1  # of a token of the new text; `border` is the [SEP] between its parts
-    old = number + before + tf.where(number > border, gap - 1, 0)
+    swapped = order[:, tf.newaxis] == 1
+    number = places - 1  # of a token of the new text; `shown_first` is the [SEP] between its parts
+    in_first = tf.where(swapped, kept - shown_first + gap, 0)
+    in_second = tf.where(swapped, -1 - shown_first, gap - 1)
+    old = number + before + tf.where(number < shown_first, in_first, in_second)
     source = 1 + old + tf.cast(old >= first, tf.int32)
-    source = tf.where((number == border) | (number == kept + 1), length - 1, source)
+    source = tf.where((number == shown_first) | (number == kept + 1), length - 1, source)
     source = tf.clip_by_value(tf.where(number < 0, places, source), 0, ids.shape[1] - 1)
     real = tf.cast(number <= kept + 1, tf.int32)
     chosen = (order >= 0)[:, tf.newaxis]
-    parted = batch | {
+    return batch | {
         "input_ids": tf.where(chosen, tf.gather(ids, source, batch_dims=1) * real, ids),
         "input_mask": tf.where(chosen, real, mask),
-        "segment_ids": tf.where(chosen, tf.cast(number > border, tf.int32) * real, segments),
+        "segment_ids": tf.where(chosen, tf.cast(number > shown_first, tf.int32) * real, segments),
     }
-    return swapped_segments(parted, swapped)
 
 
 def begun_later(text: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
